@@ -1,0 +1,1 @@
+"""What two or more services share: errors, forms, callers, sessions, and the connections to the stores."""

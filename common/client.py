@@ -1,0 +1,128 @@
+"""One service asking another: signed for the caller, bounded in time, its problems passed on."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+from aiohttp import (
+    ClientConnectionError,
+    ClientError,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    DummyCookieJar,
+    TCPConnector,
+    UnixConnector,
+)
+from structlog.contextvars import get_contextvars
+from yarl import URL
+
+from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, sign
+from common.errors import Answered, Unavailable
+
+CONNECT_PATIENCE = 1.0  # seconds
+ANSWER_PATIENCE = 3.0  # seconds without a byte of the answer
+
+
+class ServiceClient:
+    """Calls one other service."""
+
+    def __init__(self, session: ClientSession, base: str, *, service: str, key: str) -> None:
+        self._session = session
+        self._base = base
+        self._service = service
+        self._key = key
+
+    async def ask(self, caller: Caller, operation: str, body: Mapping[str, Any] | None = None) -> Any:
+        """The JSON answer to an internal operation, asked with a JSON body.
+
+        Raises:
+            Answered: the service answered with a problem.
+            Unavailable: it did not answer.
+        """
+        headers = {"Content-Type": "application/json"}
+        async with self.open(caller, "POST", [operation], headers=headers, data=orjson.dumps(body or {})) as response:
+            if response.status >= 400:
+                raise await problem_of(response)
+            return orjson.loads(await response.read())
+
+    @asynccontextmanager
+    async def open(
+        self,
+        caller: Caller,
+        method: str,
+        segments: Sequence[str],
+        *,
+        query: str = "",
+        headers: Mapping[str, str] | None = None,
+        data: Any = None,
+        patience: float = ANSWER_PATIENCE,
+    ) -> AsyncIterator[ClientResponse]:
+        """The answer to an operation, to be read within the block.
+
+        `segments` are the decoded parts of the path after the tenant, the operation first; `query` is as it stands in
+        an address. `patience` is how many seconds the service may take until its next byte.
+
+        Raises:
+            Unavailable: the service did not answer.
+        """
+        path = "/".join(quote(segment, safe="") for segment in (caller.tenant_id, *segments))
+        url = URL(f"{self._base}/{path}{'?' + query if query else ''}", encoded=True)
+        own = {
+            INTERNAL_TOKEN: sign(self._key, caller, service=self._service, operation=segments[0]),
+            REQUEST_ID: get_contextvars().get("request_id", ""),
+        }
+        timeout = ClientTimeout(sock_connect=CONNECT_PATIENCE, connect=ANSWER_PATIENCE, sock_read=patience)
+        try:
+            async with self._session.request(
+                method,
+                url,
+                headers={**(headers or {}), **own},
+                data=data,
+                timeout=timeout,
+                allow_redirects=False,
+            ) as response:
+                yield response
+        except (ClientConnectionError, TimeoutError) as error:
+            raise Unavailable(f"The {self._service.replace('_', ' ')} does not answer; try again soon.") from error
+
+
+async def problem_of(response: ClientResponse) -> Answered | Unavailable:
+    """The problem that a service answered with."""
+    try:
+        problem = orjson.loads(await response.read())
+        code, detail = str(problem["code"]), str(problem["detail"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, ClientError):
+        return Unavailable(f"A service answered with status {response.status} and no reason.")
+    if response.status == 401 and code == "not_authenticated":
+        # The other service refuses *us*: the two have different keys, which is not the caller's doing.
+        return Unavailable("The services do not trust each other; their keys differ.")
+    retry_after = response.headers.get("Retry-After", "")
+    return Answered(
+        detail,
+        status=response.status,
+        code=code,
+        retry_after=int(retry_after) if retry_after.isdigit() else None,
+    )
+
+
+@asynccontextmanager
+async def open_service(address: str, *, service: str, key: str) -> AsyncIterator[ServiceClient]:
+    """A client of the service at `http://host:port` or `unix:/path/of/the.sock`."""
+    connector: TCPConnector | UnixConnector
+    if address.startswith("unix:"):
+        # An unlimited pool loses requests under a burst; a bounded one lets them wait their turn.
+        connector = UnixConnector(address.removeprefix("unix:"), limit=256, limit_per_host=128)
+        base = "http://localhost"
+    else:
+        connector = TCPConnector(limit=256, limit_per_host=128)
+        base = address.rstrip("/")
+    async with ClientSession(
+        connector=connector,
+        cookie_jar=DummyCookieJar(),
+        auto_decompress=False,
+        skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+    ) as session:
+        yield ServiceClient(session, base, service=service, key=key)

@@ -1,0 +1,53 @@
+"""The address of an installer: signed, expiring, and good without any other token.
+
+catalog_service and client_registry make such addresses, upload_service checks them.
+"""
+
+import hashlib
+import hmac
+import re
+from urllib.parse import quote
+
+from common.errors import Forbidden
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
+
+
+def download_url(base_url: str, key: str, *, tenant_id: str, server_filename: str, file_name: str, expires: int) -> str:
+    """An absolute address below `base_url`, valid until `expires` (seconds since 1970).
+
+    `file_name` is what a browser saves the file as; characters that trouble file systems become `-`.
+    """
+    name = _UNSAFE.sub("-", file_name).strip("-.") or "installer"
+    signature = _signature(key, tenant_id, server_filename, name, expires)
+    path = f"{base_url}/download/{quote(server_filename)}/{name}"
+    return f"{path}?expires={expires}&signature={signature}"
+
+
+def check_download(
+    key: str,
+    *,
+    tenant_id: str,
+    server_filename: str,
+    file_name: str,
+    expires: str,
+    signature: str,
+    now: float,
+) -> None:
+    """Let an address through that we made and whose time has not come.
+
+    Raises:
+        Forbidden: it was altered or has expired.
+    """
+    valid = re.fullmatch(r"[0-9]{1,12}", expires) is not None and hmac.compare_digest(
+        _signature(key, tenant_id, server_filename, file_name, int(expires)).encode(), signature.encode()
+    )
+    if not valid:
+        raise Forbidden("This download address was altered; ask for a new one.")
+    if now >= int(expires):
+        raise Forbidden("This download address has expired; ask for a new one.")
+
+
+def _signature(key: str, tenant_id: str, server_filename: str, file_name: str, expires: int) -> str:
+    message = "\n".join((tenant_id, server_filename, file_name, str(expires)))
+    return hmac.new(key.encode(), message.encode(), hashlib.sha256).hexdigest()

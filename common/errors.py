@@ -1,0 +1,102 @@
+"""What can go wrong for a caller. Raised where it happens, answered by `common.middleware`."""
+
+
+class Problem(Exception):
+    """Something the caller is told about; the base of every error that a service raises on purpose.
+
+    `status` and `code` are part of the interface (section 7, and RFC 9457 for the body); `detail` is one sentence for
+    the person who reads it. `retry_after` is in seconds.
+    """
+
+    status: int = 500
+    code: str = "internal_error"
+
+    def __init__(self, detail: str, *, retry_after: int | None = None) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.retry_after = retry_after
+
+
+class InvalidRequest(Problem):
+    """The request cannot be understood, or a value in it is not allowed."""
+
+    status = 400
+    code = "invalid_request"
+
+
+class InvalidField(InvalidRequest):
+    """One field of the request is missing or not allowed; the detail begins with its name."""
+
+    code = "invalid_field"
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field = field
+
+
+class BodyTooLarge(Problem):
+    """The body is longer than the operation takes."""
+
+    status = 413
+    code = "body_too_large"
+
+
+class NotAuthenticated(Problem):
+    """Invalid, expired or missing token or credentials (section 5.1)."""
+
+    status = 401
+    code = "not_authenticated"
+
+
+class Forbidden(Problem):
+    """The caller may not do this, whoever they are."""
+
+    status = 403
+    code = "forbidden"
+
+
+class NotFound(Problem):
+    """Something the request names does not exist."""
+
+    status = 404
+    code = "not_found"
+
+
+class StorageExceeded(Problem):
+    """The tenant's storage quota would be exceeded."""
+
+    status = 407  # The interface answers a full quota with 407.
+    code = "storage_exceeded"
+
+
+class Conflict(Problem):
+    """Something of that name exists already, or changes at this moment."""
+
+    status = 409
+    code = "conflict"
+
+
+class TooManyRequests(Problem):
+    """The caller has to wait `retry_after` seconds."""
+
+    status = 429
+    code = "too_many_requests"
+
+
+class Unavailable(Problem):
+    """Something the service depends on does not answer; the same request may succeed in `retry_after` seconds."""
+
+    status = 500  # The interface answers a database connection issue with 500.
+    code = "dependency_unavailable"
+
+    def __init__(self, detail: str, *, retry_after: int = 5) -> None:
+        super().__init__(detail, retry_after=retry_after)
+
+
+class Answered(Problem):
+    """A problem that another service answered with, on its way to the caller as it is."""
+
+    def __init__(self, detail: str, *, status: int, code: str, retry_after: int | None = None) -> None:
+        super().__init__(detail, retry_after=retry_after)
+        self.status = status
+        self.code = code

@@ -1,0 +1,112 @@
+"""How every service answers: errors as problem details, and nothing without the gateway's token."""
+
+import json
+import re
+from http import HTTPStatus
+from typing import Any
+from uuid import uuid4
+
+import orjson
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, verify
+from common.errors import Answered, Problem, Unavailable
+from common.mongo import MongoError
+from common.sessions import RedisError
+from common.telemetry import log
+
+CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
+AUDIT: web.RequestKey[dict[str, str]] = web.RequestKey("audit", dict)
+AUDIT_HEADER = "X-Internal-Audit"
+REQUEST_IDS = re.compile(r"[0-9a-f]{32}")
+OPEN_PATHS = frozenset({"/livez", "/readyz"})
+
+
+def json_response(data: Any, *, status: int = 200) -> web.Response:
+    """An answer of the interface."""
+    return web.Response(body=orjson.dumps(data), status=status, content_type="application/json")
+
+
+def caller_of(request: web.Request) -> Caller:
+    """The caller that the gateway vouches for."""
+    return request[CALLER]
+
+
+def audit(request: web.Request, **target: str) -> None:
+    """Say what a write was about, for the audit log: short names and ids, never a secret."""
+    request[AUDIT] = target
+
+
+def problem_response(problem: Problem, request_id: str) -> web.Response:
+    """RFC 9457 problem details, with a stable `code` and the request's id beside the standard members."""
+    body = {
+        "type": "about:blank",
+        "title": HTTPStatus(problem.status).phrase,
+        "status": problem.status,
+        "detail": problem.detail,
+        "code": problem.code,
+        "request_id": request_id,
+    }
+    response = web.Response(body=orjson.dumps(body), status=problem.status, content_type="application/problem+json")
+    if problem.retry_after is not None:
+        response.headers["Retry-After"] = str(problem.retry_after)
+    if problem.status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+@web.middleware
+async def problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer whatever goes wrong, once and in one form; the outermost middleware of every service."""
+    given = request.headers.get(REQUEST_ID, "")
+    request_id = given if REQUEST_IDS.fullmatch(given) else uuid4().hex
+    structlog.contextvars.clear_contextvars()
+    structlog.contextvars.bind_contextvars(request_id=request_id)
+    try:
+        return await handler(request)
+    except Problem as problem:
+        if problem.status >= 500:
+            log.error("request_failed", code=problem.code, detail=problem.detail, cause=repr(problem.__cause__))
+        return problem_response(problem, request_id)
+    except web.HTTPException as answer:
+        return problem_response(_from_http(answer), request_id)
+    except (MongoError, RedisError) as error:
+        log.error("store_unavailable", error=type(error).__name__, exc_info=error)
+        return problem_response(Unavailable("The database does not answer; try again soon."), request_id)
+    except ConnectionError:
+        raise  # The caller has gone; there is nobody to answer.
+    except Exception as error:  # noqa: BLE001  the last place before the caller; nothing of it is shown
+        log.error("request_crashed", exc_info=error)
+        return problem_response(Problem("Something went wrong here; the log has it under the request id."), request_id)
+
+
+def only_from_gateway(service: str, key: str, *, open_operations: frozenset[str] = frozenset()) -> Middleware:
+    """Refuse whatever does not carry a token for this service, this tenant and this operation.
+
+    Routes are `/{tenant_id}/<operation>…`; `open_operations` check their callers themselves.
+    """
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        operation = request.path.split("/")[2:3]
+        if request.path in OPEN_PATHS or open_operations.intersection(operation):
+            return await handler(request)
+        request[CALLER] = verify(
+            key,
+            request.headers.get(INTERNAL_TOKEN, ""),
+            service=service,
+            operation="".join(operation),
+            tenant_id=request.match_info.get("tenant_id", ""),
+        )
+        response = await handler(request)
+        if target := request.get(AUDIT):
+            response.headers[AUDIT_HEADER] = json.dumps(target)
+        return response
+
+    return check
+
+
+def _from_http(answer: web.HTTPException) -> Problem:
+    return Answered(answer.reason, status=answer.status, code=answer.reason.lower().replace(" ", "_"))

@@ -1,0 +1,41 @@
+"""MongoDB: one database per service, majority writes, indexes made before the first request is answered."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from motor.motor_asyncio import AsyncIOMotorClient, AsyncIOMotorDatabase
+from pymongo import IndexModel
+from pymongo.errors import PyMongoError as MongoError
+
+__all__ = ["Document", "Indexes", "MongoDatabase", "MongoError", "make_indexes", "open_database"]
+
+Document = dict[str, Any]
+MongoDatabase = AsyncIOMotorDatabase[Document]
+Indexes = Mapping[str, Sequence[IndexModel]]
+
+
+@asynccontextmanager
+async def open_database(url: str, name: str) -> AsyncIterator[MongoDatabase]:
+    """A service's own database. Opening does not wait for the server; a call to an absent one fails after 2 seconds."""
+    client: AsyncIOMotorClient[Document] = AsyncIOMotorClient(
+        url,
+        appname=name,
+        w="majority",
+        journal=True,
+        readConcernLevel="majority",
+        tz_aware=True,
+        serverSelectionTimeoutMS=2000,
+        connectTimeoutMS=2000,
+        timeoutMS=2500,
+    )
+    try:
+        yield client[name]
+    finally:
+        client.close()
+
+
+async def make_indexes(database: MongoDatabase, indexes: Indexes) -> None:
+    """Make a service's indexes, by collection; those that exist already stay as they are."""
+    for collection, models in indexes.items():
+        await database[collection].create_indexes(list(models))

@@ -1,0 +1,195 @@
+"""How a service runs: its application, its address, its readiness, its end."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Generic
+
+import uvloop
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from common.errors import Unavailable
+from common.middleware import OPEN_PATHS, json_response, only_from_gateway, problems
+from common.mongo import MongoError
+from common.settings import BadSetting, Settings, load
+from common.telemetry import configure_logs, log
+
+KEEP_ALIVE = 75  # seconds; aiohttp's own hour would let slow senders stay
+SHUTDOWN_PATIENCE = 10  # seconds that running requests are given
+CHECK_PATIENCE = 2  # seconds
+RETRY_PAUSE = 1  # seconds
+
+Connect = Callable[[web.Application], AsyncIterator[None]]
+
+
+@dataclass(frozen=True)
+class Service(Generic[Settings]):
+    """One service: its name, its settings, and how its application is made from them.
+
+    `uvloop` is off where files are served: that loop has no `sendfile`.
+    """
+
+    name: str
+    settings: type[Settings]
+    create_app: Callable[[Settings], web.Application]
+    uvloop: bool = True
+
+
+class Readiness:
+    """What must be there before a service takes requests."""
+
+    def __init__(self) -> None:
+        self._checks: dict[str, Callable[[], Awaitable[object]]] = {}
+        self._pending: dict[str, asyncio.Task[None]] = {}
+
+    def check(self, name: str, probe: Callable[[], Awaitable[object]]) -> None:
+        """Ask `probe` whenever readiness is asked for; an error of it means that `name` is missing."""
+        self._checks[name] = probe
+
+    async def prepare(self, name: str, attempt: Callable[[], Awaitable[None]]) -> None:
+        """Do something that must be done once before requests, at once or, where a store is away, when it is back."""
+        try:
+            await attempt()
+        except MongoError as error:
+            log.warning("not_ready", missing=name, error=type(error).__name__)
+            self._pending[name] = asyncio.create_task(self._retry(name, attempt))
+
+    async def missing(self) -> dict[str, str]:
+        """What is missing, by name, with the kind of error."""
+        found = dict.fromkeys(self._pending, "not prepared yet")
+        for name, probe in self._checks.items():
+            try:
+                async with asyncio.timeout(CHECK_PATIENCE):
+                    await probe()
+            except Exception as error:  # noqa: BLE001  a probe may fail in its driver's own ways
+                found[name] = type(error).__name__
+        return found
+
+    @property
+    def pending(self) -> bool:
+        return bool(self._pending)
+
+    async def close(self) -> None:
+        for task in self._pending.values():
+            task.cancel()
+        await asyncio.gather(*self._pending.values(), return_exceptions=True)
+
+    async def _retry(self, name: str, attempt: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(RETRY_PAUSE)
+            try:
+                await attempt()
+            except MongoError:
+                continue
+            del self._pending[name]
+            return
+
+
+READINESS = web.AppKey("readiness", Readiness)
+
+
+def service_app(
+    name: str,
+    key: str,
+    routes: web.RouteTableDef,
+    connect: Connect,
+    *,
+    open_operations: frozenset[str] = frozenset(),
+) -> web.Application:
+    """The application of a service behind the gateway: its routes, closed to all but the gateway and its fellows."""
+    app = web.Application(
+        middlewares=[problems, only_when_ready, only_from_gateway(name, key, open_operations=open_operations)]
+    )
+    add_probes(app)
+    app.add_routes(routes)
+    app.cleanup_ctx.append(connect)
+    return app
+
+
+def add_probes(app: web.Application) -> None:
+    """`/livez`: the process answers. `/readyz`: everything it needs answers too, else 503 and what is missing."""
+    app[READINESS] = Readiness()
+    app.router.add_get("/livez", _livez)
+    app.router.add_get("/readyz", _readyz)
+    app.cleanup_ctx.append(_end_preparations)
+
+
+@web.middleware
+async def only_when_ready(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse requests until the service's indexes are made: without them the database could not decide."""
+    if request.app[READINESS].pending and request.path not in OPEN_PATHS:
+        raise Unavailable("The service is starting; try again soon.")
+    return await handler(request)
+
+
+@asynccontextmanager
+async def serving(app: web.Application, listen: str) -> AsyncIterator[str]:
+    """Serve at `host:port` or `unix:/path`, and say where: port 0 becomes the one that was free."""
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        auto_decompress=False,
+        keepalive_timeout=KEEP_ALIVE,
+        shutdown_timeout=SHUTDOWN_PATIENCE,
+    )
+    await runner.setup()
+    try:
+        if listen.startswith("unix:"):
+            await web.UnixSite(runner, listen.removeprefix("unix:")).start()
+            yield listen
+        else:
+            host, _, port = listen.rpartition(":")
+            await web.TCPSite(runner, host.strip("[]"), int(port)).start()
+            bound = runner.addresses[0]
+            yield f"http://{host}:{bound[1]}"
+    finally:
+        await runner.cleanup()
+
+
+def run(*services: Service) -> None:  # type: ignore[type-arg]  # each has settings of its own
+    """Run services in this process until SIGINT or SIGTERM, with settings from the environment."""
+    try:
+        ready = [(service, load(service.settings)) for service in services]
+    except BadSetting as error:
+        sys.exit(f"{services[0].name}: {error}")
+    configure_logs(ready[0][1].log_level)
+    loop_factory = uvloop.new_event_loop if all(service.uvloop for service in services) else None
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(_run([(service.create_app(settings), settings.listen) for service, settings in ready]))
+
+
+async def _run(apps: list[tuple[web.Application, str]]) -> None:
+    async with AsyncExitStack() as stack:
+        for app, listen in apps:
+            address = await stack.enter_async_context(serving(app, listen))
+            log.info("serving", address=address)
+        await stopped()
+
+
+async def stopped() -> None:
+    """Wait for SIGINT or SIGTERM."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    await stop.wait()
+
+
+async def _livez(_: web.Request) -> web.Response:
+    return json_response({"status": "alive"})
+
+
+async def _readyz(request: web.Request) -> web.Response:
+    missing = await request.app[READINESS].missing()
+    if missing:
+        return json_response({"status": "not ready", "missing": missing}, status=503)
+    return json_response({"status": "ready"})
+
+
+async def _end_preparations(app: web.Application) -> AsyncIterator[None]:
+    yield
+    await app[READINESS].close()

@@ -1,0 +1,68 @@
+"""Settings from the environment, checked once at the start.
+
+Every variable may also be given as a file: `SESSION_KEY_FILE=/run/secrets/session_key` reads `SESSION_KEY` from there.
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+Key = Annotated[SecretStr, Field(min_length=32)]
+Settings = TypeVar("Settings", bound="ServiceSettings")
+
+
+class ServiceSettings(BaseSettings):
+    """What every service is told. `listen` is `host:port` or `unix:/path/of/the.sock`."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    listen: str = "127.0.0.1:8080"
+    internal_key: Key
+    log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, FileSource(settings_cls)
+
+
+class FileSource(PydanticBaseSettingsSource):
+    """`NAME_FILE` in the environment names the file that holds `NAME`."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        path = os.environ.get(f"{field_name.upper()}_FILE")
+        return (Path(path).read_text(encoding="utf-8").strip() if path else None), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        found = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+class BadSetting(Exception):
+    """A setting is missing or wrong; the text is one line for the operator and never holds a secret."""
+
+
+def load(kind: type[Settings]) -> Settings:
+    """The settings of a service from the environment.
+
+    Raises:
+        BadSetting: one is missing, malformed, or its file cannot be read.
+    """
+    try:
+        return kind()  # type: ignore[call-arg]  # the environment has the rest
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        name = str(first["loc"][0]).upper() if first["loc"] else "settings"
+        raise BadSetting(f"{name}: {first['msg']}") from None
+    except OSError as error:
+        raise BadSetting(f"{error.filename}: {error.strerror}") from None

@@ -1,0 +1,35 @@
+"""Logs: one JSON object a line on the standard error output, with the request's id."""
+
+import logging
+import sys
+
+import structlog
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+_SHARED: list[structlog.typing.Processor] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.processors.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.format_exc_info,
+]
+
+
+def configure_logs(level: str) -> None:
+    """Set up the process's logs at `debug`, `info`, `warning` or `error`; libraries' logs from `warning` on."""
+    structlog.configure(
+        processors=[*_SHARED, structlog.processors.JSONRenderer()],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_SHARED,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.JSONRenderer(),
+            ],
+        )
+    )
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)

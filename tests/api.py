@@ -1,0 +1,45 @@
+"""How tests call a service as the gateway does."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from aiohttp import ClientSession
+
+from common.caller import INTERNAL_TOKEN, Caller, sign
+from tests.factories import KEY
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer: `body` is the parsed JSON where it is JSON, else the bytes."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+
+
+@dataclass(frozen=True)
+class ServiceApi:
+    """Calls one service with its internal token."""
+
+    session: ClientSession
+    address: str
+    service: str
+
+    async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
+        """Send `data`, `json`, `params` or `headers` as aiohttp's client takes them."""
+        path = "/".join(quote(part, safe="") for part in (caller.tenant_id, operation, *segments))
+        token = sign(KEY, caller, service=self.service, operation=operation)
+        headers = {INTERNAL_TOKEN: token, **request.pop("headers", {})}
+        async with self.session.request(method, f"{self.address}/{path}", headers=headers, **request) as response:
+            return await read_answer(response)
+
+
+async def read_answer(response: Any) -> Answer:
+    """The answer of an aiohttp client's response."""
+    body = await response.read()
+    if response.content_type.endswith("json"):
+        body = await response.json(content_type=None)
+    return Answer(response.status, response.headers, body)
