@@ -21,6 +21,12 @@ LIFETIME = 30  # seconds
 ALGORITHM = "HS256"
 
 
+class UntrustedCaller(NotAuthenticated):
+    """A request that did not come through the gateway, or from a part with another key."""
+
+    code = "untrusted_caller"
+
+
 class Kind(StrEnum):
     """How the caller was identified."""
 
@@ -107,7 +113,7 @@ def verify(key: str, token: str, *, service: str, operation: str, tenant_id: str
     """The caller that a token names.
 
     Raises:
-        NotAuthenticated: the token is not ours, not for this service, operation or tenant, or expired.
+        UntrustedCaller: the token is not ours, not for this service, operation or tenant, or expired.
     """
     try:
         claims: dict[str, Any] = jwt.decode(
@@ -115,9 +121,9 @@ def verify(key: str, token: str, *, service: str, operation: str, tenant_id: str
         )
         caller = _caller(claims)
     except (jwt.InvalidTokenError, UnicodeError, KeyError, TypeError, ValueError):
-        raise NotAuthenticated("This service answers the gateway only.") from None
+        raise UntrustedCaller("This service answers the gateway only.") from None
     if claims.get("op") != operation or caller.tenant_id != tenant_id:
-        raise NotAuthenticated("This service answers the gateway only.")
+        raise UntrustedCaller("This service answers the gateway only.")
     return caller
 
 

@@ -19,7 +19,7 @@ from aiohttp import (
 from structlog.contextvars import get_contextvars
 from yarl import URL
 
-from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, sign
+from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, UntrustedCaller, sign
 from common.errors import Answered, Unavailable
 
 CONNECT_PATIENCE = 1.0  # seconds
@@ -96,7 +96,7 @@ async def problem_of(response: ClientResponse) -> Answered | Unavailable:
         code, detail = str(problem["code"]), str(problem["detail"])
     except (orjson.JSONDecodeError, KeyError, TypeError, ClientError):
         return Unavailable(f"A service answered with status {response.status} and no reason.")
-    if response.status == 401 and code == "not_authenticated":
+    if code == UntrustedCaller.code:
         # The other service refuses *us*: the two have different keys, which is not the caller's doing.
         return Unavailable("The services do not trust each other; their keys differ.")
     retry_after = response.headers.get("Retry-After", "")
