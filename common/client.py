@@ -16,11 +16,11 @@ from aiohttp import (
     TCPConnector,
     UnixConnector,
 )
-from structlog.contextvars import get_contextvars
 from yarl import URL
 
 from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, UntrustedCaller, sign
 from common.errors import Answered, Unavailable
+from common.middleware import request_id
 
 CONNECT_PATIENCE = 1.0  # seconds
 ANSWER_PATIENCE = 3.0  # seconds without a byte of the answer
@@ -72,7 +72,7 @@ class ServiceClient:
         url = URL(f"{self._base}/{path}{'?' + query if query else ''}", encoded=True)
         own = {
             INTERNAL_TOKEN: sign(self._key, caller, service=self._service, operation=segments[0]),
-            REQUEST_ID: get_contextvars().get("request_id", ""),
+            REQUEST_ID: request_id(),
         }
         timeout = ClientTimeout(sock_connect=CONNECT_PATIENCE, connect=ANSWER_PATIENCE, sock_read=patience)
         try:

@@ -1,5 +1,7 @@
 """What can go wrong for a caller. Raised where it happens, answered by `common.middleware`."""
 
+from typing import ClassVar
+
 
 class Problem(Exception):
     """Something the caller is told about; the base of every error that a service raises on purpose.
@@ -15,6 +17,11 @@ class Problem(Exception):
         super().__init__(detail)
         self.detail = detail
         self.retry_after = retry_after
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that go with the answer."""
+        return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
 
 
 class InvalidRequest(Problem):
@@ -47,12 +54,33 @@ class NotAuthenticated(Problem):
     status = 401
     code = "not_authenticated"
 
+    challenge: ClassVar[dict[str, str]] = {"WWW-Authenticate": "Bearer"}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self.challenge
+
 
 class Forbidden(Problem):
     """The caller may not do this, whoever they are."""
 
     status = 403
     code = "forbidden"
+
+
+class MethodNotAllowed(Problem):
+    """The operation exists, with other methods."""
+
+    status = 405
+    code = "method_not_allowed"
+
+    def __init__(self, allowed: list[str]) -> None:
+        super().__init__(f"This operation takes {' or '.join(allowed)}.")
+        self.allowed = allowed
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Allow": ", ".join(self.allowed)}
 
 
 class NotFound(Problem):
@@ -100,3 +128,7 @@ class Answered(Problem):
         super().__init__(detail, retry_after=retry_after)
         self.status = status
         self.code = code
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {**super().headers, **(NotAuthenticated.challenge if self.status == NotAuthenticated.status else {})}

@@ -7,9 +7,9 @@ from typing import Any
 from uuid import uuid4
 
 import orjson
-import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
+from structlog.contextvars import bind_contextvars, clear_contextvars, get_contextvars
 
 from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, verify
 from common.errors import Answered, Problem, Unavailable
@@ -39,7 +39,12 @@ def audit(request: web.Request, **target: str) -> None:
     request[AUDIT] = target
 
 
-def problem_response(problem: Problem, request_id: str) -> web.Response:
+def request_id() -> str:
+    """The id of the request being answered, the same in every service's log."""
+    return str(get_contextvars().get("request_id", ""))
+
+
+def problem_response(problem: Problem) -> web.Response:
     """RFC 9457 problem details, with a stable `code` and the request's id beside the standard members."""
     body = {
         "type": "about:blank",
@@ -47,39 +52,37 @@ def problem_response(problem: Problem, request_id: str) -> web.Response:
         "status": problem.status,
         "detail": problem.detail,
         "code": problem.code,
-        "request_id": request_id,
+        "request_id": request_id(),
     }
-    response = web.Response(body=orjson.dumps(body), status=problem.status, content_type="application/problem+json")
-    if problem.retry_after is not None:
-        response.headers["Retry-After"] = str(problem.retry_after)
-    if problem.status == 401:
-        response.headers["WWW-Authenticate"] = "Bearer"
-    return response
+    return web.Response(
+        body=orjson.dumps(body),
+        status=problem.status,
+        headers={"Content-Type": "application/problem+json", **problem.headers},
+    )
 
 
 @web.middleware
 async def problems(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer whatever goes wrong, once and in one form; the outermost middleware of every service."""
-    given = request.headers.get(REQUEST_ID, "")
-    request_id = given if REQUEST_IDS.fullmatch(given) else uuid4().hex
-    structlog.contextvars.clear_contextvars()
-    structlog.contextvars.bind_contextvars(request_id=request_id)
+    clear_contextvars()
+    bind_contextvars(request_id=uuid4().hex)
     try:
         return await handler(request)
     except Problem as problem:
         if problem.status >= 500:
             log.error("request_failed", code=problem.code, detail=problem.detail, cause=repr(problem.__cause__))
-        return problem_response(problem, request_id)
+        return problem_response(problem)
     except web.HTTPException as answer:
-        return problem_response(_from_http(answer), request_id)
+        code = answer.reason.lower().replace(" ", "_")
+        return problem_response(Answered(answer.reason, status=answer.status, code=code))
     except (MongoError, RedisError) as error:
         log.error("store_unavailable", error=type(error).__name__, exc_info=error)
-        return problem_response(Unavailable("The database does not answer; try again soon."), request_id)
+        return problem_response(Unavailable("The database does not answer; try again soon."))
     except ConnectionError:
         raise  # The caller has gone; there is nobody to answer.
     except Exception as error:  # noqa: BLE001  the last place before the caller; nothing of it is shown
         log.error("request_crashed", exc_info=error)
-        return problem_response(Problem("Something went wrong here; the log has it under the request id."), request_id)
+        return problem_response(Problem("Something went wrong here; the log has it under the request id."))
 
 
 def only_from_gateway(service: str, key: str, *, open_operations: frozenset[str] = frozenset()) -> Middleware:
@@ -100,13 +103,11 @@ def only_from_gateway(service: str, key: str, *, open_operations: frozenset[str]
             operation="".join(operation),
             tenant_id=request.match_info.get("tenant_id", ""),
         )
+        if REQUEST_IDS.fullmatch(given := request.headers.get(REQUEST_ID, "")):
+            bind_contextvars(request_id=given)
         response = await handler(request)
         if target := request.get(AUDIT):
             response.headers[AUDIT_HEADER] = json.dumps(target)
         return response
 
     return check
-
-
-def _from_http(answer: web.HTTPException) -> Problem:
-    return Answered(answer.reason, status=answer.status, code=answer.reason.lower().replace(" ", "_"))

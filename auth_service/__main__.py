@@ -1,0 +1,4 @@
+from auth_service.app import SERVICE
+from common.server import run
+
+run(SERVICE)

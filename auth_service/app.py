@@ -1,0 +1,65 @@
+"""auth_service, put together."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+from aiohttp import web
+
+from auth_service.audit import Audit
+from auth_service.keys import AUDIT_LOG, LOGIN, SETTINGS, TENANTS, USAGES, USERS
+from auth_service.login import Login
+from auth_service.passwords import Passwords
+from auth_service.routes import routes
+from auth_service.settings import AuthSettings
+from auth_service.store import INDEXES, MongoAuditStore, MongoTenantStore, MongoUserStore
+from auth_service.tenants import Tenants
+from auth_service.throttle import Throttle
+from auth_service.throttle_store import RedisFailures
+from auth_service.usage import Usages
+from auth_service.users import Users
+from common.client import open_service
+from common.mongo import make_indexes, open_database
+from common.server import READINESS, Service, service_app
+from common.sessions import Sessions, open_redis
+
+
+def create_app(settings: AuthSettings) -> web.Application:
+    app = service_app("auth_service", settings.internal_key.get_secret_value(), routes, connect)
+    app[SETTINGS] = settings
+    return app
+
+
+async def connect(app: web.Application) -> AsyncIterator[None]:
+    """Open what auth_service talks to; closed in reverse when the app stops."""
+    settings, readiness = app[SETTINGS], app[READINESS]
+    internal_key = settings.internal_key.get_secret_value()
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(open_database(settings.mongo_url, settings.database))
+        redis = await stack.enter_async_context(open_redis(settings.redis_url))
+        upload_service = await stack.enter_async_context(
+            open_service(settings.upload_service_url, service="upload_service", key=internal_key)
+        )
+        client_registry = await stack.enter_async_context(
+            open_service(settings.client_registry_url, service="client_registry", key=internal_key)
+        )
+        readiness.check("mongodb", lambda: database.command("ping"))
+        readiness.check("redis", redis.ping)
+        await readiness.prepare("indexes", lambda: make_indexes(database, INDEXES))
+
+        passwords = Passwords()
+        users = MongoUserStore(database)
+        sessions = Sessions(
+            redis,
+            key=settings.session_key.get_secret_value(),
+            lifetime=settings.session_lifetime,
+            idle=settings.session_idle,
+        )
+        app[AUDIT_LOG] = Audit(MongoAuditStore(database))
+        app[LOGIN] = Login(users, passwords, Throttle(RedisFailures(redis)), sessions, app[AUDIT_LOG])
+        app[TENANTS] = Tenants(MongoTenantStore(database))
+        app[USERS] = Users(users, passwords, sessions)
+        app[USAGES] = Usages(upload_service, client_registry)
+        yield
+
+
+SERVICE = Service("auth_service", AuthSettings, create_app)

@@ -1,0 +1,17 @@
+"""Where the application keeps what its routes use."""
+
+from aiohttp import web
+
+from auth_service.audit import Audit
+from auth_service.login import Login
+from auth_service.settings import AuthSettings
+from auth_service.tenants import Tenants
+from auth_service.usage import Usages
+from auth_service.users import Users
+
+SETTINGS = web.AppKey("settings", AuthSettings)
+LOGIN = web.AppKey("login", Login)
+TENANTS = web.AppKey("tenants", Tenants)
+USERS = web.AppKey("users", Users)
+AUDIT_LOG = web.AppKey("audit_log", Audit)
+USAGES = web.AppKey("usages", Usages)

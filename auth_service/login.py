@@ -1,0 +1,68 @@
+"""From credentials to a session token and back (sections 4.1 and 5.1)."""
+
+from typing import Protocol
+
+from auth_service.audit import Audit
+from auth_service.model import BadCredentials
+from auth_service.passwords import Passwords
+from auth_service.throttle import Throttle
+from auth_service.users import UserStore
+from common.caller import Caller
+from common.errors import NotAuthenticated
+from common.sessions import Session
+
+
+class SessionKeeper(Protocol):
+    """Opens and ends sessions."""
+
+    async def open(self, tenant_id: str, username: str) -> str: ...
+
+    async def close(self, session: Session) -> None: ...
+
+    def read(self, token: str) -> Session: ...
+
+
+class Login:
+    """Signs administrators in and out, and writes both down."""
+
+    def __init__(
+        self, users: UserStore, passwords: Passwords, throttle: Throttle, sessions: SessionKeeper, audit: Audit
+    ) -> None:
+        self._users = users
+        self._passwords = passwords
+        self._throttle = throttle
+        self._sessions = sessions
+        self._audit = audit
+
+    async def login(self, caller: Caller, username: str, password: str, *, request_id: str) -> str:
+        """A new session's token.
+
+        Raises:
+            BadCredentials: no such user, or another password.
+            TooManyFailures: too many failed before.
+        """
+        tenant_id = caller.tenant_id
+        await self._throttle.check(tenant_id, username, caller.ip)
+        user = await self._users.find(tenant_id, username)
+        right = await self._passwords.matches(user.password_hash if user else None, password)
+        await self._audit.record(
+            tenant_id, "login", user=username, ip=caller.ip, status=200 if right else 401, request_id=request_id
+        )
+        if not right:
+            await self._throttle.failed(tenant_id, username, caller.ip)
+            raise BadCredentials
+        await self._throttle.succeeded(tenant_id, username)
+        return await self._sessions.open(tenant_id, username)
+
+    async def logout(self, caller: Caller, token: str, *, request_id: str) -> None:
+        """End a token's session; a token that is none, or another tenant's, ends nothing and is no error."""
+        try:
+            session = self._sessions.read(token)
+        except NotAuthenticated:
+            return
+        if session.tenant_id != caller.tenant_id:
+            return
+        await self._sessions.close(session)
+        await self._audit.record(
+            caller.tenant_id, "logout", user=session.username, ip=caller.ip, status=200, request_id=request_id
+        )

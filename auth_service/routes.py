@@ -1,0 +1,134 @@
+"""The operations of auth_service."""
+
+from importlib.metadata import version
+
+from aiohttp import web
+
+from auth_service import wire
+from auth_service.keys import AUDIT_LOG, LOGIN, TENANTS, USAGES, USERS
+from auth_service.model import PASSWORD_LIMIT, USERNAME_LIMIT
+from auth_service.tenants import administrators_changes
+from common.errors import InvalidField
+from common.forms import Form, read_form
+from common.middleware import audit, caller_of, json_response, request_id
+from common.tenants import VersionKey, parse_network
+
+ENTRIES_LIMIT = 1000
+NETWORKS_LIMIT = 1000
+
+routes = web.RouteTableDef()
+
+
+@routes.post("/{tenant_id}/login")
+async def login(request: web.Request) -> web.Response:
+    form = await read_form(request)
+    username = form.text("username", limit=USERNAME_LIMIT)
+    password = form.text("password", limit=PASSWORD_LIMIT)
+    token = await request.app[LOGIN].login(caller_of(request), username, password, request_id=request_id())
+    return json_response({"message": token})
+
+
+@routes.post("/{tenant_id}/logout")
+async def logout(request: web.Request) -> web.Response:
+    token = (await read_form(request)).text("token", limit=4096)
+    await request.app[LOGIN].logout(caller_of(request), token, request_id=request_id())
+    return json_response({"message": "Logout Successful!"})
+
+
+@routes.get("/{tenant_id}/get_users")
+async def get_users(request: web.Request) -> web.Response:
+    users = await request.app[USERS].list(caller_of(request).tenant_id)
+    return json_response([wire.user(user) for user in users])
+
+
+@routes.post("/{tenant_id}/add_user")
+async def add_user(request: web.Request) -> web.Response:
+    form = await read_form(request)
+    username = form.text("username", limit=USERNAME_LIMIT)
+    password = form.text("password", limit=PASSWORD_LIMIT)
+    audit(request, username=username)
+    await request.app[USERS].create(caller_of(request).tenant_id, username, password)
+    return json_response({"Message": "User was added successfully!"}, status=201)
+
+
+@routes.delete("/{tenant_id}/delete_user/{username}")
+async def delete_user(request: web.Request) -> web.Response:
+    username = request.match_info["username"]
+    audit(request, username=username)
+    await request.app[USERS].delete(caller_of(request).tenant_id, username)
+    return json_response({"Message": "User was deleted successfully!"})
+
+
+@routes.post("/{tenant_id}/change_password")
+async def change_password(request: web.Request) -> web.Response:
+    caller, form = caller_of(request), await read_form(request)
+    old = form.text("old_password", limit=PASSWORD_LIMIT)
+    new = form.text("new_password", limit=PASSWORD_LIMIT)
+    audit(request, username=caller.username)
+    await request.app[USERS].change_password(caller.tenant_id, caller.username, old, new, session_id=caller.session_id)
+    return json_response({"Message": "Password was changed successfully!"})
+
+
+@routes.get("/{tenant_id}/server_information")
+async def server_information(request: web.Request) -> web.Response:
+    caller = caller_of(request)
+    tenant = await request.app[TENANTS].find(caller.tenant_id)
+    usage = await request.app[USAGES].of(caller)
+    return json_response(wire.server_information(tenant, usage, version("pkgrepo")))
+
+
+@routes.patch("/{tenant_id}/edit_settings")
+async def edit_settings(request: web.Request) -> web.Response:
+    caller, form = caller_of(request), await read_form(request)
+    changes = administrators_changes(
+        caller.address,
+        client_authentication=form.flag("client_authentication") if "client_authentication" in form.fields else None,
+        allowed_networks=_networks(form) if "allowed_networks" in form.fields else None,
+        version_key=form.choice("version_key", VersionKey) if "version_key" in form.fields else None,
+    )
+    audit(request, **{name: str(value) for name, value in changes.items()})
+    await request.app[TENANTS].edit(caller.tenant_id, changes)
+    return json_response({"Message": "Settings were updated successfully!"})
+
+
+@routes.get("/{tenant_id}/get_audit_log")
+async def get_audit_log(request: web.Request) -> web.Response:
+    query = Form({name: tuple(request.query.getall(name)) for name in request.query})
+    limit = query.integer("limit", default=100)
+    if not 1 <= limit <= ENTRIES_LIMIT:
+        raise InvalidField("limit", f"must be from 1 to {ENTRIES_LIMIT}")
+    entries = await request.app[AUDIT_LOG].list(
+        caller_of(request).tenant_id,
+        before=query.text("before", limit=24, required=False),
+        limit=limit,
+        user=query.text("user", limit=USERNAME_LIMIT, required=False),
+        operation=query.text("operation", limit=64, required=False),
+    )
+    return json_response([wire.audit_entry(entry) for entry in entries])
+
+
+@routes.post("/{tenant_id}/find_tenant")
+async def find_tenant(request: web.Request) -> web.Response:
+    """Internal: a tenant's settings, for the gateway."""
+    return json_response(wire.tenant(await request.app[TENANTS].find(caller_of(request).tenant_id)))
+
+
+@routes.post("/{tenant_id}/record_audit")
+async def record_audit(request: web.Request) -> web.Response:
+    """Internal: what an administrator did elsewhere, told by the gateway."""
+    told = await request.json()
+    await request.app[AUDIT_LOG].record(
+        caller_of(request).tenant_id,
+        told["operation"],
+        user=told["user"],
+        ip=told["ip"],
+        status=told["status"],
+        request_id=told["request_id"],
+        target=told["target"],
+    )
+    return json_response({})
+
+
+def _networks(form: Form) -> tuple[str, ...]:
+    listed = form.texts("allowed_networks", limit=128, most=NETWORKS_LIMIT)
+    return tuple(parse_network("allowed_networks", text) for text in listed)

@@ -1,0 +1,81 @@
+"""Tenants and their settings."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from auth_service.model import ShutsOutCaller, TenantNotFound
+from common.errors import InvalidField
+from common.tenants import Address, Tenant, VersionKey, is_tenant_id
+
+
+class TenantStore(Protocol):
+    """Where tenants are kept; the store decides that an id is unique."""
+
+    async def add(self, tenant: Tenant) -> None: ...
+
+    async def find(self, tenant_id: str) -> Tenant | None: ...
+
+    async def list(self) -> Sequence[Tenant]: ...
+
+    async def change(self, tenant_id: str, changes: dict[str, object]) -> Tenant | None:
+        """Set some settings and give the tenant as it is then, or None where there is no such tenant."""
+
+    async def delete(self, tenant_id: str) -> None: ...
+
+
+class Tenants:
+    """Creates, finds and changes tenants."""
+
+    def __init__(self, store: TenantStore) -> None:
+        self._store = store
+
+    async def create(self, tenant: Tenant) -> None:
+        """Add a tenant. Raises InvalidField for an id that cannot be one, TenantExists for one there is."""
+        if not is_tenant_id(tenant.tenant_id):
+            raise InvalidField("tenant_id", "must be 1 to 63 of a-z, 0-9, _ and -, and not a reserved word")
+        await self._store.add(tenant)
+
+    async def find(self, tenant_id: str) -> Tenant:
+        """Raises TenantNotFound."""
+        tenant = await self._store.find(tenant_id)
+        if tenant is None:
+            raise TenantNotFound(tenant_id)
+        return tenant
+
+    async def list(self) -> Sequence[Tenant]:
+        """Every tenant, by id."""
+        return await self._store.list()
+
+    async def edit(self, tenant_id: str, changes: dict[str, object]) -> Tenant:
+        """Change settings, by the names of `Tenant`'s fields. Raises TenantNotFound."""
+        tenant = await self._store.change(tenant_id, changes) if changes else await self._store.find(tenant_id)
+        if tenant is None:
+            raise TenantNotFound(tenant_id)
+        return tenant
+
+    async def delete(self, tenant_id: str) -> None:
+        """Remove the tenant, its users and its audit log. Other services' data is theirs to remove."""
+        await self._store.delete(tenant_id)
+
+
+def administrators_changes(
+    caller: Address,
+    *,
+    client_authentication: bool | None,
+    allowed_networks: tuple[str, ...] | None,
+    version_key: VersionKey | None,
+) -> dict[str, object]:
+    """The settings an administrator wants changed; None leaves one as it is.
+
+    Raises:
+        ShutsOutCaller: the networks would not let the caller in again.
+    """
+    if allowed_networks is not None and not replace(Tenant(""), allowed_networks=allowed_networks).allows(caller):
+        raise ShutsOutCaller(str(caller))
+    wanted = {
+        "client_authentication": client_authentication,
+        "allowed_networks": allowed_networks,
+        "version_key": version_key,
+    }
+    return {name: value for name, value in wanted.items() if value is not None}

@@ -1,0 +1,79 @@
+"""The users who administer a tenant."""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Protocol
+
+from auth_service.model import USERNAME_LIMIT, BadCredentials, User, UserNotFound
+from auth_service.passwords import Passwords, new_password
+from common.errors import InvalidField
+
+_USERNAME = re.compile(rf"[A-Za-z0-9._@+-]{{1,{USERNAME_LIMIT}}}")
+
+
+class UserStore(Protocol):
+    """Where users are kept; the store decides that a name is unique and that a tenant keeps one user."""
+
+    async def add(self, user: User) -> None: ...
+
+    async def find(self, tenant_id: str, username: str) -> User | None: ...
+
+    async def list(self, tenant_id: str) -> Sequence[User]: ...
+
+    async def set_password(self, tenant_id: str, username: str, password_hash: str) -> bool: ...
+
+    async def delete(self, tenant_id: str, username: str) -> bool: ...
+
+
+class SessionEnder(Protocol):
+    """Ends the sessions of a user, one aside."""
+
+    async def close_all(self, tenant_id: str, username: str, *, keep: str = "") -> None: ...
+
+
+class Users:
+    """Creates, lists and deletes users, and changes their passwords."""
+
+    def __init__(self, store: UserStore, passwords: Passwords, sessions: SessionEnder) -> None:
+        self._store = store
+        self._passwords = passwords
+        self._sessions = sessions
+
+    async def create(self, tenant_id: str, username: str, password: str) -> None:
+        """Raises InvalidField for a name or password that cannot be one, UserExists for a name there is."""
+        if not _USERNAME.fullmatch(username):
+            raise InvalidField("username", f"must be 1 to {USERNAME_LIMIT} of A-Z, a-z, 0-9 and . _ @ + -")
+        password_hash = await self._passwords.hash(new_password("password", password))
+        await self._store.add(User(tenant_id, username, password_hash, datetime.now(UTC)))
+
+    async def list(self, tenant_id: str) -> Sequence[User]:
+        """A tenant's users, by name."""
+        return await self._store.list(tenant_id)
+
+    async def delete(self, tenant_id: str, username: str) -> None:
+        """Delete a user and end their sessions. Raises UserNotFound, or LastUser for the only one."""
+        if not await self._store.delete(tenant_id, username):
+            raise UserNotFound(username)
+        await self._sessions.close_all(tenant_id, username)
+
+    async def change_password(self, tenant_id: str, username: str, old: str, new: str, *, session_id: str) -> None:
+        """Change one's own password and end one's other sessions.
+
+        Raises:
+            BadCredentials: the old password is wrong.
+            InvalidField: the new one cannot be a password.
+        """
+        password = new_password("new_password", new)
+        user = await self._store.find(tenant_id, username)
+        if not await self._passwords.matches(user.password_hash if user else None, old):
+            raise BadCredentials
+        await self._store.set_password(tenant_id, username, await self._passwords.hash(password))
+        await self._sessions.close_all(tenant_id, username, keep=session_id)
+
+    async def reset_password(self, tenant_id: str, username: str, new: str) -> None:
+        """Give a user another password and end all their sessions. Raises UserNotFound or InvalidField."""
+        password_hash = await self._passwords.hash(new_password("password", new))
+        if not await self._store.set_password(tenant_id, username, password_hash):
+            raise UserNotFound(username)
+        await self._sessions.close_all(tenant_id, username)
