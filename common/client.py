@@ -16,6 +16,7 @@ from aiohttp import (
     TCPConnector,
     UnixConnector,
 )
+from multidict import CIMultiDict
 from yarl import URL
 
 from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, UntrustedCaller, sign
@@ -70,16 +71,15 @@ class ServiceClient:
         """
         path = "/".join(quote(segment, safe="") for segment in (caller.tenant_id, *segments))
         url = URL(f"{self._base}/{path}{'?' + query if query else ''}", encoded=True)
-        own = {
-            INTERNAL_TOKEN: sign(self._key, caller, service=self._service, operation=segments[0]),
-            REQUEST_ID: request_id(),
-        }
+        all_headers = CIMultiDict(headers or {})
+        all_headers[INTERNAL_TOKEN] = sign(self._key, caller, service=self._service, operation=segments[0])
+        all_headers[REQUEST_ID] = request_id()
         timeout = ClientTimeout(sock_connect=CONNECT_PATIENCE, connect=ANSWER_PATIENCE, sock_read=patience)
         try:
             async with self._session.request(
                 method,
                 url,
-                headers={**(headers or {}), **own},
+                headers=all_headers,
                 data=data,
                 timeout=timeout,
                 allow_redirects=False,

@@ -1,0 +1,4 @@
+from common.server import run
+from gateway.app import SERVICE
+
+run(SERVICE)

@@ -1,0 +1,90 @@
+"""From an address to a tenant and an operation (the introduction of the specification), never by the raw path.
+
+Each part is decoded once and checked; what is forwarded is built anew from the checked parts.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Self
+from urllib.parse import unquote
+
+from common.caller import Deployment
+from common.errors import InvalidRequest, MethodNotAllowed, NotFound
+from gateway.operations import OPERATIONS, Operation
+
+_SEGMENT = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+")
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]")
+
+
+class NoSuchOperation(NotFound):
+    code = "operation_not_found"
+
+    def __init__(self) -> None:
+        super().__init__("There is no such operation.")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What an address means: the operation, and the decoded parts of its path, the operation's word first."""
+
+    tenant_id: str
+    operation: Operation
+    segments: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, method: str, raw_path: str, deployment: Deployment, single_tenant_id: str) -> Self:
+        """Read the path of a request line.
+
+        Raises:
+            NoSuchOperation: the path is not well-formed or names no operation.
+            MethodNotAllowed: the operation has other methods.
+        """
+        parts = _decode(raw_path.partition("?")[0])
+        if deployment is Deployment.SINGLE:
+            if parts[:2] != ("client", "api"):
+                raise NoSuchOperation
+            return cls(single_tenant_id, *_find(method, parts[2:]))
+        return cls(parts[0], *_find(method, parts[1:]))
+
+    def check_complete(self) -> None:
+        """Raise InvalidRequest where the address lacks a value, such as the client token of `delete_client`."""
+        if missing := self.operation.missing(self.segments):
+            raise InvalidRequest(f"The address lacks {' and '.join(missing)}.")
+
+
+def _decode(path: str) -> tuple[str, ...]:
+    if not path.startswith("/"):
+        raise NoSuchOperation
+    decoded = []
+    for segment in path[1:].split("/"):
+        if not _SEGMENT.fullmatch(segment):
+            raise NoSuchOperation
+        try:
+            text = unquote(segment, errors="strict")
+        except UnicodeDecodeError:
+            raise NoSuchOperation from None
+        if text in {".", ".."} or _UNSAFE.search(text):
+            raise NoSuchOperation
+        decoded.append(text)
+    return tuple(decoded)
+
+
+@cache
+def _by_word() -> dict[str, tuple[Operation, ...]]:
+    words = dict.fromkeys(operation.word for operation in OPERATIONS)
+    return {word: tuple(row for row in OPERATIONS if row.word == word) for word in words}
+
+
+def _find(method: str, segments: tuple[str, ...]) -> tuple[Operation, tuple[str, ...]]:
+    rows = _by_word().get(segments[0] if segments else "", ())
+    fitting = [row for row in rows if row.fits(segments)]
+    # A whole address is preferred to the beginning of a longer one: `docs` to `docs/assets/{asset}`.
+    whole = [row for row in fitting if not row.missing(segments)] or fitting
+    if not whole:
+        raise NoSuchOperation
+    wanted = "GET" if method == "HEAD" else method
+    for row in whole:
+        if row.method == wanted:
+            return row, segments
+    raise MethodNotAllowed(sorted({row.method for row in whole}))

@@ -1,0 +1,66 @@
+"""The gateway, put together."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+from aiohttp import web
+
+from common.client import open_service
+from common.middleware import problems, request_id
+from common.server import READINESS, Service, add_probes
+from common.sessions import Sessions, open_redis
+from gateway.access import Gatekeeper
+from gateway.keys import GATEKEEPER, PAGES, SERVICES, SESSIONS, SETTINGS, TENANTS
+from gateway.operations import AUTH, CATALOG, CLIENTS, UPLOAD
+from gateway.pages import Pages
+from gateway.routes import dispatch
+from gateway.settings import GatewaySettings
+from gateway.tenants import TenantDirectory
+
+
+def create_app(settings: GatewaySettings) -> web.Application:
+    app = web.Application(middlewares=[problems])
+    app[SETTINGS] = settings
+    app[PAGES] = Pages()
+    add_probes(app)
+    app.router.add_route("*", "/{path:.*}", dispatch)
+    app.on_response_prepare.append(_sign_answer)
+    app.cleanup_ctx.append(connect)
+    return app
+
+
+async def connect(app: web.Application) -> AsyncIterator[None]:
+    """Open what the gateway talks to; closed in reverse when the app stops."""
+    settings = app[SETTINGS]
+    key = settings.internal_key.get_secret_value()
+    addresses = {
+        AUTH: settings.auth_service_url,
+        CATALOG: settings.catalog_service_url,
+        UPLOAD: settings.upload_service_url,
+        CLIENTS: settings.client_registry_url,
+    }
+    async with AsyncExitStack() as stack:
+        redis = await stack.enter_async_context(open_redis(settings.redis_url))
+        app[READINESS].check("redis", redis.ping)
+        services = {
+            name: await stack.enter_async_context(open_service(address, service=name, key=key))
+            for name, address in addresses.items()
+        }
+        app[SERVICES] = services
+        app[SESSIONS] = Sessions(
+            redis,
+            key=settings.session_key.get_secret_value(),
+            lifetime=settings.session_lifetime,
+            idle=settings.session_idle,
+        )
+        app[TENANTS] = TenantDirectory(services[AUTH])
+        app[GATEKEEPER] = Gatekeeper(app[SESSIONS], services[CLIENTS])
+        yield
+
+
+async def _sign_answer(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Server"] = "pkgrepo"
+    response.headers["X-Request-Id"] = request_id()
+
+
+SERVICE = Service("gateway", GatewaySettings, create_app)

@@ -1,0 +1,19 @@
+"""Where the application keeps what its handlers use."""
+
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from common.client import ServiceClient
+from common.sessions import Sessions
+from gateway.access import Gatekeeper
+from gateway.pages import Pages
+from gateway.settings import GatewaySettings
+from gateway.tenants import TenantDirectory
+
+SETTINGS = web.AppKey("settings", GatewaySettings)
+SERVICES: web.AppKey[Mapping[str, ServiceClient]] = web.AppKey("services", Mapping)
+TENANTS = web.AppKey("tenants", TenantDirectory)
+GATEKEEPER = web.AppKey("gatekeeper", Gatekeeper)
+PAGES = web.AppKey("pages", Pages)
+SESSIONS = web.AppKey("sessions", Sessions)

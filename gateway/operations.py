@@ -1,0 +1,124 @@
+"""THE TABLE: every operation of the interface, one row each. What has no row here has no entry from outside."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+
+class Access(StrEnum):
+    """Who may call an operation (section 5)."""
+
+    OPEN = "open"  # anyone from an allowed network
+    CLIENT = "client"  # a Bearer token, else a client token, else anyone where the tenant does not enforce them
+    ADMINISTRATOR = "administrator"  # a Bearer token
+    SIGNED = "signed"  # whoever has the address; the service checks its signature
+    PAGE = "page"  # a browser; pages look for their session themselves
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One row. `path` begins with the operation's word; a part in braces is a value of the caller's.
+
+    `patience` is how many seconds the service may take to answer. `one_call` operations take their installer in the
+    same multipart form, see `gateway.composed`. `audited` writes reach the audit log through the gateway.
+    """
+
+    method: str
+    path: str
+    service: str
+    access: Access
+    patience: float = 3.0
+    audited: bool = False
+    one_call: bool = False
+
+    @cached_property
+    def parts(self) -> tuple[str, ...]:
+        return tuple(self.path.split("/"))
+
+    @property
+    def word(self) -> str:
+        """The first part of the path, which names the operation between services too."""
+        return self.parts[0]
+
+    def fits(self, segments: Sequence[str]) -> bool:
+        """Whether these parts of an address are this operation's, the last values possibly missing."""
+        return len(segments) <= len(self.parts) and all(
+            is_value(part) or part == segment for part, segment in zip(self.parts, segments, strict=False)
+        )
+
+    def missing(self, segments: Sequence[str]) -> list[str]:
+        """The names of the parts that an address lacks."""
+        return [part.strip("{}") for part in self.parts[len(segments) :]]
+
+
+def is_value(part: str) -> bool:
+    return part.startswith("{")
+
+
+def _read(method: str, path: str, service: str, access: Access = Access.ADMINISTRATOR) -> Operation:
+    return Operation(method, path, service, access)
+
+
+def _write(method: str, path: str, service: str, *, patience: float = 3.0, one_call: bool = False) -> Operation:
+    return Operation(method, path, service, Access.ADMINISTRATOR, patience, audited=True, one_call=one_call)
+
+
+AUTH, CATALOG, UPLOAD, CLIENTS = "auth_service", "catalog_service", "upload_service", "client_registry"
+GATEWAY = "gateway"
+LONG = 120.0  # seconds: hashing and storing a large installer
+
+OPERATIONS: tuple[Operation, ...] = (
+    # Session (4.1). A login waits its turn for one of the few password hashes at once.
+    Operation("POST", "login", AUTH, Access.OPEN, patience=15.0),
+    Operation("POST", "logout", AUTH, Access.OPEN),
+    _read("GET", "test", GATEWAY),
+    # Client-facing (4.2)
+    _read("POST", "client_version", CLIENTS, Access.CLIENT),
+    Operation("POST", "get_packages", CATALOG, Access.CLIENT, patience=30.0),
+    # Packages (4.3)
+    _write("POST", "add_package", CATALOG, patience=15.0),
+    _write("PATCH", "edit_package/{package_id}", CATALOG, patience=15.0),
+    _write("DELETE", "delete_package/{package_id}", CATALOG, patience=30.0),
+    _write("PATCH", "set_package_active/{package_id}", CATALOG),
+    # Package versions (4.4, 4.5)
+    _read("GET", "get_package_versions/{package_id}", CATALOG),
+    _read("GET", "get_specific_package_version/{version_uid}", CATALOG),
+    _write("DELETE", "delete_package_version/{package_id}", CATALOG, patience=30.0),
+    _write("POST", "add_package_version/{package_id}", CATALOG, patience=LONG, one_call=True),
+    # Uploads (4.5, step 1)
+    Operation("POST", "upload_package_version", UPLOAD, Access.ADMINISTRATOR, patience=LONG),
+    _read("GET", "upload_package_version", UPLOAD),
+    _read("GET", "get_finished_uploads", CATALOG),
+    # Clients (4.6). Adding one may wait for a host name to be resolved.
+    _read("GET", "get_clients", CLIENTS),
+    _write("POST", "add_client", CLIENTS, patience=10.0),
+    _write("DELETE", "delete_client/{client_id}/{auth_token}", CLIENTS),
+    _write("PATCH", "edit_client/{client_id}", CLIENTS),
+    _write("POST", "rotate_client_token/{client_id}", CLIENTS),
+    # Blacklist (5.2)
+    _read("GET", "get_blacklist", CLIENTS),
+    _write("POST", "add_blacklist_entry", CLIENTS),
+    _write("DELETE", "delete_blacklist_entry/{entry_id}", CLIENTS),
+    _read("GET", "get_blacklist_groups", CLIENTS),
+    _write("POST", "add_blacklist_group", CLIENTS),
+    _write("DELETE", "delete_blacklist_group/{group_id}", CLIENTS),
+    # Client releases
+    _write("POST", "publish_client", CLIENTS, patience=LONG, one_call=True),
+    # Tenant, users, audit
+    _read("GET", "server_information", AUTH),
+    _write("PATCH", "edit_settings", AUTH),
+    _read("GET", "get_users", AUTH),
+    _write("POST", "add_user", AUTH, patience=15.0),
+    _write("DELETE", "delete_user/{username}", AUTH),
+    _write("POST", "change_password", AUTH, patience=15.0),
+    _read("GET", "get_audit_log", AUTH),
+    # Downloads: what INSTALLER_URL points at
+    Operation("GET", "download/{server_filename}/{file_name}", UPLOAD, Access.SIGNED, patience=30.0),
+    # Pages
+    Operation("GET", "docs", GATEWAY, Access.PAGE),
+    Operation("GET", "openapi.json", GATEWAY, Access.PAGE),
+    Operation("GET", "docs/assets/{asset}", GATEWAY, Access.PAGE),
+    Operation("GET", "sign_in", GATEWAY, Access.PAGE),
+    Operation("POST", "sign_in", GATEWAY, Access.PAGE),
+)

@@ -1,0 +1,64 @@
+"""Where a request comes from and which address it was sent to, as far as it can be believed."""
+
+import re
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from common.caller import Deployment
+from common.errors import InvalidRequest
+from common.tenants import Address, Network
+from gateway.settings import GatewaySettings
+
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
+LOOPBACK = ip_address("127.0.0.1")
+
+
+def caller_address(request: web.Request, trusted: tuple[Network, ...]) -> Address:
+    """The socket's address, or behind a trusted proxy the right-most hop of `X-Forwarded-For` that is not one."""
+    address = _socket_address(request)
+    if not _is_trusted(address, trusted):
+        return address
+    hops = ",".join(request.headers.getall("X-Forwarded-For", [])).split(",")
+    for hop in reversed(hops):
+        try:
+            address = ip_address(hop.strip())
+        except ValueError:
+            return address  # What a proxy could not have written ends the chain.
+        if not _is_trusted(address, trusted):
+            return address
+    return address
+
+
+def base_url(request: web.Request, settings: GatewaySettings, tenant_id: str) -> str:
+    """Where callers reach this tenant's operations, such as `https://packages.example.com/acme`.
+
+    Raises:
+        InvalidRequest: the request's Host header is not a host.
+    """
+    prefix = "client/api" if settings.deployment is Deployment.SINGLE else tenant_id
+    return f"{settings.public_url or _own_origin(request, settings)}/{prefix}"
+
+
+def is_https(base: str) -> bool:
+    return urlsplit(base).scheme == "https"
+
+
+def _own_origin(request: web.Request, settings: GatewaySettings) -> str:
+    scheme, host = request.scheme, request.headers.get("Host", "")
+    if _is_trusted(_socket_address(request), settings.trusted_proxies):
+        scheme = request.headers.get("X-Forwarded-Proto", scheme)
+        host = request.headers.get("X-Forwarded-Host", host)
+    if scheme not in {"http", "https"} or not _HOST.fullmatch(host):
+        raise InvalidRequest("The Host header is not a host name.")
+    return f"{scheme}://{host}"
+
+
+def _socket_address(request: web.Request) -> Address:
+    # A unix socket has no address; whoever may open it is on this machine.
+    return ip_address(request.remote.partition("%")[0]) if request.remote else LOOPBACK
+
+
+def _is_trusted(address: Address, trusted: tuple[Network, ...]) -> bool:
+    return any(address in network for network in trusted)

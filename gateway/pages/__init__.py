@@ -1,0 +1,33 @@
+"""The files of the web pages, read once; nothing else can be asked for."""
+
+from collections.abc import Mapping
+from importlib.resources import files
+
+import yaml
+
+from common.errors import NotFound
+
+CONTENT_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "png": "image/png"}
+
+
+class Pages:
+    """The files of the pages, read once; nothing else can be asked for."""
+
+    def __init__(self) -> None:
+        here = files("gateway")
+        self.document: Mapping[str, object] = yaml.safe_load((here / "openapi.yaml").read_text(encoding="utf-8"))
+        self._files = {
+            entry.name: entry.read_bytes()
+            for folder in (here / "pages", here / "vendor" / "swagger-ui")
+            for entry in folder.iterdir()
+            if entry.is_file()
+        }
+
+    def text(self, name: str) -> str:
+        return self._files[name].decode()
+
+    def asset(self, name: str) -> bytes:
+        """A script, style or picture. Raises NotFound."""
+        if name not in self._files or name.endswith(".html") or name.rpartition(".")[2] not in CONTENT_TYPES:
+            raise NotFound("There is no such file.")
+        return self._files[name]

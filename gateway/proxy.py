@@ -1,0 +1,127 @@
+"""Streams a request on to a service and its answer back. Only headers named here travel."""
+
+from collections.abc import AsyncIterator
+
+from aiohttp import ClientError, ClientResponse, web
+from multidict import CIMultiDict
+
+from common.caller import Caller
+from common.client import ServiceClient, problem_of
+from common.errors import InvalidRequest
+from common.forms import body
+from common.middleware import AUDIT_HEADER
+from common.telemetry import log
+from gateway.addresses import Target
+
+REQUEST_HEADERS = (
+    "Accept",
+    "Accept-Encoding",
+    "Content-Length",
+    "Content-Range",
+    "Content-Type",
+    "If-Match",
+    "If-Modified-Since",
+    "If-None-Match",
+    "If-Range",
+    "If-Unmodified-Since",
+    "Range",
+    "User-Agent",
+    "X-File-ID",
+)
+ANSWER_HEADERS = (
+    "Accept-Ranges",
+    "Cache-Control",
+    "Content-Disposition",
+    "Content-Encoding",
+    "Content-Length",
+    "Content-Range",
+    "Content-Type",
+    "ETag",
+    "Last-Modified",
+    "Retry-After",
+    "Vary",
+    "X-Content-Type-Options",
+)
+SMALL = 64 << 10  # bytes: an answer up to here is read whole
+PROBLEM = "application/problem+json"
+
+
+class Body:
+    """A request's body on its way through, which remembers whether the caller broke it."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self.problem: InvalidRequest | None = None
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for block in body(self._request):
+                yield block
+        except InvalidRequest as problem:
+            self.problem = problem
+            raise
+
+
+async def forward(
+    request: web.Request, service: ServiceClient, caller: Caller, target: Target, *, with_body: bool
+) -> tuple[web.StreamResponse, str | None]:
+    """Send a request on and its answer back; beside the answer, what the service says for the audit log.
+
+    Raises:
+        Answered: the service answered with a problem.
+        Unavailable: it did not answer.
+        InvalidRequest: the caller's body broke off.
+    """
+    sends = with_body and request.body_exists
+    headers = CIMultiDict(
+        (name, value)
+        for name in REQUEST_HEADERS
+        if sends or not name.startswith("Content-")
+        for value in request.headers.getall(name, [])
+    )
+    content = Body(request) if sends else None
+    opened = service.open(
+        caller,
+        request.method,
+        target.segments,
+        query=request.rel_url.raw_query_string,
+        headers=headers,
+        data=aiter(content) if content else None,
+        patience=target.operation.patience,
+    )
+    try:
+        async with opened as response:
+            return await answer(request, response)
+    except Exception:
+        if content and content.problem:
+            raise content.problem from None
+        raise
+
+
+async def answer(request: web.Request, response: ClientResponse) -> tuple[web.StreamResponse, str | None]:
+    """Give a service's answer to the caller. Raises Answered for a problem."""
+    if response.content_type == PROBLEM and request.method != "HEAD":
+        raise await problem_of(response)
+    headers = CIMultiDict((name, value) for name in ANSWER_HEADERS for value in response.headers.getall(name, []))
+    target = response.headers.get(AUDIT_HEADER)
+    length = response.content_length
+    if request.method != "HEAD" and length is not None and length <= SMALL:
+        whole = await response.read()
+        return web.Response(status=response.status, headers=headers, body=whole), target
+    return await _stream(request, response, headers), target
+
+
+async def _stream(request: web.Request, response: ClientResponse, headers: CIMultiDict[str]) -> web.StreamResponse:
+    streamed = web.StreamResponse(status=response.status, headers=headers)
+    await streamed.prepare(request)
+    try:
+        async for block in response.content.iter_any():
+            await streamed.write(block)
+    except (ClientError, TimeoutError) as error:
+        # The status is out already: a broken connection is the only way left to say that this is not all.
+        log.error("answer_broke_off", error=type(error).__name__)
+        if request.transport is not None:
+            request.transport.abort()
+        return streamed
+    await streamed.write_eof()
+    return streamed

@@ -1,0 +1,48 @@
+"""What the gateway is told."""
+
+from ipaddress import ip_network
+from typing import Annotated
+
+from pydantic import Field, field_validator
+from pydantic_settings import NoDecode
+
+from common.caller import Deployment
+from common.settings import Key, ServiceSettings
+from common.tenants import Network, is_tenant_id
+
+
+class GatewaySettings(ServiceSettings):
+    """Lifetimes are seconds.
+
+    `public_url` is the base of the addresses we give out; without it they have the request's own scheme and host.
+    `trusted_proxies` are the networks of the load balancers before us, whose forwarding headers count.
+    `tenant_id` is the one tenant of the single-tenant deployment.
+    """
+
+    listen: str = "127.0.0.1:8080"
+    deployment: Deployment = Deployment.MULTI
+    tenant_id: str = "main"
+    public_url: str = Field(default="", pattern=r"^(https?://[^/?#\s]+)?$")
+    trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = ()
+    redis_url: str = "redis://127.0.0.1:6379"
+    session_key: Key
+    session_lifetime: int = Field(default=3600, ge=1)
+    session_idle: int = Field(default=3600, ge=1)
+    auth_service_url: str = "http://127.0.0.1:8081"
+    catalog_service_url: str = "http://127.0.0.1:8082"
+    upload_service_url: str = "http://127.0.0.1:8083"
+    client_registry_url: str = "http://127.0.0.1:8084"
+
+    @field_validator("trusted_proxies", mode="before")
+    @classmethod
+    def _separated_by_commas(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(ip_network(part.strip()) for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("tenant_id")
+    @classmethod
+    def _is_tenant_id(cls, value: str) -> str:
+        if not is_tenant_id(value):
+            raise ValueError("must be 1 to 63 of a-z, 0-9, _ and -, and not a reserved word")
+        return value
