@@ -1,0 +1,84 @@
+"""What forms and questions hold, turned into what the domain takes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from client_registry.hostnames import NAME_LIMIT, host_name
+from client_registry.model import ClientNotFound, GroupNotFound, uuid_text
+from client_registry.releases import release_version
+from common.errors import InvalidField, InvalidRequest
+from common.forms import MAX_INTEGER, Form
+from common.tenants import parse_network
+
+PACKAGE_ID_LIMIT = 128
+GROUP_NAME_LIMIT = 256
+FILE_NAME_LIMIT = 256
+NETWORK_LIMIT = 128
+TOKEN_LIMIT = 4096
+
+
+def client_name(form: Form) -> str:
+    text = form.text("client_name", limit=NAME_LIMIT).strip()
+    return host_name("client_name", text)
+
+
+def new_entry(form: Form) -> dict[str, Any]:
+    """The parts of a blacklist entry.
+
+    Raises:
+        InvalidField: the network is none, or nothing is named to be hidden.
+        ClientNotFound, GroupNotFound: an id that none can have.
+    """
+    client_id = form.text("client_id", limit=TOKEN_LIMIT, required=False)
+    group_id = form.text("group", limit=TOKEN_LIMIT, required=False)
+    network = form.text("network", limit=NETWORK_LIMIT, required=False)
+    package_ids = _package_ids(form)
+    if not package_ids and not group_id:
+        raise InvalidField("package_ids", "is required where no group is given")
+    if client_id and not uuid_text(client_id):
+        raise ClientNotFound
+    if group_id and not uuid_text(group_id):
+        raise GroupNotFound
+    return {
+        "client_id": uuid_text(client_id),
+        "network": parse_network("network", network) if network else None,
+        "package_ids": package_ids,
+        "group_id": uuid_text(group_id),
+    }
+
+
+def new_group(form: Form) -> tuple[str, Sequence[str]]:
+    """The name and the package ids of a group."""
+    name, package_ids = form.text("name", limit=GROUP_NAME_LIMIT), _package_ids(form)
+    if not package_ids:
+        raise InvalidField("package_ids", "is required")
+    return name, package_ids
+
+
+def new_release(form: Form) -> tuple[str, str]:
+    """The version, and the name of an uploaded file or ""."""
+    version = release_version("version", form.text("version", limit=32).strip())
+    return version, form.text("server_filename", limit=FILE_NAME_LIMIT, required=False)
+
+
+async def sighting(request: web.Request) -> tuple[str, int]:
+    """The token and the kind of program that the gateway asks about; no text at all is no token.
+
+    Raises:
+        InvalidRequest: the question is not what a gateway asks.
+    """
+    try:
+        told = orjson.loads(await request.read())
+        token, program = told.get("auth_token"), told.get("client", 0)
+    except (orjson.JSONDecodeError, AttributeError):
+        raise InvalidRequest("The body must be a JSON object.") from None
+    if isinstance(program, bool) or not isinstance(program, int) or not 0 <= program <= MAX_INTEGER:
+        raise InvalidField("client", f"must be a whole number from 0 to {MAX_INTEGER}")
+    return token if isinstance(token, str) else "", program
+
+
+def _package_ids(form: Form) -> Sequence[str]:
+    return tuple(dict.fromkeys(form.texts("package_ids", limit=PACKAGE_ID_LIMIT)))

@@ -1,0 +1,13 @@
+"""Where the application keeps what its routes use."""
+
+from aiohttp import web
+
+from client_registry.blacklist import Blacklist
+from client_registry.clients import Clients
+from client_registry.releases import Releases
+from client_registry.settings import RegistrySettings
+
+SETTINGS = web.AppKey("settings", RegistrySettings)
+CLIENTS = web.AppKey("clients", Clients)
+BLACKLIST = web.AppKey("blacklist", Blacklist)
+RELEASES = web.AppKey("releases", Releases)

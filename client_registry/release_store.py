@@ -1,0 +1,80 @@
+"""Releases of the client program in MongoDB."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pymongo import ASCENDING, DESCENDING, IndexModel
+from pymongo.errors import DuplicateKeyError
+
+from client_registry.model import Installer, Release, ReleaseExists
+from common.mongo import Document, Indexes, MongoDatabase
+
+ACTIVE, PENDING, ABANDONED = "active", "pending", "abandoned"
+
+INDEXES: Indexes = {
+    "releases": [
+        IndexModel([("tenant_id", ASCENDING), ("uid", ASCENDING)], unique=True),
+        IndexModel(
+            [("tenant_id", ASCENDING), ("version", ASCENDING)],
+            unique=True,
+            partialFilterExpression={"version": {"$exists": True}},
+        ),
+        IndexModel([("tenant_id", ASCENDING), ("status", ASCENDING), ("published_at", DESCENDING)]),
+        IndexModel([("status", ASCENDING), ("reserved_at", ASCENDING)]),  # The sweep looks through all tenants.
+    ],
+}
+
+
+class MongoReleaseStore:
+    """One document a release; `version` is absent from what was abandoned, so that it can be published again."""
+
+    def __init__(self, database: MongoDatabase) -> None:
+        self._releases = database["releases"]
+
+    async def latest(self, tenant_id: str) -> Release | None:
+        document = await self._releases.find_one(
+            {"tenant_id": tenant_id, "status": ACTIVE}, sort=[("published_at", DESCENDING), ("_id", DESCENDING)]
+        )
+        return _release(document) if document else None
+
+    async def add(self, tenant_id: str, release: Release) -> None:
+        await self._insert(tenant_id, release.version, {"uid": release.uid, **_published(release)})
+
+    async def reserve(self, tenant_id: str, uid: str, version: str, at: datetime) -> None:
+        await self._insert(tenant_id, version, {"uid": uid, "status": PENDING, "reserved_at": at})
+
+    async def activate(self, tenant_id: str, release: Release) -> bool:
+        result = await self._releases.update_one(
+            {"tenant_id": tenant_id, "uid": release.uid, "status": PENDING}, {"$set": _published(release)}
+        )
+        return result.matched_count == 1
+
+    async def abandon(self, tenant_id: str, uid: str) -> None:
+        await self._releases.update_one(
+            {"tenant_id": tenant_id, "uid": uid, "status": PENDING},
+            {"$set": {"status": ABANDONED}, "$unset": {"version": ""}},
+        )
+
+    async def remove(self, tenant_id: str, uid: str) -> None:
+        await self._releases.delete_one({"tenant_id": tenant_id, "uid": uid, "status": {"$ne": ACTIVE}})
+
+    async def unfinished(self, before: datetime) -> Sequence[tuple[str, str]]:
+        found = self._releases.find({"status": {"$in": [PENDING, ABANDONED]}, "reserved_at": {"$lt": before}})
+        return [(document["tenant_id"], document["uid"]) async for document in found]
+
+    async def _insert(self, tenant_id: str, version: str, values: Document) -> None:
+        try:
+            await self._releases.insert_one({"tenant_id": tenant_id, "version": version, **values})
+        except DuplicateKeyError:
+            raise ReleaseExists(version) from None
+
+
+def _published(release: Release) -> Document:
+    file = release.installer
+    installer = {"server_filename": file.server_filename, "size": file.size, "sha256": file.sha256} if file else None
+    return {"status": ACTIVE, "published_at": release.published_at, "installer": installer}
+
+
+def _release(document: Document) -> Release:
+    installer = Installer(**document["installer"]) if document["installer"] else None
+    return Release(document["uid"], document["version"], document["published_at"], installer)

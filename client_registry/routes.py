@@ -1,0 +1,136 @@
+"""The operations of client_registry."""
+
+import time
+
+from aiohttp import web
+
+from client_registry import forms, wire
+from client_registry.keys import BLACKLIST, CLIENTS, RELEASES, SETTINGS
+from common.errors import InvalidRequest
+from common.forms import read_form
+from common.middleware import audit, caller_of, json_response
+
+routes = web.RouteTableDef()
+
+
+@routes.get("/{tenant_id}/get_clients")
+async def get_clients(request: web.Request) -> web.Response:
+    clients = await request.app[CLIENTS].list(caller_of(request).tenant_id)
+    return json_response([wire.client(client) for client in clients])
+
+
+@routes.post("/{tenant_id}/add_client")
+async def add_client(request: web.Request) -> web.Response:
+    name = forms.client_name(await read_form(request))
+    client, token = await request.app[CLIENTS].add(caller_of(request), name)
+    audit(request, client_id=client.client_id, client_name=client.name)
+    return json_response(
+        {"Message": "Client was added successfully!", "client_id": client.client_id, "auth_token": token.text},
+        status=201,
+    )
+
+
+@routes.patch("/{tenant_id}/edit_client/{client_id}")
+async def edit_client(request: web.Request) -> web.Response:
+    client_id, enabled = request.match_info["client_id"], (await read_form(request)).flag("enabled")
+    await request.app[CLIENTS].edit(caller_of(request).tenant_id, client_id, enabled=enabled)
+    audit(request, client_id=client_id, enabled=str(int(enabled)))
+    return json_response({"Message": "Client was updated successfully!"})
+
+
+@routes.post("/{tenant_id}/rotate_client_token/{client_id}")
+async def rotate_client_token(request: web.Request) -> web.Response:
+    client_id = request.match_info["client_id"]
+    token = await request.app[CLIENTS].rotate_token(caller_of(request).tenant_id, client_id)
+    audit(request, client_id=client_id)
+    return json_response({"Message": "Client token was rotated successfully!", "auth_token": token.text})
+
+
+@routes.delete("/{tenant_id}/delete_client")
+@routes.delete("/{tenant_id}/delete_client/{client_id:[^/]*}")
+@routes.delete("/{tenant_id}/delete_client/{client_id:[^/]*}/{auth_token:[^/]*}")
+async def delete_client(request: web.Request) -> web.Response:
+    client_id, token = (request.match_info.get(name, "").strip() for name in ("client_id", "auth_token"))
+    if not client_id or not token:
+        raise InvalidRequest("A client's id and its token are required: delete_client/{client_id}/{auth_token}.")
+    await request.app[CLIENTS].delete(caller_of(request).tenant_id, client_id, token)
+    audit(request, client_id=client_id)
+    return json_response({"Message": "Client was removed successfully!"})
+
+
+@routes.get("/{tenant_id}/get_blacklist")
+async def get_blacklist(request: web.Request) -> web.Response:
+    entries = await request.app[BLACKLIST].entries(caller_of(request).tenant_id)
+    return json_response([wire.entry(entry) for entry in entries])
+
+
+@routes.post("/{tenant_id}/add_blacklist_entry")
+async def add_blacklist_entry(request: web.Request) -> web.Response:
+    parts = forms.new_entry(await read_form(request))
+    entry = await request.app[BLACKLIST].add_entry(caller_of(request).tenant_id, **parts)
+    audit(request, entry_id=entry.entry_id)
+    return json_response({"Message": "Blacklist entry was added successfully!", "entry_id": entry.entry_id}, status=201)
+
+
+@routes.delete("/{tenant_id}/delete_blacklist_entry/{entry_id}")
+async def delete_blacklist_entry(request: web.Request) -> web.Response:
+    entry_id = request.match_info["entry_id"]
+    await request.app[BLACKLIST].delete_entry(caller_of(request).tenant_id, entry_id)
+    audit(request, entry_id=entry_id)
+    return json_response({"Message": "Blacklist entry was deleted successfully!"})
+
+
+@routes.get("/{tenant_id}/get_blacklist_groups")
+async def get_blacklist_groups(request: web.Request) -> web.Response:
+    groups = await request.app[BLACKLIST].groups(caller_of(request).tenant_id)
+    return json_response([wire.group(group) for group in groups])
+
+
+@routes.post("/{tenant_id}/add_blacklist_group")
+async def add_blacklist_group(request: web.Request) -> web.Response:
+    name, package_ids = forms.new_group(await read_form(request))
+    group = await request.app[BLACKLIST].add_group(caller_of(request).tenant_id, name, package_ids)
+    audit(request, group_id=group.group_id, name=group.name)
+    return json_response({"Message": "Blacklist group was added successfully!", "group_id": group.group_id}, status=201)
+
+
+@routes.delete("/{tenant_id}/delete_blacklist_group/{group_id}")
+async def delete_blacklist_group(request: web.Request) -> web.Response:
+    group_id = request.match_info["group_id"]
+    await request.app[BLACKLIST].delete_group(caller_of(request).tenant_id, group_id)
+    audit(request, group_id=group_id)
+    return json_response({"Message": "Blacklist group was deleted successfully!"})
+
+
+@routes.post("/{tenant_id}/client_version")
+async def client_version(request: web.Request) -> web.Response:
+    caller = caller_of(request)
+    latest = await request.app[RELEASES].latest(caller.tenant_id)
+    return json_response(wire.client_version(latest, caller, request.app[SETTINGS], time.time()))
+
+
+@routes.post("/{tenant_id}/publish_client")
+async def publish_client(request: web.Request) -> web.Response:
+    version, server_filename = forms.new_release(await read_form(request))
+    release = await request.app[RELEASES].publish(caller_of(request), version, server_filename)
+    audit(request, version=release.version)
+    return json_response(wire.published(release))
+
+
+@routes.post("/{tenant_id}/identify_client")
+async def identify_client(request: web.Request) -> web.Response:
+    """Internal: which client a token names, for the gateway."""
+    token, program = await forms.sighting(request)
+    return json_response({"client_id": await request.app[CLIENTS].identify(caller_of(request), token, program)})
+
+
+@routes.post("/{tenant_id}/hidden_packages")
+async def hidden_packages(request: web.Request) -> web.Response:
+    """Internal: what the caller does not see, for the catalog."""
+    return json_response({"package_ids": await request.app[BLACKLIST].hidden_from(caller_of(request))})
+
+
+@routes.post("/{tenant_id}/client_usage")
+async def client_usage(request: web.Request) -> web.Response:
+    """Internal: how many clients there are, for the server information."""
+    return json_response({"clients": await request.app[CLIENTS].count(caller_of(request).tenant_id)})

@@ -1,0 +1,103 @@
+"""Clients in MongoDB, and what all that this service keeps there is found by."""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime
+
+from motor.motor_asyncio import AsyncIOMotorClientSession
+from pymongo import ASCENDING, IndexModel
+from pymongo.errors import DuplicateKeyError
+
+from client_registry import blacklist_store, release_store
+from client_registry.clients import SeatTaken
+from client_registry.model import Client, ClientExists
+from common.mongo import Document, Indexes, MongoDatabase
+
+INDEXES: Indexes = {
+    "clients": [
+        IndexModel([("tenant_id", ASCENDING), (field, ASCENDING)], unique=True)
+        for field in ("client_id", "name_key", "token_digest", "seat")
+    ],
+    **blacklist_store.INDEXES,
+    **release_store.INDEXES,
+}
+
+
+class MongoClientStore:
+    """One document a client."""
+
+    def __init__(self, database: MongoDatabase) -> None:
+        self._database = database
+        self._clients = database["clients"]
+
+    async def list(self, tenant_id: str) -> Sequence[Client]:
+        found = self._clients.find({"tenant_id": tenant_id}).sort("name_key", ASCENDING)
+        return [_client(document) async for document in found]
+
+    async def count(self, tenant_id: str) -> int:
+        return await self._clients.count_documents({"tenant_id": tenant_id})
+
+    async def seats(self, tenant_id: str) -> AbstractSet[int]:
+        found = self._clients.find({"tenant_id": tenant_id}, {"_id": False, "seat": True})
+        return {document["seat"] async for document in found}
+
+    async def add(self, tenant_id: str, client: Client, *, digest: str, seat: int) -> None:
+        document = {
+            "tenant_id": tenant_id,
+            "client_id": client.client_id,
+            "name": client.name,
+            "name_key": client.name.casefold(),
+            "token_digest": digest,
+            "token_hint": client.token_hint,
+            "seat": seat,
+            "ip": client.ip,
+            "last_seen": client.last_seen,
+            "program": client.program,
+            "enabled": client.enabled,
+            "created_at": client.created_at,
+        }
+        try:
+            await self._clients.insert_one(document)
+        except DuplicateKeyError as error:
+            if "seat" in (error.details or {}).get("keyPattern", {}):
+                raise SeatTaken from None
+            raise ClientExists(client.name) from None
+
+    async def find_by_digest(self, tenant_id: str, digest: str) -> Client | None:
+        document = await self._clients.find_one({"tenant_id": tenant_id, "token_digest": digest})
+        return _client(document) if document else None
+
+    async def note_sighting(self, tenant_id: str, client_id: str, *, ip: str, program: int, at: datetime) -> None:
+        await self._set(tenant_id, client_id, {"ip": ip, "program": program, "last_seen": at})
+
+    async def set_enabled(self, tenant_id: str, client_id: str, enabled: bool) -> bool:
+        return await self._set(tenant_id, client_id, {"enabled": enabled})
+
+    async def set_token(self, tenant_id: str, client_id: str, *, digest: str, hint: str) -> bool:
+        return await self._set(tenant_id, client_id, {"token_digest": digest, "token_hint": hint})
+
+    async def delete(self, tenant_id: str, client_id: str, *, digest: str) -> bool:
+        async def both(session: AsyncIOMotorClientSession) -> bool:
+            wanted = {"tenant_id": tenant_id, "client_id": client_id, "token_digest": digest}
+            deleted = await self._clients.delete_one(wanted, session=session)
+            if deleted.deleted_count:
+                about = {"tenant_id": tenant_id, "client_id": client_id}
+                await self._database["entries"].delete_many(about, session=session)
+            return deleted.deleted_count == 1
+
+        async with await self._database.client.start_session() as session:
+            return await session.with_transaction(both)
+
+    async def forget_tenant(self, tenant_id: str) -> None:
+        """Delete all that this service keeps of a tenant."""
+        for name in INDEXES:
+            await self._database[name].delete_many({"tenant_id": tenant_id})
+
+    async def _set(self, tenant_id: str, client_id: str, values: Mapping[str, object]) -> bool:
+        result = await self._clients.update_one({"tenant_id": tenant_id, "client_id": client_id}, {"$set": values})
+        return result.matched_count == 1
+
+
+def _client(document: Document) -> Client:
+    names = ("client_id", "name", "created_at", "token_hint", "ip", "last_seen", "program", "enabled")
+    return Client(**{name: document[name] for name in names})
