@@ -1,0 +1,83 @@
+"""catalog_service, put together."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from aiohttp import web
+
+from catalog_service.blacklist import ClientRegistry
+from catalog_service.consumer import listen
+from catalog_service.keys import EVENTS, PACKAGES, SETTINGS, STORE, SWEEPER, VERSIONS
+from catalog_service.packages import Packages
+from catalog_service.routes import routes
+from catalog_service.settings import CatalogSettings
+from catalog_service.store import INDEXES, MongoCatalogStore
+from catalog_service.sweeper import Sweeper
+from catalog_service.uploads import UploadService
+from catalog_service.versions import Versions
+from common.client import open_service
+from common.events import Events, open_events
+from common.mongo import make_indexes, open_database
+from common.server import READINESS, Service, service_app
+from common.telemetry import log
+
+SWEEP_PAUSE = 15  # seconds
+
+
+def create_app(settings: CatalogSettings, events: Events | None = None) -> web.Application:
+    """The application; `events` are given where all services share a process, else RabbitMQ is opened."""
+    app = service_app("catalog_service", settings.internal_key.get_secret_value(), routes, connect)
+    app[SETTINGS] = settings
+    if events is not None:
+        app[EVENTS] = events
+    return app
+
+
+async def connect(app: web.Application) -> AsyncIterator[None]:
+    """Open what catalog_service talks to; closed in reverse when the app stops."""
+    settings, readiness = app[SETTINGS], app[READINESS]
+    internal_key = settings.internal_key.get_secret_value()
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(open_database(settings.mongo_url, settings.database))
+        upload_service = await stack.enter_async_context(
+            open_service(settings.upload_service_url, service="upload_service", key=internal_key)
+        )
+        client_registry = await stack.enter_async_context(
+            open_service(settings.client_registry_url, service="client_registry", key=internal_key)
+        )
+        readiness.check("mongodb", lambda: database.command("ping"))
+        await readiness.prepare("indexes", lambda: make_indexes(database, INDEXES))
+
+        store = app[STORE] = MongoCatalogStore(database, uploads_age=settings.finished_uploads_age)
+        installers = UploadService(upload_service)
+        versions = app[VERSIONS] = Versions(store.versions, store.packages, installers, store.uploads)
+        packages = app[PACKAGES] = Packages(store.packages, store.versions, versions, ClientRegistry(client_registry))
+        sweeper = app[SWEEPER] = Sweeper(packages, versions, installers, store.packages, store.versions)
+
+        events = app[EVENTS] if EVENTS in app else await stack.enter_async_context(open_events(settings.rabbitmq_url))
+        await listen(events, store.uploads)
+        await stack.enter_async_context(_sweeping(sweeper))
+        yield
+
+
+@asynccontextmanager
+async def _sweeping(sweeper: Sweeper) -> AsyncIterator[None]:
+    task = asyncio.create_task(_sweep_forever(sweeper))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _sweep_forever(sweeper: Sweeper) -> None:
+    while True:
+        await asyncio.sleep(SWEEP_PAUSE)
+        try:
+            await sweeper.sweep()
+        except Exception as error:  # noqa: BLE001  whatever it was, the next sweep tries again
+            log.error("sweep_failed", exc_info=error)
+
+
+SERVICE = Service("catalog_service", CatalogSettings, create_app)

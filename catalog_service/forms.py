@@ -1,0 +1,114 @@
+"""What requests say, as values that cannot be wrong (sections 4.3 to 4.5, and the decisions on text)."""
+
+import re
+from uuid import uuid4
+
+from aiohttp import web
+
+from catalog_service.logos import LOGO_LIMIT, read_logo
+from catalog_service.model import (
+    Package,
+    PackageChanges,
+    PackageNotFound,
+    VersionNotFound,
+)
+from common.errors import InvalidField
+from common.forms import FORM_LIMIT, Form, clean, flag, read_form
+
+ID_LIMIT = 128  # characters, of these four
+NAME_LIMIT = 256
+DESCRIPTION_LIMIT = 10_000
+PACKAGE_FORM_LIMIT = LOGO_LIMIT + FORM_LIMIT  # bytes
+UIDS_LIMIT = 10_000
+
+_NOT_IN_IDS = frozenset('/\\:*?"<>|')
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+async def new_package(request: web.Request) -> Package:
+    """The package that `add_package` is to make. Raises InvalidField."""
+    form = await read_form(request, limit=PACKAGE_FORM_LIMIT)
+    return Package(
+        package_id=package_id(form.text("package_id", limit=ID_LIMIT)),
+        package_uid=str(uuid4()),
+        name=form.text("package_name", limit=NAME_LIMIT),
+        publisher=form.text("package_publisher", limit=NAME_LIMIT),
+        description=form.text("package_description", limit=DESCRIPTION_LIMIT, required=False, lines=True),
+        logo=await _logo(form) or b"",
+    )
+
+
+async def package_changes(request: web.Request) -> PackageChanges:
+    """What `edit_package` is to change: the fields that are sent. Raises InvalidField."""
+    form = await read_form(request, limit=PACKAGE_FORM_LIMIT)
+    return PackageChanges(
+        name=_sent(form, "package_name", NAME_LIMIT),
+        publisher=_sent(form, "package_publisher", NAME_LIMIT),
+        description=_sent(form, "package_description", DESCRIPTION_LIMIT, required=False, lines=True),
+        logo=await _logo(form),
+    )
+
+
+async def active_flag(request: web.Request) -> PackageChanges:
+    """What `set_package_active` is to change. Raises InvalidField."""
+    return PackageChanges(active=(await read_form(request)).flag("package_active"))
+
+
+def package_id(text: str) -> str:
+    """A package id that may be given to a package. Raises InvalidField."""
+    name = clean("package_id", text, limit=ID_LIMIT)
+    if name in {"", ".", ".."} or name != name.strip() or _NOT_IN_IDS.intersection(name):
+        raise InvalidField("package_id", 'must not be . or .., hold / \\ : * ? " < > | or begin or end with a space')
+    return name
+
+
+def package_in_path(request: web.Request) -> str:
+    """The package that a path names. Raises PackageNotFound where no package can have that id."""
+    named = request.match_info["package_id"]
+    try:
+        return package_id(named)
+    except InvalidField:
+        raise PackageNotFound(named) from None
+
+
+def uid_in_path(request: web.Request) -> str:
+    """The version that a path names. Raises VersionNotFound where it is not a UUID."""
+    return _uid(request.match_info["version_uid"])
+
+
+async def listed_uids(request: web.Request) -> tuple[str, ...]:
+    """The versions that `delete_package_version` is to delete, each once.
+
+    Raises:
+        InvalidField: none is named.
+        VersionNotFound: one is not a UUID.
+    """
+    listed = (await read_form(request)).texts("versions_uids", limit=ID_LIMIT, most=UIDS_LIMIT)
+    if not listed:
+        raise InvalidField("versions_uids", "is required")
+    return tuple(dict.fromkeys(_uid(text) for text in listed))
+
+
+def include_disabled(request: web.Request) -> bool:
+    """Whether the catalog is to show inactive packages; not unless asked (section 4.2). Raises InvalidField."""
+    return flag("include_disabled", request.query.get("include_disabled", "false"))
+
+
+def _uid(text: str) -> str:
+    if not _UUID.fullmatch(text.lower()):
+        raise VersionNotFound(text)
+    return text.lower()
+
+
+def _sent(form: Form, name: str, limit: int, *, required: bool = True, lines: bool = False) -> str | None:
+    return form.text(name, limit=limit, required=required, lines=lines) if name in form.fields else None
+
+
+async def _logo(form: Form) -> bytes | None:
+    """The logo, or None where there is none: browsers send an empty file where none was chosen."""
+    for name in ("Logo", "logo"):
+        if image := form.files.get(name):
+            return await read_logo("Logo", image)
+        if form.get(name):
+            raise InvalidField("Logo", "must be a file")
+    return None

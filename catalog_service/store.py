@@ -1,0 +1,47 @@
+"""The catalog in MongoDB: its indexes, and its three stores over one database."""
+
+from pymongo import ASCENDING, IndexModel
+
+from catalog_service.store_packages import MongoPackageStore
+from catalog_service.store_uploads import MongoUploadStore
+from catalog_service.store_versions import MongoVersionStore
+from common.mongo import Indexes, MongoDatabase
+
+COLLECTIONS = ("versions", "packages", "finished_uploads")
+
+# The sweeper looks at all tenants; only the few documents that are halfway stand in these two.
+_HALFWAY = {"name": "halfway", "partialFilterExpression": {"halfway": True}}
+
+INDEXES: Indexes = {
+    "packages": [
+        IndexModel([("tenant_id", ASCENDING), ("package_id", ASCENDING)], unique=True),
+        IndexModel([("changed_at", ASCENDING)], **_HALFWAY),
+    ],
+    "versions": [
+        IndexModel([("tenant_id", ASCENDING), ("uid", ASCENDING)], unique=True),
+        IndexModel([("tenant_id", ASCENDING), ("package_id", ASCENDING), ("version_key", ASCENDING)], unique=True),
+        IndexModel([("tenant_id", ASCENDING), ("package_id", ASCENDING), ("installer_key", ASCENDING)], unique=True),
+        IndexModel([("tenant_id", ASCENDING), ("package_id", ASCENDING), ("version", ASCENDING)]),
+        IndexModel([("tenant_id", ASCENDING), ("package_uid", ASCENDING)]),
+        IndexModel([("changed_at", ASCENDING)], **_HALFWAY),
+    ],
+    "finished_uploads": [
+        IndexModel([("tenant_id", ASCENDING), ("server_filename", ASCENDING)], unique=True),
+        IndexModel([("expires_at", ASCENDING)], expireAfterSeconds=0),
+    ],
+}
+
+
+class MongoCatalogStore:
+    """All that the database `catalog` holds. `uploads_age` is how many seconds a finished upload is kept in mind."""
+
+    def __init__(self, database: MongoDatabase, *, uploads_age: int) -> None:
+        self._database = database
+        self.packages = MongoPackageStore(database)
+        self.versions = MongoVersionStore(database)
+        self.uploads = MongoUploadStore(database, age=uploads_age)
+
+    async def forget_tenant(self, tenant_id: str) -> None:
+        """Remove all that a tenant has here; the installer files are upload_service's to remove."""
+        for name in COLLECTIONS:
+            await self._database[name].delete_many({"tenant_id": tenant_id})

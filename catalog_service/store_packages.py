@@ -1,0 +1,84 @@
+"""Packages in MongoDB, one document each; `halfway` marks one whose deletion has begun."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pymongo import ASCENDING
+from pymongo.errors import DuplicateKeyError
+
+from catalog_service.model import Package, PackageChanges, PackageExists, PackageNotFound
+from common.mongo import Document, MongoDatabase
+
+FIRST_BATCH = 100_000  # The server ends a batch at 16 MiB in any case.
+
+
+class MongoPackageStore:
+    def __init__(self, database: MongoDatabase) -> None:
+        self._packages = database["packages"]
+
+    async def add(self, tenant_id: str, package: Package) -> None:
+        try:
+            await self._packages.insert_one({"tenant_id": tenant_id, "halfway": False, **_fields(package)})
+        except DuplicateKeyError:
+            raise PackageExists(package.package_id) from None
+
+    async def change(self, tenant_id: str, package_id: str, changes: PackageChanges) -> None:
+        found = await self._packages.update_one(
+            {"tenant_id": tenant_id, "package_id": package_id, "halfway": False},
+            # Setting the id to what it is makes an edit that changes nothing a valid one.
+            {"$set": {"package_id": package_id, **_fields(changes)}},
+        )
+        if not found.matched_count:
+            raise PackageNotFound(package_id)
+
+    async def list(self, tenant_id: str, *, include_disabled: bool) -> Sequence[Package]:
+        wanted: Document = {"tenant_id": tenant_id, "halfway": False}
+        if not include_disabled:
+            wanted["active"] = True
+        found = self._packages.find(wanted, sort=[("package_id", ASCENDING)], batch_size=FIRST_BATCH)
+        return [_package(document) for document in await found.to_list(None)]
+
+    async def package_uid(self, tenant_id: str, package_id: str) -> str | None:
+        found = await self._packages.find_one(
+            {"tenant_id": tenant_id, "package_id": package_id, "halfway": False}, {"package_uid": True}
+        )
+        return str(found["package_uid"]) if found else None
+
+    async def begin_deletion(self, tenant_id: str, package_id: str) -> str:
+        found = await self._packages.find_one_and_update(
+            {"tenant_id": tenant_id, "package_id": package_id},
+            {"$set": {"halfway": True}, "$currentDate": {"changed_at": True}},
+        )
+        if found is None:
+            raise PackageNotFound(package_id)
+        return str(found["package_uid"])
+
+    async def end_deletion(self, tenant_id: str, package_uid: str) -> None:
+        await self._packages.delete_one({"tenant_id": tenant_id, "package_uid": package_uid, "halfway": True})
+
+    async def halfway(self, age: int) -> Sequence[tuple[str, str]]:
+        """Tenant and `package_uid` of the deletions that began more than `age` seconds ago, in all tenants."""
+        found = self._packages.find(older_than(age), {"tenant_id": True, "package_uid": True})
+        return [(document["tenant_id"], document["package_uid"]) for document in await found.to_list(None)]
+
+
+def older_than(age: int) -> Document:
+    """What was left halfway more than `age` seconds ago, by the database's clock."""
+    limit = {"$dateSubtract": {"startDate": "$$NOW", "unit": "second", "amount": age}}
+    return {"halfway": True, "$expr": {"$lt": ["$changed_at", limit]}}
+
+
+def _fields(values: Package | PackageChanges) -> dict[str, Any]:
+    return {name: value for name, value in vars(values).items() if value is not None}
+
+
+def _package(document: Document) -> Package:
+    return Package(
+        package_id=document["package_id"],
+        package_uid=document["package_uid"],
+        name=document["name"],
+        publisher=document["publisher"],
+        description=document["description"],
+        logo=document["logo"],
+        active=document["active"],
+    )

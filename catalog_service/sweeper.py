@@ -1,0 +1,77 @@
+"""Settles what a crash, or a service that did not answer, left halfway: finished where possible, else undone."""
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from catalog_service.packages import Packages
+from catalog_service.versions import Installers, PendingVersion, Versions
+from common.caller import Caller
+from common.errors import Problem
+from common.telemetry import log
+from common.tenants import Tenant
+
+AGE = 60  # seconds; a request is answered long before
+
+
+@dataclass(frozen=True)
+class HiddenVersion:
+    """A version whose deletion has begun."""
+
+    tenant_id: str
+    uid: str
+
+
+class HalfwayPackages(Protocol):
+    async def halfway(self, age: int) -> Sequence[tuple[str, str]]:
+        """Tenant and `package_uid` of the deletions that began more than `age` seconds ago."""
+
+
+class HalfwayVersions(Protocol):
+    async def halfway(self, age: int) -> Sequence[PendingVersion | HiddenVersion]:
+        """The versions that were left halfway more than `age` seconds ago."""
+
+    async def forget(self, hidden: HiddenVersion) -> None: ...
+
+
+class Sweeper:
+    """Looks at all tenants. Several replicas may sweep at once: each step may be repeated."""
+
+    def __init__(
+        self,
+        packages: Packages,
+        versions: Versions,
+        installers: Installers,
+        halfway_packages: HalfwayPackages,
+        halfway_versions: HalfwayVersions,
+    ) -> None:
+        self._packages = packages
+        self._versions = versions
+        self._installers = installers
+        self._halfway_packages = halfway_packages
+        self._halfway_versions = halfway_versions
+
+    async def sweep(self) -> None:
+        """Settle what has been halfway for a minute; what cannot be settled now is left for the next time."""
+        for tenant_id, package_uid in await self._halfway_packages.halfway(AGE):
+            await _attempt(self._packages.finish_deletion(_service_of(tenant_id), package_uid))
+        for version in await self._halfway_versions.halfway(AGE):
+            if isinstance(version, PendingVersion):
+                await _attempt(self._versions.finish(_service_of(version.tenant_id), version))
+            else:
+                await _attempt(self._remove(version))
+
+    async def _remove(self, hidden: HiddenVersion) -> None:
+        await self._installers.release(_service_of(hidden.tenant_id), [hidden.uid])
+        await self._halfway_versions.forget(hidden)
+
+
+def _service_of(tenant_id: str) -> Caller:
+    return Caller.service(Tenant(tenant_id))
+
+
+async def _attempt(step: Awaitable[None]) -> None:
+    try:
+        await step
+    except Problem as problem:  # A refusal (below 500) settles it as well: the version was undone.
+        log.warning("swept_with_problem", code=problem.code, detail=problem.detail)

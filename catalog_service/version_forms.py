@@ -1,0 +1,118 @@
+"""The creation form of a version (section 4.5, and the decisions on its fields)."""
+
+import re
+from uuid import uuid4
+
+from aiohttp import web
+
+from catalog_service.model import (
+    Architecture,
+    Dependencies,
+    FileType,
+    Locale,
+    PackageDependency,
+    PackageVersion,
+    Scope,
+    Switches,
+    UpgradeBehavior,
+)
+from common.errors import InvalidField
+from common.forms import Form, clean, read_form
+
+VERSION_LIMIT = 128  # characters, of these all
+CHANNEL_LIMIT = 128
+SWITCH_LIMIT = 2048
+PATH_LIMIT = 512
+NAME_LIMIT = 256
+
+_GUID = re.compile(r"\{[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
+_ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:")
+
+
+async def new_version(request: web.Request, package_id: str) -> PackageVersion:
+    """The version that `add_package_version` is to make. Raises InvalidField."""
+    form = await read_form(request)
+    if not form.get("server_filename"):
+        raise InvalidField("file", "or server_filename is required: the installer, or the name that its upload gave")
+    installer_type = form.choice("file_type", FileType)
+    return PackageVersion(
+        uid=str(uuid4()),
+        package_id=package_id,
+        version=_trimmed(form, "package_version", VERSION_LIMIT),
+        architecture=form.choice("file_architect", Architecture),
+        installer_type=installer_type,
+        scope=form.choice("file_scope", Scope),
+        server_filename=form.text("server_filename", limit=NAME_LIMIT),
+        locale=form.choice("package_locale", Locale, Locale.EN_US),
+        channel=_trimmed(form, "channel", CHANNEL_LIMIT, required=False) or "stable",
+        nested_type=form.choice("file_type_nested", FileType) if form.get("file_type_nested") else None,
+        nested_paths=_nested_paths(form) if installer_type is FileType.ZIP else (),
+        product_code=_guid(form, "productcode"),
+        upgrade_code=_guid(form, "upgradecode"),
+        package_family_name=form.text("package_family_name", limit=NAME_LIMIT, required=False),
+        switches=_switches(form),
+        upgrades=form.choice("upgrades", UpgradeBehavior, UpgradeBehavior.INSTALL),
+        dependencies=Dependencies(
+            windows_features=form.texts("dep_windows_features", limit=NAME_LIMIT),
+            windows_libraries=form.texts("dep_windows_libraries", limit=NAME_LIMIT),
+            external=form.texts("dep_external", limit=NAME_LIMIT),
+            packages=_package_dependencies(form),
+        ),
+    )
+
+
+def _switches(form: Form) -> Switches:
+    def switch(name: str) -> str:
+        return form.text(f"switch_{name}", limit=SWITCH_LIMIT, required=False)
+
+    return Switches(
+        silent=switch("Silent"),
+        silent_with_progress=switch("SilentWithProgress"),
+        interactive=switch("Interactive"),
+        install_location=switch("InstallLocation"),
+        log=switch("Log"),
+        upgrade=switch("Upgrade"),
+        custom=switch("Custom"),
+        repair=switch("Repair"),
+    )
+
+
+def _trimmed(form: Form, name: str, limit: int, *, required: bool = True) -> str:
+    text = form.text(name, limit=limit, required=required)
+    if text != text.strip():
+        raise InvalidField(name, "must not begin or end with a space")
+    return text
+
+
+def _guid(form: Form, name: str) -> str:
+    text = form.get(name) or ""
+    if text and not _GUID.fullmatch(text):
+        raise InvalidField(name, "must be a GUID in braces, such as {01234567-89AB-CDEF-0123-456789ABCDEF}")
+    return text
+
+
+def _nested_paths(form: Form) -> tuple[str, ...]:
+    """Relative paths inside the archive; one may hold a comma."""
+    paths = [clean("file_nested_path", path, limit=PATH_LIMIT) for path in form.fields.get("file_nested_path", ())]
+    for path in paths:
+        if _ABSOLUTE.match(path) or ".." in re.split(r"[/\\]", path):
+            raise InvalidField("file_nested_path", "must be a path inside the archive")
+    return tuple(path for path in paths if path)
+
+
+def _package_dependencies(form: Form) -> tuple[PackageDependency, ...]:
+    identifiers = form.fields.get("dep_pkg_identifier", ())
+    minimums = form.fields.get("dep_pkg_min_version", ()) or ("",) * len(identifiers)
+    if len(identifiers) != len(minimums):
+        raise InvalidField("dep_pkg_min_version", "must be sent once for each dep_pkg_identifier")
+    found = []
+    for identifier, minimum in zip(identifiers, minimums, strict=True):
+        needed = PackageDependency(
+            clean("dep_pkg_identifier", identifier, limit=VERSION_LIMIT),
+            clean("dep_pkg_min_version", minimum, limit=VERSION_LIMIT),
+        )
+        if needed.package_id:
+            found.append(needed)
+        elif needed.min_version:
+            raise InvalidField("dep_pkg_identifier", "is required with dep_pkg_min_version")
+    return tuple(found)

@@ -1,0 +1,59 @@
+"""Packages and versions as the interface shows them (sections 2.1 and 2.2)."""
+
+import time
+from base64 import b64encode
+from dataclasses import asdict
+from typing import Any
+
+from catalog_service.model import FinishedUpload, PackageVersion
+from catalog_service.packages import CatalogEntry
+from common.caller import Caller
+from common.downloads import download_url
+
+
+def package(entry: CatalogEntry) -> dict[str, Any]:
+    """A Package object; `VERSIONS` and `VERSIONS_UID` stand in the same order, the newest first."""
+    shown = entry.package
+    return {
+        "PACKAGE_ID": shown.package_id,
+        "PACKAGE_NAME": shown.name,
+        "PACKAGE_PUBLISHER": shown.publisher,
+        "PACKAGE_DESCRIPTION": shown.description,
+        "PACKAGE_LOGO": f"data:image/png;base64,{b64encode(shown.logo).decode()}" if shown.logo else "",
+        "PACKAGE_ACTIVE": "1" if shown.active else "0",
+        "VERSIONS": [version.version for version in entry.versions],
+        "VERSIONS_UID": [version.uid for version in entry.versions],
+    }
+
+
+def package_version(version: PackageVersion, caller: Caller, *, key: str, lifetime: int) -> dict[str, Any]:
+    """A Package_Version object. `key` signs its installer's address, which is good for `lifetime` seconds."""
+    return {
+        "PACKAGE_ID": version.package_id,
+        "VERSION": version.version,
+        "LOCALE": version.locale,
+        "ARCHITECTURE": version.architecture,
+        "INSTALLER_TYPE": version.installer_type,
+        "INSTALLER_URL": download_url(
+            caller.base_url,
+            key,
+            tenant_id=caller.tenant_id,
+            server_filename=version.server_filename,
+            file_name=f"{version.package_id}-{version.version}{version.installer_type.suffix}",
+            expires=int(time.time()) + lifetime,
+        ),
+        "INSTALLER_SHA256": version.sha256,
+        "INSTALLER_SCOPE": version.scope,
+        "UID": version.uid,
+        "INSTALLER_NESTED_TYPE": version.nested_type or "",
+        "PRODUCTCODE": version.product_code,
+        "UPGRADECODE": version.upgrade_code,
+        "PACKAGE_FAMILY_NAME": version.package_family_name,
+        "CHANNEL": version.channel,
+        "NESTED_PACKAGE_INSTALLER_PATHS": [{"RelativeFilePath": path} for path in version.nested_paths],
+    }
+
+
+def finished_upload(upload: FinishedUpload) -> dict[str, Any]:
+    """An upload that waits for its version."""
+    return asdict(upload)

@@ -1,0 +1,203 @@
+"""catalog_service served on its own, with stand-ins for the services that it asks."""
+
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from aiohttp import ClientSession, web
+from motor.motor_asyncio import AsyncIOMotorClient
+from PIL import Image
+from pydantic import SecretStr
+
+from catalog_service.app import create_app
+from catalog_service.keys import SWEEPER
+from catalog_service.settings import CatalogSettings
+from catalog_service.sweeper import Sweeper
+from common.caller import Caller
+from common.errors import NotFound, Problem
+from common.events import Events, LocalEvents
+from common.middleware import json_response, problems
+from common.mongo import Document, MongoDatabase
+from common.server import serving
+from tests.api import Answer, ServiceApi
+from tests.factories import KEY
+
+DIGEST = "ab" * 32
+
+
+class InstallerNotFound(NotFound):
+    code = "installer_not_found"
+
+
+@dataclass
+class StandIns:
+    """Answers as upload_service and client_registry would.
+
+    `links` are the files that there are, by name, with the version each is linked to or None. `refusal` is answered
+    instead where there is one; `during` runs while a claim is being answered. `hidden` is the blacklist.
+    """
+
+    links: dict[str, str | None] = field(default_factory=dict)
+    hidden: dict[str, list[str]] = field(default_factory=dict)
+    refusal: Problem | None = None
+    during: Callable[[], Awaitable[object]] | None = None
+    asked: list[str] = field(default_factory=list)
+
+    def app(self) -> web.Application:
+        app = web.Application(middlewares=[problems])
+        app.router.add_post("/{tenant_id}/claim_installer", self._claim)
+        app.router.add_post("/{tenant_id}/release_installers", self._release)
+        app.router.add_post("/{tenant_id}/hidden_packages", self._hidden_packages)
+        return app
+
+    def uploaded(self) -> str:
+        """The name of a file that was just uploaded."""
+        name = f"{uuid4()}.msi"
+        self.links[name] = None
+        return name
+
+    @property
+    def linked_uids(self) -> set[str]:
+        return {uid for uid in self.links.values() if uid}
+
+    async def _claim(self, request: web.Request) -> web.Response:
+        body = await self._hear(request, "claim_installer")
+        name, uid = body["server_filename"], body["version_uid"]
+        if name not in self.links or self.links[name] not in {None, uid}:
+            raise InstallerNotFound("There is no such file.")
+        self.links[name] = uid
+        if self.during:
+            await self.during()
+        return json_response({"size": 4096, "sha256": DIGEST})
+
+    async def _release(self, request: web.Request) -> web.Response:
+        body = await self._hear(request, "release_installers")
+        self.links = {name: uid for name, uid in self.links.items() if uid not in body["version_uids"]}
+        return json_response({})
+
+    async def _hidden_packages(self, request: web.Request) -> web.Response:
+        await self._hear(request, "hidden_packages")
+        return json_response({"package_ids": self.hidden.get(request.match_info["tenant_id"], [])})
+
+    async def _hear(self, request: web.Request, operation: str) -> Any:
+        self.asked.append(operation)
+        if self.refusal:
+            raise self.refusal
+        return await request.json()
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """A served catalog_service: `api` calls it, `database` is its own, `others` stands in for its fellows."""
+
+    api: ServiceApi
+    database: MongoDatabase
+    others: StandIns
+    settings: CatalogSettings
+    events: Events
+    sweeper: Sweeper
+
+    async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
+        return await self.api.call(caller, method, operation, *segments, **request)
+
+    async def add_package(self, caller: Caller, package_id: str = "acme.editor", **fields: Any) -> None:
+        """A package that was added; its other fields are named after it."""
+        data = {"package_id": package_id, "package_name": "Editor", "package_publisher": "Acme", **fields}
+        answer = await self.call(caller, "POST", "add_package", data=data)
+        assert answer.status == 200, answer.body
+
+    async def add_version(self, caller: Caller, package_id: str = "acme.editor", **fields: Any) -> str:
+        """The UID of a version that was added."""
+        answer = await self.try_version(caller, package_id, **fields)
+        assert answer.status == 201, answer.body
+        uid: str = answer.body["UID"]
+        return uid
+
+    async def try_version(self, caller: Caller, package_id: str = "acme.editor", **fields: Any) -> Answer:
+        """The answer to `add_package_version`, with a file of its own unless `server_filename` names one."""
+        data = {**version_form(), "server_filename": self.others.uploaded(), **fields}
+        return await self.call(caller, "POST", "add_package_version", package_id, data=data)
+
+    async def packages(self, caller: Caller, **query: str) -> list[dict[str, Any]]:
+        """What `get_packages` answers."""
+        answer = await self.call(caller, "POST", "get_packages", params=query)
+        assert answer.status == 200, answer.body
+        listed: list[dict[str, Any]] = answer.body
+        return listed
+
+    async def versions(self, caller: Caller, package_id: str = "acme.editor") -> list[dict[str, Any]]:
+        """What `get_package_versions` answers."""
+        answer = await self.call(caller, "GET", "get_package_versions", package_id)
+        assert answer.status == 200, answer.body
+        listed: list[dict[str, Any]] = answer.body
+        return listed
+
+    async def version(self, caller: Caller, uid: str) -> dict[str, Any]:
+        """What `get_specific_package_version` answers."""
+        answer = await self.call(caller, "GET", "get_specific_package_version", uid)
+        assert answer.status == 200, answer.body
+        found: dict[str, Any] = answer.body
+        return found
+
+    async def let_time_pass(self) -> None:
+        """Make everything halfway two minutes older, and sweep."""
+        for name in ("packages", "versions"):
+            await self.database[name].update_many(
+                {"halfway": True}, [{"$set": {"changed_at": {"$add": ["$changed_at", -120_000]}}}]
+            )
+        await self.sweeper.sweep()
+
+
+def version_form(**fields: str) -> dict[str, str]:
+    """The required fields of the creation form."""
+    return {
+        "package_version": "1.0",
+        "file_architect": "x64",
+        "file_type": "MSI",
+        "file_scope": "machine",
+        **fields,
+    }
+
+
+def picture(kind: str = "PNG", size: tuple[int, int] = (8, 8), mode: str = "RGB", **options: Any) -> bytes:
+    """An image file of one colour."""
+    written = io.BytesIO()
+    Image.new(mode, size).save(written, kind, **options)
+    return written.getvalue()
+
+
+@asynccontextmanager
+async def serving_catalog(mongo_url: str, events: Events | None = None, **settings: Any) -> AsyncIterator[Catalog]:
+    """catalog_service on a database of its own, with events in process unless others are given."""
+    others = StandIns()
+    events = events or LocalEvents()
+    async with AsyncExitStack() as stack:
+        address_of_others = await stack.enter_async_context(serving(others.app(), "127.0.0.1:0"))
+        chosen = CatalogSettings(
+            internal_key=SecretStr(KEY),
+            download_key=SecretStr(KEY),
+            mongo_url=mongo_url,
+            database=f"test_catalog_{uuid4().hex[:12]}",
+            upload_service_url=address_of_others,
+            client_registry_url=address_of_others,
+            **settings,
+        )
+        app = create_app(chosen, events)
+        address = await stack.enter_async_context(serving(app, "127.0.0.1:0"))
+        session = await stack.enter_async_context(ClientSession())
+        database = await stack.enter_async_context(own_database(mongo_url, chosen.database))
+        yield Catalog(ServiceApi(session, address, "catalog_service"), database, others, chosen, events, app[SWEEPER])
+
+
+@asynccontextmanager
+async def own_database(mongo_url: str, name: str, **options: Any) -> AsyncIterator[MongoDatabase]:
+    """A test's own view of a database, which is dropped at the end."""
+    mongo: AsyncIOMotorClient[Document] = AsyncIOMotorClient(mongo_url, tz_aware=True, **options)
+    try:
+        yield mongo[name]
+    finally:
+        await mongo.drop_database(name)
+        mongo.close()
