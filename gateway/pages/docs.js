@@ -1,0 +1,34 @@
+// Shows the interface's document. Addresses are relative to the page, so it works below every tenant and /client/api.
+"use strict";
+
+const prefix = new URL(".", document.baseURI).pathname.replace(/\/$/, "");
+
+// The document names example servers; what is tried out here goes to the deployment that the page came from.
+const thisDeployment = () => ({
+  statePlugins: {
+    spec: {
+      wrapActions: {
+        updateJsonSpec: (update) => (openapi) =>
+          update({ ...openapi, servers: [{ url: prefix, description: "This deployment" }] }),
+      },
+    },
+  },
+});
+
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+const followSystem = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
+dark.addEventListener("change", followSystem);
+followSystem();
+
+SwaggerUIBundle({
+  url: new URL("openapi.json", document.baseURI).href,
+  dom_id: "#interface",
+  plugins: [thisDeployment],
+  validatorUrl: null, // Nothing of the document leaves this origin.
+  queryConfigEnabled: false,
+  deepLinking: true,
+  docExpansion: "list",
+  defaultModelsExpandDepth: 0,
+  displayRequestDuration: true,
+  filter: true,
+});

@@ -1,0 +1,64 @@
+"""What others made is unchanged, and the pages need nothing that is not on their own origin."""
+
+import hashlib
+import re
+from pathlib import Path
+from string import Template
+
+import pytest
+
+GATEWAY = Path(__file__).parents[2] / "gateway"
+VENDOR = GATEWAY / "vendor"
+PAGES = sorted((GATEWAY / "pages").iterdir())
+OURS = {"CHECKSUMS", "README.md"}
+
+# An address with a host, in whatever a browser would follow: `https://…`, `//…` after a quote or a bracket.
+OFF_ORIGIN = re.compile(r"""\b(?:https?|wss?|ftp):|["'(]\s*//|@import""", re.IGNORECASE)
+REFERENCE = re.compile(r"""(?:src|href)="([^"]*)\"""")
+
+
+def checksums() -> dict[str, str]:
+    """The SHA-256 of every vendored file, by its path in the vendor folder."""
+    lines = (VENDOR / "CHECKSUMS").read_text().splitlines()
+    return {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+
+
+def test_vendored_files_match_their_checksums() -> None:
+    found = {name: hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() for name in checksums()}
+    assert found == checksums()
+
+
+def test_nothing_in_vendor_is_unlisted() -> None:
+    files = {path.relative_to(VENDOR).as_posix() for path in VENDOR.rglob("*") if path.is_file()}
+    assert files - OURS == set(checksums())
+
+
+def test_no_source_map_is_vendored() -> None:
+    assert not [name for name in checksums() if name.endswith(".map")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_refer_to_nothing_off_the_origin(page: Path) -> None:
+    assert OFF_ORIGIN.findall(page.read_text()) == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.suffix == ".html"], ids=lambda page: page.name)
+def test_every_asset_of_a_page_is_there(page: Path) -> None:
+    assets = {*(GATEWAY / "pages").iterdir(), *(VENDOR / "swagger-ui").iterdir()}
+    wanted = [address for address in REFERENCE.findall(page.read_text()) if address != "openapi.json"]
+    assert {address.removeprefix("docs/assets/") for address in wanted} <= {asset.name for asset in assets}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.suffix == ".html"], ids=lambda page: page.name)
+def test_pages_have_no_inline_script_or_style(page: Path) -> None:
+    assert re.findall(r"<style|<script>|\s(?:style|on[a-z]+)=", page.read_text()) == []
+
+
+def test_the_bundle_is_told_not_to_ask_a_validator() -> None:
+    assert "validatorUrl: null" in (GATEWAY / "pages" / "docs.js").read_text()
+
+
+def test_the_sign_in_page_is_filled_with_the_tenant_and_the_problem_alone() -> None:
+    page = Template((GATEWAY / "pages" / "sign_in.html").read_text())
+    assert page.is_valid()
+    assert set(page.get_identifiers()) == {"tenant", "problem"}
