@@ -43,7 +43,7 @@ async def rotate_client_token(request: web.Request) -> web.Response:
     client_id = request.match_info["client_id"]
     token = await request.app[CLIENTS].rotate_token(caller_of(request).tenant_id, client_id)
     audit(request, client_id=client_id)
-    return json_response({"Message": "Client token was rotated successfully!", "auth_token": token.text})
+    return json_response({"Message": "Client token was replaced successfully!", "auth_token": token.text})
 
 
 @routes.delete("/{tenant_id}/delete_client")

@@ -153,31 +153,41 @@ async def read_form(request: web.Request, *, limit: int = FORM_LIMIT) -> Form:
     raise InvalidRequest("The body must be application/x-www-form-urlencoded or multipart/form-data.")
 
 
-async def body(request: web.Request) -> AsyncIterator[bytes]:
-    """The bytes of the body as they come.
+async def body(request: web.Request, *, limit: int | None = None) -> AsyncIterator[bytes]:
+    """The bytes of the body as they come, at most `limit`.
 
     Raises:
         InvalidRequest: the transfer is broken, or compressed.
+        BodyTooLarge: it is longer than `limit`.
     """
     if request.headers.get("Content-Encoding", "identity").casefold() != "identity":
         raise InvalidRequest("A compressed body is not accepted.")
+    if limit is not None and (request.content_length or 0) > limit:
+        raise BodyTooLarge(f"The body is longer than {limit} bytes.")
+    received = 0
     try:
         async for block in request.content.iter_any():
+            received += len(block)
+            if limit is not None and received > limit:
+                raise BodyTooLarge(f"The body is longer than {limit} bytes.")
             yield block
     except (web.RequestPayloadError, HttpProcessingError):
         raise InvalidRequest("The body is broken or ended early.") from None
 
 
-async def multipart_events(request: web.Request) -> AsyncIterator[MultipartSegment | bytes | None]:
+async def multipart_events(
+    request: web.Request, *, limit: int | None = None
+) -> AsyncIterator[MultipartSegment | bytes | None]:
     """A multipart body as it comes: a segment's head, its bytes in blocks, None at its end.
 
     Raises:
         InvalidRequest: the body is not well-formed multipart.
+        BodyTooLarge: it is longer than `limit`, heads included.
     """
     _, options = parse_options_header(request.headers.get("Content-Type", ""))
     try:
         parser = PushMultipartParser(options.get("boundary", ""), max_segment_count=FIELDS_LIMIT)
-        async for block in body(request):
+        async for block in body(request, limit=limit):
             if parser.closed or not block:
                 continue
             for event in parser.parse(block):
@@ -198,14 +208,7 @@ def field_text(segment: MultipartSegment, value: bytes) -> str:
 
 
 async def _read(request: web.Request, limit: int) -> bytes:
-    if (request.content_length or 0) > limit:
-        raise BodyTooLarge(f"The body is longer than {limit} bytes.")
-    whole = bytearray()
-    async for block in body(request):
-        whole += block
-        if len(whole) > limit:
-            raise BodyTooLarge(f"The body is longer than {limit} bytes.")
-    return bytes(whole)
+    return b"".join([block async for block in body(request, limit=limit)])
 
 
 def _urlencoded(raw: bytes) -> Form:
@@ -220,20 +223,14 @@ def _urlencoded(raw: bytes) -> Form:
 
 
 async def _multipart(request: web.Request, limit: int) -> Form:
-    if (request.content_length or 0) > limit:
-        raise BodyTooLarge(f"The body is longer than {limit} bytes.")
     fields: dict[str, tuple[str, ...]] = {}
     files: dict[str, bytes] = {}
-    received = 0
     value = bytearray()
     segment: MultipartSegment | None = None
-    async for event in multipart_events(request):
+    async for event in multipart_events(request, limit=limit):
         if isinstance(event, MultipartSegment):
             segment, value = event, bytearray()
         elif event is not None:
-            received += len(event)
-            if received > limit:
-                raise BodyTooLarge(f"The body is longer than {limit} bytes.")
             value += event
         elif segment is not None and segment.name:
             if segment.filename is not None:
