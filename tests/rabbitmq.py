@@ -1,0 +1,75 @@
+"""A private RabbitMQ node from Debian's package: its own ports, folder and port mapper, all gone afterwards."""
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from deploy.processes import NotStarted, running
+from tests.ports import answering, free_port
+
+SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # The script on PATH insists on the machine's own settings.
+AMQP_HEADER, METHOD_ON_CHANNEL_0 = b"AMQP\x00\x00\x09\x01", b"\x01\x00\x00"
+NAMES_REQUEST = b"\x00\x01n"  # The port mapper answers with its own port in four bytes, then the names.
+
+
+@asynccontextmanager
+async def rabbitmq() -> AsyncIterator[str]:
+    """Run a broker; yields its URL once it takes connections. Raises NotStarted."""
+    mapper = shutil.which("epmd")
+    if mapper is None or shutil.which(SERVER) is None:
+        raise NotStarted("is not installed")
+    port, mapper_port = free_port(), free_port()
+    with TemporaryDirectory(prefix="pkgrepo-") as place:
+        folder = Path(place)
+        _lay_out(folder, port)
+        # Started by us, or the node would start one that outlives it.
+        async with (
+            running(
+                [*_as_rabbitmq(), mapper, "-address", "127.0.0.1", "-port", str(mapper_port)],
+                folder / "epmd",
+                lambda: answering(mapper_port, NAMES_REQUEST, mapper_port.to_bytes(4)),
+            ),
+            running(
+                [*_as_rabbitmq(), "env", *_environment(folder, port, mapper_port), SERVER],
+                folder / "rabbitmq",
+                lambda: answering(port, AMQP_HEADER, METHOD_ON_CHANNEL_0),
+            ),
+        ):
+            yield f"amqp://guest:guest@127.0.0.1:{port}/"
+
+
+def _lay_out(folder: Path, port: int) -> None:
+    data = folder / "rabbitmq" / "data"
+    data.mkdir(parents=True)
+    (folder / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{port}\n")
+    (folder / "plugins").write_text("[].\n")
+    if os.geteuid() == 0:
+        for owned in (folder, data.parent, data):
+            shutil.chown(owned, "rabbitmq", "rabbitmq")
+
+
+def _as_rabbitmq() -> list[str]:
+    """What to put before a command so that root runs it as the package's own user, and it still ends with us."""
+    if os.geteuid() != 0:
+        return []
+    return ["setpriv", "--reuid=rabbitmq", "--regid=rabbitmq", "--init-groups", "--pdeathsig=TERM"]
+
+
+def _environment(folder: Path, port: int, mapper_port: int) -> list[str]:
+    return [
+        f"HOME={folder}/rabbitmq/data",  # for the Erlang cookie
+        f"ERL_EPMD_PORT={mapper_port}",
+        "ERL_EPMD_ADDRESS=127.0.0.1",
+        f"RABBITMQ_NODENAME=tests-{port}@localhost",
+        f"RABBITMQ_DIST_PORT={free_port()}",
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
+        f"RABBITMQ_MNESIA_BASE={folder}/rabbitmq/data",
+        f"RABBITMQ_CONFIG_FILE={folder}/rabbitmq.conf",
+        f"RABBITMQ_ENABLED_PLUGINS_FILE={folder}/plugins",
+        f"RABBITMQ_CONF_ENV_FILE={folder}/none",
+        "RABBITMQ_LOGS=-",
+        "RUNNING_UNDER_SYSTEMD=true",  # The script becomes the server, which then takes our signals itself.
+    ]
