@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from ipaddress import (
     IPv4Address,
     IPv4Network,
@@ -19,6 +20,7 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 RESERVED = frozenset(["client", "ui", "internal", "metrics", "livez", "readyz", "docs", "static", "dashboard"])
+MAPPED_PREFIX = 96  # bits before the IPv4 address in ::ffff:a.b.c.d
 _TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
@@ -57,21 +59,35 @@ def parse_network(field: str, text: str) -> str:
         InvalidField: it is none of the three.
     """
     try:
-        networks(text)
+        covered = networks(text)
     except (ValueError, TypeError):
         raise InvalidField(field, f"{text!r} is not an IP address, a network (a/n) or a range (a-b)") from None
-    return text.replace(" ", "")
+    if "-" in text:
+        return f"{covered[0][0]}-{covered[-1][-1]}"
+    return str(covered[0] if covered[0].num_addresses > 1 else covered[0].network_address)
 
 
+@lru_cache(maxsize=4096)
 def networks(text: str) -> tuple[Network, ...]:
     """The networks that an address, a CIDR network or an `a-b` range covers. Raises ValueError or TypeError."""
+    if "%" in text:
+        raise ValueError("The zone of an address means nothing on another machine.")
     first, dash, last = (part.strip() for part in text.partition("-"))
-    if not dash:
-        return (ip_network(first, strict=False),)
-    return tuple(summarize_address_range(ip_address(first), ip_address(last)))
+    if dash:
+        return tuple(summarize_address_range(_plain(ip_address(first)), _plain(ip_address(last))))
+    network = ip_network(first, strict=False)
+    plain = _plain(network.network_address)
+    if plain.version == network.version or network.prefixlen < MAPPED_PREFIX:
+        return (network,)
+    return (ip_network(f"{plain}/{network.prefixlen - MAPPED_PREFIX}"),)
 
 
 def contains(listed: tuple[str, ...], address: Address) -> bool:
     """Whether one of these networks or ranges holds the address; an IPv4 address mapped into IPv6 counts as IPv4."""
-    plain = getattr(address, "ipv4_mapped", None) or address
+    plain = _plain(address)
     return any(plain in network for text in listed for network in networks(text))
+
+
+def _plain(address: Address) -> Address:
+    """The address as IPv4 where it is one mapped into IPv6."""
+    return getattr(address, "ipv4_mapped", None) or address

@@ -1,0 +1,133 @@
+"""Tenant ids, and which addresses a network, a range or a list of them holds."""
+
+from ipaddress import ip_address
+
+import pytest
+
+from common.errors import InvalidField
+from common.tenants import RESERVED, Tenant, contains, is_tenant_id, parse_network
+
+
+@pytest.mark.parametrize("text", ["acme", "a", "0", "acme-2_x", "a" * 63])
+def test_a_tenant_id_is_lower_case_letters_digits_and_two_marks(text: str) -> None:
+    assert is_tenant_id(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Acme", "-acme", "_acme", "a" * 64, "ac.me", "ac/me", "..", "acme\n", "ácme", "²"]
+)
+def test_what_is_no_tenant_id(text: str) -> None:
+    assert not is_tenant_id(text)
+
+
+@pytest.mark.parametrize("text", sorted(RESERVED))
+def test_the_first_parts_of_other_paths_are_no_tenant_ids(text: str) -> None:
+    assert not is_tenant_id(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        (" 192.0.2.7 ", "192.0.2.7"),
+        ("192.0.2.7/32", "192.0.2.7"),
+        ("192.0.2.0/24", "192.0.2.0/24"),
+        ("192.0.2.7/24", "192.0.2.0/24"),
+        ("192.0.2.0/255.255.255.0", "192.0.2.0/24"),
+        ("0.0.0.0/0", "0.0.0.0/0"),
+        ("192.0.2.1-192.0.2.9", "192.0.2.1-192.0.2.9"),
+        ("192.0.2.1 - 192.0.2.9", "192.0.2.1-192.0.2.9"),
+        ("192.0.2.1-192.0.2.1", "192.0.2.1-192.0.2.1"),
+        ("2001:DB8::1", "2001:db8::1"),
+        ("2001:db8:0::/32", "2001:db8::/32"),
+        ("2001:db8::1-2001:db8::ff", "2001:db8::1-2001:db8::ff"),
+        ("::/0", "::/0"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.0/120", "192.0.2.0/24"),
+        ("::ffff:192.0.2.1-::ffff:192.0.2.9", "192.0.2.1-192.0.2.9"),
+    ],
+)
+def test_a_network_has_one_spelling(text: str, canonical: str) -> None:
+    assert parse_network("network", text) == canonical
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "-",
+        "192.0.2",
+        "192.0.2.256",
+        "192.0.2.0/33",
+        "192.0.2.9-192.0.2.1",
+        "192.0.2.1-2001:db8::1",
+        "192.0.2.1-",
+        "-192.0.2.1",
+        "192.0.2.1-192.0.2.5-192.0.2.9",
+        "192.0.2.0/24-192.0.3.0/24",
+        "192.0 .2.7",
+        "192.0.2.7\n192.0.2.8",
+        "fe80::1%eth0",
+        "fe80::1%1-fe80::5%1",
+        "example.com",
+        "3221225985",
+        "\uff1192.0.2.7",
+        "*",
+    ],
+)
+def test_what_is_no_network_is_refused(text: str) -> None:
+    with pytest.raises(InvalidField, match=r"^network: "):
+        parse_network("network", text)
+
+
+@pytest.mark.parametrize(
+    ("network", "address"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("192.0.2.0/24", "192.0.2.255"),
+        ("192.0.2.1-192.0.2.9", "192.0.2.1"),
+        ("192.0.2.1-192.0.2.9", "192.0.2.5"),
+        ("192.0.2.1-192.0.2.9", "192.0.2.9"),
+        ("0.0.0.0/0", "203.0.113.1"),
+        ("2001:db8::/32", "2001:db8:ffff::1"),
+        ("2001:db8::1-2001:db8::ff", "2001:db8::80"),
+        ("192.0.2.0/24", "::ffff:192.0.2.7"),
+        ("::ffff:192.0.2.0/120", "192.0.2.7"),
+        ("::ffff:192.0.2.0/120", "::ffff:192.0.2.7"),
+        ("fe80::/10", "fe80::1%eth0"),
+    ],
+)
+def test_a_network_holds_an_address(network: str, address: str) -> None:
+    assert contains((parse_network("network", network),), ip_address(address))
+
+
+@pytest.mark.parametrize(
+    ("network", "address"),
+    [
+        ("192.0.2.7", "192.0.2.8"),
+        ("192.0.2.0/24", "192.0.3.0"),
+        ("192.0.2.1-192.0.2.9", "192.0.2.0"),
+        ("192.0.2.1-192.0.2.9", "192.0.2.10"),
+        ("0.0.0.0/0", "2001:db8::1"),
+        ("::/0", "192.0.2.1"),
+        ("2001:db8::1-2001:db8::ff", "2001:db8::100"),
+        ("192.0.2.0/24", "::ffff:192.0.3.7"),
+    ],
+)
+def test_a_network_does_not_hold_an_address_outside(network: str, address: str) -> None:
+    assert not contains((parse_network("network", network),), ip_address(address))
+
+
+def test_a_list_holds_what_one_of_it_holds() -> None:
+    assert contains(("198.51.100.1", "192.0.2.0/24"), ip_address("192.0.2.7"))
+
+
+def test_a_tenant_without_networks_allows_every_address() -> None:
+    assert Tenant("acme").allows(ip_address("203.0.113.1"))
+
+
+def test_a_tenant_with_networks_allows_no_other_address() -> None:
+    tenant = Tenant("acme", allowed_networks=("192.0.2.0/24",))
+
+    assert tenant.allows(ip_address("192.0.2.1"))
+    assert not tenant.allows(ip_address("203.0.113.1"))
