@@ -1,0 +1,139 @@
+"""An upload_service to test, over a real MongoDB and a real folder, its announcements in process."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from aiohttp import ClientSession, FormData
+
+from common.caller import Caller
+from common.downloads import download_url
+from common.events import Event, Events, LocalEvents
+from common.server import serving
+from tests.api import Answer, ServiceApi, read_answer
+from tests.factories import KEY, make_caller, make_tenant
+from upload_service.app import create_app
+from upload_service.settings import UploadSettings
+
+DOWNLOAD_KEY = "a key for downloads in tests, long enough"
+FOREVER = 32503680000  # seconds since 1970: the year 3000
+
+
+@dataclass(frozen=True)
+class UploadApi:
+    """Calls an upload_service, and knows its folder and what it announced."""
+
+    service: ServiceApi
+    folder: Path
+    announced: list[Event] = field(default_factory=list)
+
+    async def chunk(
+        self,
+        caller: Caller,
+        file_id: str,
+        data: bytes,
+        start: int,
+        total: int,
+        *,
+        end: int | None = None,
+        name: str = "c",
+    ) -> Answer:
+        """Send `data` as the bytes from `start` on."""
+        last = start + len(data) - 1 if end is None else end
+        return await self.send(caller, file_id, f"bytes {start}-{last}/{total}", form(chunk=(data, name)))
+
+    async def send(self, caller: Caller, file_id: str, content_range: str, body: FormData) -> Answer:
+        headers = {"X-File-ID": file_id, "Content-Range": content_range}
+        return await self.service.call(caller, "POST", "upload_package_version", headers=headers, data=body)
+
+    async def state(self, caller: Caller, file_id: str) -> Answer:
+        return await self.service.call(caller, "GET", "upload_package_version", headers={"X-File-ID": file_id})
+
+    async def upload(self, caller: Caller, data: bytes, *, name: str = "c") -> str:
+        """Send a file in one chunk, and give its server filename."""
+        answer = await self.chunk(caller, uuid4().hex, data, 0, len(data), name=name)
+        assert answer.status == 200, answer.body
+        return str(answer.body["server_filename"])
+
+    async def ask(self, caller: Caller, operation: str, **question: Any) -> Answer:
+        return await self.service.call(caller, "POST", operation, json=question)
+
+    async def claim(self, caller: Caller, server_filename: str, version_uid: str = "v1") -> Answer:
+        return await self.ask(caller, "claim_installer", server_filename=server_filename, version_uid=version_uid)
+
+    async def usage(self, caller: Caller) -> tuple[int, int]:
+        """Bytes used and reserved."""
+        body = (await self.ask(caller, "storage_usage")).body
+        return body["storage_used"], body["storage_reserved"]
+
+    def files(self, caller: Caller) -> list[str]:
+        """The names in the tenant's folder."""
+        folder = self.folder / caller.tenant_id
+        return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+    def address(self, caller: Caller, server_filename: str, **given: Any) -> str:
+        """A download address as catalog_service makes it."""
+        words = {"file_name": "setup.exe", "expires": FOREVER, "key": DOWNLOAD_KEY, **given}
+        base = f"{self.service.address}/{caller.tenant_id}"
+        return download_url(base, tenant_id=caller.tenant_id, server_filename=server_filename, **words)
+
+    async def get(self, address: str, *, method: str = "GET", **headers: str) -> Answer:
+        """Ask for an address without any token; `_` in a header's name stands for `-`."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.service.session.request(method, address, headers=sent) as response:
+            return await read_answer(response)
+
+
+def form(**parts: bytes | str | tuple[bytes, str]) -> FormData:
+    """A multipart form: text, bytes without a file name, or bytes with one."""
+    data = FormData(default_to_multipart=True)
+    for name, value in parts.items():
+        if isinstance(value, tuple):
+            data.add_field(name, value[0], filename=value[1], content_type="application/octet-stream")
+        else:
+            data.add_field(name, value)
+    return data
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def make_uploader(**settings: Any) -> Caller:
+    """An administrator of a tenant with these settings."""
+    return make_caller(make_tenant(**settings))
+
+
+def settings_for(mongo_url: str, folder: Path, **settings: Any) -> UploadSettings:
+    return UploadSettings(
+        **{
+            "internal_key": KEY,
+            "download_key": DOWNLOAD_KEY,
+            "mongo_url": mongo_url,
+            "database": f"test_upload_{uuid4().hex[:8]}",
+            "installers": folder,
+            **settings,
+        }
+    )
+
+
+@asynccontextmanager
+async def serving_uploads(settings: UploadSettings, events: Events | None = None) -> AsyncIterator[UploadApi]:
+    """The service; without `events` whatever it announces is kept in `announced`."""
+    heard: list[Event] = []
+    if events is None:
+        events = LocalEvents()
+
+        async def hear(event: Event) -> None:
+            heard.append(event)
+
+        await events.subscribe("tests", "upload.finished", hear)
+    async with (
+        serving(create_app(settings, events), "127.0.0.1:0") as address,
+        ClientSession() as session,
+    ):
+        yield UploadApi(ServiceApi(session, address, "upload_service"), settings.installers, heard)

@@ -1,0 +1,80 @@
+"""upload_service, put together."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+from aiohttp import web
+
+from common.events import Events, open_events
+from common.mongo import make_indexes, open_database
+from common.server import READINESS, Service, service_app
+from upload_service.background import repeating
+from upload_service.claims import Claims
+from upload_service.downloads import Downloads
+from upload_service.installers import Installers
+from upload_service.intake import Intake
+from upload_service.keys import CLAIMS, DOWNLOADS, LOCAL_EVENTS, QUOTA, SETTINGS, SINGLES, TRANSFERS
+from upload_service.outbox import Outbox
+from upload_service.purge import Collector
+from upload_service.quota_store import MongoQuotaStore
+from upload_service.routes import routes
+from upload_service.settings import UploadSettings
+from upload_service.single import Singles
+from upload_service.store import INDEXES, MongoUploadStore
+from upload_service.transfers import Transfers
+
+RELAY_PAUSE = 1  # seconds
+COLLECTION_PAUSE = 60  # seconds
+
+
+def create_app(settings: UploadSettings, events: Events | None = None) -> web.Application:
+    """The service; `events` is given where all services share a process, else they travel over RabbitMQ."""
+    app = service_app(
+        "upload_service",
+        settings.internal_key.get_secret_value(),
+        routes,
+        connect,
+        open_operations=frozenset({"download"}),
+    )
+    app[SETTINGS] = settings
+    app[LOCAL_EVENTS] = events
+    return app
+
+
+async def connect(app: web.Application) -> AsyncIterator[None]:
+    """Open what upload_service talks to; closed in reverse when the app stops."""
+    settings, readiness = app[SETTINGS], app[READINESS]
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(open_database(settings.mongo_url, settings.database))
+        readiness.check("mongodb", lambda: database.command("ping"))
+        await readiness.prepare("indexes", lambda: make_indexes(database, INDEXES))
+        readiness.check("installers", lambda: asyncio.to_thread(settings.installers.stat))
+        events = app[LOCAL_EVENTS]
+        if events is None:
+            events = await stack.enter_async_context(open_events(settings.rabbitmq_url))
+
+        store, quota = MongoUploadStore(database), MongoQuotaStore(database)
+        installers = Installers(settings.installers)
+        outbox = Outbox(store, events)
+        app[QUOTA] = quota
+        intake = Intake(store, quota, installers, outbox.wake)
+        app[TRANSFERS] = Transfers(intake)
+        app[SINGLES] = Singles(intake)
+        app[CLAIMS] = Claims(store, quota, installers)
+        app[DOWNLOADS] = Downloads(store, installers, settings.download_key.get_secret_value())
+        collector = Collector(
+            store,
+            quota,
+            app[CLAIMS],
+            transfer_idle=settings.transfer_idle,
+            unclaimed_age=settings.unclaimed_age,
+        )
+        await stack.enter_async_context(repeating("relay", outbox.relay, lambda: outbox.wait(RELAY_PAUSE)))
+        await stack.enter_async_context(
+            repeating("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE))
+        )
+        yield
+
+
+SERVICE = Service("upload_service", UploadSettings, create_app, uvloop=False)

@@ -1,0 +1,90 @@
+"""Bytes on their way from a socket to a worker thread: in batches, one being worked on while the next one comes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+from common.errors import InvalidRequest
+
+BATCH = 1 << 20  # bytes; a batch is one visit to a worker thread
+BLOCKS = 512  # of a batch, where they are tiny
+PATIENCE = 60  # seconds for the next `PROGRESS` bytes
+PROGRESS = 1 << 16
+
+Take = Callable[[Sequence[bytes]], None]
+Expect = Callable[[int], Awaitable[None]]
+
+
+async def pour(blocks: AsyncIterator[bytes], take: Take, expect: Expect) -> int:
+    """Hand all blocks to `take` in a worker thread, in order, and count their bytes.
+
+    `expect` is told the count before each batch is handed over, and may raise to end it. Whatever happens, `take` is
+    not running any more when this returns.
+
+    Raises:
+        InvalidRequest: the bytes come too slowly.
+    """
+    count = 0
+    worker = _Worker(take)
+    batch: list[bytes] = []
+    size = marked = 0
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(PATIENCE) as deadline:
+            async for block in blocks:
+                batch.append(block)
+                size += len(block)
+                if size - marked >= PROGRESS:
+                    marked = size
+                    deadline.reschedule(loop.time() + PATIENCE)
+                if size >= BATCH or len(batch) >= BLOCKS:
+                    deadline.reschedule(None)  # The sender is not to blame for a slow disk.
+                    count += size
+                    await expect(count)
+                    await worker.hand_over(batch)
+                    batch, size, marked = [], 0, 0
+                    deadline.reschedule(loop.time() + PATIENCE)
+        if batch:
+            count += size
+            await expect(count)
+            await worker.hand_over(batch)
+        await worker.done()
+    except TimeoutError:
+        raise InvalidRequest("The body came too slowly.") from None
+    finally:
+        await worker.rest()
+    return count
+
+
+class _Worker:
+    """Does one batch at a time in a worker thread."""
+
+    def __init__(self, take: Take) -> None:
+        self._take = take
+        self._working: asyncio.Future[None] | None = None
+
+    async def hand_over(self, batch: Sequence[bytes]) -> None:
+        """Begin with a batch once the one before is done; raises what that one raised."""
+        await self.done()
+        self._working = asyncio.get_running_loop().run_in_executor(None, self._take, batch)
+
+    async def done(self) -> None:
+        if self._working is not None:
+            await self._working
+
+    async def rest(self) -> None:
+        """Wait for the end of the work, whatever came of it."""
+        if self._working is not None and not self._working.done():
+            await asyncio.wait([self._working])
+
+
+async def first_of(blocks: AsyncIterator[bytes]) -> bytes | None:
+    """The first block, or None where there is none.
+
+    Raises:
+        InvalidRequest: it comes too slowly.
+    """
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await anext(blocks, None)
+    except TimeoutError:
+        raise InvalidRequest("The body came too slowly.") from None

@@ -1,0 +1,94 @@
+"""Installers and the package versions they belong to: claimed by one version, released when that one goes."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from common.errors import StorageExceeded
+from common.tenants import Tenant
+from upload_service.installers import Installers
+from upload_service.model import InstallerNotFound, Status, Upload
+from upload_service.quota import QuotaStore
+from upload_service.ranges import parse_server_filename
+
+
+class ClaimStore(Protocol):
+    """The records as claims see them."""
+
+    async def find_installer(self, tenant_id: str, server_filename: str) -> Upload | None: ...
+
+    async def linked(self, tenant_id: str, version_uids: Sequence[str]) -> list[Upload]: ...
+
+    async def link(self, upload: Upload, version_uid: str) -> bool: ...
+
+    async def unlink(self, upload: Upload) -> bool: ...
+
+    async def doom(self, upload: Upload) -> bool: ...
+
+    async def forget(self, upload: Upload) -> None: ...
+
+
+class Claims:
+    """Links files to versions, and removes them."""
+
+    def __init__(self, store: ClaimStore, quota: QuotaStore, installers: Installers) -> None:
+        self._store = store
+        self._quota = quota
+        self._installers = installers
+
+    async def find(self, tenant_id: str, server_filename: str) -> Upload:
+        """A file that is complete.
+
+        Raises:
+            InstallerNotFound: there is none of this name in this tenant.
+        """
+        name = parse_server_filename(server_filename)
+        upload = await self._store.find_installer(tenant_id, name) if name else None
+        if upload is None or upload.status is Status.DELETING:
+            raise InstallerNotFound("There is no installer of this name.")
+        return upload
+
+    async def claim(self, tenant: Tenant, server_filename: str, version_uid: str) -> Upload:
+        """Link a file to a version and charge the quota; again by the same version changes nothing.
+
+        Raises:
+            InstallerNotFound: there is no such file, or it is linked to another version.
+            StorageExceeded: what the tenant stores is more than its quota.
+        """
+        upload = await self.find(tenant.tenant_id, server_filename)
+        if upload.status is Status.COMPLETE and await self._store.link(upload, version_uid):
+            upload = replace(upload, status=Status.LINKED, version_uid=version_uid)
+        else:
+            upload = await self.find(tenant.tenant_id, server_filename)
+        if upload.version_uid != version_uid:
+            raise InstallerNotFound("This installer belongs to another version.")
+        # The link comes first: until it is paid the file stays reserved, so it is counted once at every moment.
+        if not await self._quota.charge(upload, tenant.storage_quota):
+            await self._store.unlink(upload)
+            raise StorageExceeded("The tenant's storage is full.")
+        return upload
+
+    async def discard(self, tenant_id: str, server_filename: str) -> None:
+        """Remove a complete file that no version has; anything else stays."""
+        name = parse_server_filename(server_filename)
+        upload = await self._store.find_installer(tenant_id, name) if name else None
+        if upload is not None and upload.status is Status.COMPLETE:
+            await self.remove(upload)
+
+    async def release(self, tenant_id: str, version_uids: Sequence[str]) -> None:
+        """Remove the files of these versions and give their room back."""
+        for upload in await self._store.linked(tenant_id, version_uids):
+            await self.remove(upload)
+
+    async def remove(self, upload: Upload) -> None:
+        """Delete an upload, its files and its part of the quota; go on where an earlier try stopped.
+
+        The record goes last, so that whatever stops this leaves what is needed to go on. Nothing happens where the
+        record changed since it was read.
+        """
+        if upload.status is not Status.DELETING and not await self._store.doom(upload):
+            return
+        await asyncio.to_thread(self._installers.remove, upload)
+        await self._quota.give_back(upload)
+        await self._store.forget(replace(upload, status=Status.DELETING))

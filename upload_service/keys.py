@@ -1,0 +1,19 @@
+"""Where the application keeps what its routes use."""
+
+from aiohttp import web
+
+from common.events import Events
+from upload_service.claims import Claims
+from upload_service.downloads import Downloads
+from upload_service.quota_store import MongoQuotaStore
+from upload_service.settings import UploadSettings
+from upload_service.single import Singles
+from upload_service.transfers import Transfers
+
+SETTINGS = web.AppKey("settings", UploadSettings)
+LOCAL_EVENTS: web.AppKey[Events | None] = web.AppKey("local_events")
+TRANSFERS = web.AppKey("transfers", Transfers)
+SINGLES = web.AppKey("singles", Singles)
+CLAIMS = web.AppKey("claims", Claims)
+DOWNLOADS = web.AppKey("downloads", Downloads)
+QUOTA = web.AppKey("quota", MongoQuotaStore)

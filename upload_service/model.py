@@ -1,0 +1,91 @@
+"""What an upload is, and what can go wrong with one."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from common.errors import InvalidRequest, NotFound, Problem
+
+
+class Status(StrEnum):
+    """Where an upload stands. Each change of it is one conditional update, so that only one of two rivals wins."""
+
+    OPEN = "open"
+    COMPLETE = "complete"
+    LINKED = "linked"
+    DELETING = "deleting"
+
+
+@dataclass(frozen=True)
+class Upload:
+    """One record of the collection `uploads`: a transfer, and the installer that comes of it.
+
+    `total`, `offset` and `size` are bytes; the first `offset` bytes are stored and never change. `total` is 0 while the
+    length of a file sent in one call is not known yet. `fence` counts the leases taken. `tainted` says that a lease was
+    taken over from a holder that had not given it back, and may still write. `upload_id` names the quota's entry, the
+    event and the file.
+    """
+
+    tenant_id: str
+    file_id: str
+    upload_id: str
+    total: int
+    offset: int = 0
+    fence: int = 0
+    status: Status = Status.OPEN
+    tainted: bool = False
+    server_filename: str = ""
+    size: int = 0
+    sha256: str = ""
+    version_uid: str = ""
+
+
+class TransferNotFound(NotFound):
+    """No chunk came under this X-File-ID, or all traces of it are gone."""
+
+    code = "transfer_not_found"
+
+
+class InstallerNotFound(NotFound):
+    """No such file in this tenant, or one that is linked to another version."""
+
+    code = "installer_not_found"
+
+
+class InstallerMissing(NotFound):
+    """The record is there and its file is not, or is of another size."""
+
+    code = "installer_missing"
+
+
+class UnexpectedChunk(InvalidRequest):
+    """The chunk does not continue the transfer; nothing of it was kept. The detail says which byte is expected."""
+
+    code = "unexpected_chunk"
+
+    def __init__(self, reason: str, upload: Upload) -> None:
+        expected = (
+            f"byte {upload.offset} of {upload.total} is expected next"
+            if upload.offset < upload.total
+            else f"the transfer is complete at {upload.total} bytes, no byte is expected"
+        )
+        super().__init__(f"{reason}; {expected}.")
+
+
+class StorageFull(Problem):
+    """The disk has no room; the same chunk may be sent again once it has."""
+
+    status = 500
+    code = "storage_full"
+
+    def __init__(self) -> None:
+        super().__init__("The server's disk is full; send the same again later.", retry_after=30)
+
+
+class TransferDamaged(Problem):
+    """Bytes that were acknowledged are not on the disk any more."""
+
+    status = 500
+    code = "transfer_damaged"
+
+    def __init__(self) -> None:
+        super().__init__("The stored part of this transfer is damaged; begin again under another X-File-ID.")

@@ -1,0 +1,57 @@
+"""What nobody wants any more: transfers that were abandoned, files that no version claimed, deletions half done."""
+
+import asyncio
+from typing import Protocol
+
+from common.telemetry import log
+from upload_service.claims import Claims
+from upload_service.installers import Installers
+from upload_service.model import Status, Upload
+
+BATCH = 1000
+HALF_DONE = 60  # seconds after which a deletion is taken up again
+
+
+class LeftoverStore(Protocol):
+    """The records as the collector sees them."""
+
+    async def left_behind(self, status: Status, age: int, limit: int) -> list[Upload]: ...
+
+
+class SettledStore(Protocol):
+    """The quota's list of what was settled."""
+
+    async def forget_settled(self) -> None: ...
+
+
+class TenantStore(Protocol):
+    """A store that can forget a tenant."""
+
+    async def forget_tenant(self, tenant_id: str) -> None: ...
+
+
+class Collector:
+    """Removes leftovers. It must win `deleting` first, so that it and a claim cannot both have a file."""
+
+    def __init__(
+        self, store: LeftoverStore, quota: SettledStore, claims: Claims, *, transfer_idle: int, unclaimed_age: int
+    ) -> None:
+        """`transfer_idle` and `unclaimed_age` are seconds."""
+        self._store = store
+        self._quota = quota
+        self._claims = claims
+        self._ages = {Status.OPEN: transfer_idle, Status.COMPLETE: unclaimed_age, Status.DELETING: HALF_DONE}
+
+    async def collect(self) -> None:
+        for status, age in self._ages.items():
+            for upload in await self._store.left_behind(status, age, BATCH):
+                await self._claims.remove(upload)
+                log.info("leftover_removed", status=status, tenant_id=upload.tenant_id, upload_id=upload.upload_id)
+        await self._quota.forget_settled()
+
+
+async def forget_tenant(tenant_id: str, installers: Installers, *stores: TenantStore) -> None:
+    """Remove everything of a tenant: its records, its quota, its files."""
+    for store in stores:
+        await store.forget_tenant(tenant_id)
+    await asyncio.to_thread(installers.remove_tenant, tenant_id)

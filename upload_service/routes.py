@@ -1,0 +1,76 @@
+"""The operations of upload_service: two of the interface, the downloads, and what other services ask."""
+
+from aiohttp import web
+
+from common.middleware import caller_of, json_response
+from upload_service import wire
+from upload_service.downloads import Address
+from upload_service.forms import ChunkForm, InstallerForm, read_question, text_of, texts_of
+from upload_service.keys import CLAIMS, DOWNLOADS, QUOTA, SINGLES, TRANSFERS
+from upload_service.ranges import ContentRange, parse_file_id
+
+routes = web.RouteTableDef()
+
+
+@routes.post("/{tenant_id}/upload_package_version")
+async def upload_package_version(request: web.Request) -> web.Response:
+    file_id = parse_file_id(request.headers.getall("X-File-ID", []))
+    span = ContentRange.parse(request.headers.getall("Content-Range", []))
+    upload = await request.app[TRANSFERS].append(caller_of(request).tenant, file_id, span, ChunkForm(request))
+    return json_response(wire.progress(upload))
+
+
+@routes.get("/{tenant_id}/upload_package_version")
+async def transfer_state(request: web.Request) -> web.Response:
+    file_id = parse_file_id(request.headers.getall("X-File-ID", []))
+    upload = await request.app[TRANSFERS].find(caller_of(request).tenant_id, file_id)
+    return json_response(wire.progress(upload))
+
+
+@routes.get("/{tenant_id}/download/{server_filename}/{file_name}")
+async def download(request: web.Request) -> web.StreamResponse:
+    address = Address(
+        **request.match_info,
+        expires=request.query.get("expires", ""),
+        signature=request.query.get("signature", ""),
+    )
+    upload, path = await request.app[DOWNLOADS].open(address)
+    return wire.not_modified(request, upload.sha256) or wire.InstallerResponse(
+        path, sha256=upload.sha256, file_name=address.file_name
+    )
+
+
+@routes.post("/{tenant_id}/store_installer")
+async def store_installer(request: web.Request) -> web.Response:
+    form = InstallerForm(request)
+    upload = await request.app[SINGLES].store(caller_of(request).tenant, form)
+    return json_response(wire.stored(form, upload))
+
+
+@routes.post("/{tenant_id}/discard_installer")
+async def discard_installer(request: web.Request) -> web.Response:
+    question = await read_question(request)
+    await request.app[CLAIMS].discard(caller_of(request).tenant_id, text_of(question, "server_filename"))
+    return json_response({})
+
+
+@routes.post("/{tenant_id}/claim_installer")
+async def claim_installer(request: web.Request) -> web.Response:
+    question = await read_question(request)
+    upload = await request.app[CLAIMS].claim(
+        caller_of(request).tenant, text_of(question, "server_filename"), text_of(question, "version_uid")
+    )
+    return json_response({"size": upload.size, "sha256": upload.sha256})
+
+
+@routes.post("/{tenant_id}/release_installers")
+async def release_installers(request: web.Request) -> web.Response:
+    question = await read_question(request)
+    await request.app[CLAIMS].release(caller_of(request).tenant_id, texts_of(question, "version_uids"))
+    return json_response({})
+
+
+@routes.post("/{tenant_id}/storage_usage")
+async def storage_usage(request: web.Request) -> web.Response:
+    used, reserved = await request.app[QUOTA].usage(caller_of(request).tenant_id)
+    return json_response({"storage_used": used, "storage_reserved": reserved})

@@ -1,0 +1,198 @@
+"""The collection `uploads` in MongoDB. Time is the database's own, so that replicas agree about leases and ages."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from pymongo import ASCENDING, IndexModel, ReturnDocument
+
+from common.mongo import Document, Indexes, MongoDatabase
+from upload_service.model import Status, Upload
+
+LEASE = 60_000  # milliseconds
+GIVEN_BACK = datetime(1970, 1, 1, tzinfo=UTC)
+
+INDEXES: Indexes = {
+    "uploads": [
+        IndexModel([("tenant_id", ASCENDING), ("file_id", ASCENDING)], unique=True),
+        IndexModel(
+            [("tenant_id", ASCENDING), ("server_filename", ASCENDING)],
+            unique=True,
+            partialFilterExpression={"server_filename": {"$gt": ""}},
+        ),
+        IndexModel(
+            [("tenant_id", ASCENDING), ("version_uid", ASCENDING)],
+            partialFilterExpression={"version_uid": {"$gt": ""}},
+        ),
+        # Two scans of the service's own span all tenants: what is to be announced, and what was left behind.
+        IndexModel([("announced", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression={"announced": False}),
+        IndexModel([("status", ASCENDING), ("updated_at", ASCENDING)]),
+    ],
+    "quotas": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
+}
+
+_NOW = "$$NOW"
+_FREE = {"$expr": {"$lt": ["$lease_until", _NOW]}}
+
+
+class MongoUploadStore:
+    """Every change is one conditional update; what the condition does not meet stays as it is."""
+
+    def __init__(self, database: MongoDatabase) -> None:
+        self._uploads = database["uploads"]
+
+    async def find(self, tenant_id: str, file_id: str) -> Upload | None:
+        return _upload(await self._uploads.find_one({"tenant_id": tenant_id, "file_id": file_id}))
+
+    async def find_installer(self, tenant_id: str, server_filename: str) -> Upload | None:
+        return _upload(await self._uploads.find_one({"tenant_id": tenant_id, "server_filename": server_filename}))
+
+    async def linked(self, tenant_id: str, version_uids: Sequence[str]) -> list[Upload]:
+        """What these versions are linked to, what is being deleted for them included."""
+        found = self._uploads.find({"tenant_id": tenant_id, "version_uid": {"$in": list(version_uids)}})
+        return [_known(document) async for document in found]
+
+    async def open(self, tenant_id: str, file_id: str, total: int) -> None:
+        # Two of these at once are one record: the server tries an upsert by a unique key again by itself.
+        await self._uploads.update_one(
+            {"tenant_id": tenant_id, "file_id": file_id},
+            {
+                "$setOnInsert": {
+                    "upload_id": uuid4().hex,
+                    "total": total,
+                    "offset": 0,
+                    "fence": 0,
+                    "lease_until": GIVEN_BACK,
+                    "status": Status.OPEN,
+                    "tainted": False,
+                },
+                "$currentDate": {"updated_at": True},
+            },
+            upsert=True,
+        )
+
+    async def take(self, tenant_id: str, file_id: str) -> Upload | None:
+        document = await self._uploads.find_one_and_update(
+            {"tenant_id": tenant_id, "file_id": file_id, "status": Status.OPEN, **_FREE},
+            [
+                {
+                    "$set": {
+                        "tainted": {"$or": ["$tainted", {"$gt": ["$lease_until", GIVEN_BACK]}]},
+                        "fence": {"$add": ["$fence", 1]},
+                        "lease_until": {"$add": [_NOW, LEASE]},
+                        "updated_at": _NOW,
+                    }
+                }
+            ],
+            return_document=ReturnDocument.AFTER,
+        )
+        return _upload(document)
+
+    async def renew(self, upload: Upload) -> bool:
+        return await self._change(upload, {"lease_until": {"$add": [_NOW, LEASE]}})
+
+    async def release(self, upload: Upload) -> None:
+        await self._change(upload, {"lease_until": GIVEN_BACK})
+
+    async def advance(self, upload: Upload, offset: int) -> bool:
+        return await self._change(upload, {"offset": offset, "lease_until": GIVEN_BACK})
+
+    async def complete(self, upload: Upload, server_filename: str, size: int, sha256: str) -> bool:
+        return await self._change(
+            upload,
+            {
+                "status": Status.COMPLETE,
+                "offset": size,
+                "total": size,
+                "server_filename": server_filename,
+                "size": size,
+                "sha256": sha256,
+                "announced": False,
+                "lease_until": GIVEN_BACK,
+            },
+        )
+
+    async def forget(self, upload: Upload) -> None:
+        """Delete the record of a transfer that is under our lease, or of an upload that is being deleted."""
+        await self._uploads.delete_one(
+            {
+                "tenant_id": upload.tenant_id,
+                "upload_id": upload.upload_id,
+                "fence": upload.fence,
+                "status": upload.status,
+            }
+        )
+
+    async def link(self, upload: Upload, version_uid: str) -> bool:
+        """complete → linked; the collector wants the same record, and one of the two gets it."""
+        return await self._turn(upload, Status.COMPLETE, {"status": Status.LINKED, "version_uid": version_uid})
+
+    async def unlink(self, upload: Upload) -> bool:
+        """linked → complete, where a claim could not be paid."""
+        return await self._turn(upload, Status.LINKED, {"status": Status.COMPLETE, "version_uid": ""})
+
+    async def doom(self, upload: Upload) -> bool:
+        """Whatever it is → deleting, unless it changed since it was read, or a request has its lease."""
+        condition = {"fence": upload.fence, **_FREE} if upload.status is Status.OPEN else {}
+        return await self._turn(upload, upload.status, {"status": Status.DELETING}, condition)
+
+    async def unannounced(self, limit: int) -> list[Upload]:
+        """Complete files of all tenants that nobody has heard of, the oldest first."""
+        found = self._uploads.find({"announced": False}).sort("updated_at", ASCENDING).limit(limit)
+        return [_known(document) async for document in found]
+
+    async def announced(self, upload: Upload) -> None:
+        await self._uploads.update_one(
+            {"tenant_id": upload.tenant_id, "file_id": upload.file_id, "upload_id": upload.upload_id},
+            {"$set": {"announced": True}},
+        )
+
+    async def left_behind(self, status: Status, age: int, limit: int) -> list[Upload]:
+        """Uploads of all tenants in this status that have not changed for `age` seconds."""
+        old = {"$expr": {"$lt": ["$updated_at", {"$subtract": [_NOW, age * 1000]}]}}
+        found = self._uploads.find({"status": status, **old}).sort("updated_at", ASCENDING).limit(limit)
+        return [_known(document) async for document in found]
+
+    async def forget_tenant(self, tenant_id: str) -> None:
+        await self._uploads.delete_many({"tenant_id": tenant_id})
+
+    async def _change(self, upload: Upload, fields: Mapping[str, Any]) -> bool:
+        """Change an open transfer while our lease is the last one taken."""
+        return await self._turn(upload, Status.OPEN, fields, {"fence": upload.fence})
+
+    async def _turn(
+        self, upload: Upload, status: Status, fields: Mapping[str, Any], condition: Mapping[str, Any] | None = None
+    ) -> bool:
+        result = await self._uploads.update_one(
+            {
+                "tenant_id": upload.tenant_id,
+                "file_id": upload.file_id,
+                "upload_id": upload.upload_id,
+                "status": status,
+                **(condition or {}),
+            },
+            [{"$set": {**fields, "updated_at": _NOW}}],
+        )
+        return result.matched_count == 1
+
+
+def _upload(document: Document | None) -> Upload | None:
+    return None if document is None else _known(document)
+
+
+def _known(document: Document) -> Upload:
+    return Upload(
+        tenant_id=document["tenant_id"],
+        file_id=document["file_id"],
+        upload_id=document["upload_id"],
+        total=document["total"],
+        offset=document["offset"],
+        fence=document["fence"],
+        status=Status(document["status"]),
+        tainted=document["tainted"],
+        server_filename=document.get("server_filename", ""),
+        size=document.get("size", 0),
+        sha256=document.get("sha256", ""),
+        version_uid=document.get("version_uid", ""),
+    )

@@ -1,0 +1,145 @@
+"""Transfers: the chunks under one X-File-ID, in order, each stored once (section 4.5)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Protocol
+
+from common.errors import Unavailable
+from common.tenants import Tenant
+from upload_service.bodies import Take, pour
+from upload_service.digests import Digests
+from upload_service.intake import Intake, lease_lost
+from upload_service.model import Status, TransferNotFound, UnexpectedChunk, Upload
+from upload_service.quota import reserve
+from upload_service.ranges import ContentRange, FileId
+
+LEASE_PATIENCE = 20.0  # seconds that a request waits for another of the same transfer
+LEASE_PAUSE = 0.1  # seconds between two looks
+
+
+class Chunk(Protocol):
+    """The bytes that came with a range. `suffix` is the file's, known once the blocks are read."""
+
+    suffix: str
+
+    def blocks(self) -> AsyncIterator[bytes]: ...
+
+
+class Transfers:
+    """Brings installers in by chunks."""
+
+    def __init__(self, intake: Intake, *, patience: float = LEASE_PATIENCE) -> None:
+        """`patience` is how many seconds a chunk waits for another of the same transfer."""
+        self._intake = intake
+        self._patience = patience
+        self._digests = Digests()
+
+    async def find(self, tenant_id: str, file_id: FileId) -> Upload:
+        """Where a transfer stands.
+
+        Raises:
+            TransferNotFound: no chunk came under this id.
+        """
+        upload = await self._intake.store.find(tenant_id, file_id)
+        if upload is None or upload.status is Status.DELETING:
+            raise TransferNotFound("There is no transfer under this X-File-ID.")
+        return upload
+
+    async def append(self, tenant: Tenant, file_id: FileId, span: ContentRange, chunk: Chunk) -> Upload:
+        """Store a chunk, or see that it is stored already, and say where the transfer stands then.
+
+        Raises:
+            UnexpectedChunk: it is not the next one, has another total or other bytes; nothing is kept of it.
+            InvalidRequest: its body is broken; nothing is kept of it.
+            StorageExceeded: the file would not fit in the tenant's quota.
+            StorageFull: there is no room on the disk.
+            Unavailable: another request works on the same transfer.
+        """
+        upload = await self._take(tenant.tenant_id, file_id, span)
+        if upload.status is not Status.OPEN:
+            return await self._compare(upload, span, chunk)
+        async with self._intake.leased(upload):
+            if span.end < upload.offset:
+                known = await self._compare(upload, span, chunk)
+                await self._intake.store.release(upload)
+                return known
+            _check(upload, span)
+            if upload.offset:
+                return await self._extend(upload, span, chunk)
+            async with self._intake.undone(upload):
+                await reserve(self._intake.quota, upload, span.total, tenant.storage_quota)
+                return await self._extend(upload, span, chunk)
+
+    async def _take(self, tenant_id: str, file_id: FileId, span: ContentRange) -> Upload:
+        """The transfer, with its lease if it is open; made where the chunk is the first of a new one."""
+        async with _limit(self._patience):
+            while True:
+                if upload := await self._intake.store.take(tenant_id, file_id):
+                    return upload
+                upload = await self._intake.store.find(tenant_id, file_id)
+                if upload is None:
+                    _check(Upload(tenant_id, file_id, "", span.total), span)
+                    await self._intake.store.open(tenant_id, file_id, span.total)
+                elif upload.status in {Status.COMPLETE, Status.LINKED}:
+                    return upload
+                else:
+                    await asyncio.sleep(LEASE_PAUSE)
+
+    async def _compare(self, upload: Upload, span: ContentRange, chunk: Chunk) -> Upload:
+        """A chunk that came before: its bytes must be the ones that are stored."""
+        if span.total != upload.total:
+            raise UnexpectedChunk(f"The total was {upload.total} bytes before, not {span.total}", upload)
+        stored = await asyncio.to_thread(self._intake.installers.open_stored, upload, span.start)
+        try:
+            await _pour_exactly(upload, span, chunk, stored.take)
+        finally:
+            await asyncio.to_thread(stored.close)
+        if not stored.same:
+            raise UnexpectedChunk("These bytes came before, and were others", upload)
+        return upload
+
+    async def _extend(self, upload: Upload, span: ContentRange, chunk: Chunk) -> Upload:
+        digest = self._digests.at(upload.upload_id, span.start)
+        async with self._intake.written(upload, digest) as part:
+            await _pour_exactly(upload, span, chunk, part.take)
+        if span.last:
+            self._digests.forget(upload.upload_id)
+            whole = replace(upload, offset=span.total)
+            return await self._intake.finish(whole, chunk.suffix, digest)
+        if not await self._intake.store.advance(upload, span.end + 1):
+            raise lease_lost()
+        if digest is not None:
+            self._digests.remember(upload.upload_id, span.end + 1, digest)
+        return replace(upload, offset=span.end + 1)
+
+
+def _check(upload: Upload, span: ContentRange) -> None:
+    """Let the chunk through that continues the transfer. Raises UnexpectedChunk."""
+    if span.total != upload.total:
+        raise UnexpectedChunk(f"The total was {upload.total} bytes before, not {span.total}", upload)
+    if span.start != upload.offset:
+        kind = "leaves a gap" if span.start > upload.offset else "overlaps what is stored"
+        raise UnexpectedChunk(f"A chunk that begins with byte {span.start} {kind}", upload)
+
+
+async def _pour_exactly(upload: Upload, span: ContentRange, chunk: Chunk, take: Take) -> None:
+    """As many bytes as the range has. Raises UnexpectedChunk for fewer or more."""
+
+    async def expect(count: int) -> None:
+        if count > span.length:
+            raise UnexpectedChunk(f"The body is longer than its range of {span.length} bytes", upload)
+
+    count = await pour(chunk.blocks(), take, expect)
+    if count < span.length:
+        raise UnexpectedChunk(f"The body has {count} bytes, its range {span.length}", upload)
+
+
+@asynccontextmanager
+async def _limit(seconds: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise Unavailable("Another request works on this transfer; send the chunk again.", retry_after=1) from None
