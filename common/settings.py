@@ -15,6 +15,10 @@ Key = Annotated[SecretStr, Field(min_length=32)]
 Settings = TypeVar("Settings", bound="ServiceSettings")
 
 
+class BadSetting(Exception):
+    """A setting is missing or wrong; the text is one line for the operator and never holds a secret."""
+
+
 class ServiceSettings(BaseSettings):
     """What every service is told. `listen` is `host:port` or `unix:/path/of/the.sock`."""
 
@@ -40,16 +44,18 @@ class FileSource(PydanticBaseSettingsSource):
     """`NAME_FILE` in the environment names the file that holds `NAME`."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        path = os.environ.get(f"{field_name.upper()}_FILE")
-        return (Path(path).read_text(encoding="utf-8").strip() if path else None), field_name, False
+        name = f"{field_name.upper()}_FILE"
+        path = os.environ.get(name)
+        try:
+            return (Path(path).read_text(encoding="utf-8").strip() if path else None), field_name, False
+        except OSError as error:
+            raise BadSetting(f"{name}: {path}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise BadSetting(f"{name}: {path}: not a text in UTF-8") from None
 
     def __call__(self) -> dict[str, Any]:
         found = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
         return {name: value for name, value in found.items() if value is not None}
-
-
-class BadSetting(Exception):
-    """A setting is missing or wrong; the text is one line for the operator and never holds a secret."""
 
 
 def load(kind: type[Settings]) -> Settings:
@@ -64,5 +70,3 @@ def load(kind: type[Settings]) -> Settings:
         first = error.errors(include_input=False)[0]
         name = str(first["loc"][0]).upper() if first["loc"] else "settings"
         raise BadSetting(f"{name}: {first['msg']}") from None
-    except OSError as error:
-        raise BadSetting(f"{error.filename}: {error.strerror}") from None

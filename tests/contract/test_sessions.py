@@ -1,0 +1,244 @@
+"""Sessions on a real Redis. Time is moved by its own commands, so nothing here waits (section 5.1)."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import jwt
+import pytest
+from redis.asyncio import Redis
+
+from common.errors import NotAuthenticated
+from common.sessions import ALGORITHM, RedisError, Session, Sessions, open_redis
+from tests.factories import KEY
+
+OTHER_KEY = "another key for tests, long enough too"
+LIFETIME, IDLE = 3600, 600  # seconds
+
+
+@pytest.fixture(scope="module")
+async def redis(redis_url: str) -> AsyncIterator["Redis"]:
+    async with open_redis(redis_url) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def sessions(redis: "Redis") -> Sessions:
+    return Sessions(redis, key=KEY, lifetime=LIFETIME, idle=IDLE)
+
+
+@pytest.fixture
+def tenant_id() -> str:
+    return f"t{uuid4().hex[:12]}"
+
+
+def kept_as(session: Session) -> str:
+    """The key under which Redis keeps a session."""
+    return f"session:{{{session.tenant_id}:{session.username}}}:{session.session_id}"
+
+
+async def refused(sessions: Sessions, tenant_id: str, token: str) -> bool:
+    try:
+        await sessions.check(tenant_id, token)
+    except NotAuthenticated:
+        return True
+    return False
+
+
+async def test_an_open_session_says_who_it_is(sessions: Sessions, tenant_id: str) -> None:
+    session = await sessions.check(tenant_id, await sessions.open(tenant_id, "ada"))
+
+    assert (session.tenant_id, session.username) == (tenant_id, "ada")
+
+
+async def test_each_login_makes_a_session_of_its_own(sessions: Sessions, tenant_id: str) -> None:
+    one, other = [await sessions.open(tenant_id, "ada") for _ in range(2)]
+
+    assert one != other
+    await sessions.close(sessions.read(one))
+    assert not await refused(sessions, tenant_id, other)
+
+
+async def test_a_closed_session_is_over(sessions: Sessions, tenant_id: str) -> None:
+    token = await sessions.open(tenant_id, "ada")
+
+    await sessions.close(sessions.read(token))
+
+    assert await refused(sessions, tenant_id, token)
+
+
+async def test_closing_twice_changes_nothing(sessions: Sessions, tenant_id: str) -> None:
+    session = sessions.read(await sessions.open(tenant_id, "ada"))
+
+    await sessions.close(session)
+    await sessions.close(session)
+
+
+async def test_another_tenants_token_is_refused(sessions: Sessions, tenant_id: str) -> None:
+    token = await sessions.open(tenant_id, "ada")
+
+    assert await refused(sessions, f"{tenant_id}-2", token)
+
+
+async def test_a_session_lasts_its_idle_time_at_first(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
+    session = sessions.read(await sessions.open(tenant_id, "ada"))
+
+    assert 0 < await redis.pttl(kept_as(session)) <= IDLE * 1000
+
+
+async def test_a_use_gives_the_idle_time_anew(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
+    token = await sessions.open(tenant_id, "ada")
+    key = kept_as(sessions.read(token))
+    await redis.pexpire(key, 60_000)  # nine minutes without a use
+
+    await sessions.check(tenant_id, token)
+
+    assert await redis.pttl(key) > 60_000
+
+
+async def test_a_session_idle_for_too_long_is_over(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
+    token = await sessions.open(tenant_id, "ada")
+    await redis.pexpire(kept_as(sessions.read(token)), 0)
+
+    assert await refused(sessions, tenant_id, token)
+
+
+async def test_a_use_does_not_take_a_session_past_its_lifetime(
+    sessions: Sessions, redis: "Redis", tenant_id: str
+) -> None:
+    token = await sessions.open(tenant_id, "ada")
+    key = kept_as(sessions.read(token))
+    now, _ = await redis.time()
+    await redis.set(key, now + 60, ex=30)  # one minute before its hour is over
+
+    await sessions.check(tenant_id, token)
+
+    assert 30_000 < await redis.pttl(key) <= 60_000
+
+
+async def test_a_session_past_its_lifetime_is_over(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
+    token = await sessions.open(tenant_id, "ada")
+    key = kept_as(sessions.read(token))
+    now, _ = await redis.time()
+    await redis.set(key, now, ex=IDLE)
+
+    assert await refused(sessions, tenant_id, token)
+    assert await redis.exists(key) == 0
+
+
+async def test_an_idle_time_beyond_the_lifetime_does_not_prolong_it(redis: "Redis", tenant_id: str) -> None:
+    sessions = Sessions(redis, key=KEY, lifetime=60, idle=3600)
+    token = await sessions.open(tenant_id, "ada")
+
+    await sessions.check(tenant_id, token)
+
+    assert 0 < await redis.pttl(kept_as(sessions.read(token))) <= 60_000
+
+
+async def test_a_lifetime_is_counted_by_the_clock_of_redis(
+    redis: "Redis", tenant_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = Sessions(redis, key=KEY, lifetime=60, idle=60)
+    now, _ = await redis.time()
+    monkeypatch.setattr("common.sessions.time.time", lambda: now + 7200.0)  # this machine's clock is wrong
+
+    token = await sessions.open(tenant_id, "ada")
+
+    ends = await redis.get(kept_as(Session(tenant_id, "ada", _claims(token)["jti"])))
+    assert now <= int(ends) <= now + 61
+
+
+async def test_all_sessions_of_a_user_end_but_one(sessions: Sessions, tenant_id: str) -> None:
+    kept, *others = [await sessions.open(tenant_id, "ada") for _ in range(3)]
+
+    await sessions.close_all(tenant_id, "ada", keep=sessions.read(kept).session_id)
+
+    assert not await refused(sessions, tenant_id, kept)
+    assert [await refused(sessions, tenant_id, token) for token in others] == [True, True]
+
+
+async def test_all_sessions_of_a_user_end(sessions: Sessions, tenant_id: str) -> None:
+    tokens = [await sessions.open(tenant_id, "ada") for _ in range(2)]
+
+    await sessions.close_all(tenant_id, "ada")
+
+    assert [await refused(sessions, tenant_id, token) for token in tokens] == [True, True]
+
+
+async def test_ending_a_users_sessions_leaves_others_alone(sessions: Sessions, tenant_id: str) -> None:
+    other_user = await sessions.open(tenant_id, "adam")
+    other_tenant = await sessions.open(f"{tenant_id}-2", "ada")
+
+    await sessions.close_all(tenant_id, "ada")
+
+    assert not await refused(sessions, tenant_id, other_user)
+    assert not await refused(sessions, f"{tenant_id}-2", other_tenant)
+
+
+def _claims(token: str) -> dict[str, Any]:
+    claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
+    return claims
+
+
+async def forged(sessions: Sessions, tenant_id: str, changes: dict[str, Any], *, key: str = KEY) -> str:
+    """A token like that of an open session, with other claims; None takes one away."""
+    claims = {**_claims(await sessions.open(tenant_id, "ada")), **changes}
+    return jwt.encode({name: value for name, value in claims.items() if value is not None}, key, algorithm=ALGORITHM)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"exp": 1},
+        {"exp": None},
+        {"iat": None},
+        {"iat": 2**40},
+        {"jti": None},
+        {"jti": "another"},
+        {"jti": 5},
+        {"sub": None},
+        {"sub": "another"},
+        {"aud": None},
+        {"aud": "catalog_service"},
+        {"tenant": None},
+        {"tenant": ["acme"]},
+    ],
+    ids=str,
+)
+async def test_a_token_with_other_claims_is_refused(
+    sessions: Sessions, tenant_id: str, changes: dict[str, Any]
+) -> None:
+    assert await refused(sessions, tenant_id, await forged(sessions, tenant_id, changes))
+
+
+async def test_a_token_of_another_key_is_refused(sessions: Sessions, tenant_id: str) -> None:
+    assert await refused(sessions, tenant_id, await forged(sessions, tenant_id, {}, key=OTHER_KEY))
+
+
+@pytest.mark.parametrize("token", ["", "nonsense", "a.b.c", "\udcff.\udcff.\udcff", "é" * 50])
+async def test_what_is_no_token_is_refused(sessions: Sessions, tenant_id: str, token: str) -> None:
+    assert await refused(sessions, tenant_id, token)
+
+
+async def test_a_token_without_a_signature_is_refused(sessions: Sessions, tenant_id: str) -> None:
+    claims = _claims(await sessions.open(tenant_id, "ada"))
+
+    assert await refused(sessions, tenant_id, jwt.encode(claims, None, algorithm="none"))
+
+
+async def test_a_session_that_redis_does_not_know_is_over_whatever_its_signature(
+    sessions: Sessions, redis: "Redis", tenant_id: str
+) -> None:
+    token = await sessions.open(tenant_id, "ada")
+    await redis.delete(kept_as(sessions.read(token)))
+
+    assert await refused(sessions, tenant_id, token)
+
+
+async def test_where_redis_is_away_nobody_is_let_in(sessions: Sessions, tenant_id: str) -> None:
+    token = await sessions.open(tenant_id, "ada")
+    async with open_redis("redis://127.0.0.1:1/0") as nobody:
+        away = Sessions(nobody, key=KEY, lifetime=LIFETIME, idle=IDLE)
+
+        with pytest.raises(RedisError):
+            await away.check(tenant_id, token)

@@ -1,0 +1,120 @@
+"""A service knows its caller by a token made for it, for one operation of one tenant, within half a minute."""
+
+import base64
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jwt
+import orjson
+import pytest
+
+from common.caller import ALGORITHM, LIFETIME, Caller, Deployment, sign, verify
+from common.errors import NotAuthenticated
+from common.tenants import Tenant, VersionKey
+from tests.factories import KEY, make_caller, make_tenant
+
+OTHER_KEY = "another key for tests, long enough too"
+TENANT = make_tenant(tenant_id="acme")
+DOOR = {"service": "catalog_service", "operation": "add_package", "tenant_id": "acme"}
+
+
+def token_for(caller: Caller | None = None, key: str = KEY) -> str:
+    return sign(key, caller or make_caller(TENANT), service="catalog_service", operation="add_package")
+
+
+def forged(changes: Mapping[str, Any], *, key: str = KEY, algorithm: str = ALGORITHM) -> str:
+    """A token whose claims are others than `sign` gives; None takes a claim away."""
+    claims = jwt.decode(token_for(), KEY, algorithms=[ALGORITHM], audience="catalog_service")
+    kept = {name: value for name, value in {**claims, **changes}.items() if value is not None}
+    return jwt.encode(kept, key, algorithm=algorithm)
+
+
+@pytest.mark.parametrize(
+    "caller",
+    [
+        Caller(TENANT, ip="2001:db8::1", base_url="https://packages.example.com/acme"),
+        Caller(TENANT).as_administrator("ada", "51"),
+        Caller(TENANT, deployment=Deployment.SINGLE).as_client("c1"),
+        Caller.service(make_tenant(tenant_id="acme", storage_quota=7, max_clients=3, version_key=VersionKey.INSTALLER)),
+    ],
+    ids=lambda caller: caller.kind,
+)
+def test_a_caller_arrives_as_it_was_sent(caller: Caller) -> None:
+    assert verify(KEY, token_for(caller), **DOOR) == caller
+
+
+def test_what_only_the_gateway_decides_by_does_not_travel() -> None:
+    tenant = make_tenant(tenant_id="acme", client_authentication=True, allowed_networks=("192.0.2.0/24",))
+
+    assert verify(KEY, token_for(Caller(tenant)), **DOOR).tenant == Tenant("acme")
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        {**DOOR, "service": "upload_service"},
+        {**DOOR, "operation": "delete_package"},
+        {**DOOR, "operation": ""},
+        {**DOOR, "tenant_id": "another"},
+        {**DOOR, "tenant_id": ""},
+    ],
+    ids=["another service", "another operation", "no operation", "another tenant", "no tenant"],
+)
+def test_a_token_opens_one_door_only(door: dict[str, str]) -> None:
+    with pytest.raises(NotAuthenticated):
+        verify(KEY, token_for(), **door)
+
+
+NOW = int(time.time())
+BAD = {
+    "none": "",
+    "nonsense": "nonsense",
+    "not ASCII": "\udcff.\udcff.\udcff",
+    "another key": token_for(key=OTHER_KEY),
+    "another key of the same claims": forged({}, key=OTHER_KEY),
+    "expired": forged({"iat": NOW - 2 * LIFETIME, "exp": NOW - LIFETIME}),
+    "of the future": forged({"iat": NOW + LIFETIME}),
+    "no expiry": forged({"exp": None}),
+    "no time of issue": forged({"iat": None}),
+    "no service": forged({"aud": None}),
+    "no operation": forged({"op": None}),
+    "no tenant": forged({"tenant": None}),
+    "a tenant that is no object": forged({"tenant": "acme"}),
+    "an unknown kind": forged({"kind": "root"}),
+    "a kind that is no word": forged({"kind": {}}),
+    "an unknown deployment": forged({"deployment": "both"}),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_token_is_no_caller(kind: str) -> None:
+    with pytest.raises(NotAuthenticated) as refused:
+        verify(KEY, BAD[kind], **DOOR)
+
+    assert refused.value.detail == "This service answers the gateway only."
+
+
+def test_a_token_of_another_algorithm_is_no_caller() -> None:
+    long_key = KEY * 2  # HS512 wants 64 bytes
+
+    with pytest.raises(NotAuthenticated):
+        verify(long_key, forged({}, key=long_key, algorithm="HS512"), **DOOR)
+
+
+@pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "nOnE", ""])
+def test_a_token_without_a_signature_is_no_caller(algorithm: str) -> None:
+    _, claims, _ = token_for().split(".")
+    header = base64.urlsafe_b64encode(orjson.dumps({"alg": algorithm, "typ": "JWT"})).rstrip(b"=").decode()
+
+    with pytest.raises(NotAuthenticated):
+        verify(KEY, f"{header}.{claims}.", **DOOR)
+
+
+@pytest.mark.parametrize("segment", [0, 1, 2])
+def test_a_token_with_a_letter_changed_is_no_caller(segment: int) -> None:
+    parts = token_for().split(".")
+    parts[segment] = parts[segment][:9] + ("A" if parts[segment][9] != "A" else "B") + parts[segment][10:]
+
+    with pytest.raises(NotAuthenticated):
+        verify(KEY, ".".join(parts), **DOOR)

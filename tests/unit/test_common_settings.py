@@ -1,0 +1,118 @@
+"""Settings from the environment and from files, and what an operator is told when one is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from common.server import Service, run
+from common.settings import BadSetting, Key, ServiceSettings, load
+
+SECRET = "a secret of the operator, 32 letters and more"
+SHORT = "too short a secret"
+
+
+class Some(ServiceSettings):
+    """Settings of a service."""
+
+    session_key: Key
+    patience: int = 3
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment that has what is required."""
+    for name in ("LISTEN", "LOG_LEVEL", "PATIENCE", "INTERNAL_KEY_FILE", "SESSION_KEY_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("INTERNAL_KEY", SECRET)
+    monkeypatch.setenv("SESSION_KEY", SECRET)
+    return monkeypatch
+
+
+def test_settings_come_from_the_environment(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("LISTEN", "0.0.0.0:9000")
+    environment.setenv("PATIENCE", "7")
+
+    settings = load(Some)
+
+    assert (settings.listen, settings.patience) == ("0.0.0.0:9000", 7)
+    assert settings.session_key.get_secret_value() == SECRET
+
+
+def test_a_setting_comes_from_a_file(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(f"{SECRET} from a file\n")
+    environment.delenv("SESSION_KEY")
+    environment.setenv("SESSION_KEY_FILE", str(tmp_path / "key"))
+
+    assert load(Some).session_key.get_secret_value() == f"{SECRET} from a file"
+
+
+def test_the_environment_goes_before_the_file(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(f"{SECRET} from a file")
+    environment.setenv("SESSION_KEY_FILE", str(tmp_path / "key"))
+
+    assert load(Some).session_key.get_secret_value() == SECRET
+
+
+def test_a_file_that_is_not_there_is_named(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    environment.delenv("SESSION_KEY")
+    environment.setenv("SESSION_KEY_FILE", str(tmp_path / "absent"))
+
+    with pytest.raises(BadSetting) as bad:
+        load(Some)
+
+    assert str(bad.value) == f"SESSION_KEY_FILE: {tmp_path / 'absent'}: No such file or directory"
+
+
+def test_a_file_that_is_no_text_is_named(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"\xff\xfe" * 20)
+    environment.delenv("SESSION_KEY")
+    environment.setenv("SESSION_KEY_FILE", str(tmp_path / "key"))
+
+    with pytest.raises(BadSetting) as bad:
+        load(Some)
+
+    assert str(bad.value) == f"SESSION_KEY_FILE: {tmp_path / 'key'}: not a text in UTF-8"
+
+
+def test_a_short_key_is_refused_in_one_line_without_it(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("SESSION_KEY", SHORT)
+
+    with pytest.raises(BadSetting) as bad:
+        load(Some)
+
+    assert str(bad.value).startswith("SESSION_KEY: ")
+    assert "32" in str(bad.value)
+    assert "\n" not in str(bad.value)
+    assert SHORT not in str(bad.value)
+
+
+def test_a_missing_key_is_named(environment: pytest.MonkeyPatch) -> None:
+    environment.delenv("SESSION_KEY")
+
+    with pytest.raises(BadSetting, match=r"^SESSION_KEY: "):
+        load(Some)
+
+
+@pytest.mark.parametrize(("name", "text"), [("PATIENCE", "three"), ("LOG_LEVEL", "loud")])
+def test_a_wrong_value_is_named_and_not_shown(environment: pytest.MonkeyPatch, name: str, text: str) -> None:
+    environment.setenv(name, text)
+
+    with pytest.raises(BadSetting) as bad:
+        load(Some)
+
+    assert str(bad.value).startswith(f"{name}: ")
+    assert text not in str(bad.value)
+
+
+def test_a_key_is_not_shown_with_the_settings() -> None:
+    assert SECRET not in repr(load(Some))
+
+
+def test_a_service_does_not_start_with_a_wrong_setting(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("SESSION_KEY", SHORT)
+
+    with pytest.raises(SystemExit) as end:
+        run(Service("some_service", Some, lambda _: pytest.fail("the service was made")))
+
+    assert str(end.value).startswith("some_service: SESSION_KEY: ")
+    assert SHORT not in str(end.value)
