@@ -3,7 +3,7 @@
 
 const prefix = new URL(".", document.baseURI).pathname.replace(/\/$/, "");
 
-// The document names example servers; what is tried out here goes to the deployment that the page came from.
+// What is tried out here goes to where the page came from, whatever address the document names.
 const thisDeployment = () => ({
   statePlugins: {
     spec: {

@@ -1,5 +1,6 @@
 """The interface's document says what it says correctly: valid, with examples that satisfy their own schemas."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,10 @@ def examples(node: Any, pointer: str = "#") -> Iterator[tuple[str, Any]]:
 def test_the_document_is_valid_openapi() -> None:
     assert DOCUMENT["openapi"].startswith("3.1.")
     assert [error.message for error in OpenAPIV31SpecValidator(DOCUMENT).iter_errors()] == []
+
+
+def test_the_document_is_the_same_in_json() -> None:
+    assert json.loads(json.dumps(DOCUMENT)) == DOCUMENT
 
 
 def test_every_example_satisfies_its_schema() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 GATEWAY = Path(__file__).parents[2] / "gateway"
 VENDOR = GATEWAY / "vendor"
-PAGES = sorted((GATEWAY / "pages").iterdir())
+PAGES = sorted(path for path in (GATEWAY / "pages").iterdir() if path.suffix in {".html", ".js", ".css"})
 OURS = {"CHECKSUMS", "README.md"}
 
 # An address with a host, in whatever a browser would follow: `https://…`, `//…` after a quote or a bracket.
@@ -44,7 +44,7 @@ def test_pages_refer_to_nothing_off_the_origin(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.suffix == ".html"], ids=lambda page: page.name)
 def test_every_asset_of_a_page_is_there(page: Path) -> None:
-    assets = {*(GATEWAY / "pages").iterdir(), *(VENDOR / "swagger-ui").iterdir()}
+    assets = {*PAGES, *(VENDOR / "swagger-ui").iterdir()}
     wanted = [address for address in REFERENCE.findall(page.read_text()) if address != "openapi.json"]
     assert {address.removeprefix("docs/assets/") for address in wanted} <= {asset.name for asset in assets}
 
