@@ -49,11 +49,6 @@ async def package_changes(request: web.Request) -> PackageChanges:
     )
 
 
-async def active_flag(request: web.Request) -> PackageChanges:
-    """What `set_package_active` is to change. Raises InvalidField."""
-    return PackageChanges(active=(await read_form(request)).flag("package_active"))
-
-
 def package_id(text: str) -> str:
     """A package id that may be given to a package. Raises InvalidField."""
     name = clean("package_id", text, limit=ID_LIMIT)
@@ -76,14 +71,14 @@ def uid_in_path(request: web.Request) -> str:
     return _uid(request.match_info["version_uid"])
 
 
-async def listed_uids(request: web.Request) -> tuple[str, ...]:
+def listed_uids(form: Form) -> tuple[str, ...]:
     """The versions that `delete_package_version` is to delete, each once.
 
     Raises:
         InvalidField: none is named.
         VersionNotFound: one is not a UUID.
     """
-    listed = (await read_form(request)).texts("versions_uids", limit=ID_LIMIT, most=UIDS_LIMIT)
+    listed = form.texts("versions_uids", limit=ID_LIMIT, most=UIDS_LIMIT)
     if not listed:
         raise InvalidField("versions_uids", "is required")
     return tuple(dict.fromkeys(_uid(text) for text in listed))

@@ -4,8 +4,9 @@ from aiohttp import web
 
 from catalog_service import forms, wire
 from catalog_service.keys import PACKAGES, SETTINGS, STORE, VERSIONS
-from catalog_service.model import PackageVersion
+from catalog_service.model import PackageChanges, PackageVersion
 from catalog_service.version_forms import new_version
+from common.forms import read_form
 from common.middleware import audit, caller_of, json_response
 
 routes = web.RouteTableDef()
@@ -25,7 +26,7 @@ async def add_package(request: web.Request) -> web.Response:
     return json_response({"Message": "Package was added successfully!"})
 
 
-@routes.patch("/{tenant_id}/edit_package/{package_id}")
+@routes.patch("/{tenant_id}/edit_package/{package_id:[^/]+}")
 async def edit_package(request: web.Request) -> web.Response:
     package_id, changes = forms.package_in_path(request), await forms.package_changes(request)
     audit(request, package_id=package_id)
@@ -33,15 +34,15 @@ async def edit_package(request: web.Request) -> web.Response:
     return json_response({"Message": "Package was updated successfully!"})
 
 
-@routes.patch("/{tenant_id}/set_package_active/{package_id}")
+@routes.patch("/{tenant_id}/set_package_active/{package_id:[^/]+}")
 async def set_package_active(request: web.Request) -> web.Response:
-    package_id, changes = forms.package_in_path(request), await forms.active_flag(request)
-    audit(request, package_id=package_id, active=str(changes.active))
-    await request.app[PACKAGES].edit(caller_of(request), package_id, changes)
+    package_id, active = forms.package_in_path(request), (await read_form(request)).flag("package_active")
+    audit(request, package_id=package_id, active="1" if active else "0")
+    await request.app[PACKAGES].edit(caller_of(request), package_id, PackageChanges(active=active))
     return json_response({"Message": "Package was updated successfully!"})
 
 
-@routes.delete("/{tenant_id}/delete_package/{package_id}")
+@routes.delete("/{tenant_id}/delete_package/{package_id:[^/]+}")
 async def delete_package(request: web.Request) -> web.Response:
     package_id = forms.package_in_path(request)
     audit(request, package_id=package_id)
@@ -49,30 +50,32 @@ async def delete_package(request: web.Request) -> web.Response:
     return json_response({"Message": "Package was deleted successfully!"})
 
 
-@routes.get("/{tenant_id}/get_package_versions/{package_id}")
+@routes.get("/{tenant_id}/get_package_versions/{package_id:[^/]+}")
 async def get_package_versions(request: web.Request) -> web.Response:
     found = await request.app[VERSIONS].of_package(caller_of(request), forms.package_in_path(request))
     return json_response([_shown(request, version) for version in found])
 
 
-@routes.get("/{tenant_id}/get_specific_package_version/{version_uid}")
+@routes.get("/{tenant_id}/get_specific_package_version/{version_uid:[^/]+}")
 async def get_specific_package_version(request: web.Request) -> web.Response:
     version = await request.app[VERSIONS].find(caller_of(request), forms.uid_in_path(request))
     return json_response(_shown(request, version))
 
 
-@routes.post("/{tenant_id}/add_package_version/{package_id}")
+@routes.post("/{tenant_id}/add_package_version/{package_id:[^/]+}")
 async def add_package_version(request: web.Request) -> web.Response:
-    version = await new_version(request, forms.package_in_path(request))
-    audit(request, package_id=version.package_id, version=version.version, uid=version.uid)
+    package_id, form = forms.package_in_path(request), await read_form(request)
+    version = new_version(form, package_id)
+    audit(request, package_id=package_id, version=version.version, uid=version.uid)
     uid = await request.app[VERSIONS].add(caller_of(request), version)
-    audit(request, package_id=version.package_id, version=version.version, uid=uid)
+    audit(request, package_id=package_id, version=version.version, uid=uid)
     return json_response({"Message": "Package version was added successfully!", "UID": uid}, status=201)
 
 
-@routes.delete("/{tenant_id}/delete_package_version/{package_id}")
+@routes.delete("/{tenant_id}/delete_package_version/{package_id:[^/]+}")
 async def delete_package_version(request: web.Request) -> web.Response:
-    package_id, uids = forms.package_in_path(request), await forms.listed_uids(request)
+    package_id, form = forms.package_in_path(request), await read_form(request)
+    uids = forms.listed_uids(form)
     audit(request, package_id=package_id, uids=",".join(uids))
     await request.app[VERSIONS].delete(caller_of(request), package_id, uids)
     return json_response({"Message": "Package versions deleted successfully!"})

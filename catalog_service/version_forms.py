@@ -3,8 +3,6 @@
 import re
 from uuid import uuid4
 
-from aiohttp import web
-
 from catalog_service.model import (
     Architecture,
     Dependencies,
@@ -17,7 +15,7 @@ from catalog_service.model import (
     UpgradeBehavior,
 )
 from common.errors import InvalidField
-from common.forms import Form, clean, read_form
+from common.forms import Form, clean
 
 VERSION_LIMIT = 128  # characters, of these all
 CHANNEL_LIMIT = 128
@@ -29,9 +27,8 @@ _GUID = re.compile(r"\{[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
 _ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:")
 
 
-async def new_version(request: web.Request, package_id: str) -> PackageVersion:
+def new_version(form: Form, package_id: str) -> PackageVersion:
     """The version that `add_package_version` is to make. Raises InvalidField."""
-    form = await read_form(request)
     if not form.get("server_filename"):
         raise InvalidField("file", "or server_filename is required: the installer, or the name that its upload gave")
     installer_type = form.choice("file_type", FileType)

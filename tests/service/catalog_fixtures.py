@@ -11,18 +11,19 @@ from aiohttp import ClientSession, web
 from motor.motor_asyncio import AsyncIOMotorClient
 from PIL import Image
 from pydantic import SecretStr
+from yarl import URL
 
 from catalog_service.app import create_app
 from catalog_service.keys import SWEEPER
 from catalog_service.settings import CatalogSettings
 from catalog_service.sweeper import Sweeper
-from common.caller import Caller
+from common.caller import INTERNAL_TOKEN, Caller, sign
 from common.errors import NotFound, Problem
 from common.events import Events, LocalEvents
 from common.middleware import json_response, problems
 from common.mongo import Document, MongoDatabase
 from common.server import serving
-from tests.api import Answer, ServiceApi
+from tests.api import Answer, ServiceApi, read_answer
 from tests.factories import KEY
 
 DIGEST = "ab" * 32
@@ -52,6 +53,11 @@ class StandIns:
         app.router.add_post("/{tenant_id}/release_installers", self._release)
         app.router.add_post("/{tenant_id}/hidden_packages", self._hidden_packages)
         return app
+
+    def reset(self) -> None:
+        """Forget every file and refuse nothing."""
+        self.links, self.hidden, self.asked = {}, {}, []
+        self.refusal = self.during = None
 
     def uploaded(self) -> str:
         """The name of a file that was just uploaded."""
@@ -103,6 +109,13 @@ class Catalog:
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
         return await self.api.call(caller, method, operation, *segments, **request)
 
+    async def call_raw(self, caller: Caller, method: str, operation: str, rest: str) -> Answer:
+        """The answer to a path whose end is sent as it stands, escapes and all."""
+        token = sign(KEY, caller, service="catalog_service", operation=operation)
+        url = URL(f"{self.api.address}/{caller.tenant_id}/{operation}/{rest}", encoded=True)
+        async with self.api.session.request(method, url, headers={INTERNAL_TOKEN: token}) as response:
+            return await read_answer(response)
+
     async def add_package(self, caller: Caller, package_id: str = "acme.editor", **fields: Any) -> None:
         """A package that was added; its other fields are named after it."""
         data = {"package_id": package_id, "package_name": "Editor", "package_publisher": "Acme", **fields}
@@ -141,6 +154,11 @@ class Catalog:
         assert answer.status == 200, answer.body
         found: dict[str, Any] = answer.body
         return found
+
+    async def count_of(self, caller: Caller) -> int:
+        """How many packages and versions the database holds of a tenant, in whatever state."""
+        wanted = {"tenant_id": caller.tenant_id}
+        return sum([await self.database[name].count_documents(wanted) for name in ("packages", "versions")])
 
     async def let_time_pass(self) -> None:
         """Make everything halfway two minutes older, and sweep."""
