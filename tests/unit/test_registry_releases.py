@@ -1,0 +1,35 @@
+"""Versions of the client program are four numbers, as Windows has them."""
+
+import pytest
+
+from client_registry.releases import release_version
+from common.errors import InvalidField
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("1.4.0.2", "1.4.0.2"), ("0.0.0.0", "0.0.0.0"), ("65535.65535.65535.65535",) * 2, ("01.002.0.00", "1.2.0.0")],
+)
+def test_a_version_has_four_numeric_parts(text: str, version: str) -> None:
+    assert release_version("version", text) == version
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1",
+        "1.2.3",
+        "1.2.3.4.5",
+        "1.2.3.65536",
+        "1.2.3.x",
+        "1.2.3.-4",
+        "v1.2.3.4",
+        "1.2.3.4 ",
+        "1..2.3",
+        "1.2.3.\uff14",
+    ],
+)
+def test_what_is_no_version_of_four_parts(text: str) -> None:
+    with pytest.raises(InvalidField, match=r"^version: "):
+        release_version("version", text)

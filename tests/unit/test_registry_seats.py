@@ -1,0 +1,63 @@
+"""The seats by which the largest number of clients is kept."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client_registry.seats import free_seat, usable_seats
+
+
+@pytest.mark.parametrize(
+    ("taken", "limit", "usable"),
+    [
+        (set(), 5, 5),
+        ({0, 1, 2}, 5, 5),
+        (set(), 0, 0),
+        ({7}, 1, 0),  # the one client that may be sits beyond
+        ({7}, 2, 1),
+        ({0, 7, 20, 33}, 5, 2),
+        ({3, 7}, 1, -1),  # more than may be, from a time when more might
+    ],
+)
+def test_as_many_seats_are_usable_as_keep_the_limit(taken: set[int], limit: int, usable: int) -> None:
+    assert usable_seats(taken, limit) == usable
+
+
+@pytest.mark.parametrize(("taken", "limit"), [(set(), 0), ({0}, 1), ({9}, 1), ({0, 1, 2}, 2), ({5, 9}, 2)])
+def test_there_is_no_seat_where_the_limit_is_reached(taken: set[int], limit: int) -> None:
+    assert free_seat(taken, limit) is None
+
+
+def test_there_is_always_a_seat_without_a_limit() -> None:
+    assert free_seat(set(range(500)), None) not in range(500)
+
+
+@given(st.randoms(use_true_random=False))
+def test_adding_ends_exactly_at_the_limit_whatever_came_before(source: Random) -> None:
+    taken = set(source.sample(range(60), source.randrange(20)))
+    before, limit = len(taken), source.randrange(40)
+
+    while (seat := free_seat(taken, limit)) is not None:
+        assert seat not in taken
+        taken.add(seat)
+
+    assert len(taken) == max(before, limit)
+
+
+@given(st.randoms(use_true_random=False))
+def test_callers_who_saw_an_older_state_do_not_overrun_the_limit(source: Random) -> None:
+    taken = set(source.sample(range(60), source.randrange(20)))
+    limit = len(taken) + source.randrange(10)
+    seen = [set(taken)]
+
+    for _ in range(200):
+        if taken and source.random() < 0.3:
+            taken.remove(source.choice(sorted(taken)))
+        seat = free_seat(source.choice(seen[-5:]), limit)
+        if seat is not None:
+            taken.add(seat)  # a set, as the unique index: a seat that is taken is not taken twice
+        seen.append(set(taken))
+
+        assert len(taken) <= limit
