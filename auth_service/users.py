@@ -57,6 +57,11 @@ class Users:
             raise UserNotFound(username)
         await self._sessions.close_all(tenant_id, username)
 
+    async def end_sessions(self, tenant_id: str) -> None:
+        """Sign every user of a tenant out."""
+        for user in await self._store.list(tenant_id):
+            await self._sessions.close_all(tenant_id, user.username)
+
     async def change_password(self, tenant_id: str, username: str, old: str, new: str, *, session_id: str) -> None:
         """Change one's own password and end one's other sessions.
 

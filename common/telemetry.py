@@ -1,7 +1,8 @@
-"""Logs: one JSON object a line on the standard error output, with the request's id."""
+"""Logs: one JSON object a line, with the request's id."""
 
 import logging
 import sys
+from typing import TextIO
 
 import structlog
 
@@ -15,14 +16,18 @@ _SHARED: list[structlog.typing.Processor] = [
 ]
 
 
-def configure_logs(level: str) -> None:
-    """Set up the process's logs at `debug`, `info`, `warning` or `error`; libraries' logs from `warning` on."""
+def configure_logs(level: str, stream: TextIO | None = None) -> None:
+    """Set up the process's logs at `debug`, `info`, `warning` or `error`; libraries' logs from `warning` on.
+
+    They go to the standard error output, or to `stream`.
+    """
+    stream = stream or sys.stderr
     structlog.configure(
         processors=[*_SHARED, structlog.processors.JSONRenderer()],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(stream),
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=_SHARED,

@@ -29,7 +29,10 @@ async def one_call(
         InvalidRequest: the caller's body broke off.
     """
     stored = await _store(request, upload_service, caller, target)
-    fields = [*stored["fields"], *([("server_filename", name)] if (name := stored["server_filename"]) else [])]
+    fields = [(field, value) for field, value in stored["fields"]]
+    name = stored["server_filename"]
+    if name:
+        fields.append(("server_filename", name))
     try:
         async with service.open(
             caller,

@@ -1,0 +1,42 @@
+# `make run` and `make test` do everything a newcomer needs, on a fresh Debian or in a fresh clone.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test lint locks clean
+
+run: $(VENV)/.run  ## the whole service on this machine, with sample packages
+	$(BIN)/pkgrepo up --demo
+
+test: $(VENV)/.test  ## everything that must hold before a change lands
+	deploy/install-packages rabbitmq-server redis-server
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy .
+	$(BIN)/pytest
+
+lint: $(VENV)/.test  ## put the code in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+locks:  ## renew the locks; wants `uv`
+	uv pip compile --universal --generate-hashes --no-annotate --no-header --upgrade --extra local pyproject.toml -o requirements.lock
+	uv pip compile --universal --generate-hashes --no-annotate --no-header --extra local --extra test -c requirements.lock pyproject.toml -o requirements-test.lock
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV) || (deploy/install-packages python3-venv && $(PYTHON) -m venv --clear $(VENV))
+
+$(VENV)/.run: requirements.lock pyproject.toml | $(VENV)/bin/python
+	deploy/install-packages libcurl4
+	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --no-deps --editable .
+	touch $@
+
+$(VENV)/.test: requirements-test.lock pyproject.toml | $(VENV)/bin/python
+	deploy/install-packages libcurl4
+	$(BIN)/pip install --quiet --require-hashes -r requirements-test.lock
+	$(BIN)/pip install --quiet --no-deps --editable .
+	touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,113 @@
+"""`pkgrepo`, the operator's command."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from common.caller import Deployment
+from common.errors import Problem
+from common.mongo import MongoError
+from common.server import stopped
+from common.sessions import RedisError
+from common.settings import BadSetting
+from common.telemetry import configure_logs
+from deploy import cli_tenants, cli_users
+from deploy.demo import publish_samples
+from deploy.folder import DataFolder, FolderProblem
+from deploy.local import ServerUnavailable
+from deploy.status import print_status
+from deploy.up import ADMINISTRATOR, Running, running
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(cli_tenants.app, name="tenant", help="Create, list, edit and delete tenants.")
+app.add_typer(cli_users.app, name="user", help="Create, list and delete a tenant's users.")
+console = Console(highlight=False, soft_wrap=True)
+
+DEFAULT_FOLDER = Path("data")
+
+
+@app.callback()
+def pkgrepo() -> None:
+    """A private package repository that Windows fleets install from."""
+
+
+@app.command()
+def up(
+    data: Annotated[Path, typer.Option(help="The folder that holds everything.")] = DEFAULT_FOLDER,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.")] = 8080,
+    deployment: Annotated[Deployment, typer.Option(help="Paths begin with a tenant, or with client/api.")] = (
+        Deployment.MULTI
+    ),
+    demo: Annotated[bool, typer.Option(help="Publish a few sample packages.")] = False,
+) -> None:
+    """Run the whole service on this machine: MongoDB, Redis and all five services, until Ctrl-C."""
+    folder = DataFolder(data.absolute())
+    asyncio.run(_up(folder, host, port, deployment, demo=demo))
+
+
+@app.command()
+def status(
+    data: Annotated[Path | None, typer.Option(help="The folder of a running `pkgrepo up`.")] = None,
+) -> None:
+    """Say which services are ready, and what the others lack."""
+    if not asyncio.run(print_status(console, DataFolder(data.absolute()) if data else None)):
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """The command, with every expected failure told in one line."""
+    try:
+        app()
+    except Problem as problem:
+        sys.exit(f"pkgrepo: {problem.detail}")
+    except (BadSetting, FolderProblem, ServerUnavailable) as problem:
+        sys.exit(f"pkgrepo: {problem}")
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        sys.exit(f"pkgrepo: {'.'.join(str(part) for part in first['loc']).upper()}: {first['msg']}")
+    except (MongoError, RedisError) as error:
+        sys.exit(f"pkgrepo: a store does not answer ({type(error).__name__}); check MONGO_URL and REDIS_URL")
+    except OSError as error:
+        sys.exit(f"pkgrepo: {error.strerror or error}")
+
+
+async def _up(folder: DataFolder, host: str, port: int, deployment: Deployment, *, demo: bool) -> None:
+    console.print(f"Starting on {folder.path} …")
+    folder.prepare()
+    with folder.logs.open("a", encoding="utf-8") as logs:
+        configure_logs("info", logs)
+        async with running(folder, host, port, deployment) as service:
+            if demo:
+                added = await publish_samples(service, folder)
+                console.print(f"{added} sample packages published." if added else "The sample packages are there.")
+            _introduce(service, folder)
+            await stopped()
+            console.print("Stopping …")
+    console.print("Stopped; everything is kept.")
+
+
+def _introduce(service: Running, folder: DataFolder) -> None:
+    base, password = service.base_url, folder.password
+    console.print(f"\n[bold]{base}[/bold] answers. Logs: {folder.logs}")
+    if service.password:
+        console.print(f"Administrator [bold]{ADMINISTRATOR}[/bold], password [bold]{service.password}[/bold]")
+        console.print(f"The password is shown this once, and kept in {password}")
+    console.print(
+        "\nSign in, look at the catalog, read the documentation in a browser:\n\n"
+        f"TOKEN=$(curl -s {base}/login -d username={ADMINISTRATOR} --data-urlencode password@{password}"
+        """ | sed -E 's/.*"message":"([^"]+)".*/\\1/')\n"""
+        f'curl -X POST -H "Authorization: Bearer $TOKEN" {base}/get_packages\n'
+        f'curl -H "Authorization: Bearer $TOKEN" {base}/server_information\n\n'
+        f"{base}/docs\n\nCtrl-C stops everything.",
+        markup=False,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""What an operator does to tenants and users, straight on the stores."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from auth_service.passwords import Passwords
+from auth_service.store import MongoTenantStore, MongoUserStore
+from auth_service.tenants import Tenants
+from auth_service.users import Users
+from catalog_service.store import MongoCatalogStore
+from client_registry.store import MongoClientStore
+from common.mongo import open_database
+from common.sessions import Sessions, open_redis
+from common.settings import BadSetting
+from deploy.folder import Addresses
+from upload_service.installers import Installers
+from upload_service.purge import forget_tenant as forget_installers
+from upload_service.quota_store import MongoQuotaStore
+from upload_service.store import MongoUploadStore
+
+IN_FORCE = 5  # seconds after which no gateway remembers a tenant that is gone
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Tenants and users, as auth_service has them."""
+
+    tenants: Tenants
+    users: Users
+
+
+@asynccontextmanager
+async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
+    """Open the stores of auth_service."""
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(open_database(addresses.mongo_url, "auth"))
+        redis = await stack.enter_async_context(open_redis(addresses.redis_url))
+        # Only to end sessions: this signs none, so it needs no key.
+        sessions = Sessions(redis, key="", lifetime=1, idle=1)
+        yield Operator(Tenants(MongoTenantStore(database)), Users(MongoUserStore(database), Passwords(), sessions))
+
+
+async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id: str) -> None:
+    """Remove a tenant and everything of it in every service. Cut short, it is finished by being called again.
+
+    Raises:
+        BadSetting: the folder of installers is not known.
+    """
+    if installers is None:
+        raise BadSetting("INSTALLERS: set it to the folder of installers, whose files go too")
+    async with open_operator(addresses) as operator:
+        await operator.users.end_sessions(tenant_id)
+        await operator.tenants.delete(tenant_id)
+    # Until no gateway lets a request of the tenant in, something could be added behind our back.
+    await asyncio.sleep(IN_FORCE)
+    async with AsyncExitStack() as stack:
+        catalog = await stack.enter_async_context(open_database(addresses.mongo_url, "catalog"))
+        clients = await stack.enter_async_context(open_database(addresses.mongo_url, "clients"))
+        upload = await stack.enter_async_context(open_database(addresses.mongo_url, "upload"))
+        await MongoCatalogStore(catalog, uploads_age=0).forget_tenant(tenant_id)
+        await MongoClientStore(clients).forget_tenant(tenant_id)
+        await forget_installers(tenant_id, Installers(installers), MongoUploadStore(upload), MongoQuotaStore(upload))

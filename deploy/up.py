@@ -1,0 +1,114 @@
+"""All five services in one process, over unix sockets, on stores of the machine's own."""
+
+import os
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from auth_service.app import create_app as create_auth_service
+from auth_service.model import TenantExists
+from auth_service.settings import AuthSettings
+from catalog_service.app import create_app as create_catalog_service
+from catalog_service.settings import CatalogSettings
+from client_registry.app import create_app as create_client_registry
+from client_registry.settings import RegistrySettings
+from common.caller import Deployment
+from common.events import LocalEvents
+from common.server import serving
+from common.tenants import Tenant
+from deploy.folder import SERVICES, Addresses, DataFolder, write_secret
+from deploy.local import mongod, redis
+from deploy.operations import Operator, open_operator
+from gateway.app import create_app as create_gateway
+from gateway.settings import GatewaySettings
+from upload_service.app import create_app as create_upload_service
+from upload_service.settings import UploadSettings
+
+ADMINISTRATOR = "admin"
+DEMO_TENANT = "demo"
+SINGLE_TENANT = "main"
+
+
+@dataclass(frozen=True)
+class Running:
+    """What `up` tells once it answers: the base address of the first tenant, and its password where it is new."""
+
+    base_url: str
+    tenant_id: str
+    password: str | None
+
+
+@asynccontextmanager
+async def running(folder: DataFolder, host: str, port: int, deployment: Deployment) -> AsyncIterator[Running]:
+    """Start everything, in order; on leaving stop everything, in reverse.
+
+    Raises:
+        ServerUnavailable: a store cannot be started here.
+        FolderProblem: the folder cannot be used.
+        OSError: the address is taken.
+    """
+    folder.prepare()
+    async with AsyncExitStack() as stack:
+        mongo_url = await _store(stack, "MONGO_URL", mongod(folder.path / "mongodb"))
+        redis_url = await _store(stack, "REDIS_URL", redis(folder.path / "redis"))
+        tenant_id = SINGLE_TENANT if deployment is Deployment.SINGLE else DEMO_TENANT
+        stores = {"mongo_url": mongo_url, "redis_url": redis_url}
+        base_url = await _serve(stack, folder, stores, f"{host}:{port}", deployment)
+        addresses = Addresses(base_url, mongo_url, redis_url)
+        async with open_operator(addresses) as operator:
+            password = await _first_start(operator, folder, tenant_id)
+        folder.remember(addresses)
+        stack.callback(folder.forget)
+        prefix = "client/api" if deployment is Deployment.SINGLE else tenant_id
+        yield Running(f"{base_url}/{prefix}", tenant_id, password)
+
+
+async def _store(stack: AsyncExitStack, setting: str, bundled: AbstractAsyncContextManager[str]) -> str:
+    if given := os.environ.get(setting):
+        return given
+    return await stack.enter_async_context(bundled)
+
+
+async def _serve(
+    stack: AsyncExitStack, folder: DataFolder, stores: dict[str, str], listen: str, deployment: Deployment
+) -> str:
+    """Serve all five; the address of the gateway."""
+    sockets = {name: f"unix:{folder.socket(name)}" for name in SERVICES}
+    shared: dict[str, Any] = {
+        "internal_key": folder.key("internal"),
+        "session_key": folder.key("session"),
+        "download_key": folder.key("download"),
+        "client_token_key": folder.key("client-token"),
+        "installers": folder.installers,
+        **stores,
+        **{f"{name}_url": address for name, address in sockets.items()},
+    }
+    events = LocalEvents()
+    apps = {
+        "auth_service": create_auth_service(AuthSettings(**shared)),
+        "client_registry": create_client_registry(RegistrySettings(**shared)),
+        "upload_service": create_upload_service(UploadSettings(**shared), events),
+        "catalog_service": create_catalog_service(CatalogSettings(**shared), events),
+    }
+    for name, app in apps.items():
+        await stack.enter_async_context(serving(app, sockets[name]))
+    gateway = GatewaySettings(**shared, deployment=deployment, tenant_id=SINGLE_TENANT)
+    return await stack.enter_async_context(serving(create_gateway(gateway), listen))
+
+
+async def _first_start(operator: Operator, folder: DataFolder, tenant_id: str) -> str | None:
+    """Make the first tenant and its administrator; the password, where they were made just now.
+
+    A start that was cut short between the two is made up for: a tenant without users gets its administrator.
+    """
+    try:
+        await operator.tenants.create(Tenant(tenant_id))
+    except TenantExists:
+        if await operator.users.list(tenant_id):
+            return None
+    password = secrets.token_urlsafe(18)
+    write_secret(folder.password, password)
+    await operator.users.create(tenant_id, ADMINISTRATOR, password)
+    return password

@@ -1,0 +1,41 @@
+"""The running whole, shared by the stories: each works in a tenant of its own."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from common.caller import Deployment
+from tests.system.services import Api, Services, all_services
+
+
+@pytest.fixture(scope="session")
+async def services(mongo_url: str, redis_url: str, rabbitmq_url: str) -> AsyncIterator[Services]:
+    with TemporaryDirectory(prefix="pkgrepo-") as folder:  # short: sockets lie in it
+        async with all_services(Path(folder), mongo_url, redis_url, rabbitmq_url) as running:
+            yield running
+
+
+@pytest.fixture(params=list(Deployment))
+async def either(services: Services, request: pytest.FixtureRequest) -> Api:
+    """An administrator of each deployment in turn."""
+    return await services.tenant(request.param)
+
+
+@pytest.fixture
+async def tenant(services: Services) -> Api:
+    """An administrator of a new tenant of the multi-tenant deployment."""
+    return await services.tenant()
+
+
+@pytest.fixture
+async def other_tenant(services: Services) -> Api:
+    """An administrator of another tenant."""
+    return await services.tenant()
+
+
+@pytest.fixture
+async def single(services: Services) -> Api:
+    """An administrator of the single-tenant deployment."""
+    return await services.tenant(Deployment.SINGLE)

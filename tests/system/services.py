@@ -1,0 +1,124 @@
+"""The whole service on real stores, with a gateway of each deployment, for the stories of the system tests."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+from aiohttp import ClientSession
+from pydantic import SecretStr
+
+from auth_service.app import create_app as create_auth_service
+from auth_service.settings import AuthSettings
+from catalog_service.app import create_app as create_catalog_service
+from catalog_service.settings import CatalogSettings
+from client_registry.app import create_app as create_client_registry
+from client_registry.settings import RegistrySettings
+from common.caller import Deployment
+from common.server import serving
+from common.tenants import Tenant
+from deploy.folder import Addresses
+from deploy.operations import Operator, open_operator
+from gateway.app import create_app as create_gateway
+from gateway.settings import GatewaySettings
+from tests.api import Answer, read_answer
+from tests.factories import KEY, make_tenant
+from upload_service.app import create_app as create_upload_service
+from upload_service.settings import UploadSettings
+
+PASSWORD = "a password for tests"
+SINGLE_TENANT = f"single{uuid4().hex[:8]}"
+
+
+@dataclass(frozen=True)
+class Api:
+    """One tenant as its administrators and clients reach it through the gateway."""
+
+    session: ClientSession
+    base_url: str
+    tenant_id: str
+    deployment: Deployment
+    headers: dict[str, str] = field(default_factory=dict)
+
+    async def call(self, method: str, operation: str, *segments: str, **request: Any) -> Answer:
+        """Send `data`, `params` or `headers` as aiohttp's client takes them."""
+        path = "/".join(quote(part, safe="") for part in (operation, *segments))
+        headers = {**self.headers, **request.pop("headers", {})}
+        async with self.session.request(
+            method, f"{self.base_url}/{path}", headers=headers, allow_redirects=False, **request
+        ) as response:
+            return await read_answer(response)
+
+    def anonymous(self) -> "Api":
+        return Api(self.session, self.base_url, self.tenant_id, self.deployment)
+
+    async def signed_in(self, username: str = "admin", password: str = PASSWORD) -> "Api":
+        """The same, with a session of its own."""
+        answer = await self.anonymous().call("POST", "login", data={"username": username, "password": password})
+        assert answer.status == 200, answer.body
+        return Api(self.session, self.base_url, self.tenant_id, self.deployment, bearer(answer.body["message"]))
+
+
+@dataclass(frozen=True)
+class Services:
+    """The running whole: addresses by service name, and the operator's way in."""
+
+    session: ClientSession
+    addresses: dict[str, str]
+    operator: Operator
+    installers: Path
+
+    async def tenant(self, deployment: Deployment = Deployment.MULTI, **settings: Any) -> Api:
+        """A new tenant with its administrator signed in; in the single-tenant deployment the one there is."""
+        if deployment is Deployment.SINGLE:
+            return await self.api(SINGLE_TENANT, deployment).signed_in()
+        tenant = make_tenant(**settings)
+        await self.operator.tenants.create(tenant)
+        await self.operator.users.create(tenant.tenant_id, "admin", PASSWORD)
+        return await self.api(tenant.tenant_id, deployment).signed_in()
+
+    def api(self, tenant_id: str, deployment: Deployment = Deployment.MULTI) -> Api:
+        prefix = "client/api" if deployment is Deployment.SINGLE else tenant_id
+        return Api(self.session, f"{self.addresses[deployment]}/{prefix}", tenant_id, deployment)
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@asynccontextmanager
+async def all_services(folder: Path, mongo_url: str, redis_url: str, rabbitmq_url: str) -> AsyncIterator[Services]:
+    """Start everything on unix sockets in `folder`, events over the broker; the gateways on free ports."""
+    names = ("auth_service", "catalog_service", "upload_service", "client_registry")
+    sockets = {name: f"unix:{folder / name}.sock" for name in names}
+    key = SecretStr(KEY)
+    common: dict[str, Any] = {
+        "internal_key": key,
+        "session_key": key,
+        "download_key": key,
+        "client_token_key": key,
+        "mongo_url": mongo_url,
+        "redis_url": redis_url,
+        "rabbitmq_url": rabbitmq_url,
+        "installers": folder / "installers",
+        **{f"{name}_url": address for name, address in sockets.items()},
+    }
+    apps = {
+        "auth_service": create_auth_service(AuthSettings(**common)),
+        "catalog_service": create_catalog_service(CatalogSettings(**common)),
+        "upload_service": create_upload_service(UploadSettings(**common)),
+        "client_registry": create_client_registry(RegistrySettings(**common)),
+    }
+    async with AsyncExitStack() as stack:
+        addresses = {name: await stack.enter_async_context(serving(app, sockets[name])) for name, app in apps.items()}
+        for deployment in Deployment:
+            gateway = create_gateway(GatewaySettings(**common, deployment=deployment, tenant_id=SINGLE_TENANT))
+            addresses[deployment] = await stack.enter_async_context(serving(gateway, "127.0.0.1:0"))
+        operator = await stack.enter_async_context(open_operator(Addresses("", mongo_url, redis_url)))
+        await operator.tenants.create(Tenant(SINGLE_TENANT))
+        await operator.users.create(SINGLE_TENANT, "admin", PASSWORD)
+        session = await stack.enter_async_context(ClientSession())
+        yield Services(session, addresses, operator, folder / "installers")

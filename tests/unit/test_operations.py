@@ -1,0 +1,72 @@
+"""The table of the interface and the OpenAPI document say the same."""
+
+from importlib.resources import files
+from typing import Any
+
+import pytest
+import yaml
+
+from gateway.operations import OPERATIONS, Access, Operation
+
+DOCUMENT: dict[str, Any] = yaml.safe_load((files("gateway") / "openapi.yaml").read_text())
+PATHS: dict[str, dict[str, Any]] = DOCUMENT["paths"]
+# The sign-in page and what pages load are for browsers, not part of the interface.
+DOCUMENTED = [row for row in OPERATIONS if row.word != "sign_in" and "assets" not in row.parts]
+
+
+def described(row: Operation) -> dict[str, Any]:
+    found: dict[str, Any] = PATHS[f"/{row.path}"][row.method.lower()]
+    return found
+
+
+def name(row: Operation) -> str:
+    return f"{row.method} {row.path}"
+
+
+def test_the_document_describes_every_operation_and_no_other() -> None:
+    document = {
+        (method.upper(), path.lstrip("/"))
+        for path, item in PATHS.items()
+        for method in item
+        if method in {"get", "post", "patch", "delete", "put"}
+    }
+    assert document == {(row.method, row.path) for row in DOCUMENTED}
+
+
+@pytest.mark.parametrize("row", DOCUMENTED, ids=name)
+def test_an_operation_names_its_credentials(row: Operation) -> None:
+    security = described(row).get("security", DOCUMENT["security"])
+    if row.access is Access.ADMINISTRATOR:
+        assert security == [{"bearerAuth": []}]
+    else:
+        assert {} in security or not security
+
+
+@pytest.mark.parametrize("row", DOCUMENTED, ids=name)
+def test_an_operation_names_the_parts_of_its_path(row: Operation) -> None:
+    item = PATHS[f"/{row.path}"]
+    parameters = [*item.get("parameters", []), *described(row).get("parameters", [])]
+    names = {_resolve(parameter)["name"] for parameter in parameters if _resolve(parameter)["in"] == "path"}
+    assert names == {part.strip("{}") for part in row.parts if part.startswith("{")}
+
+
+@pytest.mark.parametrize("row", DOCUMENTED, ids=name)
+def test_an_operation_shows_an_example_of_its_success(row: Operation) -> None:
+    responses = described(row)["responses"]
+    success = _resolve(next(responses[status] for status in ("200", "201", "307") if status in responses))
+    for content in success.get("content", {}).values():
+        assert "example" in content or "examples" in content or content["schema"].get("format") == "binary"
+
+
+def test_no_operation_is_listed_twice() -> None:
+    names = [(row.method, row.path) for row in OPERATIONS]
+    assert len(names) == len(set(names))
+
+
+def _resolve(item: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" not in item:
+        return item
+    found: Any = DOCUMENT
+    for part in item["$ref"].removeprefix("#/").split("/"):
+        found = found[part]
+    return dict(found)
