@@ -1,5 +1,6 @@
 """The answers of upload_service, as callers see them."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from aiohttp.web_request import BaseRequest
 
 from upload_service.forms import InstallerForm
 from upload_service.model import Status, Upload
+
+_RANGE = re.compile(r"bytes=(?:[0-9]{1,18}-[0-9]{0,18}|-[0-9]{1,18})")
 
 
 def progress(upload: Upload) -> dict[str, Any]:
@@ -63,10 +66,10 @@ class InstallerResponse(web.FileResponse):
         self.headers["ETag"] = f'"{self._sha256}"'
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
-        wanted = request.headers.get("Range", "")
-        condition = request.headers.get("If-Range", "").strip()
-        whole = condition not in {"", f'"{self._sha256}"'} or not wanted.isascii()
-        return await super().prepare(request.clone(headers={} if whole else {"Range": wanted}))
+        # Several ranges, or anything that is no range of bytes, may be answered with the whole file.
+        wanted = _RANGE.fullmatch(request.headers.get("Range", ""))
+        same = request.headers.get("If-Range", f'"{self._sha256}"').strip() == f'"{self._sha256}"'
+        return await super().prepare(request.clone(headers={"Range": wanted[0]} if wanted and same else {}))
 
 
 def not_modified(request: web.Request, sha256: str) -> web.Response | None:

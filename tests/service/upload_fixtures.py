@@ -4,11 +4,12 @@ import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from aiohttp import ClientSession, FormData
+from aiohttp import BytesIOPayload, ClientSession, MultipartWriter
 
 from common.caller import Caller
 from common.downloads import download_url
@@ -44,11 +45,15 @@ class UploadApi:
     ) -> Answer:
         """Send `data` as the bytes from `start` on."""
         last = start + len(data) - 1 if end is None else end
-        return await self.send(caller, file_id, f"bytes {start}-{last}/{total}", form(chunk=(data, name)))
+        return await self.send(caller, file_id, f"bytes {start}-{last}/{total}", form(("chunk", data, name)))
 
-    async def send(self, caller: Caller, file_id: str, content_range: str, body: FormData) -> Answer:
+    async def send(self, caller: Caller, file_id: str, content_range: str, body: MultipartWriter) -> Answer:
         headers = {"X-File-ID": file_id, "Content-Range": content_range}
         return await self.service.call(caller, "POST", "upload_package_version", headers=headers, data=body)
+
+    async def store(self, caller: Caller, *parts: tuple[str, bytes | str, str | None]) -> Answer:
+        """Send a one-call form."""
+        return await self.service.call(caller, "POST", "store_installer", data=form(*parts))
 
     async def state(self, caller: Caller, file_id: str) -> Answer:
         return await self.service.call(caller, "GET", "upload_package_version", headers={"X-File-ID": file_id})
@@ -88,15 +93,15 @@ class UploadApi:
             return await read_answer(response)
 
 
-def form(**parts: bytes | str | tuple[bytes, str]) -> FormData:
-    """A multipart form: text, bytes without a file name, or bytes with one."""
-    data = FormData(default_to_multipart=True)
-    for name, value in parts.items():
-        if isinstance(value, tuple):
-            data.add_field(name, value[0], filename=value[1], content_type="application/octet-stream")
-        else:
-            data.add_field(name, value)
-    return data
+def form(*parts: tuple[str, bytes | str, str | None]) -> MultipartWriter:
+    """A multipart form of parts: name, value, and a file name or None."""
+    writer = MultipartWriter("form-data")
+    for name, value, file_name in parts:
+        words = {"name": name} if file_name is None else {"name": name, "filename": file_name}
+        payload = BytesIOPayload(BytesIO(value.encode() if isinstance(value, str) else value))
+        payload.set_content_disposition("form-data", quote_fields=False, **words)
+        writer.append_payload(payload)
+    return writer
 
 
 def sha256(data: bytes) -> str:
