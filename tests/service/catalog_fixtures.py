@@ -131,7 +131,9 @@ class Catalog:
 
     async def try_version(self, caller: Caller, package_id: str = "acme.editor", **fields: Any) -> Answer:
         """The answer to `add_package_version`, with a file of its own unless `server_filename` names one."""
-        data = {**version_form(), "server_filename": self.others.uploaded(), **fields}
+        if "server_filename" not in fields:
+            fields["server_filename"] = self.others.uploaded()
+        data = version_form(**fields)
         return await self.call(caller, "POST", "add_package_version", package_id, data=data)
 
     async def packages(self, caller: Caller, **query: str) -> list[dict[str, Any]]:
