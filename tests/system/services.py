@@ -95,6 +95,7 @@ async def all_services(folder: Path, mongo_url: str, redis_url: str, rabbitmq_ur
     names = ("auth_service", "catalog_service", "upload_service", "client_registry")
     sockets = {name: f"unix:{folder / name}.sock" for name in names}
     key = SecretStr(KEY)
+    (folder / "installers").mkdir()
     common: dict[str, Any] = {
         "internal_key": key,
         "session_key": key,
