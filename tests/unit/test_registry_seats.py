@@ -55,9 +55,9 @@ def test_callers_who_saw_an_older_state_do_not_overrun_the_limit(source: Random)
     for _ in range(200):
         if taken and source.random() < 0.3:
             taken.remove(source.choice(sorted(taken)))
-        seat = free_seat(source.choice(seen[-5:]), limit)
-        if seat is not None:
-            taken.add(seat)  # a set, as the unique index: a seat that is taken is not taken twice
+        saw = source.choice(seen[-5:])
+        if free := [seat for seat in range(usable_seats(saw, limit)) if seat not in saw]:
+            taken.add(source.choice(free))  # a set, as the unique index: a seat that is taken is not taken twice
         seen.append(set(taken))
 
         assert len(taken) <= limit
