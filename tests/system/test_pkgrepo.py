@@ -1,0 +1,221 @@
+"""`pkgrepo`, as an operator uses it: the whole service in one command, and what can be done beside it."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from asyncio.subprocess import PIPE, STDOUT, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession
+
+PKGREPO = (sys.executable, "-m", "deploy.cli")
+READY = "Ctrl-C stops everything."
+LIMIT = 60  # seconds for a start or a stop; reached only when something hangs
+
+
+@dataclass(frozen=True)
+class Up:
+    """A running `pkgrepo up` and what it said until it was ready."""
+
+    process: Process
+    said: str
+
+    @property
+    def base_url(self) -> str:
+        found = re.search(r"(http://\S+) answers", self.said)
+        assert found, self.said
+        return found[1]
+
+    @property
+    def curl_lines(self) -> str:
+        return "\n".join(line for line in self.said.splitlines() if "curl " in line)
+
+
+@asynccontextmanager
+async def up(folder: Path, *options: str) -> AsyncIterator[Up]:
+    process = await asyncio.create_subprocess_exec(
+        *PKGREPO, "up", "--data", str(folder), "--port", "0", *options, stdout=PIPE, stderr=STDOUT
+    )
+    try:
+        yield Up(process, await _until_ready(process))
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(LIMIT):
+            await process.communicate()
+
+
+async def pkgrepo(*arguments: str, answer: str = "", **environment: str) -> tuple[int | None, str]:
+    """Run a command to its end: its status and what it said, on one line of spaces."""
+    process = await asyncio.create_subprocess_exec(
+        *PKGREPO,
+        *arguments,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=STDOUT,
+        env={**os.environ, "COLUMNS": "200", **environment},
+    )
+    said, _ = await process.communicate(answer.encode())
+    return process.returncode, " ".join(said.decode().split())
+
+
+@pytest.fixture(scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Up, Path]]:
+    """One `up` for all tests of this module that only work beside it."""
+    folder = tmp_path_factory.mktemp("beside")
+    async with up(folder, "--demo") as service:
+        yield service, folder
+
+
+async def test_the_three_curl_lines_work_as_they_stand(running: tuple[Up, Path]) -> None:
+    service, _ = running
+    shell = await asyncio.create_subprocess_exec("bash", "-ec", service.curl_lines, stdout=PIPE, stderr=PIPE)
+    said, _ = await shell.communicate()
+    assert shell.returncode == 0
+    assert b'"PACKAGE_ID":"Example.Hello"' in said
+    assert b'"tenant_id":"demo"' in said
+
+
+async def test_the_first_password_is_shown_once_and_kept_for_its_owner_only(tmp_path: Path) -> None:
+    async with up(tmp_path) as first:
+        password = (tmp_path / "admin-password").read_text()
+        assert password in first.said
+        assert (tmp_path / "admin-password").stat().st_mode & 0o777 == 0o600
+        assert tmp_path.stat().st_mode & 0o077 == 0
+        assert (await pkgrepo("tenant", "create", "acme", "--data", str(tmp_path)))[0] == 0
+    async with up(tmp_path) as second:
+        assert password not in second.said
+        listed = await pkgrepo("tenant", "list", "--data", str(tmp_path))
+        assert "acme" in listed[1]
+        credentials = {"username": "admin", "password": password}
+        async with ClientSession() as session, session.post(f"{second.base_url}/login", data=credentials) as answer:
+            assert answer.status == 200
+
+
+async def test_nothing_runs_after_a_stop(tmp_path: Path) -> None:
+    async with up(tmp_path) as service:
+        servers = [int((tmp_path / name / "server.pid").read_text()) for name in ("mongodb", "redis")]
+        service.process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(LIMIT):
+            assert await service.process.wait() == 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in servers)
+    assert not (tmp_path / "run" / "addresses.json").exists()
+
+
+async def test_the_single_tenant_deployment_answers_under_client_api(tmp_path: Path) -> None:
+    async with up(tmp_path, "--deployment", "single") as service:
+        assert service.base_url.endswith("/client/api")
+        async with ClientSession() as session, session.post(f"{service.base_url}/client_version") as answer:
+            assert await answer.json() == {"Version": "0.0.0.0"}
+
+
+async def test_a_second_start_on_the_folder_is_refused(running: tuple[Up, Path]) -> None:
+    status, said = await pkgrepo("up", "--data", str(running[1]), "--port", "0")
+    assert status == 1
+    assert "already" in said
+    assert "Traceback" not in said
+
+
+async def test_a_tenant_is_created_edited_and_deleted_beside_a_running_service(running: tuple[Up, Path]) -> None:
+    service, folder = running
+    data = ("--data", str(folder))
+    base = service.base_url.removesuffix("/demo")
+    assert (await pkgrepo("tenant", "create", "globex", "--storage-quota", "1000", *data))[0] == 0
+    created = await pkgrepo("user", "create", "globex", "helga", "--password-stdin", *data, answer="a long password\n")
+    assert created[0] == 0
+    async with ClientSession() as session:
+        credentials = {"username": "helga", "password": "a long password"}
+        async with session.post(f"{base}/globex/login", data=credentials) as answer:
+            headers = {"Authorization": f"Bearer {(await answer.json())['message']}"}
+        edited = await pkgrepo("tenant", "edit", "globex", "--max-clients", "7", "--client-authentication", *data)
+        assert edited[0] == 0
+        async with session.get(f"{base}/globex/server_information", headers=headers) as answer:
+            information = await answer.json()
+        assert (information["storage_quota"], information["max_clients"]) == (1000, 7)
+        assert await _status_within(session, f"{base}/globex/get_packages", 401)
+        assert (await pkgrepo("tenant", "delete", "globex", *data, answer="globex\n"))[0] == 0
+        async with session.get(f"{base}/globex/test", headers=headers) as answer:
+            assert answer.status == 404
+    assert "globex" not in (await pkgrepo("tenant", "list", *data))[1]
+
+
+async def test_a_password_is_generated_where_none_is_given(running: tuple[Up, Path]) -> None:
+    service, folder = running
+    status, said = await pkgrepo("user", "create", "demo", "erika", "--data", str(folder))
+    assert status == 0
+    credentials = {"username": "erika", "password": said.rsplit(" ", 1)[1]}
+    async with ClientSession() as session, session.post(f"{service.base_url}/login", data=credentials) as answer:
+        assert answer.status == 200
+    assert "erika" in (await pkgrepo("user", "list", "demo", "--data", str(folder)))[1]
+    assert (await pkgrepo("user", "delete", "demo", "erika", "--data", str(folder)))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("tenant", "create", "Not An Id"), "tenant_id"),
+        (("tenant", "create", "demo"), "already"),
+        (("tenant", "edit", "nobody", "--max-clients", "1"), "no tenant"),
+        (("tenant", "edit", "demo", "--allowed-networks", "300.1.2.3"), "--allowed-networks"),
+        (("user", "create", "nobody", "x"), "no tenant"),
+        (("user", "delete", "demo", "admin"), "last user"),
+        (("user", "password", "demo", "nobody"), "no user"),
+    ],
+)
+async def test_what_cannot_be_done_is_said_in_one_line(
+    running: tuple[Up, Path], arguments: tuple[str, ...], reason: str
+) -> None:
+    status, said = await pkgrepo(*arguments, "--data", str(running[1]))
+    assert status != 0
+    assert reason in said
+    assert "Traceback" not in said
+
+
+async def test_status_shows_every_service(running: tuple[Up, Path]) -> None:
+    status, said = await pkgrepo("status", "--data", str(running[1]))
+    assert status == 0
+    for service in ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry"):
+        assert service in said
+    assert "not ready" not in said
+
+
+async def test_status_of_nothing_fails() -> None:
+    closed = dict.fromkeys(
+        ("GATEWAY_URL", "AUTH_SERVICE_URL", "CATALOG_SERVICE_URL", "UPLOAD_SERVICE_URL", "CLIENT_REGISTRY_URL"),
+        "http://127.0.0.1:9",
+    )
+    status, said = await pkgrepo("status", **closed)
+    assert status == 1
+    assert said.count("does not answer") == 5
+
+
+async def test_without_a_folder_or_addresses_the_command_says_what_it_wants() -> None:
+    status, said = await pkgrepo("tenant", "list", MONGO_URL="", REDIS_URL="")
+    assert status == 1
+    assert "--data DIR" in said
+    assert "MONGO_URL" in said
+
+
+async def _until_ready(process: Process) -> str:
+    assert process.stdout is not None
+    said = []
+    async with asyncio.timeout(LIMIT):
+        async for line in process.stdout:
+            said.append(line.decode())
+            if READY in said[-1]:
+                return "".join(said)
+    raise AssertionError("".join(said))
+
+
+async def _status_within(session: ClientSession, url: str, status: int) -> bool:
+    async with asyncio.timeout(LIMIT):
+        while True:
+            async with session.post(url) as answer:
+                if answer.status == status:
+                    return True
