@@ -6,12 +6,7 @@ from uuid import uuid4
 from aiohttp import web
 
 from catalog_service.logos import LOGO_LIMIT, read_logo
-from catalog_service.model import (
-    Package,
-    PackageChanges,
-    PackageNotFound,
-    VersionNotFound,
-)
+from catalog_service.model import Package, PackageChanges, PackageNotFound, VersionNotFound
 from common.errors import InvalidField
 from common.forms import FORM_LIMIT, Form, clean, flag, read_form
 
@@ -19,7 +14,6 @@ ID_LIMIT = 128  # characters, of these four
 NAME_LIMIT = 256
 DESCRIPTION_LIMIT = 10_000
 PACKAGE_FORM_LIMIT = LOGO_LIMIT + FORM_LIMIT  # bytes
-UIDS_LIMIT = 10_000
 
 _NOT_IN_IDS = frozenset('/\\:*?"<>|')
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -78,7 +72,7 @@ def listed_uids(form: Form) -> tuple[str, ...]:
         InvalidField: none is named.
         VersionNotFound: one is not a UUID.
     """
-    listed = form.texts("versions_uids", limit=ID_LIMIT, most=UIDS_LIMIT)
+    listed = form.texts("versions_uids", limit=ID_LIMIT)
     if not listed:
         raise InvalidField("versions_uids", "is required")
     return tuple(dict.fromkeys(_uid(text) for text in listed))

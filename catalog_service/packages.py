@@ -5,8 +5,9 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
-from catalog_service.model import Package, PackageChanges, VersionName
+from catalog_service.model import Package, PackageChanges
 from catalog_service.ordering import newest_first
+from catalog_service.version_model import VersionName
 from common.caller import Caller, Kind
 
 

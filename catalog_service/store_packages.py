@@ -13,6 +13,8 @@ FIRST_BATCH = 100_000  # The server ends a batch at 16 MiB in any case.
 
 
 class MongoPackageStore:
+    """The packages of all tenants."""
+
     def __init__(self, database: MongoDatabase) -> None:
         self._packages = database["packages"]
 

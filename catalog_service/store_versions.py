@@ -9,10 +9,11 @@ from typing import Any
 
 from pymongo.errors import DuplicateKeyError
 
-from catalog_service.model import InstallerFile, PackageVersion, VersionExists, VersionName, VersionNotFound
+from catalog_service.model import InstallerFile, VersionExists, VersionNotFound
 from catalog_service.store_packages import FIRST_BATCH, older_than
 from catalog_service.sweeper import HiddenVersion
 from catalog_service.version_documents import document_of, version_of
+from catalog_service.version_model import PackageVersion, VersionName
 from catalog_service.versions import PendingVersion
 from common.mongo import Document, MongoDatabase
 
@@ -31,6 +32,8 @@ _HIDE: list[Document] = [
 
 
 class MongoVersionStore:
+    """The versions of all tenants."""
+
     def __init__(self, database: MongoDatabase) -> None:
         self._versions = database["versions"]
 

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from catalog_service.model import (
+from catalog_service.version_model import (
     Architecture,
     Dependencies,
     FileType,

@@ -3,7 +3,7 @@
 import re
 from uuid import uuid4
 
-from catalog_service.model import (
+from catalog_service.version_model import (
     Architecture,
     Dependencies,
     FileType,

@@ -8,14 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from catalog_service.model import (
-    InstallerFile,
-    PackageNotFound,
-    PackageVersion,
-    VersionExists,
-    VersionNotFound,
-)
+from catalog_service.model import InstallerFile, PackageNotFound, VersionExists, VersionNotFound
 from catalog_service.ordering import newest_first
+from catalog_service.version_model import PackageVersion
 from common.caller import Caller
 from common.errors import Problem
 from common.tenants import Tenant, VersionKey

@@ -5,8 +5,9 @@ from base64 import b64encode
 from dataclasses import asdict
 from typing import Any
 
-from catalog_service.model import FinishedUpload, PackageVersion
+from catalog_service.model import FinishedUpload
 from catalog_service.packages import CatalogEntry
+from catalog_service.version_model import PackageVersion
 from common.caller import Caller
 from common.downloads import download_url
 

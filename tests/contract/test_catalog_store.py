@@ -11,28 +11,30 @@ import pytest
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from catalog_service.model import (
-    Architecture,
-    Dependencies,
-    FileType,
     FinishedUpload,
     InstallerFile,
-    Locale,
     Package,
     PackageChanges,
-    PackageDependency,
     PackageExists,
     PackageNotFound,
-    PackageVersion,
-    Scope,
-    Switches,
-    UpgradeBehavior,
     VersionExists,
-    VersionName,
     VersionNotFound,
 )
 from catalog_service.store import COLLECTIONS, INDEXES, MongoCatalogStore
 from catalog_service.sweeper import HiddenVersion
 from catalog_service.version_documents import document_of, version_of
+from catalog_service.version_model import (
+    Architecture,
+    Dependencies,
+    FileType,
+    Locale,
+    PackageDependency,
+    PackageVersion,
+    Scope,
+    Switches,
+    UpgradeBehavior,
+    VersionName,
+)
 from catalog_service.versions import PendingVersion
 from common.mongo import MongoDatabase, make_indexes
 from tests.factories import make_tenant

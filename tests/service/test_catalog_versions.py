@@ -538,6 +538,17 @@ async def test_a_deletion_of_versions_that_was_broken_off_finishes_without_a_han
     assert await catalog.count_of(caller) == 1
 
 
+async def test_a_long_deletion_says_what_it_was_about_in_a_header(catalog: Catalog, caller: Caller) -> None:
+    uids = await asyncio.gather(*(catalog.add_version(caller, package_version=str(number)) for number in range(102)))
+
+    answer = await catalog.call(
+        caller, "DELETE", "delete_package_version", "acme.editor", data={"versions_uids": ",".join(uids)}
+    )
+
+    assert await catalog.versions(caller) == []
+    assert json.loads(answer.headers[AUDIT_HEADER])["uids"] == ",".join(uids[:100]) + " and 2 more"
+
+
 async def test_a_creation_says_what_it_was_about(catalog: Catalog, caller: Caller) -> None:
     answer = await catalog.try_version(caller, package_version="1.2")
 

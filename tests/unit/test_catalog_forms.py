@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from catalog_service.forms import listed_uids, package_id
-from catalog_service.model import (
+from catalog_service.model import VersionNotFound
+from catalog_service.version_forms import new_version
+from catalog_service.version_model import (
     Architecture,
     FileType,
     Locale,
@@ -14,9 +16,7 @@ from catalog_service.model import (
     Scope,
     Switches,
     UpgradeBehavior,
-    VersionNotFound,
 )
-from catalog_service.version_forms import new_version
 from common.errors import InvalidField
 from common.forms import Form
 from tests.service.catalog_fixtures import version_form
