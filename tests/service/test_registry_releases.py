@@ -1,5 +1,6 @@
 """Releases of the client program through client_registry's own door (section 4.2)."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -21,7 +22,7 @@ from tests.api import Answer
 from tests.factories import KEY, make_caller
 from tests.service.registry_fixtures import DIGEST, Registry, serving_registry
 
-FILE = "5b1f0c7d-e5b1-4a0f-8a3d-3f1c2e4b6a79.exe"
+FILE = "5b1f0c7de5b14a0f8a3d3f1c2e4b6a79.exe"
 
 
 @pytest.fixture(scope="module")
@@ -262,3 +263,19 @@ async def test_publishing_says_what_it_was_about(registry: Registry) -> None:
     answer = await publish(registry, make_caller(), "1.0.0.0")
 
     assert orjson.loads(answer.headers[AUDIT_HEADER]) == {"version": "1.0.0.0"}
+
+
+async def test_the_service_sweeps_and_goes_on_after_a_failure(mongo_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    swept, third = [0], asyncio.Event()
+
+    async def failing(_: Releases) -> None:
+        swept[0] += 1
+        if swept[0] == 3:
+            third.set()
+        raise Unavailable("The upload service does not answer.")
+
+    monkeypatch.setattr(Releases, "sweep", failing)
+    monkeypatch.setattr("client_registry.app.SWEEP_PAUSE", 0)
+
+    async with serving_registry(mongo_url), asyncio.timeout(30):
+        await third.wait()

@@ -77,7 +77,6 @@ MALFORMED = {
     "multipart that ends early": (PART + b"\r\na", {"Content-Type": MULTIPART}),
     "multipart without its last line": (PART + b"\r\na\r\n--X\r\n", {"Content-Type": MULTIPART}),
     "multipart of something else": (b"name=a", {"Content-Type": MULTIPART}),
-    "an empty multipart": (b"", {"Content-Type": MULTIPART}),
     "a part without a name": (b"--X\r\n\r\na\r\n--X--\r\n", {"Content-Type": MULTIPART}),
     "a part with a broken header": (b"--X\r\nnonsense\r\n\r\na\r\n--X--\r\n", {"Content-Type": MULTIPART}),
     "a part whose header is not UTF-8": (
@@ -133,8 +132,15 @@ async def test_a_file_is_told_from_a_field(address: str) -> None:
     assert (await send(address, part, {"Content-Type": MULTIPART})).body == {"fields": {}, "files": {"logo": 2}}
 
 
-async def test_no_body_is_an_empty_form(address: str) -> None:
-    assert (await send(address, b"", {})).body == {"fields": {}, "files": {}}
+@pytest.mark.parametrize("headers", [{}, {"Content-Type": MULTIPART}, {"Content-Type": "application/octet-stream"}])
+async def test_no_body_is_an_empty_form_whatever_its_type(address: str, headers: dict[str, str]) -> None:
+    assert (await send(address, b"", headers)).body == {"fields": {}, "files": {}}
+
+
+async def test_multipart_of_unknown_length_and_nothing_in_it_is_answered_with_400(address: str) -> None:
+    head = b"Transfer-Encoding: chunked\r\nContent-Type: " + MULTIPART.encode()
+
+    assert await send_raw(address, head, b"0\r\n\r\n") == 400
 
 
 @pytest.mark.parametrize("content_type", [URLENCODED, MULTIPART])
