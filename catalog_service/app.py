@@ -22,7 +22,7 @@ from common.mongo import make_indexes, open_database
 from common.server import READINESS, Service, service_app
 from common.telemetry import log
 
-SWEEP_PAUSE = 15  # seconds
+SWEEP_PAUSE = 5  # seconds
 
 
 def create_app(settings: CatalogSettings, events: Events | None = None) -> web.Application:

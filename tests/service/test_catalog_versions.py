@@ -3,15 +3,20 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from urllib.parse import parse_qs, unquote, urlsplit
 from uuid import UUID, uuid4
 
 import pytest
 
+from catalog_service.model import InstallerFile, PackageNotFound
+from catalog_service.store import MongoCatalogStore
+from catalog_service.version_forms import new_version
+from catalog_service.versions import Versions
 from common.caller import Caller
 from common.downloads import check_download
 from common.errors import StorageExceeded, Unavailable
+from common.forms import Form
 from common.middleware import AUDIT_HEADER
 from common.tenants import VersionKey
 from tests.factories import KEY, make_caller, make_tenant
@@ -422,6 +427,36 @@ async def test_a_package_added_again_meanwhile_does_not_get_the_old_version(cata
     assert catalog.others.linked_uids == {version["UID"]}
 
 
+async def test_versions_that_race_a_deletion_leave_nothing_behind(catalog: Catalog, caller: Caller) -> None:
+    async def delete() -> int:
+        return (await catalog.call(caller, "DELETE", "delete_package", "acme.editor")).status
+
+    async def add(number: int) -> int:
+        return (await catalog.try_version(caller, package_version=str(number))).status
+
+    results = await asyncio.gather(*(add(number) for number in range(20)), delete(), *(add(n) for n in range(20, 40)))
+
+    assert results.pop(20) == 200
+    assert set(results) <= {201, 404}
+    await catalog.let_time_pass()
+    assert await catalog.count_of(caller) == 0
+    assert catalog.others.linked_uids == set()
+
+
+async def test_a_package_that_goes_before_the_file_is_claimed_takes_the_version_with_it(
+    catalog: Catalog, caller: Caller
+) -> None:
+    store = MongoCatalogStore(catalog.database, uploads_age=60)
+    package_uid = await store.packages.package_uid(caller.tenant_id, "acme.editor")
+    versions = Versions(store.versions, LeavingPackage(package_uid), NoInstallers(), store.uploads)
+    form = Form({name: (value,) for name, value in version_form(server_filename="a.msi").items()})
+
+    with pytest.raises(PackageNotFound):
+        await versions.add(caller, new_version(form, "acme.editor"))
+
+    assert await catalog.count_of(caller) == 1
+
+
 async def test_a_file_claimed_for_a_deleted_package_is_released_without_a_hand(
     catalog: Catalog, caller: Caller
 ) -> None:
@@ -562,3 +597,23 @@ async def test_a_creation_says_what_it_was_about(catalog: Catalog, caller: Calle
 async def fail() -> None:
     """Break off an answer of upload_service after it has done what was asked."""
     raise Unavailable("away")
+
+
+class LeavingPackage:
+    """A package that is there at the first look only."""
+
+    def __init__(self, package_uid: str | None) -> None:
+        self._seen = [None, package_uid]
+
+    async def package_uid(self, tenant_id: str, package_id: str) -> str | None:
+        return self._seen.pop()
+
+
+class NoInstallers:
+    """An upload_service that must not be asked."""
+
+    async def claim(self, caller: Caller, server_filename: str, version_uid: str) -> InstallerFile:
+        raise AssertionError
+
+    async def release(self, caller: Caller, version_uids: Sequence[str]) -> None:
+        raise AssertionError
