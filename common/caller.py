@@ -18,6 +18,7 @@ from common.tenants import Address, Tenant, VersionKey
 INTERNAL_TOKEN = "X-Internal-Token"  # noqa: S105  the header's name
 REQUEST_ID = "X-Internal-Request-Id"
 LIFETIME = 30  # seconds
+CLOCK_SKEW = 10  # seconds that two hosts' clocks may differ
 ALGORITHM = "HS256"
 
 
@@ -117,7 +118,12 @@ def verify(key: str, token: str, *, service: str, operation: str, tenant_id: str
     """
     try:
         claims: dict[str, Any] = jwt.decode(
-            token, key, algorithms=[ALGORITHM], audience=service, options={"require": ["exp", "iat", "aud"]}
+            token,
+            key,
+            algorithms=[ALGORITHM],
+            audience=service,
+            leeway=CLOCK_SKEW,
+            options={"require": ["exp", "iat", "aud"]},
         )
         caller = _caller(claims)
     except (jwt.InvalidTokenError, UnicodeError, KeyError, TypeError, ValueError):

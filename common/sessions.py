@@ -17,6 +17,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 from redis.exceptions import RedisError
 
+from common.caller import CLOCK_SKEW
 from common.errors import NotAuthenticated
 
 __all__ = ["RedisError", "Session", "Sessions", "open_redis"]
@@ -135,6 +136,7 @@ class Sessions:
                 self._key,
                 algorithms=[ALGORITHM],
                 audience=AUDIENCE,
+                leeway=CLOCK_SKEW,
                 options={"require": ["exp", "iat", "jti", "sub", "aud"]},
             )
             return Session(str(claims["tenant"]), str(claims["sub"]), str(claims["jti"]))
