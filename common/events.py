@@ -84,7 +84,7 @@ class Events(Protocol):
 
 
 class LocalEvents:
-    """Facts inside one process. A handler that fails is tried 5 times; the publisher hears of a failure."""
+    """Facts inside one process. The publisher hears of a handler that fails, and publishes again later."""
 
     def __init__(self) -> None:
         self._handlers: dict[str, dict[str, Handle]] = {}
@@ -180,8 +180,14 @@ class RabbitEvents:
                 return
 
     async def _consume(self, queue: str, event_type: str, handle: Handle) -> None:
-        connection = await self._connected()
-        channel = await connection.channel()
+        channel = await (await self._connected()).channel()
+        try:
+            await self._consume_from(channel, queue, event_type, handle)
+        except BaseException:
+            await channel.close()
+            raise
+
+    async def _consume_from(self, channel: AbstractRobustChannel, queue: str, event_type: str, handle: Handle) -> None:
         await channel.set_qos(prefetch_count=32)
         exchange = await channel.declare_exchange(EXCHANGE, aio_pika.ExchangeType.TOPIC, durable=True)
         dead = await channel.declare_exchange(DEAD_EXCHANGE, aio_pika.ExchangeType.DIRECT, durable=True)
@@ -192,7 +198,7 @@ class RabbitEvents:
             durable=True,
             arguments={
                 "x-queue-type": "quorum",
-                "x-delivery-limit": DELIVERIES,
+                "x-delivery-limit": DELIVERIES - 1,  # The broker counts what comes after the first.
                 "x-dead-letter-exchange": DEAD_EXCHANGE,
                 "x-dead-letter-routing-key": queue,
             },

@@ -1,0 +1,227 @@
+"""What every way for facts to travel promises, in one process and over RabbitMQ."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import aio_pika
+import pytest
+
+from common.events import DELIVERIES, Event, Events, EventsUnavailable, LocalEvents, RabbitEvents, open_events
+
+PATIENCE = 20  # seconds after which a test has failed
+
+
+def make_event(event_type: str, **data: Any) -> Event:
+    return Event(uuid4().hex, event_type, "tests", "acme", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), data)
+
+
+def make_name() -> str:
+    return f"test.{uuid4().hex[:8]}"
+
+
+@asynccontextmanager
+async def rabbit_queue(url: str, name: str) -> AsyncIterator[aio_pika.abc.AbstractQueue]:
+    """A queue that is there already, as the broker's own client sees it."""
+    async with await aio_pika.connect(url, timeout=PATIENCE) as connection:
+        channel = await connection.channel()
+        yield await channel.get_queue(name)
+
+
+async def publish(events: Events, event: Event) -> None:
+    """Publish as the outbox does: again until it is kept."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await events.publish(event)
+            except EventsUnavailable:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
+class Heard:
+    """A handler that remembers."""
+
+    def __init__(self, *, failures: int = 0) -> None:
+        self.events: list[Event] = []
+        self._failures = failures
+        self._news = asyncio.Condition()
+
+    async def handle(self, event: Event) -> None:
+        async with self._news:
+            self.events.append(event)
+            self._news.notify_all()
+        if len(self.events) <= self._failures:
+            raise ValueError("a handler that fails")
+
+    async def until(self, enough: Callable[[list[Event]], bool]) -> None:
+        async with asyncio.timeout(PATIENCE), self._news:
+            await self._news.wait_for(lambda: enough(self.events))
+
+
+@pytest.fixture(params=["local", "rabbitmq"])
+async def events(request: pytest.FixtureRequest, rabbitmq_url: str) -> AsyncIterator[Events]:
+    if request.param == "local":
+        yield LocalEvents()
+    else:
+        async with open_events(rabbitmq_url) as rabbit:
+            yield rabbit
+
+
+async def test_an_event_reaches_its_handler_as_it_was(events: Events) -> None:
+    heard, name = Heard(), make_name()
+    await events.subscribe(name, name, heard.handle)
+    event = make_event(name, size=2**40, text="grün")
+    await publish(events, event)
+    await heard.until(bool)
+    assert heard.events == [event]
+
+
+async def test_every_queue_hears_every_event_of_its_type(events: Events) -> None:
+    one, two, other = Heard(), Heard(), Heard()
+    name, other_name = make_name(), make_name()
+    await events.subscribe(f"{name}.one", name, one.handle)
+    await events.subscribe(f"{name}.two", name, two.handle)
+    await events.subscribe(other_name, other_name, other.handle)
+    marks = [make_event(name, number=number) for number in range(3)]
+    for mark in marks:
+        await publish(events, mark)
+    # A queue that joined later than another may have missed the first of them; it hears what is published now.
+    last = make_event(name, number=9)
+    async with asyncio.timeout(PATIENCE):
+        while last not in one.events or last not in two.events:
+            await publish(events, last)
+            await asyncio.sleep(0.05)
+    assert other.events == []
+
+
+async def test_an_event_that_nobody_takes_is_not_kept(events: Events) -> None:
+    with pytest.raises(EventsUnavailable):
+        await events.publish(make_event(make_name()))
+
+
+async def test_a_handler_that_fails_sees_the_event_again(events: Events) -> None:
+    heard, name = Heard(failures=2), make_name()
+    await events.subscribe(name, name, heard.handle)
+    event = make_event(name)
+    await publish(events, event)
+    await heard.until(lambda seen: len(seen) == 3)
+    assert heard.events == [event] * 3
+
+
+async def test_in_one_process_the_publisher_hears_that_a_handler_failed() -> None:
+    events, heard = LocalEvents(), Heard(failures=1)
+    await events.subscribe("q", "t", heard.handle)
+    with pytest.raises(EventsUnavailable):
+        await events.publish(make_event("t"))
+
+
+async def test_over_rabbitmq_an_event_that_always_fails_is_dead_lettered(rabbitmq_url: str) -> None:
+    heard, name = Heard(failures=100), make_name()
+    event = make_event(name)
+    async with open_events(rabbitmq_url) as events:
+        await events.subscribe(name, name, heard.handle)
+        await publish(events, event)
+        await heard.until(lambda seen: len(seen) == DELIVERIES)
+        async with rabbit_queue(rabbitmq_url, f"{name}.dead") as dead:
+            message = await taken(dead)
+    assert Event.decode(message.body) == event
+    assert len(heard.events) == DELIVERIES
+
+
+async def taken(queue: aio_pika.abc.AbstractQueue) -> aio_pika.abc.AbstractIncomingMessage:
+    """The next message of a queue, once it is there."""
+    async with asyncio.timeout(PATIENCE), queue.iterator() as messages:
+        message = await anext(messages)
+        await message.ack()
+        return message
+
+
+async def test_over_rabbitmq_a_message_that_is_no_event_is_dead_lettered_at_once(rabbitmq_url: str) -> None:
+    heard, name = Heard(), make_name()
+    async with open_events(rabbitmq_url) as events:
+        await events.subscribe(name, name, heard.handle)
+        await publish(events, make_event(name))
+        async with rabbit_queue(rabbitmq_url, f"{name}.dead") as dead:
+            await dead.channel.default_exchange.publish(aio_pika.Message(b"poison"), name)
+            message = await taken(dead)
+    assert message.body == b"poison"
+    assert len(heard.events) == 1
+
+
+async def test_over_rabbitmq_an_event_is_kept_until_its_handler_is_back(rabbitmq_url: str) -> None:
+    heard, name = Heard(), make_name()
+    async with open_events(rabbitmq_url) as early:
+        await early.subscribe(name, name, Heard().handle)
+        await publish(early, make_event(name))
+    event = make_event(name)
+    async with open_events(rabbitmq_url) as events:
+        await publish(events, event)
+        await events.subscribe(name, name, heard.handle)
+        await heard.until(lambda seen: event in seen)
+
+
+@pytest.fixture
+async def nobody() -> str:
+    """The address of a broker that is away."""
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        return f"amqp://guest:guest@127.0.0.1:{free.getsockname()[1]}/"
+
+
+async def test_while_the_broker_is_away_publishing_fails_and_closing_works(nobody: str) -> None:
+    async with open_events(nobody) as events:
+        await events.subscribe("q", "t", Heard().handle)
+        for _ in range(3):
+            with pytest.raises(EventsUnavailable):
+                await events.publish(make_event("t"))
+
+
+async def test_a_broker_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.events.PUBLISH_PATIENCE", 0.2)
+    held: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: held.append(writer), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with open_events(f"amqp://guest:guest@127.0.0.1:{port}/") as events:
+        with pytest.raises(EventsUnavailable):
+            await events.publish(make_event("t"))
+    for writer in held:
+        writer.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_publishing_goes_on_after_the_connection_was_lost(rabbitmq_url: str) -> None:
+    heard, name = Heard(), make_name()
+    async with open_events(rabbitmq_url) as events:
+        await events.subscribe(name, name, heard.handle)
+        await publish(events, make_event(name))
+        await lose(events)
+        event = make_event(name)
+        await publish(events, event)
+        await heard.until(lambda seen: event in seen)
+
+
+async def lose(events: RabbitEvents) -> None:
+    """Break the connection under its feet."""
+    connection = await events._connected()
+    assert connection.transport is not None
+    await connection.transport.connection.close(OSError("lost"))
+
+
+def test_an_event_survives_its_encoding() -> None:
+    event = make_event("t", a=[1, None, "x"])
+    assert Event.decode(event.encode()) == event
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", b'"x"', b"\xff", b'{"data": 1}', make_event("t").encode().replace(b"2026-", b"x")]
+)
+def test_what_is_no_event_is_refused(body: bytes) -> None:
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        Event.decode(body)
