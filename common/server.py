@@ -128,7 +128,7 @@ async def only_when_ready(request: web.Request, handler: Handler) -> web.StreamR
 
 @asynccontextmanager
 async def serving(app: web.Application, listen: str) -> AsyncIterator[str]:
-    """Serve at `host:port` or `unix:/path`, and say where: port 0 becomes the one that was free."""
+    """Serve at `host:port`, `[host]:port` or `unix:/path`, and say where: port 0 becomes the one that was free."""
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -144,8 +144,7 @@ async def serving(app: web.Application, listen: str) -> AsyncIterator[str]:
         else:
             host, _, port = listen.rpartition(":")
             await web.TCPSite(runner, host.strip("[]"), int(port)).start()
-            bound = runner.addresses[0]
-            yield f"http://{host}:{bound[1]}"
+            yield f"http://{host}:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 

@@ -55,7 +55,9 @@ async def running(folder: DataFolder, host: str, port: int, deployment: Deployme
         redis_url = await _store(stack, "REDIS_URL", redis(folder.path / "redis"))
         tenant_id = SINGLE_TENANT if deployment is Deployment.SINGLE else DEMO_TENANT
         stores = {"mongo_url": mongo_url, "redis_url": redis_url}
-        base_url = await _serve(stack, folder, stores, f"{host}:{port}", deployment)
+        base_url = await _serve(
+            stack, folder, stores, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", deployment
+        )
         addresses = Addresses(base_url, mongo_url, redis_url)
         async with open_operator(addresses) as operator:
             password = await _first_start(operator, folder, tenant_id)

@@ -1,0 +1,39 @@
+"""The newcomer's page names everything there is to name."""
+
+from pathlib import Path
+
+import pytest
+
+from auth_service.settings import AuthSettings
+from catalog_service.settings import CatalogSettings
+from client_registry.settings import RegistrySettings
+from gateway.operations import OPERATIONS, Operation
+from gateway.settings import GatewaySettings
+from upload_service.settings import UploadSettings
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+SETTINGS = sorted(
+    {
+        name.upper()
+        for kind in (AuthSettings, CatalogSettings, RegistrySettings, GatewaySettings, UploadSettings)
+        for name in kind.model_fields
+    }
+)
+# The sign-in page and what pages load are for browsers only.
+NAMED = [row for row in OPERATIONS if row.word != "sign_in" and "assets" not in row.parts]
+
+
+@pytest.mark.parametrize("row", NAMED, ids=lambda row: f"{row.method} {row.path}")
+def test_it_names_every_operation(row: Operation) -> None:
+    assert f"`{row.method} {row.path}`" in README
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_it_names_every_setting(setting: str) -> None:
+    assert f"`{setting}`" in README
+
+
+def test_the_pictures_it_shows_are_there() -> None:
+    for line in README.splitlines():
+        if line.startswith("!["):
+            assert (Path(__file__).parents[2] / line.partition("(")[2].rstrip(")")).is_file()
