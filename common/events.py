@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 import aio_pika
 import orjson
 from aio_pika.abc import AbstractIncomingMessage, AbstractRobustChannel, AbstractRobustConnection
+from yarl import URL
 
 from common.errors import Unavailable
 from common.telemetry import log
@@ -153,9 +154,13 @@ class RabbitEvents:
     async def _connected(self) -> AbstractRobustConnection:
         async with self._opening:
             if self._connection is None:
-                self._connection = await aio_pika.connect_robust(
-                    self._url, timeout=PUBLISH_PATIENCE, reconnect_interval=RETRY_PAUSE
-                )
+                connection = aio_pika.RobustConnection(URL(self._url), reconnect_interval=RETRY_PAUSE)
+                try:
+                    await connection.connect(timeout=PUBLISH_PATIENCE)
+                except BaseException:
+                    await connection.close()  # Else it goes on trying when nobody knows it any more.
+                    raise
+                self._connection = connection
             return self._connection
 
     async def _publishing_channel(self) -> AbstractRobustChannel:

@@ -1,0 +1,226 @@
+"""What the stores of uploads and quotas promise: one update decides, and only the tenant's own records are met."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from motor.motor_asyncio import AsyncIOMotorClient
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
+
+from common.mongo import MongoDatabase, make_indexes, open_database
+from upload_service.model import Status, Upload
+from upload_service.quota_store import MongoQuotaStore
+from upload_service.store import INDEXES, MongoUploadStore
+
+NAME = "0" * 32
+
+
+@pytest.fixture(scope="module")
+async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
+    async with open_database(mongo_url, f"test_upload_{uuid4().hex[:8]}") as opened:
+        await make_indexes(opened, INDEXES)
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def store(database: MongoDatabase) -> MongoUploadStore:
+    return MongoUploadStore(database)
+
+
+@pytest.fixture(scope="module")
+def quota(database: MongoDatabase) -> MongoQuotaStore:
+    return MongoQuotaStore(database)
+
+
+def make_upload(**words: Any) -> Upload:
+    return Upload(**{"tenant_id": f"t{uuid4().hex}", "file_id": "f", "upload_id": uuid4().hex, "total": 10, **words})
+
+
+async def taken(store: MongoUploadStore, tenant_id: str = "") -> Upload:
+    """A new transfer of ten bytes, with its lease."""
+    tenant_id = tenant_id or f"t{uuid4().hex}"
+    await store.open(tenant_id, "f", 10)
+    upload = await store.take(tenant_id, "f")
+    assert upload is not None
+    return upload
+
+
+async def complete(store: MongoUploadStore) -> Upload:
+    upload = await taken(store)
+    assert await store.complete(upload, uuid4().hex, 10, "digest")
+    found = await store.find(upload.tenant_id, "f")
+    assert found is not None
+    return found
+
+
+async def let_lease_pass(database: MongoDatabase, upload: Upload) -> None:
+    then = datetime.now(UTC) - timedelta(seconds=1)
+    where = {"tenant_id": upload.tenant_id, "file_id": upload.file_id}
+    await database["uploads"].update_one(where, {"$set": {"lease_until": then}})
+
+
+async def test_a_lease_is_given_to_one_of_many(store: MongoUploadStore) -> None:
+    await store.open("many", "f", 10)
+    leases = await asyncio.gather(*(store.take("many", "f") for _ in range(20)))
+    assert len([lease for lease in leases if lease]) == 1
+
+
+async def test_a_lease_that_was_given_back_is_given_again_with_a_higher_fence(store: MongoUploadStore) -> None:
+    first = await taken(store)
+    await store.release(first)
+    second = await store.take(first.tenant_id, "f")
+    assert second is not None
+    assert (second.fence, second.tainted) == (first.fence + 1, False)
+
+
+async def test_a_lease_that_ran_out_taints_the_transfer_for_good(
+    store: MongoUploadStore, database: MongoDatabase
+) -> None:
+    first = await taken(store)
+    await let_lease_pass(database, first)
+    second = await store.take(first.tenant_id, "f")
+    assert second is not None
+    assert second.tainted
+    await store.release(second)
+    third = await store.take(first.tenant_id, "f")
+    assert third is not None
+    assert third.tainted
+
+
+async def test_whoever_lost_the_lease_changes_nothing(store: MongoUploadStore, database: MongoDatabase) -> None:
+    stale = await taken(store)
+    await let_lease_pass(database, stale)
+    current = await store.take(stale.tenant_id, "f")
+    assert current is not None
+    assert not await store.renew(stale)
+    assert not await store.advance(stale, 5)
+    assert not await store.complete(stale, NAME, 10, "digest")
+    await store.release(stale)
+    await store.forget(stale)
+    assert await store.find(stale.tenant_id, "f") == current
+    assert await store.take(stale.tenant_id, "f") is None
+    assert await store.advance(current, 5)
+
+
+async def test_opening_a_transfer_again_changes_nothing(store: MongoUploadStore) -> None:
+    upload = await taken(store)
+    await asyncio.gather(*(store.open(upload.tenant_id, "f", 99) for _ in range(10)))
+    found = await store.find(upload.tenant_id, "f")
+    assert found == upload
+
+
+async def test_transfers_opened_at_once_are_one(store: MongoUploadStore, database: MongoDatabase) -> None:
+    await asyncio.gather(*(store.open("at-once", "f", 10) for _ in range(20)))
+    assert await database["uploads"].count_documents({"tenant_id": "at-once"}) == 1
+
+
+async def test_a_file_is_linked_or_doomed_and_not_both(store: MongoUploadStore) -> None:
+    for _ in range(20):
+        upload = await complete(store)
+        won = await asyncio.gather(store.link(upload, "v1"), store.doom(upload), store.link(upload, "v2"))
+        assert sum(won) == 1
+
+
+async def test_a_transfer_under_a_lease_is_not_doomed(store: MongoUploadStore) -> None:
+    upload = await taken(store)
+    assert not await store.doom(upload)
+    await store.release(upload)
+    assert await store.doom(upload)
+    assert await store.take(upload.tenant_id, "f") is None
+
+
+async def test_a_doomed_record_is_forgotten_and_another_is_not(store: MongoUploadStore) -> None:
+    upload = await complete(store)
+    deleting = Upload(**{**vars(upload), "status": Status.DELETING})
+    await store.forget(deleting)
+    assert await store.find(upload.tenant_id, "f") == upload
+    assert await store.doom(upload)
+    await store.forget(deleting)
+    assert await store.find(upload.tenant_id, "f") is None
+
+
+async def test_a_reservation_is_made_once_and_only_grows(quota: MongoQuotaStore) -> None:
+    upload = make_upload()
+    for size in (5, 5, 8, 3):
+        assert await quota.reserve(upload, size, 10)
+    assert await quota.usage(upload.tenant_id) == (0, 8)
+    assert not await quota.reserve(upload, 11, 10)
+    await quota.shrink(upload, 2)
+    await quota.shrink(upload, 4)
+    assert await quota.usage(upload.tenant_id) == (0, 2)
+
+
+async def test_reservations_at_once_never_pass_the_quota(quota: MongoQuotaStore) -> None:
+    uploads = [make_upload(tenant_id="racing") for _ in range(50)]
+    won = await asyncio.gather(*(quota.reserve(upload, 10, 95) for upload in uploads))
+    assert sum(won) == 9
+    assert await quota.usage("racing") == (0, 90)
+
+
+async def test_every_step_of_the_ledger_may_be_taken_twice(quota: MongoQuotaStore) -> None:
+    linked = make_upload(size=10, version_uid="v1")
+    open_one = make_upload(tenant_id=linked.tenant_id)
+    for _ in range(2):
+        assert await quota.reserve(linked, 10, None)
+        assert await quota.reserve(open_one, 7, None)
+    for _ in range(2):
+        assert await quota.charge(linked, 17)
+        assert await quota.usage(linked.tenant_id) == (10, 7)
+    for _ in range(2):
+        await quota.give_back(open_one)
+        assert await quota.usage(linked.tenant_id) == (10, 0)
+    for _ in range(2):
+        await quota.give_back(linked)
+        assert await quota.usage(linked.tenant_id) == (0, 0)
+
+
+async def test_a_file_that_was_never_charged_gives_its_reservation_back_only(quota: MongoQuotaStore) -> None:
+    upload = make_upload(size=10, version_uid="v1")
+    await quota.reserve(upload, 10, None)
+    await asyncio.gather(*(quota.give_back(upload) for _ in range(5)))
+    assert await quota.usage(upload.tenant_id) == (0, 0)
+
+
+class Filters(CommandListener):
+    """Keeps every filter that the driver sends."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+
+    def started(self, event: CommandStartedEvent) -> None:
+        command = event.command
+        self.seen += [command[name] for name in ("filter", "query") if name in command]
+        for name in ("updates", "deletes"):
+            self.seen += [one["q"] for one in command.get(name, [])]
+
+    def succeeded(self, event: CommandSucceededEvent) -> None: ...
+
+    def failed(self, event: CommandFailedEvent) -> None: ...
+
+
+async def test_every_filter_begins_with_the_tenant(mongo_url: str, database: MongoDatabase) -> None:
+    filters = Filters()
+    client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[filters])
+    store, quota = MongoUploadStore(client[database.name]), MongoQuotaStore(client[database.name])
+    upload = await complete(store)
+    await quota.reserve(upload, 10, 10)
+    await store.advance(upload, 10)
+    await store.find_installer(upload.tenant_id, upload.server_filename)
+    await store.announced(upload)
+    await store.link(upload, "v1")
+    await store.linked(upload.tenant_id, ["v1"])
+    await quota.charge(upload, 10)
+    await store.unlink(upload)
+    await store.doom(upload)
+    await quota.give_back(upload)
+    await quota.shrink(upload, 1)
+    await quota.usage(upload.tenant_id)
+    await store.forget(upload)
+    await store.forget_tenant(upload.tenant_id)
+    await quota.forget_tenant(upload.tenant_id)
+    client.close()
+    assert len(filters.seen) > 15
+    assert {next(iter(sent)) for sent in filters.seen} == {"tenant_id"}
