@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from common.caller import Deployment
-from tests.system.services import Api, Services, all_services
+from tests.system.services import Api, Services, all_services, single_gateway
 
 
 @pytest.fixture(scope="session")
@@ -39,3 +39,16 @@ async def other_tenant(services: Services) -> Api:
 async def single(services: Services) -> Api:
     """An administrator of the single-tenant deployment."""
     return await services.tenant(Deployment.SINGLE)
+
+
+@pytest.fixture(scope="session")
+async def enforcing(services: Services) -> Api:
+    """An administrator of a tenant that wants its clients to identify themselves."""
+    return await services.tenant(client_authentication=True)
+
+
+@pytest.fixture(scope="session")
+async def enforcing_single(services: Services, enforcing: Api, redis_url: str) -> AsyncIterator[Api]:
+    """The same through a gateway of the single-tenant deployment."""
+    async with single_gateway(services, redis_url, enforcing) as api:
+        yield api

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -123,3 +123,22 @@ async def all_services(folder: Path, mongo_url: str, redis_url: str, rabbitmq_ur
         await operator.users.create(SINGLE_TENANT, "admin", PASSWORD)
         session = await stack.enter_async_context(ClientSession())
         yield Services(session, addresses, operator, folder / "installers")
+
+
+@asynccontextmanager
+async def single_gateway(services: Services, redis_url: str, tenant: Api) -> AsyncIterator[Api]:
+    """A gateway of the single-tenant deployment for a tenant of the multi-tenant one, and its way in."""
+    key = SecretStr(KEY)
+    settings = GatewaySettings(
+        deployment=Deployment.SINGLE,
+        tenant_id=tenant.tenant_id,
+        internal_key=key,
+        session_key=key,
+        redis_url=redis_url,
+        auth_service_url=services.addresses["auth_service"],
+        catalog_service_url=services.addresses["catalog_service"],
+        upload_service_url=services.addresses["upload_service"],
+        client_registry_url=services.addresses["client_registry"],
+    )
+    async with serving(create_gateway(settings), "127.0.0.1:0") as address:
+        yield replace(tenant, base_url=f"{address}/client/api", deployment=Deployment.SINGLE)
