@@ -9,6 +9,7 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from aiohttp import ClientSession
+from multidict import CIMultiDict
 from pydantic import SecretStr
 
 from auth_service.app import create_app as create_auth_service
@@ -46,7 +47,9 @@ class Api:
     async def call(self, method: str, operation: str, *segments: str, **request: Any) -> Answer:
         """Send `data`, `params` or `headers` as aiohttp's client takes them."""
         path = "/".join(quote(part, safe="") for part in (operation, *segments))
-        headers = {**self.headers, **request.pop("headers", {})}
+        given = CIMultiDict(request.pop("headers", ()))
+        headers = CIMultiDict({name: value for name, value in self.headers.items() if name not in given})
+        headers.extend(given)
         async with self.session.request(
             method, f"{self.base_url}/{path}", headers=headers, allow_redirects=False, **request
         ) as response:

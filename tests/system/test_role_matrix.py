@@ -1,0 +1,155 @@
+"""Who may call what: every kind of caller at every operation of the table, as its row says."""
+
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import jwt
+import pytest
+
+from common.caller import Caller, Deployment, sign
+from common.sessions import ALGORITHM, AUDIENCE
+from common.tenants import Tenant
+from gateway.operations import OPERATIONS, Access, Operation
+from tests.api import Answer
+from tests.factories import KEY
+from tests.system.estate import UNKNOWN, segments, title
+from tests.system.services import Api, Services, bearer
+
+INVALID = "The session token is not valid, or no longer."
+MISSING = "Send one header `Authorization: Bearer <token>` with a token of /login."
+WANTED = "This tenant wants a valid session token or client token."
+
+
+class Role(StrEnum):
+    """How a caller presents itself; those from `LOGGED_OUT` on with a Bearer token that is not valid."""
+
+    ADMINISTRATOR = "administrator"
+    CLIENT = "client"
+    ANONYMOUS = "anonymous"
+    OTHER_SCHEME = "other scheme"
+    TWO_TOKENS = "two tokens"
+    LOGGED_OUT = "logged out"
+    EXPIRED = "expired"
+    FORGED = "forged"
+    UNSIGNED = "unsigned"
+    SERVICE = "service token"
+    CLIENT_AS_BEARER = "client token as Bearer"
+
+
+WITHOUT_BEARER = {Role.CLIENT, Role.ANONYMOUS}
+UNREADABLE = {Role.OTHER_SCHEME, Role.TWO_TOKENS}
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What each role sends, beside the session and the client token that are good."""
+
+    api: Api
+    enforcing: bool
+    session: str
+    logged_out: str
+    client: str
+
+    def of(self, role: Role, row: Operation) -> dict[str, Any]:
+        match role:
+            case Role.ANONYMOUS:
+                return {}
+            case Role.CLIENT:
+                return {"data": {"auth_token": self.client}}
+            case Role.OTHER_SCHEME:
+                return {"headers": {"Authorization": f"Basic {self.session}"}}
+            case Role.TWO_TOKENS:
+                return {"headers": [("Authorization", f"Bearer {self.session}")] * 2}
+            case _:
+                return {"headers": bearer(self._token(role, row))}
+
+    def _token(self, role: Role, row: Operation) -> str:
+        claims = jwt.decode(self.session, KEY, algorithms=[ALGORITHM], audience=AUDIENCE)
+        # The keys of these tests are one and the same: only what a token is for keeps the two kinds apart.
+        caller = Caller(Tenant(self.api.tenant_id)).as_administrator(claims["sub"], claims["jti"])
+        tokens = {
+            Role.ADMINISTRATOR: self.session,
+            Role.LOGGED_OUT: self.logged_out,
+            Role.EXPIRED: jwt.encode({**claims, "exp": int(time.time()) - 600}, KEY, algorithm=ALGORITHM),
+            Role.FORGED: jwt.encode(claims, f"not {KEY}", algorithm=ALGORITHM),
+            Role.UNSIGNED: jwt.encode(claims, None, algorithm="none"),
+            Role.SERVICE: sign(KEY, caller, service=row.service, operation=row.word),
+            Role.CLIENT_AS_BEARER: self.client,
+        }
+        return tokens[role]
+
+
+async def credentials(api: Api, gateway: Api, *, enforcing: bool) -> Credentials:
+    """What callers of a tenant have; `gateway` is one that gives them out, `api` the one to be tested."""
+    session, other = await gateway.signed_in(), await gateway.signed_in()
+    logged_out = other.headers["Authorization"].removeprefix("Bearer ")
+    await other.call("POST", "logout", data={"token": logged_out})
+    answer = await gateway.call("POST", "add_client", data={"client_name": f"pc-{logged_out[-8:].strip('_-').lower()}"})
+    assert answer.status == 201, answer.body
+    token = session.headers["Authorization"].removeprefix("Bearer ")
+    return Credentials(api.anonymous(), enforcing, token, logged_out, answer.body["auth_token"])
+
+
+@pytest.fixture(scope="module", params=["multi", "single", "multi, enforcing", "single, enforcing"])
+async def tenants_credentials(
+    request: pytest.FixtureRequest, services: Services, enforcing: Api, enforcing_single: Api
+) -> Credentials:
+    """The callers of each deployment, where clients need not identify themselves and where they must."""
+    open_tenant = await services.tenant()
+    match request.param:
+        case "multi":
+            return await credentials(open_tenant, open_tenant, enforcing=False)
+        case "multi, enforcing":
+            return await credentials(enforcing, enforcing, enforcing=True)
+        case "single, enforcing":
+            return await credentials(enforcing_single, enforcing, enforcing=True)
+        case _:
+            single = await services.tenant(Deployment.SINGLE)
+            through_multi = await services.api(single.tenant_id).signed_in()
+            return await credentials(single, through_multi, enforcing=False)
+
+
+@pytest.mark.parametrize("role", list(Role), ids=str)
+@pytest.mark.parametrize("row", OPERATIONS, ids=title)
+async def test_an_operation_is_open_to_whom_its_row_says(
+    row: Operation, role: Role, tenants_credentials: Credentials
+) -> None:
+    there = tenants_credentials
+    answer = await there.api.call(row.method, *segments(row, UNKNOWN), **there.of(role, row))
+    if _is_allowed(row, role, enforcing=there.enforcing):
+        assert answer.status != 401
+        assert answer.status < 500
+    else:
+        assert _problem(answer) == (401, "not_authenticated", "Unauthorized", _reason(row, role))
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+def _is_allowed(row: Operation, role: Role, *, enforcing: bool) -> bool:
+    match row.access:
+        case Access.ADMINISTRATOR:
+            return role is Role.ADMINISTRATOR
+        case Access.CLIENT:
+            return not enforcing or role in {Role.ADMINISTRATOR, Role.CLIENT}
+        case _:
+            return True
+
+
+def _reason(row: Operation, role: Role) -> str:
+    """One text for all tokens that are not valid: which check refused them is nobody's business."""
+    if role in UNREADABLE:
+        return MISSING
+    if role in WITHOUT_BEARER:
+        return WANTED if row.access is Access.CLIENT else MISSING
+    return INVALID
+
+
+def _problem(answer: Answer) -> tuple[int, str, str, str]:
+    body = dict(answer.body)
+    assert body.pop("request_id") == answer.headers["X-Request-Id"]
+    assert body.pop("type") == "about:blank"
+    assert body.pop("status") == answer.status
+    problem = (answer.status, body.pop("code"), body.pop("title"), body.pop("detail"))
+    assert not body
+    return problem
