@@ -4,6 +4,7 @@ Publishing returns once the fact is kept; a handler may see a fact twice and mus
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -231,6 +232,8 @@ class RabbitEvents:
 @asynccontextmanager
 async def open_events(url: str) -> AsyncIterator[RabbitEvents]:
     """Facts over the broker at `url` (amqp://…); opening does not wait for it."""
+    # The library writes an error a second while the broker is away; what that means for us we say ourselves.
+    logging.getLogger("aiormq").setLevel(logging.CRITICAL)
     events = RabbitEvents(url)
     try:
         yield events

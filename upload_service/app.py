@@ -49,6 +49,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         database = await stack.enter_async_context(open_database(settings.mongo_url, settings.database))
         readiness.check("mongodb", lambda: database.command("ping"))
         await readiness.prepare("indexes", lambda: make_indexes(database, INDEXES))
+        await asyncio.to_thread(settings.installers.mkdir, parents=True, exist_ok=True)
         readiness.check("installers", lambda: asyncio.to_thread(settings.installers.stat))
         events = app[LOCAL_EVENTS]
         if events is None:

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from common.errors import Problem
-from common.mongo import MongoError
 from common.telemetry import log
 
 
@@ -19,8 +17,8 @@ async def repeating(
         while True:
             try:
                 await work()
-            except (MongoError, OSError, Problem) as error:
-                log.warning("background_failed", name=name, error=type(error).__name__)
+            except Exception as error:  # noqa: BLE001  whatever it was, what is left is done the next time
+                log.error("background_failed", name=name, exc_info=error)
             await pause()
 
     task = asyncio.create_task(repeat(), name=name)

@@ -63,6 +63,10 @@ class InstallerForm:
     def least(self) -> int:
         return max(0, (self._request.content_length or 0) - FORM_LIMIT)
 
+    @property
+    def most(self) -> int | None:
+        return self._request.content_length
+
     async def blocks(self) -> AsyncIterator[bytes]:
         """The installer's bytes as they come.
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from common.errors import Unavailable
+from common.mongo import MongoError
+from common.telemetry import log
 from upload_service.installers import Digest, Installers, PartFile, digest_of
 from upload_service.model import Status, Upload
 from upload_service.quota import QuotaStore
@@ -103,7 +105,10 @@ class Intake:
     async def _renew(self, upload: Upload) -> None:
         while True:
             await asyncio.sleep(RENEWAL)
-            await self.store.renew(upload)
+            try:
+                await self.store.renew(upload)
+            except MongoError as error:
+                log.warning("lease_not_renewed", upload_id=upload.upload_id, error=type(error).__name__)
 
 
 def lease_lost() -> Unavailable:

@@ -27,6 +27,7 @@ class Outbox:
         self._store = store
         self._events = events
         self._complete = asyncio.Event()
+        self._turn = 0
 
     def wake(self) -> None:
         """Something is complete; do not wait for the next look."""
@@ -44,9 +45,15 @@ class Outbox:
         """Publish what is not announced yet; what cannot be published now stays for the next time."""
         self._complete.clear()
         while waiting := await self._store.unannounced(BATCH):
-            results = await asyncio.gather(*map(self._announce, waiting))
+            # One goes ahead, another each time it fails: a broker that is away is asked once, and an event that
+            # nobody can take does not hold up the others.
+            ahead = waiting.pop(self._turn % len(waiting))
+            results = [await self._announce(ahead)]
+            if all(results):
+                results += await asyncio.gather(*map(self._announce, waiting))
             if not all(results):
-                log.warning("announcements_waiting", waiting=results.count(False))
+                self._turn += 1
+                log.warning("announcements_waiting", at_least=len(waiting) + 1 - results.count(True))
                 return
 
     async def _announce(self, upload: Upload) -> bool:

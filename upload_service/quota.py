@@ -40,10 +40,12 @@ class Growing:
 
     STEP = 64 << 20  # bytes
 
-    def __init__(self, store: QuotaStore, upload: Upload, quota: int | None) -> None:
+    def __init__(self, store: QuotaStore, upload: Upload, quota: int | None, *, most: int | None) -> None:
+        """`most` is what the file cannot be longer than, in bytes, where that is known."""
         self._store = store
         self._upload = upload
         self._quota = quota
+        self._most = most
         self._reserved = 0
 
     async def cover(self, size: int) -> None:
@@ -54,7 +56,7 @@ class Growing:
         """
         if size <= self._reserved:
             return
-        ahead = size + self.STEP
+        ahead = size + self.STEP if self._most is None else max(size, min(size + self.STEP, self._most))
         if await self._store.reserve(self._upload, ahead, self._quota):
             self._reserved = ahead
             return

@@ -22,6 +22,10 @@ class InstallerForm(Protocol):
     def least(self) -> int:
         """Bytes that the installer surely has, as far as that is known before it is read."""
 
+    @property
+    def most(self) -> int | None:
+        """Bytes that the installer cannot have more than, where that is known."""
+
     def blocks(self) -> AsyncIterator[bytes]:
         """The installer's bytes, none of them empty; no block where the form has no installer."""
 
@@ -47,7 +51,7 @@ class Singles:
         upload = await self._begin(tenant.tenant_id)
         digest = hashlib.sha256()
         async with self._intake.leased(upload), self._intake.undone(upload):
-            reservation = Growing(self._intake.quota, upload, tenant.storage_quota)
+            reservation = Growing(self._intake.quota, upload, tenant.storage_quota, most=form.most)
             await reservation.cover(form.least)
             async with self._intake.written(upload, digest) as part:
                 size = await pour(_with(first, blocks), part.take, reservation.cover)
