@@ -1,0 +1,48 @@
+"""Requests as bytes on a socket: a client's library would put in order what is to arrive as it is."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from http.client import HTTPResponse
+from io import BytesIO
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from tests.api import Answer
+
+
+async def send_raw(
+    address: str, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+) -> Answer:
+    """Send a request line as it stands, and read the answer to the end of the connection."""
+    lines = [f"{method} {target} HTTP/1.1", f"Host: {urlsplit(address).netloc}", "Connection: close"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    url = urlsplit(address)
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    try:
+        writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
+        await writer.drain()
+        return read_raw(await reader.read(), method)
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+def read_raw(received: bytes, method: str) -> Answer:
+    """The answer in these bytes."""
+    response = HTTPResponse(cast("Any", _Received(received)), method=method)
+    response.begin()
+    body = response.read()
+    headers = dict(response.headers.items())
+    is_json = headers.get("Content-Type", "").endswith("json") and body
+    return Answer(response.status, headers, json.loads(body) if is_json else body)
+
+
+class _Received:
+    """What `http.client` takes for a socket."""
+
+    def __init__(self, received: bytes) -> None:
+        self._received = received
+
+    def makefile(self, _mode: str) -> BytesIO:
+        return BytesIO(self._received)
