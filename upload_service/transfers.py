@@ -30,10 +30,8 @@ class Chunk(Protocol):
 class Transfers:
     """Brings installers in by chunks."""
 
-    def __init__(self, intake: Intake, *, patience: float = LEASE_PATIENCE) -> None:
-        """`patience` is how many seconds a chunk waits for another of the same transfer."""
+    def __init__(self, intake: Intake) -> None:
         self._intake = intake
-        self._patience = patience
         self._digests = Digests()
 
     async def find(self, tenant_id: str, file_id: FileId) -> Upload:
@@ -74,7 +72,7 @@ class Transfers:
 
     async def _take(self, tenant_id: str, file_id: FileId, span: ContentRange) -> Upload:
         """The transfer, with its lease if it is open; made where the chunk is the first of a new one."""
-        async with _limit(self._patience):
+        async with _limit(LEASE_PATIENCE):
             while True:
                 if upload := await self._intake.store.take(tenant_id, file_id):
                     return upload
