@@ -13,7 +13,7 @@ from yarl import URL
 
 from gateway.operations import OPERATIONS, Access, Operation, is_value
 from tests.api import Answer
-from tests.system.services import Api
+from tests.system.services import PASSWORD, Api
 from tests.system.stories import INSTALLER, add_package, publish, send_chunk, upload
 
 LONG_PASSWORD = "a password of theirs"
@@ -144,7 +144,7 @@ async def furnish(api: Api, names: str = "") -> Estate:
         "version": "9.9.9.9",
         "username": username,
         "password": LONG_PASSWORD,
-        "old_password": LONG_PASSWORD,
+        "old_password": PASSWORD,
         "new_password": "yet another password",
         "token": api.headers["Authorization"].removeprefix("Bearer "),
     }
