@@ -3,13 +3,18 @@
 from typing import Protocol
 
 from auth_service.audit import Audit
-from auth_service.model import BadCredentials
+from auth_service.model import BadCredentials, User
 from auth_service.passwords import Passwords
 from auth_service.throttle import Throttle
-from auth_service.users import UserStore
 from common.caller import Caller
 from common.errors import NotAuthenticated
 from common.sessions import Session
+
+
+class UserFinder(Protocol):
+    """Finds a user as they are now."""
+
+    async def find(self, tenant_id: str, username: str) -> User | None: ...
 
 
 class SessionKeeper(Protocol):
@@ -26,7 +31,7 @@ class Login:
     """Signs administrators in and out, and writes both down."""
 
     def __init__(
-        self, users: UserStore, passwords: Passwords, throttle: Throttle, sessions: SessionKeeper, audit: Audit
+        self, users: UserFinder, passwords: Passwords, throttle: Throttle, sessions: SessionKeeper, audit: Audit
     ) -> None:
         self._users = users
         self._passwords = passwords
@@ -44,15 +49,19 @@ class Login:
         tenant_id = caller.tenant_id
         await self._throttle.check(tenant_id, username, caller.ip)
         user = await self._users.find(tenant_id, username)
-        right = await self._passwords.matches(user.password_hash if user else None, password)
+        right = await self._compare(caller, username, user, password)
         await self._audit.record(
             tenant_id, "login", user=username, ip=caller.ip, status=200 if right else 401, request_id=request_id
         )
         if not right:
-            await self._throttle.failed(tenant_id, username, caller.ip)
             raise BadCredentials
         await self._throttle.succeeded(tenant_id, username)
-        return await self._sessions.open(tenant_id, username)
+        token = await self._sessions.open(tenant_id, username)
+        if await self._users.find(tenant_id, username) != user:
+            # Deleted or given another password meanwhile, which ended the sessions that there were, but not this one.
+            await self._sessions.close(self._sessions.read(token))
+            raise BadCredentials
+        return token
 
     async def logout(self, caller: Caller, token: str, *, request_id: str) -> None:
         """End a token's session; a token that is none, or another tenant's, ends nothing and is no error."""
@@ -66,3 +75,13 @@ class Login:
         await self._audit.record(
             caller.tenant_id, "logout", user=session.username, ip=caller.ip, status=200, request_id=request_id
         )
+
+    async def _compare(self, caller: Caller, username: str, user: User | None, password: str) -> bool:
+        """Whether the password is the user's. Raises TooManyFailures."""
+        async with self._passwords.turn():
+            # Guesses sent at once have all passed the check on their arrival.
+            await self._throttle.check(caller.tenant_id, username, caller.ip)
+            right = await self._passwords.compare(user.password_hash if user else None, password)
+            if not right:
+                await self._throttle.failed(caller.tenant_id, username, caller.ip)
+        return right

@@ -1,6 +1,8 @@
 """Passwords, hashed with argon2id off the event loop, a few at a time."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from argon2 import PasswordHasher
 from argon2.exceptions import VerificationError
@@ -27,10 +29,19 @@ class Passwords:
 
     async def matches(self, password_hash: str | None, password: str) -> bool:
         """Whether the password is the one; None, for no such user, takes as long and is False."""
+        async with self.turn():
+            return await self.compare(password_hash, password)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """One's turn to `compare`, for whoever has something to look up in it."""
         async with self._slots:
-            return await asyncio.to_thread(self._matches, password_hash or self._nobody, password) and bool(
-                password_hash
-            )
+            yield
+
+    async def compare(self, password_hash: str | None, password: str) -> bool:
+        """As `matches`, within one's turn."""
+        right = await asyncio.to_thread(self._matches, password_hash or self._nobody, password)
+        return right and password_hash is not None
 
     def _matches(self, password_hash: str, password: str) -> bool:
         try:

@@ -9,7 +9,8 @@ from auth_service.model import USERNAME_LIMIT, BadCredentials, User, UserNotFoun
 from auth_service.passwords import Passwords, new_password
 from common.errors import InvalidField
 
-_USERNAME = re.compile(rf"[A-Za-z0-9._@+-]{{1,{USERNAME_LIMIT}}}")
+# An address ends with the name when its user is deleted, and no address ends with `.` or `..`.
+_USERNAME = re.compile(rf"(?!\.{{1,2}}$)[A-Za-z0-9._@+-]{{1,{USERNAME_LIMIT}}}")
 
 
 class UserStore(Protocol):
@@ -43,7 +44,9 @@ class Users:
     async def create(self, tenant_id: str, username: str, password: str) -> None:
         """Raises InvalidField for a name or password that cannot be one, UserExists for a name there is."""
         if not _USERNAME.fullmatch(username):
-            raise InvalidField("username", f"must be 1 to {USERNAME_LIMIT} of A-Z, a-z, 0-9 and . _ @ + -")
+            raise InvalidField(
+                "username", f"must be 1 to {USERNAME_LIMIT} of A-Z, a-z, 0-9 and . _ @ + -, and neither . nor .."
+            )
         password_hash = await self._passwords.hash(new_password("password", password))
         await self._store.add(User(tenant_id, username, password_hash, datetime.now(UTC)))
 
@@ -73,7 +76,8 @@ class Users:
         user = await self._store.find(tenant_id, username)
         if not await self._passwords.matches(user.password_hash if user else None, old):
             raise BadCredentials
-        await self._store.set_password(tenant_id, username, await self._passwords.hash(password))
+        if not await self._store.set_password(tenant_id, username, await self._passwords.hash(password)):
+            raise BadCredentials  # Deleted meanwhile.
         await self._sessions.close_all(tenant_id, username, keep=session_id)
 
     async def reset_password(self, tenant_id: str, username: str, new: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import jwt
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 from redis.exceptions import RedisError
@@ -25,12 +25,16 @@ __all__ = ["RedisError", "Session", "Sessions", "open_redis"]
 ALGORITHM = "HS256"
 AUDIENCE = "session"
 
-# KEYS: the session, the user's list of sessions. ARGV: session id, lifetime, idle (seconds).
+CONNECTIONS = 128
+CONNECTION_PATIENCE = 2  # seconds that a call waits for one of them
+
+# KEYS: the session, the user's sessions by their ends. ARGV: session id, lifetime, idle (seconds).
 _OPEN = """
 local now = tonumber(redis.call('TIME')[1])
 redis.call('SET', KEYS[1], now + ARGV[2], 'EX', math.min(ARGV[2], ARGV[3]))
-redis.call('SADD', KEYS[2], ARGV[1])
-redis.call('EXPIRE', KEYS[2], ARGV[2])
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
+redis.call('ZADD', KEYS[2], now + ARGV[2], ARGV[1])
+redis.call('EXPIREAT', KEYS[2], redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2])
 return 1
 """
 
@@ -44,12 +48,12 @@ redis.call('EXPIRE', KEYS[1], math.min(left, ARGV[1]))
 return 1
 """
 
-# KEYS: the user's list of sessions. ARGV: the prefix of session keys, the session id to keep ("" keeps none).
+# KEYS: the user's sessions. ARGV: the prefix of session keys, the session id to keep ("" keeps none).
 _END_ALL = """
-for _, id in ipairs(redis.call('SMEMBERS', KEYS[1])) do
+for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
   if id ~= ARGV[2] then
     redis.call('DEL', ARGV[1] .. id)
-    redis.call('SREM', KEYS[1], id)
+    redis.call('ZREM', KEYS[1], id)
   end
 end
 return 1
@@ -67,15 +71,17 @@ class Session:
 
 @asynccontextmanager
 async def open_redis(url: str) -> AsyncIterator["Redis"]:
-    """A connection pool that says within about a second that Redis is away."""
-    client: Redis = Redis.from_url(
+    """A connection pool that says within about a second that Redis is away; calls beyond its size wait their turn."""
+    pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
         url,
         socket_connect_timeout=0.5,
         socket_timeout=1,
         retry=Retry(ConstantBackoff(0.05), 1),
-        max_connections=128,
+        max_connections=CONNECTIONS,
+        timeout=CONNECTION_PATIENCE,
         decode_responses=True,
     )
+    client = Redis.from_pool(pool)
     try:
         yield client
     finally:
@@ -146,7 +152,7 @@ class Sessions:
     async def close(self, session: Session) -> None:
         """End a session; ending one that is over already changes nothing."""
         await self._redis.delete(_session_key(session))
-        await self._redis.srem(_user_key(session.tenant_id, session.username), session.session_id)
+        await self._redis.zrem(_user_key(session.tenant_id, session.username), session.session_id)
 
     async def close_all(self, tenant_id: str, username: str, *, keep: str = "") -> None:
         """End every session of a user, one session id aside."""

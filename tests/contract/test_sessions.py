@@ -1,5 +1,6 @@
 """Sessions on a real Redis. Time is moved by its own commands, so nothing here waits (section 5.1)."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
@@ -9,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from common.errors import NotAuthenticated
-from common.sessions import ALGORITHM, RedisError, Session, Sessions, open_redis
+from common.sessions import ALGORITHM, CONNECTIONS, RedisError, Session, Sessions, open_redis
 from tests.factories import KEY
 
 OTHER_KEY = "another key for tests, long enough too"
@@ -163,6 +164,37 @@ async def test_all_sessions_of_a_user_end(sessions: Sessions, tenant_id: str) ->
     await sessions.close_all(tenant_id, "ada")
 
     assert [await refused(sessions, tenant_id, token) for token in tokens] == [True, True]
+
+
+async def test_what_is_known_of_a_users_sessions_does_not_grow_with_those_that_are_over(
+    sessions: Sessions, redis: "Redis", tenant_id: str
+) -> None:
+    listed = f"sessions:{{{tenant_id}:ada}}"
+    now, _ = await redis.time()
+    await redis.zadd(listed, {f"ended-{number}": now - number for number in range(100)})
+
+    await sessions.open(tenant_id, "ada")
+
+    assert await redis.zcard(listed) == 1
+
+
+async def test_a_session_is_known_of_for_as_long_as_it_may_live(redis: "Redis", tenant_id: str) -> None:
+    token = await Sessions(redis, key=KEY, lifetime=LIFETIME, idle=IDLE).open(tenant_id, "ada")
+    shorter = Sessions(redis, key=KEY, lifetime=1, idle=1)  # the setting was changed since
+
+    await shorter.open(tenant_id, "ada")
+
+    assert await redis.ttl(f"sessions:{{{tenant_id}:ada}}") > LIFETIME - 60
+    await shorter.close_all(tenant_id, "ada")
+    assert await refused(shorter, tenant_id, token)
+
+
+async def test_many_more_calls_than_connections_wait_their_turn(sessions: Sessions, tenant_id: str) -> None:
+    token = await sessions.open(tenant_id, "ada")
+
+    checked = await asyncio.gather(*(sessions.check(tenant_id, token) for _ in range(CONNECTIONS * 8)))
+
+    assert {session.username for session in checked} == {"ada"}
 
 
 async def test_ending_a_users_sessions_leaves_others_alone(sessions: Sessions, tenant_id: str) -> None:

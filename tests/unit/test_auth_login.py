@@ -1,0 +1,130 @@
+"""A login while its user is deleted, or given another password."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import pytest
+
+from auth_service.audit import Audit
+from auth_service.login import Login
+from auth_service.model import AuditEntry, BadCredentials, TooManyFailures, User
+from auth_service.passwords import Passwords
+from auth_service.throttle import Throttle
+from common.sessions import Session
+from tests.factories import make_caller
+
+PASSWORD = "a password for tests"
+
+
+class ChangingUsers:
+    """Gives another answer each time a user is looked up, as if someone else changed them in between."""
+
+    def __init__(self, *found: User | None) -> None:
+        self._found = iter(found)
+
+    async def find(self, tenant_id: str, username: str) -> User | None:
+        return next(self._found)
+
+
+class OpenSessions:
+    """Keeps which sessions are open; a token is the session's id."""
+
+    def __init__(self) -> None:
+        self.open_ones: dict[str, Session] = {}
+
+    async def open(self, tenant_id: str, username: str) -> str:
+        session = Session(tenant_id, username, f"session-{len(self.open_ones)}")
+        self.open_ones[session.session_id] = session
+        return session.session_id
+
+    async def close(self, session: Session) -> None:
+        del self.open_ones[session.session_id]
+
+    def read(self, token: str) -> Session:
+        return self.open_ones[token]
+
+
+@dataclass
+class CountedFailures:
+    """Lets `free` questions pass and refuses the rest."""
+
+    free: int = 100
+    counted: int = 0
+
+    async def count(self, name: str, window: int) -> None:
+        self.counted += 1
+
+    async def wait(self, names: tuple[str, ...], limit: int) -> int:
+        self.free -= 1
+        return 0 if self.free >= 0 else 60
+
+    async def forget(self, name: str) -> None:
+        self.counted = 0
+
+
+class NoLog:
+    """Keeps nothing."""
+
+    async def append(self, tenant_id: str, entry: AuditEntry) -> None:
+        pass
+
+    async def list(self, tenant_id: str, *, before: str, limit: int, user: str, operation: str) -> Sequence[AuditEntry]:
+        return []
+
+
+@pytest.fixture
+def sessions() -> OpenSessions:
+    return OpenSessions()
+
+
+@pytest.fixture
+async def user() -> User:
+    return User("acme", "ada", await Passwords().hash(PASSWORD), datetime.now(UTC))
+
+
+def make_login(sessions: OpenSessions, *found: User | None, failures: CountedFailures | None = None) -> Login:
+    throttle = Throttle(failures or CountedFailures())
+    return Login(ChangingUsers(*found), Passwords(), throttle, sessions, Audit(NoLog()))
+
+
+async def test_a_user_who_stays_as_they_are_is_signed_in(sessions: OpenSessions, user: User) -> None:
+    token = await make_login(sessions, user, user).login(make_caller(), "ada", PASSWORD, request_id="")
+
+    assert list(sessions.open_ones) == [token]
+
+
+async def test_a_user_deleted_during_their_login_is_not_signed_in(sessions: OpenSessions, user: User) -> None:
+    with pytest.raises(BadCredentials):
+        await make_login(sessions, user, None).login(make_caller(), "ada", PASSWORD, request_id="")
+
+    assert sessions.open_ones == {}
+
+
+async def test_a_password_changed_during_a_login_does_not_sign_in(sessions: OpenSessions, user: User) -> None:
+    changed = replace(user, password_hash="another")
+    with pytest.raises(BadCredentials):
+        await make_login(sessions, user, changed).login(make_caller(), "ada", PASSWORD, request_id="")
+
+    assert sessions.open_ones == {}
+
+
+async def test_too_many_failures_meanwhile_end_a_login_that_waited_its_turn(sessions: OpenSessions, user: User) -> None:
+    failures = CountedFailures(free=1)
+    with pytest.raises(TooManyFailures) as error:
+        await make_login(sessions, user, failures=failures).login(make_caller(), "ada", "wrong", request_id="")
+
+    assert (error.value.retry_after, failures.counted) == (60, 0)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["wrong password", "unknown user"])
+async def test_a_failure_counts_for_the_user_and_for_the_address(
+    sessions: OpenSessions, user: User, known: bool
+) -> None:
+    failures = CountedFailures()
+    with pytest.raises(BadCredentials):
+        await make_login(sessions, user if known else None, failures=failures).login(
+            make_caller(), "ada", "wrong", request_id=""
+        )
+
+    assert (failures.counted, sessions.open_ones) == (2, {})

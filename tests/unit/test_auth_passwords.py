@@ -1,0 +1,118 @@
+"""Passwords: what may be one, how it is kept, and how few are hashed at once."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+from argon2 import PasswordHasher, extract_parameters
+from argon2.low_level import Type
+
+from auth_service.passwords import AT_ONCE, Passwords, new_password
+from common.errors import InvalidField
+
+PASSWORD = "a password for tests"
+
+
+@pytest.fixture(scope="module")
+def passwords() -> Passwords:
+    return Passwords()
+
+
+class CountingHasher:
+    """Stands in for argon2: counts how many calls run at one moment, each until others had time to join it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running = 0
+        self.most = 0
+        self.calls = 0
+
+    def hash(self, password: str) -> str:
+        self._work()
+        return password
+
+    def verify(self, password_hash: str, password: str) -> bool:
+        self._work()
+        return password_hash == password
+
+    def _work(self) -> None:
+        with self._lock:
+            self._running += 1
+            self.calls += 1
+            self.most = max(self.most, self._running)
+        time.sleep(0.002)
+        with self._lock:
+            self._running -= 1
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> CountingHasher:
+    hasher = CountingHasher()
+    monkeypatch.setattr("auth_service.passwords.PasswordHasher", lambda **_: hasher)
+    return hasher
+
+
+async def test_a_password_matches_its_own_hash_only(passwords: Passwords) -> None:
+    kept = await passwords.hash(PASSWORD)
+
+    assert await passwords.matches(kept, PASSWORD)
+    assert not await passwords.matches(kept, PASSWORD.upper())
+
+
+async def test_a_password_has_another_hash_each_time(passwords: Passwords) -> None:
+    assert await passwords.hash(PASSWORD) != await passwords.hash(PASSWORD)
+
+
+async def test_hashes_are_argon2id_as_owasp_gives_its_parameters(passwords: Passwords) -> None:
+    parameters = extract_parameters(await passwords.hash(PASSWORD))
+
+    assert parameters.type is Type.ID
+    assert (parameters.memory_cost, parameters.time_cost, parameters.parallelism) == (19456, 2, 1)
+
+
+async def test_a_hash_of_other_parameters_is_still_compared(passwords: Passwords) -> None:
+    kept = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
+
+    assert await passwords.matches(kept, PASSWORD)
+
+
+async def test_nobody_has_any_password(passwords: Passwords) -> None:
+    assert not await passwords.matches(None, "nobody has this password")
+
+
+async def test_a_user_who_is_unknown_costs_a_comparison_too(counting: CountingHasher) -> None:
+    passwords = Passwords()
+    before = counting.calls
+
+    await passwords.matches(None, PASSWORD)
+
+    assert counting.calls == before + 1
+
+
+async def test_four_passwords_are_hashed_at_once_and_no_more(counting: CountingHasher) -> None:
+    passwords = Passwords()
+
+    await asyncio.gather(
+        *(passwords.matches(PASSWORD, PASSWORD) for _ in range(100)), *(passwords.hash(PASSWORD) for _ in range(100))
+    )
+
+    assert counting.calls == 201  # one for nobody's
+    assert counting.most <= AT_ONCE == 4
+
+
+@pytest.mark.parametrize("text", ["a" * 12, "é" * 12, "a" * 1024, "correct horse battery staple"])
+def test_a_password_has_from_twelve_to_1024_characters(text: str) -> None:
+    assert new_password("password", text) == text
+
+
+def test_a_password_is_kept_in_normal_form() -> None:
+    assert new_password("password", "e\u0301" * 12) == "é" * 12
+
+
+@pytest.mark.parametrize("text", ["", "a" * 11, "e\u0301" * 11, "a" * 1025, "a" * 12 + "\n", "a" * 12 + "\ud800"])
+def test_other_texts_are_no_passwords(text: str) -> None:
+    with pytest.raises(InvalidField) as error:
+        new_password("new_password", text)
+    assert error.value.field == "new_password"
+    assert text not in error.value.detail or not text
