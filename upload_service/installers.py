@@ -31,7 +31,9 @@ class Installers:
 
     def path(self, upload: Upload) -> Path:
         """Where the bytes of an upload are."""
-        return self._folder / upload.tenant_id / (upload.server_filename or f"upload_{upload.file_id}.part")
+        if not upload.server_filename:
+            return self._part_path(upload)
+        return self._folder / upload.tenant_id / upload.server_filename
 
     def open_part(self, upload: Upload, digest: Digest | None) -> "PartFile":
         """The transfer's file, cut to its offset, to be written from there; `digest` is fed with what is written.
@@ -69,8 +71,8 @@ class Installers:
 
     def remove(self, upload: Upload) -> None:
         """Remove every file that an upload may have; what is not there already is fine."""
-        self.path(upload).unlink(missing_ok=True)
-        self.path(Upload(upload.tenant_id, upload.file_id, upload.upload_id, 0)).unlink(missing_ok=True)
+        if not upload.server_filename:
+            self._part_path(upload).unlink(missing_ok=True)
         for path in self._final_paths(upload):
             path.unlink(missing_ok=True)
 
@@ -85,6 +87,9 @@ class Installers:
         for renamed in self._final_paths(upload):
             if renamed.exists():
                 renamed.rename(self.path(upload))
+
+    def _part_path(self, upload: Upload) -> Path:
+        return self._folder / upload.tenant_id / f"upload_{upload.file_id}.part"
 
     def _final_paths(self, upload: Upload) -> Iterator[Path]:
         for suffix in SUFFIXES:

@@ -83,7 +83,9 @@ class Intake:
             yield part
             await asyncio.to_thread(part.sync)
         except BaseException:
-            await asyncio.to_thread(part.cut)
+            # Whoever took the lease over has written since; those bytes are not ours to cut.
+            if await self.store.renew(upload):
+                await asyncio.to_thread(part.cut)
             raise
         finally:
             await asyncio.to_thread(part.close)
