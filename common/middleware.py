@@ -93,8 +93,11 @@ def only_from_gateway(service: str, key: str, *, open_operations: frozenset[str]
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        operation = request.path.split("/")[2:3]
-        if request.path in OPEN_PATHS or open_operations.intersection(operation):
+        # The route that will answer decides, not the path: `/acme%2Fdownload/claim_installer` reads as both.
+        resource = request.match_info.route.resource
+        path = resource.canonical if resource else ""
+        operation = path.split("/")[2:3]
+        if path in OPEN_PATHS or open_operations.intersection(operation):
             return await handler(request)
         request[CALLER] = verify(
             key,

@@ -87,4 +87,5 @@ def _find(method: str, segments: tuple[str, ...]) -> tuple[Operation, tuple[str,
     for row in whole:
         if row.method == wanted:
             return row, segments
-    raise MethodNotAllowed(sorted({row.method for row in whole}))
+    allowed = {row.method for row in whole}
+    raise MethodNotAllowed(sorted(allowed | {"HEAD"} if "GET" in allowed else allowed))

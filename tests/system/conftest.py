@@ -23,6 +23,12 @@ async def either(services: Services, request: pytest.FixtureRequest) -> Api:
     return await services.tenant(request.param)
 
 
+@pytest.fixture(scope="session", params=list(Deployment))
+async def each(services: Services, request: pytest.FixtureRequest) -> Api:
+    """The same, shared by the tests that ask and change nothing."""
+    return await services.tenant(request.param)
+
+
 @pytest.fixture
 async def tenant(services: Services) -> Api:
     """An administrator of a new tenant of the multi-tenant deployment."""

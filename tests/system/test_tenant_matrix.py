@@ -37,8 +37,8 @@ def test_the_owner_has_everything_that_a_path_may_name() -> None:
 
 
 @pytest.mark.parametrize("row", GUARDED, ids=title)
-async def test_a_session_of_one_tenant_opens_nothing_of_another(row: Operation, owner: Estate, either: Api) -> None:
-    answer = await owner.send(row, either.anonymous(), headers=owner.api.headers, data=owner.form)
+async def test_a_session_of_one_tenant_opens_nothing_of_another(row: Operation, owner: Estate, each: Api) -> None:
+    answer = await owner.send(row, each.anonymous(), headers=owner.api.headers, data=owner.form)
     assert answer.status == 401
     assert not owner.leaked(answer, owner.parts, owner.form)
 
