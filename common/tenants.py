@@ -74,9 +74,9 @@ def networks(text: str) -> tuple[Network, ...]:
         raise ValueError("The zone of an address means nothing on another machine.")
     first, dash, last = (part.strip() for part in text.partition("-"))
     if dash:
-        return tuple(summarize_address_range(_plain(ip_address(first)), _plain(ip_address(last))))
+        return tuple(summarize_address_range(plain_address(ip_address(first)), plain_address(ip_address(last))))
     network = ip_network(first, strict=False)
-    plain = _plain(network.network_address)
+    plain = plain_address(network.network_address)
     if plain.version == network.version or network.prefixlen < MAPPED_PREFIX:
         return (network,)
     return (ip_network(f"{plain}/{network.prefixlen - MAPPED_PREFIX}"),)
@@ -84,10 +84,10 @@ def networks(text: str) -> tuple[Network, ...]:
 
 def contains(listed: tuple[str, ...], address: Address) -> bool:
     """Whether one of these networks or ranges holds the address; an IPv4 address mapped into IPv6 counts as IPv4."""
-    plain = _plain(address)
+    plain = plain_address(address)
     return any(plain in network for text in listed for network in networks(text))
 
 
-def _plain(address: Address) -> Address:
+def plain_address(address: Address) -> Address:
     """The address as IPv4 where it is one mapped into IPv6."""
     return getattr(address, "ipv4_mapped", None) or address

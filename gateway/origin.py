@@ -8,7 +8,7 @@ from aiohttp import web
 
 from common.caller import Deployment
 from common.errors import InvalidRequest
-from common.tenants import Address, Network
+from common.tenants import Address, Network, plain_address
 from gateway.settings import GatewaySettings
 
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
@@ -23,7 +23,7 @@ def caller_address(request: web.Request, trusted: tuple[Network, ...]) -> Addres
     hops = ",".join(request.headers.getall("X-Forwarded-For", [])).split(",")
     for hop in reversed(hops):
         try:
-            address = ip_address(hop.strip())
+            address = plain_address(ip_address(hop.strip()))
         except ValueError:
             return address  # What a proxy could not have written ends the chain.
         if not _is_trusted(address, trusted):
@@ -57,7 +57,7 @@ def _own_origin(request: web.Request, settings: GatewaySettings) -> str:
 
 def _socket_address(request: web.Request) -> Address:
     # A unix socket has no address; whoever may open it is on this machine.
-    return ip_address(request.remote.partition("%")[0]) if request.remote else LOOPBACK
+    return plain_address(ip_address(request.remote.partition("%")[0])) if request.remote else LOOPBACK
 
 
 def _is_trusted(address: Address, trusted: tuple[Network, ...]) -> bool:

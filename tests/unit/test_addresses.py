@@ -1,0 +1,125 @@
+"""From a raw path to an operation: what is forwarded is built from checked parts, never from what was sent."""
+
+from urllib.parse import quote, unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.caller import Deployment
+from common.errors import InvalidRequest, MethodNotAllowed
+from gateway.addresses import NoSuchOperation, Target
+from gateway.operations import OPERATIONS, Operation, is_value
+
+MULTI, SINGLE = Deployment.MULTI, Deployment.SINGLE
+PREFIXES = {MULTI: "/acme", SINGLE: "/client/api"}
+METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+
+# Pieces out of which misleading paths are made.
+PIECES = [
+    "/",
+    "\\",
+    ".",
+    "..",
+    "%2e",
+    "%2E%2e",
+    "%252e",
+    "%2f",
+    "%5c",
+    "%00",
+    "%0a",
+    "%",
+    "%zz",
+    "%ff",
+    "%c3%a9",
+    ";",
+    "?",
+]
+PIECES += ["acme", "client", "api", "internal", "test", "download", "x", "é", " ", ":", "@", "#", "http://evil.example"]
+PIECES += [operation.word for operation in OPERATIONS]
+paths = st.one_of(
+    st.lists(st.sampled_from(PIECES), max_size=10).map("".join),
+    st.tuples(st.sampled_from(list(PREFIXES.values())), st.lists(st.sampled_from(PIECES), max_size=6)).map(
+        lambda made: f"{made[0]}/{'/'.join(made[1])}"
+    ),
+    st.text(max_size=40),
+)
+values = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/\\"), min_size=1, max_size=20
+).filter(lambda text: text not in {".", ".."})
+
+
+def parse(path: str, method: str = "GET", deployment: Deployment = MULTI) -> Target:
+    return Target.parse(method, path, deployment, "main")
+
+
+@given(paths, st.sampled_from(METHODS), st.sampled_from(list(Deployment)))
+def test_what_is_forwarded_has_no_segment_that_leads_elsewhere(path: str, method: str, deployment: Deployment) -> None:
+    try:
+        target = parse(path, method, deployment)
+    except (NoSuchOperation, MethodNotAllowed):
+        return
+    for segment in (target.tenant_id, *target.segments):
+        assert segment not in {"", ".", ".."}
+        assert not set(segment) & {"/", "\\", "\0", "\r", "\n"}
+        assert unquote(quote(segment, safe="")) == segment
+    assert target.segments[0] == target.operation.word
+    assert len(target.segments) <= len(target.operation.parts)
+    assert path.startswith("/")
+
+
+@pytest.mark.parametrize("deployment", list(Deployment))
+@pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: f"{row.method} {row.path}")
+@given(st.data())
+def test_an_operation_is_found_with_any_value_in_its_path(
+    row: Operation, deployment: Deployment, data: st.DataObject
+) -> None:
+    segments = tuple(data.draw(values) if is_value(part) else part for part in row.parts)
+    path = "/".join([PREFIXES[deployment], *(quote(segment, safe="") for segment in segments)])
+    target = parse(f"{path}?a=/../b", row.method, deployment)
+    assert (target.operation, target.segments) == (row, segments)
+    assert target.tenant_id == ("acme" if deployment is MULTI else "main")
+    target.check_complete()
+
+
+@pytest.mark.parametrize("path", ["", "acme/test", "//acme/test", "http://x/acme/test", "*", "/acme", "/acme/", "/"])
+def test_a_path_without_an_operation_names_none(path: str) -> None:
+    for deployment in Deployment:
+        with pytest.raises(NoSuchOperation):
+            parse(path, deployment=deployment)
+
+
+def test_each_deployment_has_its_own_prefix() -> None:
+    assert parse("/acme/test").tenant_id == "acme"
+    assert parse("/client/api/test", deployment=SINGLE).tenant_id == "main"
+    for path, deployment in (("/client/api/test", MULTI), ("/acme/test", SINGLE), ("/client/test", SINGLE)):
+        with pytest.raises(NoSuchOperation):
+            parse(path, deployment=deployment)
+
+
+def test_a_value_is_decoded_once() -> None:
+    assert parse("/acme/get_package_versions/a%252Fb").segments == ("get_package_versions", "a%2Fb")
+
+
+def test_another_method_is_told_which_there_are() -> None:
+    with pytest.raises(MethodNotAllowed) as refused:
+        parse("/acme/upload_package_version", "DELETE")
+    assert refused.value.headers == {"Allow": "GET, HEAD, POST"}
+    with pytest.raises(MethodNotAllowed) as refused:
+        parse("/acme/login", "HEAD")
+    assert refused.value.headers == {"Allow": "POST"}
+
+
+def test_head_is_for_what_get_is_for() -> None:
+    assert parse("/acme/get_users", "HEAD").operation.method == "GET"
+
+
+def test_an_address_that_lacks_a_value_is_the_operation_but_not_complete() -> None:
+    target = parse("/acme/delete_client/c1", "DELETE")
+    with pytest.raises(InvalidRequest, match="The address lacks auth_token"):
+        target.check_complete()
+
+
+def test_a_whole_address_is_preferred_to_the_beginning_of_a_longer_one() -> None:
+    assert parse("/acme/docs").operation.path == "docs"
+    assert parse("/acme/docs/assets/style.css").operation.path == "docs/assets/{asset}"

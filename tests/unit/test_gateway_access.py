@@ -1,0 +1,168 @@
+"""Who calls: the Bearer token first, then the client token, as sections 4.2 and 5 say."""
+
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.test_utils import make_mocked_request
+from multidict import CIMultiDict
+
+from common.caller import Caller, Kind
+from common.client import ServiceClient
+from common.errors import InvalidField, NotAuthenticated
+from common.sessions import Session, Sessions
+from common.tenants import Tenant
+from gateway.access import TOKEN_LIMIT, Gatekeeper
+from gateway.operations import Access, Operation
+
+SESSION, CLIENT, LONG = "a session", "a client", "x" * (TOKEN_LIMIT + 1)
+
+
+class OneSession:
+    """Knows one session token."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def check(self, tenant_id: str, token: str) -> Session:
+        self.asked.append(token)
+        if token != SESSION:
+            raise NotAuthenticated("no")
+        return Session(tenant_id, "admin", "s1")
+
+
+class OneClient:
+    """Knows one client token."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    async def ask(self, caller: Caller, operation: str, body: dict[str, Any]) -> dict[str, Any]:
+        assert operation == "identify_client"
+        assert caller.kind is Kind.ANONYMOUS
+        self.asked.append(body)
+        return {"client_id": "c1" if body["auth_token"] == CLIENT else None}
+
+
+class Gate:
+    """A gatekeeper of stand-ins, and what it asked them."""
+
+    def __init__(self) -> None:
+        self.sessions, self.clients = OneSession(), OneClient()
+        self.keeper = Gatekeeper(cast("Sessions", self.sessions), cast("ServiceClient", self.clients))
+
+    async def let_in(self, access: Access, *authorization: str, enforced: bool = False, form: str = "") -> Caller:
+        operation = Operation("POST", "x", "catalog_service", access)
+        visitor = Caller(Tenant("acme", client_authentication=enforced))
+        return await self.keeper.identify(request_of(authorization, form), operation, visitor)
+
+
+class Content:
+    """A body of one block."""
+
+    def __init__(self, whole: str) -> None:
+        self._whole = whole.encode()
+
+    async def iter_any(self) -> Any:
+        yield self._whole
+
+
+def request_of(authorization: tuple[str, ...], form: str) -> web.Request:
+    headers = CIMultiDict([("Authorization", value) for value in authorization])
+    if form:
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+        headers["Content-Length"] = str(len(form))
+    payload = Content(form) if form else EMPTY_PAYLOAD
+    return make_mocked_request("POST", "/acme/x", headers, payload=cast("Any", payload))
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.mark.parametrize("access", [Access.OPEN, Access.SIGNED, Access.PAGE])
+async def test_an_open_operation_asks_for_nothing(gate: Gate, access: Access) -> None:
+    caller = await gate.let_in(access, f"Bearer {SESSION}", enforced=True)
+    assert caller.kind is Kind.ANONYMOUS
+    assert not gate.sessions.asked
+
+
+async def test_an_administrators_operation_takes_a_session_only(gate: Gate) -> None:
+    caller = await gate.let_in(Access.ADMINISTRATOR, f"Bearer {SESSION}")
+    assert (caller.kind, caller.username, caller.session_id) == (Kind.ADMINISTRATOR, "admin", "s1")
+    for authorization in ((), ("Bearer wrong",), (f"Bearer {CLIENT}",)):
+        with pytest.raises(NotAuthenticated):
+            await gate.let_in(Access.ADMINISTRATOR, *authorization, form=f"auth_token={CLIENT}")
+    assert not gate.clients.asked
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        (SESSION,),
+        ("Bearer",),
+        ("Bearer ",),
+        (f"Basic {SESSION}",),
+        (f"Bearer{SESSION}",),
+        (f"Bearer {LONG}",),
+        (f"Bearer {SESSION}", f"Bearer {SESSION}"),
+        (f"Bearer {SESSION}", "Basic x"),
+    ],
+)
+async def test_a_header_that_is_no_bearer_token_is_not_even_looked_up(
+    gate: Gate, authorization: tuple[str, ...]
+) -> None:
+    with pytest.raises(NotAuthenticated):
+        await gate.let_in(Access.ADMINISTRATOR, *authorization)
+    assert not gate.sessions.asked
+
+
+@pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer"])
+async def test_the_schemes_letter_case_does_not_matter(gate: Gate, scheme: str) -> None:
+    assert (await gate.let_in(Access.ADMINISTRATOR, f"{scheme} {SESSION}")).kind is Kind.ADMINISTRATOR
+
+
+@pytest.mark.parametrize("enforced", [True, False])
+async def test_a_session_comes_before_a_client_token(gate: Gate, enforced: bool) -> None:
+    caller = await gate.let_in(Access.CLIENT, f"Bearer {SESSION}", enforced=enforced, form=f"auth_token={CLIENT}")
+    assert (caller.kind, caller.client_id) == (Kind.ADMINISTRATOR, "")
+    assert not gate.clients.asked
+
+
+@pytest.mark.parametrize("enforced", [True, False])
+@pytest.mark.parametrize("authorization", [(), ("Bearer wrong",), ("Basic x",)])
+async def test_a_client_token_counts_where_there_is_no_session(
+    gate: Gate, authorization: tuple[str, ...], enforced: bool
+) -> None:
+    form = f"auth_token={CLIENT}&client=1"
+    caller = await gate.let_in(Access.CLIENT, *authorization, enforced=enforced, form=form)
+    assert (caller.kind, caller.client_id) == (Kind.CLIENT, "c1")
+    assert gate.clients.asked == [{"auth_token": CLIENT, "client": 1}]
+
+
+async def test_existing_clients_spellings_are_known(gate: Gate) -> None:
+    caller = await gate.let_in(Access.CLIENT, enforced=True, form=f"Auth-Token={CLIENT}&Client=1")
+    assert caller.client_id == "c1"
+
+
+@pytest.mark.parametrize("form", ["", "auth_token=", "auth_token=wrong", f"auth_token={LONG}"])
+@pytest.mark.parametrize("authorization", [(), ("Bearer wrong",)])
+async def test_where_none_is_valid_enforcement_decides(gate: Gate, authorization: tuple[str, ...], form: str) -> None:
+    caller = await gate.let_in(Access.CLIENT, *authorization, enforced=False, form=form)
+    assert caller.kind is Kind.ANONYMOUS
+    with pytest.raises(NotAuthenticated):
+        await gate.let_in(Access.CLIENT, *authorization, enforced=True, form=form)
+
+
+async def test_a_token_too_long_to_be_one_is_not_asked_about(gate: Gate) -> None:
+    await gate.let_in(Access.CLIENT, form=f"auth_token={LONG}")
+    assert not gate.clients.asked
+
+
+@pytest.mark.parametrize("number", ["-1", "1e3", "2147483648", "x", "0x1"])
+async def test_a_client_number_that_is_none_is_refused_whoever_calls(gate: Gate, number: str) -> None:
+    for authorization in ((), (f"Bearer {SESSION}",)):
+        with pytest.raises(InvalidField):
+            await gate.let_in(Access.CLIENT, *authorization, form=f"client={number}")

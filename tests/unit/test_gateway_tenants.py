@@ -1,0 +1,135 @@
+"""How the gateway knows tenants: asked once in a while, and no more of them remembered than it may."""
+
+from ipaddress import ip_address
+from typing import Any, cast
+
+import pytest
+
+from common.caller import Caller, Kind
+from common.client import ServiceClient
+from common.errors import Answered, Unavailable
+from common.tenants import RESERVED, Tenant
+from gateway import tenants
+from gateway.tenants import NetworkNotAllowed, NoSuchTenant, TenantDirectory, check_network
+
+
+class AuthService:
+    """Knows the tenants it is given, and counts what it is asked."""
+
+    def __init__(self, *known: str) -> None:
+        self.known = set(known)
+        self.asked: list[str] = []
+        self.problem: Exception | None = None
+
+    async def ask(self, caller: Caller, operation: str) -> dict[str, Any]:
+        assert (operation, caller.kind) == ("find_tenant", Kind.SERVICE)
+        self.asked.append(caller.tenant_id)
+        if self.problem:
+            raise self.problem
+        if caller.tenant_id not in self.known:
+            raise Answered("no", status=404, code="tenant_not_found")
+        return {
+            "tenant_id": caller.tenant_id,
+            "client_authentication": True,
+            "allowed_networks": ["192.0.2.0/24"],
+            "storage_quota": 5,
+            "max_clients": 7,
+            "version_key": "installer",
+        }
+
+
+class Clock:
+    """A monotonic clock that a test moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr("gateway.tenants.time", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def directory(auth_service: AuthService) -> TenantDirectory:
+    return TenantDirectory(cast("ServiceClient", auth_service))
+
+
+async def test_a_tenant_comes_with_its_settings(clock: Clock) -> None:
+    found = await directory(AuthService("acme")).find("acme")
+    assert (found.client_authentication, found.allowed_networks) == (True, ("192.0.2.0/24",))
+    assert (found.storage_quota, found.max_clients, found.version_key) == (5, 7, "installer")
+
+
+async def test_a_tenant_is_asked_about_again_after_a_while_only(clock: Clock) -> None:
+    auth_service = AuthService("acme")
+    known = directory(auth_service)
+    for _ in range(3):
+        await known.find("acme")
+    assert auth_service.asked == ["acme"]
+    clock.now += tenants.REMEMBERED
+    await known.find("acme")
+    assert auth_service.asked == ["acme", "acme"]
+
+
+async def test_an_unknown_tenant_is_remembered_and_forgotten_alike(clock: Clock) -> None:
+    auth_service = AuthService()
+    known = directory(auth_service)
+    for _ in range(3):
+        with pytest.raises(NoSuchTenant):
+            await known.find("acme")
+    assert auth_service.asked == ["acme"]
+    auth_service.known.add("acme")
+    clock.now += tenants.REMEMBERED
+    assert (await known.find("acme")).tenant_id == "acme"
+
+
+@pytest.mark.parametrize("name", ["", "A", "a/b", "..", "-a", "é", "a" * 64, *sorted(RESERVED)])
+async def test_what_cannot_be_a_tenant_is_not_asked_about(name: str) -> None:
+    auth_service = AuthService(name)
+    with pytest.raises(NoSuchTenant):
+        await directory(auth_service).find(name)
+    assert not auth_service.asked
+
+
+async def test_a_service_that_is_away_is_not_remembered_as_an_answer(clock: Clock) -> None:
+    auth_service = AuthService("acme")
+    known = directory(auth_service)
+    for problem in (Unavailable("away"), Answered("broken", status=500, code="internal_error")):
+        auth_service.problem = problem
+        with pytest.raises(type(problem)):
+            await known.find("acme")
+    auth_service.problem = None
+    assert (await known.find("acme")).tenant_id == "acme"
+
+
+async def test_no_more_tenants_are_remembered_than_allowed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tenants, "REMEMBERED_AT_MOST", 3)
+    auth_service = AuthService("t0")
+    known = directory(auth_service)
+    for number in range(5):
+        if number:
+            with pytest.raises(NoSuchTenant):
+                await known.find(f"t{number}")
+        else:
+            await known.find("t0")
+    auth_service.asked.clear()
+    for number in (4, 3, 2):
+        with pytest.raises(NoSuchTenant):
+            await known.find(f"t{number}")
+    assert auth_service.asked == []
+    await known.find("t0")
+    assert auth_service.asked == ["t0"]
+
+
+def test_a_network_that_is_not_allowed_is_refused() -> None:
+    tenant = Tenant("acme", allowed_networks=("192.0.2.0/24", "2001:db8::/32"))
+    for address in ("192.0.2.7", "::ffff:192.0.2.7", "2001:db8::1"):
+        check_network(tenant, ip_address(address))
+    for address in ("192.0.3.7", "::ffff:192.0.3.7", "2001:db9::1", "127.0.0.1"):
+        with pytest.raises(NetworkNotAllowed):
+            check_network(tenant, ip_address(address))
+    check_network(Tenant("acme"), ip_address("127.0.0.1"))
