@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint locks clean
+.PHONY: run test fuzz lint locks clean
 
 run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	$(BIN)/pkgrepo up --demo
@@ -14,6 +14,10 @@ test: $(VENV)/.test  ## everything that must hold before a change lands
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
 	$(BIN)/pytest
+
+fuzz: $(VENV)/.test  ## five minutes of requests made up from the interface's document
+	deploy/install-packages rabbitmq-server redis-server
+	$(BIN)/python -m tests.system.fuzz 300
 
 lint: $(VENV)/.test  ## put the code in order
 	$(BIN)/ruff check --fix .
