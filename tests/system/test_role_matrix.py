@@ -23,7 +23,7 @@ WANTED = "This tenant wants a valid session token or client token."
 
 
 class Role(StrEnum):
-    """How a caller presents itself; those from `LOGGED_OUT` on with a Bearer token that is not valid."""
+    """How a caller presents itself."""
 
     ADMINISTRATOR = "administrator"
     CLIENT = "client"
@@ -34,6 +34,7 @@ class Role(StrEnum):
     EXPIRED = "expired"
     FORGED = "forged"
     UNSIGNED = "unsigned"
+    OTHER_AUDIENCE = "for a service"
     SERVICE = "service token"
     CLIENT_AS_BEARER = "client token as Bearer"
 
@@ -75,6 +76,7 @@ class Credentials:
             Role.EXPIRED: jwt.encode({**claims, "exp": int(time.time()) - 600}, KEY, algorithm=ALGORITHM),
             Role.FORGED: jwt.encode(claims, f"not {KEY}", algorithm=ALGORITHM),
             Role.UNSIGNED: jwt.encode(claims, None, algorithm="none"),
+            Role.OTHER_AUDIENCE: jwt.encode({**claims, "aud": row.service}, KEY, algorithm=ALGORITHM),
             Role.SERVICE: sign(KEY, caller, service=row.service, operation=row.word),
             Role.CLIENT_AS_BEARER: self.client,
         }

@@ -37,11 +37,14 @@ PIECES = [
 ]
 PIECES += ["acme", "client", "api", "internal", "test", "download", "x", "é", " ", ":", "@", "#", "http://evil.example"]
 PIECES += [operation.word for operation in OPERATIONS]
+pieces = st.lists(st.sampled_from(PIECES), max_size=6)
+ways = st.sampled_from(
+    [f"{prefix}/{row.word}" for prefix in PREFIXES.values() for row in OPERATIONS if len(row.parts) > 1]
+)
 paths = st.one_of(
-    st.lists(st.sampled_from(PIECES), max_size=10).map("".join),
-    st.tuples(st.sampled_from(list(PREFIXES.values())), st.lists(st.sampled_from(PIECES), max_size=6)).map(
-        lambda made: f"{made[0]}/{'/'.join(made[1])}"
-    ),
+    pieces.map("".join),
+    st.builds("{}/{}".format, st.sampled_from(list(PREFIXES.values())), pieces.map("/".join)),
+    st.builds("{}/{}".format, ways, pieces.map("".join)),
     st.text(max_size=40),
 )
 values = st.text(
