@@ -3,7 +3,7 @@
 from urllib.parse import quote, unquote
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.caller import Deployment
@@ -38,14 +38,23 @@ PIECES = [
 PIECES += ["acme", "client", "api", "internal", "test", "download", "x", "é", " ", ":", "@", "#", "http://evil.example"]
 PIECES += [operation.word for operation in OPERATIONS]
 pieces = st.lists(st.sampled_from(PIECES), max_size=6)
-ways = st.sampled_from(
-    [f"{prefix}/{row.word}" for prefix in PREFIXES.values() for row in OPERATIONS if len(row.parts) > 1]
-)
+prefixes = st.sampled_from(list(PREFIXES.values()))
 paths = st.one_of(
     pieces.map("".join),
-    st.builds("{}/{}".format, st.sampled_from(list(PREFIXES.values())), pieces.map("/".join)),
-    st.builds("{}/{}".format, ways, pieces.map("".join)),
+    st.builds("{}/{}".format, prefixes, pieces.map("/".join)),
     st.text(max_size=40),
+)
+# The beginning of an operation that takes values, and instead of the values something else.
+rows = st.sampled_from([row for row in OPERATIONS if is_value(row.parts[-1])])
+requests = st.one_of(
+    st.tuples(st.sampled_from(METHODS), paths),
+    st.builds(
+        lambda prefix, row, *instead: (row.method, "/".join([prefix, row.word, *instead[: len(row.parts) - 1]])),
+        prefixes,
+        rows,
+        st.lists(st.sampled_from(PIECES), min_size=1, max_size=2).map("".join),
+        st.sampled_from(PIECES),
+    ),
 )
 values = st.text(
     st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/\\"), min_size=1, max_size=20
@@ -56,8 +65,12 @@ def parse(path: str, method: str = "GET", deployment: Deployment = MULTI) -> Tar
     return Target.parse(method, path, deployment, "main")
 
 
-@given(paths, st.sampled_from(METHODS), st.sampled_from(list(Deployment)))
-def test_what_is_forwarded_has_no_segment_that_leads_elsewhere(path: str, method: str, deployment: Deployment) -> None:
+@settings(max_examples=1000)
+@given(requests, st.sampled_from(list(Deployment)))
+def test_what_is_forwarded_has_no_segment_that_leads_elsewhere(
+    request_line: tuple[str, str], deployment: Deployment
+) -> None:
+    method, path = request_line
     try:
         target = parse(path, method, deployment)
     except (NoSuchOperation, MethodNotAllowed):
