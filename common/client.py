@@ -7,7 +7,6 @@ from urllib.parse import quote
 
 import orjson
 from aiohttp import (
-    ClientConnectionError,
     ClientError,
     ClientResponse,
     ClientSession,
@@ -24,14 +23,19 @@ from common.errors import Answered, Unavailable
 from common.middleware import request_id
 
 CONNECT_PATIENCE = 1.0  # seconds
-ANSWER_PATIENCE = 3.0  # seconds without a byte of the answer
+ANSWER_PATIENCE = 3.0  # seconds without a byte of the answer, and to wait for a free connection
+STREAM_PATIENCE = 30.0  # seconds that a long transfer waits for a free connection
+CONNECTIONS = 128  # for questions; without a bound a burst of them is lost instead of waiting its turn
+STREAMS = 1024  # for long transfers
 
 
 class ServiceClient:
     """Calls one other service."""
 
-    def __init__(self, session: ClientSession, base: str, *, service: str, key: str) -> None:
+    def __init__(self, session: ClientSession, streams: ClientSession, base: str, *, service: str, key: str) -> None:
+        """`streams` has the connections of long transfers, so that those never keep a short question waiting."""
         self._session = session
+        self._streams = streams
         self._base = base
         self._service = service
         self._key = key
@@ -60,23 +64,26 @@ class ServiceClient:
         headers: Mapping[str, str] | None = None,
         data: Any = None,
         patience: float = ANSWER_PATIENCE,
+        streamed: bool = False,
     ) -> AsyncIterator[ClientResponse]:
         """The answer to an operation, to be read within the block.
 
         `segments` are the decoded parts of the path after the tenant, the operation first; `query` is as it stands in
-        an address. `patience` is how many seconds the service may take until its next byte.
+        an address. `patience` is how many seconds the service may take until its next byte; `streamed` says that the
+        body or the answer may take its time.
 
         Raises:
-            Unavailable: the service did not answer.
+            Unavailable: the service did not answer, or not to the end.
         """
         path = "/".join(quote(segment, safe="") for segment in (caller.tenant_id, *segments))
         url = URL(f"{self._base}/{path}{'?' + query if query else ''}", encoded=True)
         all_headers = CIMultiDict(headers or {})
         all_headers[INTERNAL_TOKEN] = sign(self._key, caller, service=self._service, operation=segments[0])
         all_headers[REQUEST_ID] = request_id()
-        timeout = ClientTimeout(sock_connect=CONNECT_PATIENCE, connect=ANSWER_PATIENCE, sock_read=patience)
+        session, turn = (self._streams, STREAM_PATIENCE) if streamed else (self._session, ANSWER_PATIENCE)
+        timeout = ClientTimeout(sock_connect=CONNECT_PATIENCE, connect=turn, sock_read=patience)
         try:
-            async with self._session.request(
+            async with session.request(
                 method,
                 url,
                 headers=all_headers,
@@ -85,7 +92,7 @@ class ServiceClient:
                 allow_redirects=False,
             ) as response:
                 yield response
-        except (ClientConnectionError, TimeoutError) as error:
+        except (ClientError, TimeoutError) as error:
             raise Unavailable(f"The {self._service.replace('_', ' ')} does not answer; try again soon.") from error
 
 
@@ -105,24 +112,27 @@ async def problem_of(response: ClientResponse) -> Answered | Unavailable:
         status=response.status,
         code=code,
         retry_after=int(retry_after) if retry_after.isdigit() else None,
+        content_range=response.headers.get("Content-Range", ""),
     )
 
 
 @asynccontextmanager
 async def open_service(address: str, *, service: str, key: str) -> AsyncIterator[ServiceClient]:
     """A client of the service at `http://host:port` or `unix:/path/of/the.sock`."""
+    async with _session(address, CONNECTIONS) as session, _session(address, STREAMS) as streams:
+        base = "http://localhost" if address.startswith("unix:") else address.rstrip("/")
+        yield ServiceClient(session, streams, base, service=service, key=key)
+
+
+def _session(address: str, connections: int) -> ClientSession:
     connector: TCPConnector | UnixConnector
     if address.startswith("unix:"):
-        # An unlimited pool loses requests under a burst; a bounded one lets them wait their turn.
-        connector = UnixConnector(address.removeprefix("unix:"), limit=256, limit_per_host=128)
-        base = "http://localhost"
+        connector = UnixConnector(address.removeprefix("unix:"), limit=connections)
     else:
-        connector = TCPConnector(limit=256, limit_per_host=128)
-        base = address.rstrip("/")
-    async with ClientSession(
+        connector = TCPConnector(limit=connections)
+    return ClientSession(
         connector=connector,
         cookie_jar=DummyCookieJar(),
         auto_decompress=False,
         skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-    ) as session:
-        yield ServiceClient(session, base, service=service, key=key)
+    )

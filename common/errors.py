@@ -122,13 +122,21 @@ class Unavailable(Problem):
 
 
 class Answered(Problem):
-    """A problem that another service answered with, on its way to the caller as it is."""
+    """A problem that another service answered with, on its way to the caller as it is.
 
-    def __init__(self, detail: str, *, status: int, code: str, retry_after: int | None = None) -> None:
+    `content_range` says how long a file is of which bytes were asked for that it does not have.
+    """
+
+    def __init__(
+        self, detail: str, *, status: int, code: str, retry_after: int | None = None, content_range: str = ""
+    ) -> None:
         super().__init__(detail, retry_after=retry_after)
         self.status = status
         self.code = code
+        self.content_range = content_range
 
     @property
     def headers(self) -> dict[str, str]:
-        return {**super().headers, **(NotAuthenticated.challenge if self.status == NotAuthenticated.status else {})}
+        challenge = NotAuthenticated.challenge if self.status == NotAuthenticated.status else {}
+        content_range = {"Content-Range": self.content_range} if self.content_range else {}
+        return {**super().headers, **challenge, **content_range}

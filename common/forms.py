@@ -3,7 +3,9 @@
 aiohttp's own `request.post()` answers 500 to a dozen kinds of malformed body, so bodies are read here instead.
 """
 
+import asyncio
 import re
+import time
 import unicodedata
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +21,8 @@ from common.errors import BodyTooLarge, InvalidField, InvalidRequest
 
 FORM_LIMIT = 1 << 20  # bytes of a whole form, small files included
 FIELDS_LIMIT = 1000
+PATIENCE = 30.0  # seconds of waiting for the next `PROGRESS` bytes of a body
+PROGRESS = 64 << 10  # bytes
 MAX_INTEGER = 2**31 - 1
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -34,11 +38,12 @@ class Form:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
     def get(self, name: str, *other_spellings: str) -> str | None:
-        """The last value of a field, or None when it was not sent; never checked, see `text`."""
-        for spelling in (name, *other_spellings):
-            if values := self.fields.get(spelling):
-                return values[-1]
-        return None
+        """The last value of a field, one that says something before an empty one; None when it was not sent.
+
+        It is not checked, see `text`.
+        """
+        sent = [self.fields[spelling][-1] for spelling in (name, *other_spellings) if self.fields.get(spelling)]
+        return next((value for value in sent if value), sent[0] if sent else None)
 
     def text(self, name: str, *, limit: int, required: bool = True, lines: bool = False) -> str:
         """A field's text, 1 to `limit` characters when required, else "" allowed; `lines` allows line breaks.
@@ -93,11 +98,11 @@ class Form:
         Raises:
             InvalidField: an item is not text, longer than `limit`, or there are more than `most`.
         """
-        items = [item.strip() for value in self.fields.get(name, ()) for item in value.split(",")]
-        chosen = tuple(clean(name, item, limit=limit) for item in items if item)
-        if len(chosen) > most:
+        values = self.fields.get(name, ())
+        if sum(value.count(",") + 1 for value in values) > most:
             raise InvalidField(name, f"holds more than {most} items")
-        return chosen
+        items = [item.strip() for value in values for item in value.split(",")]
+        return tuple(clean(name, item, limit=limit) for item in items if item)
 
 
 def clean(name: str, value: str, *, limit: int, lines: bool = False) -> str:
@@ -154,22 +159,34 @@ async def body(request: web.Request, *, limit: int | None = None) -> AsyncIterat
     """The bytes of the body as they come, at most `limit`.
 
     Raises:
-        InvalidRequest: the transfer is broken, or compressed.
+        InvalidRequest: the transfer is broken, compressed, or too slow: less than `PROGRESS` bytes in `PATIENCE`
+            seconds of waiting for them.
         BodyTooLarge: it is longer than `limit`.
     """
     if request.headers.get("Content-Encoding", "identity").casefold() != "identity":
         raise InvalidRequest("A compressed body is not accepted.")
     if limit is not None and (request.content_length or 0) > limit:
         raise BodyTooLarge(f"The body is longer than {limit} bytes.")
-    received = 0
-    try:
-        async for block in request.content.iter_any():
-            received += len(block)
-            if limit is not None and received > limit:
-                raise BodyTooLarge(f"The body is longer than {limit} bytes.")
-            yield block
-    except (web.RequestPayloadError, HttpProcessingError):
-        raise InvalidRequest("The body is broken or ended early.") from None
+    received = marked = 0
+    left = PATIENCE
+    while True:
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(left):
+                block = await request.content.readany()
+        except TimeoutError:
+            raise InvalidRequest("The body came too slowly.") from None
+        except (web.RequestPayloadError, HttpProcessingError):
+            raise InvalidRequest("The body is broken or ended early.") from None
+        if not block:
+            return
+        received += len(block)
+        if limit is not None and received > limit:
+            raise BodyTooLarge(f"The body is longer than {limit} bytes.")
+        left -= time.monotonic() - started
+        if received - marked >= PROGRESS:
+            marked, left = received, PATIENCE
+        yield block
 
 
 async def multipart_events(
@@ -211,7 +228,7 @@ async def _read(request: web.Request, limit: int) -> bytes:
 def _urlencoded(raw: bytes) -> Form:
     fields: dict[str, tuple[str, ...]] = {}
     try:
-        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_LIMIT)
+        pairs = parse_qsl(raw.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_LIMIT)
     except ValueError:  # bytes that are not a form, escapes that are not UTF-8, or too many fields
         raise InvalidRequest(f"The form must be UTF-8 and have at most {FIELDS_LIMIT} fields.") from None
     for name, value in pairs:

@@ -68,11 +68,12 @@ async def _store(request: web.Request, upload_service: ServiceClient, caller: Ca
             headers=headers,
             data=aiter(content),
             patience=target.operation.patience,
+            streamed=True,
         ) as response:
             if response.status >= 400:
                 raise await problem_of(response)
             return orjson.loads(await response.read())
-    except Exception:
+    except Problem:
         if content.problem:
             raise content.problem from None
         raise

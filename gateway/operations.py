@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
+from common.forms import FORM_LIMIT
+
 
 class Access(StrEnum):
     """Who may call an operation (section 5)."""
@@ -21,7 +23,9 @@ class Operation:
     """One row. `path` begins with the operation's word; a part in braces is a value of the caller's.
 
     `patience` is how many seconds the service may take to answer. `one_call` operations take their installer in the
-    same multipart form, see `gateway.composed`. `audited` writes reach the audit log through the gateway.
+    same multipart form, see `gateway.composed`. `audited` writes reach the audit log through the gateway. `streamed`
+    operations have bodies or answers without bound; other bodies have at most `body_limit` bytes, as much as their
+    service takes, and are read before it is asked.
     """
 
     method: str
@@ -31,6 +35,8 @@ class Operation:
     patience: float = 3.0
     audited: bool = False
     one_call: bool = False
+    streamed: bool = False
+    body_limit: int = FORM_LIMIT
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
@@ -60,12 +66,30 @@ def _read(method: str, path: str, service: str, access: Access = Access.ADMINIST
     return Operation(method, path, service, access)
 
 
-def _write(method: str, path: str, service: str, *, patience: float = 3.0, one_call: bool = False) -> Operation:
-    return Operation(method, path, service, Access.ADMINISTRATOR, patience, audited=True, one_call=one_call)
+def _write(
+    method: str,
+    path: str,
+    service: str,
+    *,
+    patience: float = 3.0,
+    one_call: bool = False,
+    body_limit: int = FORM_LIMIT,
+) -> Operation:
+    return Operation(
+        method,
+        path,
+        service,
+        Access.ADMINISTRATOR,
+        patience,
+        audited=True,
+        one_call=one_call,
+        body_limit=body_limit,
+    )
 
 
 AUTH, CATALOG, UPLOAD, CLIENTS = "auth_service", "catalog_service", "upload_service", "client_registry"
 GATEWAY = "gateway"
+WITH_LOGO = 6 << 20  # bytes: a form and a logo of at most 5 MiB
 LONG = 120.0  # seconds: hashing and storing a large installer
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -75,10 +99,10 @@ OPERATIONS: tuple[Operation, ...] = (
     _read("GET", "test", GATEWAY),
     # Client-facing (4.2)
     _read("POST", "client_version", CLIENTS, Access.CLIENT),
-    Operation("POST", "get_packages", CATALOG, Access.CLIENT, patience=30.0),
+    Operation("POST", "get_packages", CATALOG, Access.CLIENT, patience=30.0, streamed=True),
     # Packages (4.3)
-    _write("POST", "add_package", CATALOG, patience=15.0),
-    _write("PATCH", "edit_package/{package_id}", CATALOG, patience=15.0),
+    _write("POST", "add_package", CATALOG, patience=15.0, body_limit=WITH_LOGO),
+    _write("PATCH", "edit_package/{package_id}", CATALOG, patience=15.0, body_limit=WITH_LOGO),
     _write("DELETE", "delete_package/{package_id}", CATALOG, patience=30.0),
     _write("PATCH", "set_package_active/{package_id}", CATALOG),
     # Package versions (4.4, 4.5)
@@ -87,7 +111,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _write("DELETE", "delete_package_version/{package_id}", CATALOG, patience=30.0),
     _write("POST", "add_package_version/{package_id}", CATALOG, patience=LONG, one_call=True),
     # Uploads (4.5, step 1)
-    Operation("POST", "upload_package_version", UPLOAD, Access.ADMINISTRATOR, patience=LONG),
+    Operation("POST", "upload_package_version", UPLOAD, Access.ADMINISTRATOR, patience=LONG, streamed=True),
     _read("GET", "upload_package_version", UPLOAD),
     _read("GET", "get_finished_uploads", CATALOG),
     # Clients (4.6). Adding one may wait for a host name to be resolved.
@@ -114,7 +138,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _write("POST", "change_password", AUTH, patience=15.0),
     _read("GET", "get_audit_log", AUTH),
     # Downloads: what INSTALLER_URL points at
-    Operation("GET", "download/{server_filename}/{file_name}", UPLOAD, Access.SIGNED, patience=30.0),
+    Operation("GET", "download/{server_filename}/{file_name}", UPLOAD, Access.SIGNED, patience=30.0, streamed=True),
     # Pages
     Operation("GET", "docs", GATEWAY, Access.PAGE),
     Operation("GET", "openapi.json", GATEWAY, Access.PAGE),

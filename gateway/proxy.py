@@ -7,7 +7,7 @@ from multidict import CIMultiDict
 
 from common.caller import Caller
 from common.client import ServiceClient, problem_of
-from common.errors import InvalidRequest
+from common.errors import Problem
 from common.forms import body
 from common.middleware import AUDIT_HEADER
 from common.telemetry import log
@@ -43,21 +43,21 @@ ANSWER_HEADERS = (
     "X-Content-Type-Options",
 )
 SMALL = 64 << 10  # bytes: an answer up to here is read whole
-PROBLEM = "application/problem+json"
 
 
 class Body:
-    """A request's body on its way through, which remembers whether the caller broke it."""
+    """A request's body on its way through, at most `limit` bytes, which remembers what the caller did wrong with it."""
 
-    def __init__(self, request: web.Request) -> None:
+    def __init__(self, request: web.Request, limit: int | None = None) -> None:
         self._request = request
-        self.problem: InvalidRequest | None = None
+        self._limit = limit
+        self.problem: Problem | None = None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
-            async for block in body(self._request):
+            async for block in body(self._request, limit=self._limit):
                 yield block
-        except InvalidRequest as problem:
+        except Problem as problem:
             self.problem = problem
             raise
 
@@ -71,6 +71,7 @@ async def forward(
         Answered: the service answered with a problem.
         Unavailable: it did not answer.
         InvalidRequest: the caller's body broke off.
+        BodyTooLarge: it is longer than a form may be.
     """
     sends = with_body and request.body_exists
     headers = CIMultiDict(
@@ -79,28 +80,38 @@ async def forward(
         if sends or not name.startswith("Content-")
         for value in request.headers.getall(name, [])
     )
-    content = Body(request) if sends else None
+    content = Body(request, None if target.operation.streamed else target.operation.body_limit)
+    data: AsyncIterator[bytes] | bytes | None = None
+    if sends:
+        # A body that is read before holds no connection while its sender takes their time.
+        data = aiter(content) if target.operation.streamed else b"".join([block async for block in content])
     opened = service.open(
         caller,
         request.method,
         target.segments,
         query=request.rel_url.raw_query_string,
         headers=headers,
-        data=aiter(content) if content else None,
+        data=data,
         patience=target.operation.patience,
+        streamed=target.operation.streamed,
     )
     try:
         async with opened as response:
             return await answer(request, response)
-    except Exception:
-        if content and content.problem:
+    except Problem:
+        if content.problem:
             raise content.problem from None
         raise
 
 
 async def answer(request: web.Request, response: ClientResponse) -> tuple[web.StreamResponse, str | None]:
-    """Give a service's answer to the caller. Raises Answered for a problem."""
-    if response.content_type == PROBLEM and request.method != "HEAD":
+    """Give a service's answer to the caller.
+
+    Raises:
+        Answered: it is a problem.
+        Unavailable: it is an error that tells nothing to the caller.
+    """
+    if response.status >= 400 and request.method != "HEAD":
         raise await problem_of(response)
     headers = CIMultiDict((name, value) for name in ANSWER_HEADERS for value in response.headers.getall(name, []))
     target = response.headers.get(AUDIT_HEADER)
@@ -113,15 +124,16 @@ async def answer(request: web.Request, response: ClientResponse) -> tuple[web.St
 
 async def _stream(request: web.Request, response: ClientResponse, headers: CIMultiDict[str]) -> web.StreamResponse:
     streamed = web.StreamResponse(status=response.status, headers=headers)
-    await streamed.prepare(request)
     try:
+        await streamed.prepare(request)
         async for block in response.content.iter_any():
             await streamed.write(block)
+        await streamed.write_eof()
+    except ConnectionResetError:
+        pass  # The caller has gone; that is theirs to do.
     except (ClientError, TimeoutError) as error:
         # The status is out already: a broken connection is the only way left to say that this is not all.
         log.error("answer_broke_off", error=type(error).__name__)
         if request.transport is not None:
             request.transport.abort()
-        return streamed
-    await streamed.write_eof()
     return streamed

@@ -3,12 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from common.errors import InvalidRequest
-
 BATCH = 1 << 20  # bytes; a batch is one visit to a worker thread
 BLOCKS = 512  # of a batch, where they are tiny
-PATIENCE = 60  # seconds for the next `PROGRESS` bytes
-PROGRESS = 1 << 16
 
 Take = Callable[[Sequence[bytes]], None]
 Expect = Callable[[int], Awaitable[None]]
@@ -19,37 +15,24 @@ async def pour(blocks: AsyncIterator[bytes], take: Take, expect: Expect) -> int:
 
     `expect` is told the count before each batch is handed over, and may raise to end it. Whatever happens, `take` is
     not running any more when this returns.
-
-    Raises:
-        InvalidRequest: the bytes come too slowly.
     """
-    count = 0
+    count = size = 0
     worker = _Worker(take)
     batch: list[bytes] = []
-    size = marked = 0
-    loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(PATIENCE) as deadline:
-            async for block in blocks:
-                batch.append(block)
-                size += len(block)
-                if size - marked >= PROGRESS:
-                    marked = size
-                    deadline.reschedule(loop.time() + PATIENCE)
-                if size >= BATCH or len(batch) >= BLOCKS:
-                    deadline.reschedule(None)  # The sender is not to blame for a slow disk.
-                    count += size
-                    await expect(count)
-                    await worker.hand_over(batch)
-                    batch, size, marked = [], 0, 0
-                    deadline.reschedule(loop.time() + PATIENCE)
+        async for block in blocks:
+            batch.append(block)
+            size += len(block)
+            if size >= BATCH or len(batch) >= BLOCKS:
+                count += size
+                await expect(count)
+                await worker.hand_over(batch)
+                batch, size = [], 0
         if batch:
             count += size
             await expect(count)
             await worker.hand_over(batch)
         await worker.done()
-    except TimeoutError:
-        raise InvalidRequest("The body came too slowly.") from None
     finally:
         await worker.rest()
     return count
@@ -75,16 +58,3 @@ class _Worker:
         """Wait for the end of the work, whatever came of it."""
         if self._working is not None and not self._working.done():
             await asyncio.wait([self._working])
-
-
-async def first_of(blocks: AsyncIterator[bytes]) -> bytes | None:
-    """The first block, or None where there is none.
-
-    Raises:
-        InvalidRequest: it comes too slowly.
-    """
-    try:
-        async with asyncio.timeout(PATIENCE):
-            return await anext(blocks, None)
-    except TimeoutError:
-        raise InvalidRequest("The body came too slowly.") from None

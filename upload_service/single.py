@@ -7,7 +7,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from common.tenants import Tenant
-from upload_service.bodies import first_of, pour
+from upload_service.bodies import pour
 from upload_service.intake import Intake, lease_lost
 from upload_service.model import Upload
 from upload_service.quota import Growing
@@ -45,7 +45,7 @@ class Singles:
             StorageFull: there is no room on the disk.
         """
         blocks = form.blocks()
-        first = await first_of(blocks)
+        first = await anext(blocks, None)
         if first is None:
             return None
         upload = await self._begin(tenant.tenant_id)

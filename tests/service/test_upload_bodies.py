@@ -107,7 +107,7 @@ async def until(happened: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def test_a_chunk_that_stops_coming_is_given_up(api: UploadApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upload_service.bodies.PATIENCE", 0.1)
+    monkeypatch.setattr("common.forms.PATIENCE", 0.1)
     caller = make_uploader()
     slow = Slow(api, caller)
     async with asyncio.timeout(PATIENCE):
