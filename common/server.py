@@ -15,6 +15,7 @@ from aiohttp.typedefs import Handler
 from common.errors import Unavailable
 from common.middleware import OPEN_PATHS, json_response, only_from_gateway, problems
 from common.mongo import MongoError
+from common.protocol import Runner
 from common.settings import BadSetting, Settings, load
 from common.telemetry import configure_logs, log
 
@@ -129,7 +130,7 @@ async def only_when_ready(request: web.Request, handler: Handler) -> web.StreamR
 @asynccontextmanager
 async def serving(app: web.Application, listen: str) -> AsyncIterator[str]:
     """Serve at `host:port`, `[host]:port` or `unix:/path`, and say where: port 0 becomes the one that was free."""
-    runner = web.AppRunner(
+    runner = Runner(
         app,
         access_log=None,
         auto_decompress=False,

@@ -57,6 +57,31 @@ class InstallerMissing(NotFound):
     code = "installer_missing"
 
 
+class RangeNotSatisfiable(Problem):
+    """The file has not one byte of the range."""
+
+    status = 416
+    code = "range_not_satisfiable"
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"The file has {size} bytes.")
+        self.size = size
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Content-Range": f"bytes */{self.size}"}
+
+
+class PreconditionFailed(Problem):
+    """`If-Match` names other files than this one."""
+
+    status = 412
+    code = "precondition_failed"
+
+    def __init__(self) -> None:
+        super().__init__("The file is not the one that If-Match names.")
+
+
 class UnexpectedChunk(InvalidRequest):
     """The chunk does not continue the transfer; nothing of it was kept. The detail says which byte is expected."""
 

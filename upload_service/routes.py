@@ -35,9 +35,10 @@ async def download(request: web.Request) -> web.StreamResponse:
         signature=request.query.get("signature", ""),
     )
     upload, path = await request.app[DOWNLOADS].open(address)
-    return wire.not_modified(request, upload.sha256) or wire.InstallerResponse(
-        path, sha256=upload.sha256, file_name=address.file_name
-    )
+    if unchanged := wire.not_modified(request, upload.sha256):
+        return unchanged
+    wire.check_range(request, upload.sha256, upload.size)
+    return wire.InstallerResponse(path, sha256=upload.sha256, file_name=address.file_name)
 
 
 @routes.post("/{tenant_id}/store_installer")

@@ -9,9 +9,9 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.web_request import BaseRequest
 
 from upload_service.forms import InstallerForm
-from upload_service.model import Status, Upload
+from upload_service.model import PreconditionFailed, RangeNotSatisfiable, Status, Upload
 
-_RANGE = re.compile(r"bytes=(?:[0-9]{1,18}-[0-9]{0,18}|-[0-9]{1,18})")
+_RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
 
 
 def progress(upload: Upload) -> dict[str, Any]:
@@ -66,20 +66,34 @@ class InstallerResponse(web.FileResponse):
         self.headers["ETag"] = f'"{self._sha256}"'
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
-        # Several ranges, or anything that is no range of bytes, may be answered with the whole file.
-        wanted = _RANGE.fullmatch(request.headers.get("Range", ""))
-        same = request.headers.get("If-Range", f'"{self._sha256}"').strip() == f'"{self._sha256}"'
-        return await super().prepare(request.clone(headers={"Range": wanted[0]} if wanted and same else {}))
+        wanted = _wanted_range(request, self._sha256)
+        return await super().prepare(request.clone(headers={"Range": wanted[0]} if wanted else {}))
 
 
 def not_modified(request: web.Request, sha256: str) -> web.Response | None:
-    """The answer without a body where the caller's own copy decides: 304 or 412; None where the file is wanted."""
-    headers = {"ETag": f'"{sha256}"', "Cache-Control": "private"}
+    """The 304 where the caller has the file already; None where the file is wanted. Raises PreconditionFailed."""
     if (wanted := request.if_match) is not None and not _names(wanted, sha256, weak=False):
-        return web.Response(status=412, headers=headers)
+        raise PreconditionFailed
     if (known := request.if_none_match) is not None and _names(known, sha256, weak=True):
-        return web.Response(status=304, headers=headers)
+        return web.Response(status=304, headers={"ETag": f'"{sha256}"', "Cache-Control": "private"})
     return None
+
+
+def check_range(request: web.Request, sha256: str, size: int) -> None:
+    """Raise RangeNotSatisfiable where the file has not one byte of the range that is asked for."""
+    if wanted := _wanted_range(request, sha256):
+        first, _, last_bytes = wanted.groups()
+        if int(first) >= size if first else int(last_bytes) == 0:
+            raise RangeNotSatisfiable(size)
+
+
+def _wanted_range(request: BaseRequest, sha256: str) -> re.Match[str] | None:
+    """The range; None for the whole file, as for several ranges, what is no range, or a part of another file."""
+    wanted = _RANGE.fullmatch(request.headers.get("Range", ""))
+    if wanted is None or request.headers.get("If-Range", f'"{sha256}"').strip() != f'"{sha256}"':
+        return None
+    first, last, _ = wanted.groups()
+    return None if last and int(last) < int(first) else wanted
 
 
 def _names(etags: tuple[ETag, ...], sha256: str, *, weak: bool) -> bool:

@@ -72,14 +72,15 @@ async def test_a_range_gives_that_part(linked: Linked, wanted: str, start: int, 
     assert answer.headers["ETag"] == ETAG
 
 
-@pytest.mark.parametrize("wanted", ["bytes=5120-", "bytes=9999-10000"])
+@pytest.mark.parametrize("wanted", ["bytes=5120-", "bytes=9999-10000", "bytes=-0"])
 async def test_a_range_past_the_end_is_refused(linked: Linked, wanted: str) -> None:
     answer = await linked.api.get(linked.address, Range=wanted)
     assert (answer.status, answer.headers["Content-Range"]) == (416, f"bytes */{len(FILE)}")
+    assert (answer.body["code"], answer.body["detail"]) == ("range_not_satisfiable", f"The file has {len(FILE)} bytes.")
 
 
 @pytest.mark.parametrize(
-    "wanted", ["", "bytes=", "bytes=-", "bytes=a-b", "bytes=0-1,5-6", "items=0-1", "bytes=\uff11-2"]
+    "wanted", ["", "bytes=", "bytes=-", "bytes=a-b", "bytes=9-5", "bytes=0-1,5-6", "items=0-1", "bytes=\uff11-2"]
 )
 async def test_what_is_no_single_range_of_bytes_gives_the_whole_file(linked: Linked, wanted: str) -> None:
     answer = await linked.api.get(linked.address, Range=wanted)

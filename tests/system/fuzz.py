@@ -114,17 +114,19 @@ def _kept(estate: Estate, client_id: str) -> dict[str, list[str]]:
 async def _run(api: Api, folder: Path, kept: Mapping[str, Sequence[str]], *options: str) -> Outcome:
     command = [sys.executable, "-m", "schemathesis.cli", "--no-color", "--config-file", "schemathesis.toml", "run"]
     command += ["openapi.yaml", "--url", api.base_url, "--header", f"Authorization: {api.headers['Authorization']}"]
-    command += ["--checks", ",".join(CHECKS), "--report", "json,har", *options]
+    command += ["--checks", ",".join(CHECKS), "--report", "json,har", "--report-dir", "reports", *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "FUZZ_KEEP": json.dumps(kept)}
     process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=environment, stdout=PIPE, stderr=STDOUT)
     said, _ = await process.communicate()
-    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    reports = {path.name.partition("-")[0]: path for path in folder.glob("reports/*.json")}
+    assert reports.keys() == {"json", "har"}, said.decode()
+    report, traffic = (json.loads(reports[kind].read_text(encoding="utf-8")) for kind in ("json", "har"))
     return Outcome(
         process.returncode or 0,
         said.decode(),
         report["operations"]["tested"],
         report["test_cases"]["generated"],
-        _statuses(api, json.loads((folder / "traffic.har").read_text(encoding="utf-8"))),
+        _statuses(api, traffic),
     )
 
 
