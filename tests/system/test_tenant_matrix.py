@@ -18,6 +18,11 @@ WRITES = [row for row in GUARDED if row.method != "GET"]
 CLIENT_FACING = [row for row in OPERATIONS if row.access is Access.CLIENT]
 
 
+def given_ids(row: Operation) -> set[str]:
+    """The parts of its path that the product chose, not the tenant."""
+    return {part for part in row.parts if is_value(part)} - {"{package_id}", "{username}"}
+
+
 @pytest.fixture(scope="module")
 async def owner(services: Services) -> Estate:
     """The tenant whose things the others try to reach."""
@@ -61,6 +66,16 @@ async def test_the_ids_of_one_tenant_are_unknown_to_another(row: Operation, owne
     assert not owner.leaked(answer, segments(row, owner.parts), owner.form)
 
 
+@pytest.mark.parametrize("row", [row for row in GUARDED if given_ids(row)], ids=title)
+async def test_the_ids_of_one_tenant_are_unknown_to_one_that_gave_its_things_the_same_names(
+    row: Operation, owner: Estate, services: Services
+) -> None:
+    twin = await furnish(await services.tenant(), owner.marker)
+    async with unharmed(owner):
+        answer = await owner.send(row, twin.api, data=owner.form)
+    assert answer.status == 404
+
+
 @pytest.mark.parametrize("row", WRITES, ids=title)
 async def test_a_form_full_of_one_tenants_ids_does_not_reach_it_from_another(
     row: Operation, owner: Estate, services: Services
@@ -92,11 +107,11 @@ async def test_a_list_holds_nothing_of_another_tenant(row: Operation, owner: Est
 async def test_a_form_cannot_name_what_another_tenant_has(
     method: str, operation: str, field: str, owner: Estate, services: Services
 ) -> None:
-    stranger = await furnish(await services.tenant())
-    path = [stranger.parts["package_id"]] if operation.endswith("version") else []
+    twin = await furnish(await services.tenant(), owner.marker)
+    path = [twin.parts["package_id"]] if operation.endswith("version") else []
     named = {name: value for name, value in owner.form.items() if name not in {"client_id", "group"} or name == field}
     async with unharmed(owner):
-        answer = await stranger.api.call(method, operation, *path, data=named)
+        answer = await twin.api.call(method, operation, *path, data=named)
     assert answer.status == 404
     assert not owner.leaked(answer, owner.form)
 
