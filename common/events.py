@@ -17,6 +17,7 @@ from aio_pika.abc import AbstractIncomingMessage, AbstractRobustChannel, Abstrac
 from yarl import URL
 
 from common.errors import Unavailable
+from common.mongo import MongoError
 from common.telemetry import log
 
 EXCHANGE = "uploads"
@@ -109,7 +110,7 @@ class LocalEvents:
 class RabbitEvents:
     """Facts over RabbitMQ: a durable topic exchange, a quorum queue per subscriber name, publisher confirms.
 
-    An event that fails 5 times goes to the queue `<name>.dead`.
+    An event that fails 5 times goes to the queue `<name>.dead`; while a store is away it waits.
     """
 
     def __init__(self, url: str) -> None:
@@ -118,6 +119,7 @@ class RabbitEvents:
         self._publisher: AbstractRobustChannel | None = None
         self._opening = asyncio.Lock()
         self._subscribing: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     async def publish(self, event: Event) -> None:
         message = aio_pika.Message(
@@ -140,12 +142,8 @@ class RabbitEvents:
         self._subscribing.add(task)
         task.add_done_callback(self._subscribing.discard)
 
-    async def ping(self) -> None:
-        """Raise an error of the broker's client where there is no connection."""
-        connection = await self._connected()
-        await connection.ready()
-
     async def close(self) -> None:
+        self._closed = True
         for task in self._subscribing:
             task.cancel()
         await asyncio.gather(*self._subscribing, return_exceptions=True)
@@ -170,9 +168,12 @@ class RabbitEvents:
             if self._publisher is None or self._publisher.is_closed:
                 # Without on_return_raises an event that no queue takes would count as published.
                 channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
-                await channel.declare_exchange(EXCHANGE, aio_pika.ExchangeType.TOPIC, durable=True)
+                try:
+                    await channel.declare_exchange(EXCHANGE, aio_pika.ExchangeType.TOPIC, durable=True)
+                except BaseException:
+                    await channel.close()
+                    raise
                 self._publisher = channel
-            assert self._publisher is not None  # noqa: S101  for the type checker
             return self._publisher
 
     async def _subscribe(self, queue: str, event_type: str, handle: Handle) -> None:
@@ -219,7 +220,7 @@ class RabbitEvents:
                 await message.reject(requeue=False)
                 return
             try:
-                await handle(event)
+                await self._patiently(handle, event)
             except Exception as error:  # noqa: BLE001  whatever it was, the event stays in the queue
                 log.error("event_failed", queue=queue, event_id=event.event_id, exc_info=error)
                 await message.reject(requeue=True)
@@ -227,6 +228,17 @@ class RabbitEvents:
                 await message.ack()
 
         await declared.consume(take)
+
+    async def _patiently(self, handle: Handle, event: Event) -> None:
+        """Handle an event. A store or a service that is away is waited for: that is no fault of the event's."""
+        while True:
+            try:
+                return await handle(event)
+            except (MongoError, Unavailable) as error:
+                if self._closed:
+                    raise
+                log.warning("event_waits", event_id=event.event_id, error=type(error).__name__)
+                await asyncio.sleep(RETRY_PAUSE)
 
 
 @asynccontextmanager

@@ -1,14 +1,15 @@
 """MongoDB: one database per service, majority writes, indexes made before the first request is answered."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any
 
+import pymongo
 from motor.motor_asyncio import AsyncIOMotorClient, AsyncIOMotorDatabase
 from pymongo import IndexModel
 from pymongo.errors import PyMongoError as MongoError
 
-__all__ = ["Document", "Indexes", "MongoDatabase", "MongoError", "make_indexes", "open_database"]
+__all__ = ["Document", "Indexes", "MongoDatabase", "MongoError", "make_indexes", "open_database", "unhurried"]
 
 Document = dict[str, Any]
 MongoDatabase = AsyncIOMotorDatabase[Document]
@@ -27,7 +28,7 @@ async def open_database(url: str, name: str) -> AsyncIterator[MongoDatabase]:
         tz_aware=True,
         serverSelectionTimeoutMS=2000,
         connectTimeoutMS=2000,
-        timeoutMS=2500,
+        timeoutMS=2500,  # of one call, see `unhurried`
     )
     try:
         yield client[name]
@@ -37,5 +38,11 @@ async def open_database(url: str, name: str) -> AsyncIterator[MongoDatabase]:
 
 async def make_indexes(database: MongoDatabase, indexes: Indexes) -> None:
     """Make a service's indexes, by collection; those that exist already stay as they are."""
-    for collection, models in indexes.items():
-        await database[collection].create_indexes(list(models))
+    with unhurried():
+        for collection, models in indexes.items():
+            await database[collection].create_indexes(list(models))
+
+
+def unhurried() -> AbstractContextManager[object]:
+    """Within it a call may take an hour: for work on whole collections. An absent server is noticed as soon as ever."""
+    return pymongo.timeout(3600)

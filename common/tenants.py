@@ -11,7 +11,6 @@ from ipaddress import (
     IPv6Network,
     ip_address,
     ip_network,
-    summarize_address_range,
 )
 
 from common.errors import InvalidField
@@ -59,33 +58,49 @@ def parse_network(field: str, text: str) -> str:
         InvalidField: it is none of the three.
     """
     try:
-        covered = networks(text)
+        first, last = bounds(text)
     except (ValueError, TypeError):
         raise InvalidField(field, f"{text!r} is not an IP address, a network (a/n) or a range (a-b)") from None
-    if "-" in text:
-        return f"{covered[0][0]}-{covered[-1][-1]}"
-    return str(covered[0] if covered[0].num_addresses > 1 else covered[0].network_address)
+    if first == last and "-" not in text:
+        return str(first)
+    return f"{first}-{last}" if "-" in text else str(_network(text))
 
 
-@lru_cache(maxsize=4096)
-def networks(text: str) -> tuple[Network, ...]:
-    """The networks that an address, a CIDR network or an `a-b` range covers. Raises ValueError or TypeError."""
+@lru_cache(maxsize=16384)
+def bounds(text: str) -> tuple[Address, Address]:
+    """The first and the last address that an address, a network or an `a-b` range holds.
+
+    Raises ValueError or TypeError for anything else.
+    """
     if "%" in text:
         raise ValueError("The zone of an address means nothing on another machine.")
-    first, dash, last = (part.strip() for part in text.partition("-"))
-    if dash:
-        return tuple(summarize_address_range(plain_address(ip_address(first)), plain_address(ip_address(last))))
-    network = ip_network(first, strict=False)
+    first, dash, last = text.partition("-")
+    if not dash:
+        network = _network(text)
+        return network.network_address, network.broadcast_address
+    least, most = plain_address(ip_address(first.strip())), plain_address(ip_address(last.strip()))
+    if least.version != most.version or int(least) > int(most):
+        raise ValueError("The range ends before it begins.")
+    return least, most
+
+
+def _network(text: str) -> Network:
+    network = ip_network(text.strip(), strict=False)
     plain = plain_address(network.network_address)
     if plain.version == network.version or network.prefixlen < MAPPED_PREFIX:
-        return (network,)
-    return (ip_network(f"{plain}/{network.prefixlen - MAPPED_PREFIX}"),)
+        return network
+    return ip_network(f"{plain}/{network.prefixlen - MAPPED_PREFIX}")
 
 
 def contains(listed: tuple[str, ...], address: Address) -> bool:
     """Whether one of these networks or ranges holds the address; an IPv4 address mapped into IPv6 counts as IPv4."""
     plain = plain_address(address)
-    return any(plain in network for text in listed for network in networks(text))
+    return any(_holds(bounds(text), plain) for text in listed)
+
+
+def _holds(both: tuple[Address, Address], address: Address) -> bool:
+    first, last = both
+    return first.version == address.version and int(first) <= int(address) <= int(last)
 
 
 def plain_address(address: Address) -> Address:

@@ -11,6 +11,7 @@ from uuid import uuid4
 import aio_pika
 import pytest
 
+from common.errors import Unavailable
 from common.events import DELIVERIES, Event, Events, EventsUnavailable, LocalEvents, RabbitEvents, open_events
 
 PATIENCE = 20  # seconds after which a test has failed
@@ -132,6 +133,27 @@ async def test_over_rabbitmq_an_event_that_always_fails_is_dead_lettered(rabbitm
             message = await taken(dead)
     assert Event.decode(message.body) == event
     assert len(heard.events) == DELIVERIES
+
+
+async def test_over_rabbitmq_an_event_waits_for_a_store_that_is_away(
+    rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.events.RETRY_PAUSE", 0.01)
+    tries, name = 3 * DELIVERIES, make_name()
+    heard = Heard()
+
+    async def handle(event: Event) -> None:
+        nonlocal tries
+        tries -= 1
+        if tries:
+            raise Unavailable("The database does not answer.")
+        await heard.handle(event)
+
+    event = make_event(name)
+    async with open_events(rabbitmq_url) as events:
+        await events.subscribe(name, name, handle)
+        await publish(events, event)
+        await heard.until(lambda seen: seen == [event])
 
 
 async def taken(queue: aio_pika.abc.AbstractQueue) -> aio_pika.abc.AbstractIncomingMessage:
