@@ -8,13 +8,14 @@ import secrets
 from bisect import bisect_right
 from collections.abc import Set as AbstractSet
 
-SPARE = 64  # seats to choose from where there is no limit
+SPARE = 64  # free seats to choose from, where there are that many
 
 
 def free_seat(taken: AbstractSet[int], limit: int | None) -> int | None:
     """A seat to try, None where `limit` clients are there. Any free one, so that callers at once seldom meet."""
-    usable = range(len(taken) + SPARE if limit is None else usable_seats(taken, limit))
-    free = [seat for seat in usable if seat not in taken]
+    enough = len(taken) + SPARE
+    usable = enough if limit is None else min(enough, usable_seats(taken, limit))
+    free = [seat for seat in range(usable) if seat not in taken]
     return secrets.choice(free) if free else None
 
 

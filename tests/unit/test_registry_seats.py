@@ -34,6 +34,10 @@ def test_there_is_always_a_seat_without_a_limit() -> None:
     assert free_seat(set(range(500)), None) not in range(500)
 
 
+def test_a_seat_is_chosen_among_a_few_however_many_there_may_be() -> None:
+    assert free_seat({3, 500_000}, 1_000_000) in range(66)
+
+
 @given(st.randoms(use_true_random=False))
 def test_adding_ends_exactly_at_the_limit_whatever_came_before(source: Random) -> None:
     taken = set(source.sample(range(60), source.randrange(20)))
