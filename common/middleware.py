@@ -19,6 +19,8 @@ from common.telemetry import log
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 AUDIT: web.RequestKey[dict[str, str]] = web.RequestKey("audit", dict)
+# The interface means another thing by this status than HTTP does (section 7).
+TITLES = {407: "Storage Exceeded"}
 AUDIT_HEADER = "X-Internal-Audit"
 REQUEST_IDS = re.compile(r"[0-9a-f]{32}")
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
@@ -48,7 +50,7 @@ def problem_response(problem: Problem) -> web.Response:
     """RFC 9457 problem details, with a stable `code` and the request's id beside the standard members."""
     body = {
         "type": "about:blank",
-        "title": HTTPStatus(problem.status).phrase,
+        "title": TITLES.get(problem.status) or HTTPStatus(problem.status).phrase,
         "status": problem.status,
         "detail": problem.detail,
         "code": problem.code,

@@ -84,8 +84,7 @@ async def _up(folder: DataFolder, host: str, port: int, deployment: Deployment, 
         configure_logs("info", logs)
         async with running(folder, host, port, deployment) as service:
             if demo:
-                added = await publish_samples(service, folder)
-                console.print(f"{added} sample packages published." if added else "The sample packages are there.")
+                console.print(await publish_samples(service, folder))
             _introduce(service, folder)
             await stopped()
             console.print("Stopping …")

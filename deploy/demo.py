@@ -4,7 +4,7 @@ import io
 import zipfile
 from dataclasses import dataclass
 
-from aiohttp import ClientSession, FormData
+from aiohttp import ClientResponseError, ClientSession, FormData
 from PIL import Image, ImageDraw, ImageFont
 
 from deploy.folder import DataFolder
@@ -32,21 +32,29 @@ SAMPLES = (
 )
 
 
-async def publish_samples(service: Running, folder: DataFolder) -> int:
-    """Publish the samples into an empty catalog; how many packages were added."""
-    async with ClientSession(raise_for_status=True) as session:
-        async with session.post(f"{service.base_url}/get_packages") as response:
-            if await response.json():
-                return 0
-        credentials = {"username": ADMINISTRATOR, "password": folder.password.read_text(encoding="utf-8")}
-        async with session.post(f"{service.base_url}/login", data=credentials) as response:
-            session.headers["Authorization"] = f"Bearer {(await response.json())['message']}"
-        for sample in SAMPLES:
-            await _publish(session, service.base_url, sample)
-    return len(SAMPLES)
+async def publish_samples(service: Running, folder: DataFolder) -> str:
+    """Publish the samples into an empty catalog; a sentence that says what came of it.
+
+    Where the first administrator's password was changed, or our own address is not allowed, nothing is published.
+    """
+    credentials = {"username": ADMINISTRATOR, "password": folder.password.read_text(encoding="utf-8")}
+    try:
+        async with ClientSession(raise_for_status=True) as session:
+            async with session.post(f"{service.base_url}/login", data=credentials) as response:
+                session.headers["Authorization"] = f"Bearer {(await response.json())['message']}"
+            async with session.post(f"{service.base_url}/get_packages?include_disabled=true") as response:
+                if await response.json():
+                    return "The catalog has packages already; no samples were published."
+            for sample in SAMPLES:
+                await _add_package(session, service.base_url, sample)
+                for version in sample.versions:
+                    await _add_version(session, service.base_url, sample, version)
+    except ClientResponseError as error:
+        return f"No samples were published: {error.status} at {error.request_info.url.path}."
+    return f"{len(SAMPLES)} sample packages were published."
 
 
-async def _publish(session: ClientSession, base_url: str, sample: Sample) -> None:
+async def _add_package(session: ClientSession, base_url: str, sample: Sample) -> None:
     package = FormData(
         {
             "package_id": sample.package_id,
@@ -58,20 +66,22 @@ async def _publish(session: ClientSession, base_url: str, sample: Sample) -> Non
     package.add_field("Logo", _logo(sample), filename="logo.png", content_type="image/png")
     async with session.post(f"{base_url}/add_package", data=package):
         pass
-    for version in sample.versions:
-        form = FormData(
-            {
-                "package_version": version,
-                "file_architect": "x64",
-                "file_type": "ZIP",
-                "file_type_nested": "EXE",
-                "file_nested_path": f"{sample.name.lower()}.cmd",
-                "file_scope": "user",
-            }
-        )
-        form.add_field("file", _installer(sample, version), filename=f"{sample.name}-{version}.zip")
-        async with session.post(f"{base_url}/add_package_version/{sample.package_id}", data=form):
-            pass
+
+
+async def _add_version(session: ClientSession, base_url: str, sample: Sample, version: str) -> None:
+    form = FormData(
+        {
+            "package_version": version,
+            "file_architect": "x64",
+            "file_type": "ZIP",
+            "file_type_nested": "EXE",
+            "file_nested_path": f"{sample.name.lower()}.cmd",
+            "file_scope": "user",
+        }
+    )
+    form.add_field("file", _installer(sample, version), filename=f"{sample.name}-{version}.zip")
+    async with session.post(f"{base_url}/add_package_version/{sample.package_id}", data=form):
+        pass
 
 
 def _logo(sample: Sample) -> bytes:

@@ -13,7 +13,7 @@ from common.caller import Deployment
 from common.errors import InvalidRequest, MethodNotAllowed, NotFound
 from gateway.operations import OPERATIONS, Operation
 
-_SEGMENT = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+")
+_SEGMENT = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*")
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]")
 
 

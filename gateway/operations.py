@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import zip_longest
 
 from common.forms import FORM_LIMIT
 
@@ -48,14 +49,14 @@ class Operation:
         return self.parts[0]
 
     def fits(self, segments: Sequence[str]) -> bool:
-        """Whether these parts of an address are this operation's, the last values possibly missing."""
+        """Whether these parts of an address are this operation's, values of it possibly missing or empty."""
         return len(segments) <= len(self.parts) and all(
             is_value(part) or part == segment for part, segment in zip(self.parts, segments, strict=False)
         )
 
     def missing(self, segments: Sequence[str]) -> list[str]:
         """The names of the parts that an address lacks."""
-        return [part.strip("{}") for part in self.parts[len(segments) :]]
+        return [part.strip("{}") for part, given in zip_longest(self.parts, segments) if not given]
 
 
 def is_value(part: str) -> bool:

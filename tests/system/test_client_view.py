@@ -122,3 +122,9 @@ async def in_force(api: Api, *, status: int) -> None:
         if (await api.anonymous().call("POST", "client_version")).status == status:
             return
     raise AssertionError("the change did not come into force")
+
+
+async def test_without_an_id_or_a_token_no_client_is_deleted(either: Api) -> None:
+    for segments in ((), ("an-id",), ("",), ("an-id", ""), ("", "a-token")):
+        answer = await either.call("DELETE", "delete_client", *segments)
+        assert (answer.status, answer.body["code"]) == (400, "invalid_request")

@@ -243,3 +243,18 @@ def test_a_list_is_repeated_or_separated_by_commas() -> None:
 def test_a_list_has_an_end() -> None:
     with pytest.raises(InvalidField, match="more than 1000"):
         Form({"ids": (",".join(["a"] * 1001),)}).texts("ids", limit=5)
+
+
+async def test_text_that_is_not_escaped_is_understood(address: str) -> None:
+    answer = await send(address, "name=Müller".encode(), {"Content-Type": URLENCODED})
+    assert answer.body["fields"] == {"name": ["Müller"]}
+
+
+def test_of_two_spellings_the_one_that_says_something_counts() -> None:
+    form = Form({"auth_token": ("",), "Auth-Token": ("a-token",)})
+    assert form.get("auth_token", "Auth-Token") == "a-token"
+
+
+def test_a_list_is_counted_before_it_is_read() -> None:
+    with pytest.raises(InvalidField, match="more than 3 items"):
+        Form({"ids": (",,,,",)}).texts("ids", limit=10, most=3)
