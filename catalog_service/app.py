@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 
 from aiohttp import web
 
 from catalog_service.blacklist import ClientRegistry
 from catalog_service.consumer import listen
-from catalog_service.keys import EVENTS, PACKAGES, SETTINGS, STORE, SWEEPER, VERSIONS
+from catalog_service.keys import EVENTS, PACKAGES, SETTINGS, STORE, VERSIONS
 from catalog_service.packages import Packages
 from catalog_service.routes import routes
 from catalog_service.settings import CatalogSettings
@@ -16,11 +16,11 @@ from catalog_service.store import INDEXES, MongoCatalogStore
 from catalog_service.sweeper import Sweeper
 from catalog_service.uploads import UploadService
 from catalog_service.versions import Versions
+from common.background import repeating
 from common.client import open_service
 from common.events import Events, open_events
 from common.mongo import make_indexes, open_database
 from common.server import READINESS, Service, service_app
-from common.telemetry import log
 
 SWEEP_PAUSE = 5  # seconds
 
@@ -53,31 +53,12 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         installers = UploadService(upload_service)
         versions = app[VERSIONS] = Versions(store.versions, store.packages, installers, store.uploads)
         packages = app[PACKAGES] = Packages(store.packages, store.versions, versions, ClientRegistry(client_registry))
-        sweeper = app[SWEEPER] = Sweeper(packages, versions, installers, store.packages, store.versions)
+        sweeper = Sweeper(packages, versions, installers, store.packages, store.versions)
 
         events = app[EVENTS] if EVENTS in app else await stack.enter_async_context(open_events(settings.rabbitmq_url))
         await listen(events, store.uploads)
-        await stack.enter_async_context(_sweeping(sweeper))
+        await stack.enter_async_context(repeating("sweeper", sweeper.sweep, lambda: asyncio.sleep(SWEEP_PAUSE)))
         yield
-
-
-@asynccontextmanager
-async def _sweeping(sweeper: Sweeper) -> AsyncIterator[None]:
-    task = asyncio.create_task(_sweep_forever(sweeper))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def _sweep_forever(sweeper: Sweeper) -> None:
-    while True:
-        await asyncio.sleep(SWEEP_PAUSE)
-        try:
-            await sweeper.sweep()
-        except Exception as error:  # noqa: BLE001  whatever it was, the next sweep tries again
-            log.error("sweep_failed", exc_info=error)
 
 
 SERVICE = Service("catalog_service", CatalogSettings, create_app)

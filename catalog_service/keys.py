@@ -5,7 +5,6 @@ from aiohttp import web
 from catalog_service.packages import Packages
 from catalog_service.settings import CatalogSettings
 from catalog_service.store import MongoCatalogStore
-from catalog_service.sweeper import Sweeper
 from catalog_service.versions import Versions
 from common.events import Events
 
@@ -14,4 +13,3 @@ EVENTS: web.AppKey[Events] = web.AppKey("events")
 PACKAGES = web.AppKey("packages", Packages)
 VERSIONS = web.AppKey("versions", Versions)
 STORE = web.AppKey("store", MongoCatalogStore)
-SWEEPER = web.AppKey("sweeper", Sweeper)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 
 from aiohttp import web
 
@@ -18,11 +18,10 @@ from client_registry.settings import RegistrySettings
 from client_registry.store import INDEXES, MongoClientStore
 from client_registry.tokens import ClientTokens
 from client_registry.uploads import UploadService
+from common.background import repeating
 from common.client import open_service
-from common.errors import Problem
-from common.mongo import MongoError, make_indexes, open_database
+from common.mongo import make_indexes, open_database
 from common.server import READINESS, Service, service_app
-from common.telemetry import log
 
 SWEEP_PAUSE = 30  # seconds
 
@@ -53,29 +52,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         tokens = ClientTokens(settings.client_token_key.get_secret_value())
         app[CLIENTS] = Clients(MongoClientStore(database), tokens, resolver)
         app[BLACKLIST] = Blacklist(MongoBlacklistStore(database))
-        app[RELEASES] = Releases(MongoReleaseStore(database), UploadService(upload_service))
-        await stack.enter_async_context(_sweeping(app[RELEASES]))
+        releases = app[RELEASES] = Releases(MongoReleaseStore(database), UploadService(upload_service))
+        await stack.enter_async_context(repeating("sweeper", releases.sweep, lambda: asyncio.sleep(SWEEP_PAUSE)))
         yield
-
-
-@asynccontextmanager
-async def _sweeping(releases: Releases) -> AsyncIterator[None]:
-    """Sweep from time to time as long as the block lasts."""
-    sweeping = asyncio.create_task(_sweep(releases))
-    try:
-        yield
-    finally:
-        sweeping.cancel()
-        await asyncio.gather(sweeping, return_exceptions=True)
-
-
-async def _sweep(releases: Releases) -> None:
-    while True:
-        await asyncio.sleep(SWEEP_PAUSE)
-        try:
-            await releases.sweep()
-        except (MongoError, Problem) as error:
-            log.warning("sweep_failed", error=type(error).__name__)
 
 
 SERVICE = Service("client_registry", RegistrySettings, create_app)

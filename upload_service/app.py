@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack
 
 from aiohttp import web
 
+from common.background import repeating
 from common.events import Events, open_events
 from common.mongo import make_indexes, open_database
 from common.server import READINESS, Service, service_app
-from upload_service.background import repeating
 from upload_service.claims import Claims
 from upload_service.downloads import Downloads
 from upload_service.installers import Installers

@@ -14,10 +14,12 @@ from pydantic import SecretStr
 from yarl import URL
 
 from catalog_service.app import create_app
-from catalog_service.keys import SWEEPER
+from catalog_service.keys import PACKAGES, STORE, VERSIONS
 from catalog_service.settings import CatalogSettings
 from catalog_service.sweeper import Sweeper
+from catalog_service.uploads import UploadService
 from common.caller import INTERNAL_TOKEN, Caller, sign
+from common.client import open_service
 from common.errors import NotFound, Problem
 from common.events import Events, LocalEvents
 from common.middleware import json_response, problems
@@ -209,7 +211,11 @@ async def serving_catalog(mongo_url: str, events: Events | None = None, **settin
         address = await stack.enter_async_context(serving(app, "127.0.0.1:0"))
         session = await stack.enter_async_context(ClientSession())
         database = await stack.enter_async_context(own_database(mongo_url, chosen.database))
-        yield Catalog(ServiceApi(session, address, "catalog_service"), database, others, chosen, events, app[SWEEPER])
+        fellow = open_service(address_of_others, service="upload_service", key=KEY)
+        installers = UploadService(await stack.enter_async_context(fellow))
+        store = app[STORE]
+        sweeper = Sweeper(app[PACKAGES], app[VERSIONS], installers, store.packages, store.versions)
+        yield Catalog(ServiceApi(session, address, "catalog_service"), database, others, chosen, events, sweeper)
 
 
 @asynccontextmanager

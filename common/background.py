@@ -1,10 +1,13 @@
 """Work that a service does of its own accord, beside its requests."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from common.telemetry import log
+
+Item = TypeVar("Item")
 
 
 @asynccontextmanager
@@ -27,3 +30,12 @@ async def repeating(
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def with_each(name: str, items: Iterable[Item], work: Callable[[Item], Awaitable[None]]) -> None:
+    """Do `work` with one item after another; one that fails is left for the next time and keeps no other waiting."""
+    for item in items:
+        try:
+            await work(item)
+        except Exception as error:  # noqa: BLE001  whatever is wrong with it, the others are not to blame
+            log.error("background_failed", name=name, item=repr(item), exc_info=error)
