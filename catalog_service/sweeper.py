@@ -1,11 +1,12 @@
 """Settles what a crash, or a service that did not answer, left halfway: finished where possible, else undone."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from catalog_service.packages import Packages
 from catalog_service.versions import Installers, PendingVersion, Versions
+from common.background import with_each
 from common.caller import Caller
 from common.errors import Problem
 from common.telemetry import log
@@ -53,25 +54,26 @@ class Sweeper:
 
     async def sweep(self) -> None:
         """Settle what has been halfway for a minute; what cannot be settled now is left for the next time."""
-        for tenant_id, package_uid in await self._halfway_packages.halfway(AGE):
-            await _attempt(self._packages.finish_deletion(_service_of(tenant_id), package_uid))
-        for version in await self._halfway_versions.halfway(AGE):
-            if isinstance(version, PendingVersion):
-                await _attempt(self._versions.finish(_service_of(version.tenant_id), version))
-            else:
-                await _attempt(self._remove(version))
+        await with_each("sweeper", await self._halfway_packages.halfway(AGE), self._finish_deletion)
+        await with_each("sweeper", await self._halfway_versions.halfway(AGE), self._settle)
 
-    async def _remove(self, hidden: HiddenVersion) -> None:
-        await self._installers.release(_service_of(hidden.tenant_id), [hidden.uid])
-        await self._halfway_versions.forget(hidden)
+    async def _finish_deletion(self, begun: tuple[str, str]) -> None:
+        tenant_id, package_uid = begun
+        await self._packages.finish_deletion(_service_of(tenant_id), package_uid)
+
+    async def _settle(self, version: PendingVersion | HiddenVersion) -> None:
+        caller = _service_of(version.tenant_id)
+        if isinstance(version, HiddenVersion):
+            await self._installers.release(caller, [version.uid])
+            await self._halfway_versions.forget(version)
+            return
+        try:
+            await self._versions.finish(caller, version)
+        except Problem as problem:
+            if problem.status >= 500:
+                raise
+            log.info("version_undone", code=problem.code, detail=problem.detail)  # A refusal settles it as well.
 
 
 def _service_of(tenant_id: str) -> Caller:
     return Caller.service(Tenant(tenant_id))
-
-
-async def _attempt(step: Awaitable[None]) -> None:
-    try:
-        await step
-    except Problem as problem:  # A refusal (below 500) settles it as well: the version was undone.
-        log.warning("swept_with_problem", code=problem.code, detail=problem.detail)

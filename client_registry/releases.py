@@ -7,6 +7,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from client_registry.model import Clock, Installer, Release, utc_now
+from common.background import with_each
 from common.caller import Caller
 from common.errors import Answered, InvalidField, Problem, Unavailable
 from common.tenants import Tenant
@@ -94,10 +95,13 @@ class Releases:
 
     async def sweep(self) -> None:
         """Undo, in all tenants, what a crash or an answer that never came left unfinished for a minute."""
-        for tenant_id, uid in await self._store.unfinished(self._now() - UNFINISHED_FOR):
-            await self._store.abandon(tenant_id, uid)  # From here on it cannot be activated any more.
-            await self._installers.release_installers(Caller.service(Tenant(tenant_id)), [uid])
-            await self._store.remove(tenant_id, uid)
+        await with_each("sweeper", await self._store.unfinished(self._now() - UNFINISHED_FOR), self._undo)
+
+    async def _undo(self, begun: tuple[str, str]) -> None:
+        tenant_id, uid = begun
+        await self._store.abandon(tenant_id, uid)  # From here on it cannot be activated any more.
+        await self._installers.release_installers(Caller.service(Tenant(tenant_id)), [uid])
+        await self._store.remove(tenant_id, uid)
 
     async def _claim(self, caller: Caller, server_filename: str, uid: str) -> Installer:
         try:

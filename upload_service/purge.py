@@ -3,6 +3,7 @@
 import asyncio
 from typing import Protocol
 
+from common.background import with_each
 from common.telemetry import log
 from upload_service.claims import Claims
 from upload_service.installers import Installers
@@ -44,10 +45,12 @@ class Collector:
 
     async def collect(self) -> None:
         for status, age in self._ages.items():
-            for upload in await self._store.left_behind(status, age, BATCH):
-                await self._claims.remove(upload)
-                log.info("leftover_removed", status=status, tenant_id=upload.tenant_id, upload_id=upload.upload_id)
+            await with_each("collector", await self._store.left_behind(status, age, BATCH), self._remove)
         await self._quota.forget_settled()
+
+    async def _remove(self, upload: Upload) -> None:
+        await self._claims.remove(upload)
+        log.info("leftover_removed", status=upload.status, tenant_id=upload.tenant_id, upload_id=upload.upload_id)
 
 
 async def forget_tenant(tenant_id: str, installers: Installers, *stores: TenantStore) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from catalog_service.model import InstallerFile, PackageNotFound
 from catalog_service.store import MongoCatalogStore
+from catalog_service.uploads import UploadService
 from catalog_service.version_forms import new_version
 from catalog_service.versions import Versions
 from common.caller import Caller
@@ -571,6 +572,27 @@ async def test_a_deletion_of_versions_that_was_broken_off_finishes_without_a_han
 
     assert catalog.others.linked_uids == set()
     assert await catalog.count_of(caller) == 1
+
+
+async def test_a_deletion_that_cannot_be_finished_keeps_no_other(
+    catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, other = [await catalog.add_version(caller, package_version=text) for text in ("1", "2")]
+    catalog.others.refusal = Unavailable("away")
+    data = {"versions_uids": f"{stuck},{other}"}
+    await catalog.call(caller, "DELETE", "delete_package_version", "acme.editor", data=data)
+    catalog.others.refusal = None
+    release = UploadService.release
+
+    async def confused(service: UploadService, caller: Caller, version_uids: Sequence[str]) -> None:
+        if stuck in version_uids:
+            raise ValueError
+        await release(service, caller, version_uids)
+
+    monkeypatch.setattr(UploadService, "release", confused)
+    await catalog.let_time_pass()
+
+    assert catalog.others.linked_uids == {stuck}
 
 
 async def test_a_long_deletion_says_what_it_was_about_in_a_header(catalog: Catalog, caller: Caller) -> None:

@@ -16,7 +16,7 @@ from client_registry.uploads import UploadService
 from common.caller import Caller
 from common.client import open_service
 from common.downloads import check_download
-from common.errors import Answered, StorageExceeded, Unavailable
+from common.errors import StorageExceeded, Unavailable
 from common.middleware import AUDIT_HEADER
 from tests.api import Answer
 from tests.factories import KEY, make_caller
@@ -222,13 +222,33 @@ async def test_where_files_cannot_be_released_the_sweep_comes_back(registry: Reg
     await store.reserve(caller.tenant_id, "u1", "1.0.0.0", datetime.now(UTC))
     registry.uploads.refusal = Unavailable("The database does not answer.")
 
-    with pytest.raises(Answered):
-        await sweep(registry, after=timedelta(seconds=90))
+    await sweep(registry, after=timedelta(seconds=90))
     assert await unfinished(registry, caller) == 1
 
     registry.uploads.refusal = None
     await sweep(registry, after=timedelta(seconds=90))
     assert await unfinished(registry, caller) == 0
+
+
+async def test_a_release_that_cannot_be_undone_keeps_no_other(registry: Registry) -> None:
+    stuck, caller, store = make_caller(), make_caller(), MongoReleaseStore(registry.database)
+    for owner in (stuck, caller):
+        await store.reserve(owner.tenant_id, "u1", "1.0.0.0", datetime.now(UTC))
+
+    class Confused:
+        """An upload service that answers one tenant with what nobody understands."""
+
+        async def claim_installer(self, caller: Caller, server_filename: str, uid: str) -> Installer:
+            raise AssertionError
+
+        async def release_installers(self, caller: Caller, uids: Sequence[str]) -> None:
+            if caller.tenant_id == stuck.tenant_id:
+                raise ValueError
+
+    await Releases(store, Confused(), lambda: datetime.now(UTC) + timedelta(seconds=90)).sweep()
+
+    assert (await unfinished(registry, stuck), await unfinished(registry, caller)) == (1, 0)
+    await store.remove(stuck.tenant_id, "u1")  # The module's other sweeps shall not meet it.
 
 
 async def test_a_finished_release_is_not_swept(registry: Registry) -> None:

@@ -108,6 +108,20 @@ async def test_a_deletion_that_was_interrupted_is_finished(house: House) -> None
     assert await house.api.usage(caller) == (0, 0)
 
 
+async def test_a_leftover_that_cannot_be_removed_keeps_no_other(house: House) -> None:
+    stuck, caller = make_uploader(), make_uploader()
+    for owner in (stuck, caller):
+        await house.api.upload(owner, FILE)
+    await house.age(stuck, days=3)
+    await house.age(caller, days=2)
+    (name,) = house.api.files(stuck)
+    path = house.api.folder / stuck.tenant_id / name
+    path.unlink()
+    path.mkdir()
+    await house.collector.collect()
+    assert (await house.count(stuck), await house.count(caller)) == (1, 0)
+
+
 async def test_a_file_is_either_claimed_or_collected(house: House) -> None:
     callers = [make_uploader() for _ in range(40)]
     names = [await house.api.upload(caller, FILE) for caller in callers]
