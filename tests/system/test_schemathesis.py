@@ -3,7 +3,7 @@
 from tests.system.fuzz import fuzz
 from tests.system.services import Services
 
-SHORT = ("--max-examples", "5", "--seed", "1", "--generation-deterministic")
+SHORT = ("--max-examples", "3", "--seed", "1", "--generation-deterministic")
 
 
 async def test_every_answer_is_documented_and_none_is_a_server_error(services: Services) -> None:
