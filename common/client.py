@@ -40,15 +40,23 @@ class ServiceClient:
         self._service = service
         self._key = key
 
-    async def ask(self, caller: Caller, operation: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The JSON answer to an internal operation, asked with a JSON body.
+    async def ask(
+        self,
+        caller: Caller,
+        operation: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        patience: float = ANSWER_PATIENCE,
+    ) -> Any:
+        """The JSON answer to an internal operation, asked with a JSON body; it may take `patience` seconds.
 
         Raises:
             Answered: the service answered with a problem.
             Unavailable: it did not answer.
         """
         headers = {"Content-Type": "application/json"}
-        async with self.open(caller, "POST", [operation], headers=headers, data=orjson.dumps(body or {})) as response:
+        data = orjson.dumps(body or {})
+        async with self.open(caller, "POST", [operation], headers=headers, data=data, patience=patience) as response:
             if response.status >= 400:
                 raise await problem_of(response)
             return orjson.loads(await response.read())
