@@ -1,10 +1,15 @@
 """upload_service as seen from here: it keeps the files of our versions."""
 
+import asyncio
 from collections.abc import Sequence
 
 from catalog_service.model import InstallerFile
 from common.caller import Caller
 from common.client import ServiceClient
+
+SLICE = 100  # versions whose files are removed by one question
+SLICES = 4  # questions at once
+REMOVAL_PATIENCE = 25.0  # seconds
 
 
 class UploadService:
@@ -27,4 +32,10 @@ class UploadService:
 
     async def release(self, caller: Caller, version_uids: Sequence[str]) -> None:
         """Delete the files of these versions; those that are gone already do not matter. Raises Unavailable."""
-        await self._service.ask(caller, "release_installers", {"version_uids": list(version_uids)})
+        slices = [list(version_uids[start : start + SLICE]) for start in range(0, len(version_uids), SLICE)]
+        for first in range(0, len(slices), SLICES):
+            await asyncio.gather(*(self._release(caller, uids) for uids in slices[first : first + SLICES]))
+
+    async def _release(self, caller: Caller, version_uids: Sequence[str]) -> None:
+        question = {"version_uids": version_uids}
+        await self._service.ask(caller, "release_installers", question, patience=REMOVAL_PATIENCE)

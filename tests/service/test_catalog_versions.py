@@ -15,6 +15,7 @@ from catalog_service.uploads import UploadService
 from catalog_service.version_forms import new_version
 from catalog_service.versions import Versions
 from common.caller import Caller
+from common.client import ServiceClient, open_service
 from common.downloads import check_download
 from common.errors import StorageExceeded, Unavailable
 from common.forms import Form
@@ -572,6 +573,26 @@ async def test_a_deletion_of_versions_that_was_broken_off_finishes_without_a_han
 
     assert catalog.others.linked_uids == set()
     assert await catalog.count_of(caller) == 1
+
+
+async def test_many_files_are_removed_a_few_at_a_time_and_patiently(
+    catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[list[str], float]] = []
+
+    async def ask(
+        _: ServiceClient, caller: Caller, operation: str, body: dict[str, list[str]], *, patience: float
+    ) -> None:
+        asked.append((body["version_uids"], patience))
+
+    monkeypatch.setattr(ServiceClient, "ask", ask)
+    uids = [str(number) for number in range(950)]
+    async with open_service(catalog.api.address, service="upload_service", key=KEY) as client:
+        await UploadService(client).release(caller, uids)
+
+    assert sorted(uid for slice_, _ in asked for uid in slice_) == sorted(uids)
+    assert max(len(slice_) for slice_, _ in asked) == 100
+    assert {patience for _, patience in asked} == {25}
 
 
 async def test_a_deletion_that_cannot_be_finished_keeps_no_other(
