@@ -1,10 +1,12 @@
 """Who calls: the Bearer token first, then the client token, as sections 4.2 and 5 say."""
 
+import asyncio
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from aiohttp import web
-from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
@@ -58,23 +60,16 @@ class Gate:
         return await self.keeper.identify(request_of(authorization, form), operation, visitor)
 
 
-class Content:
-    """A body of one block."""
-
-    def __init__(self, whole: str) -> None:
-        self._whole = whole.encode()
-
-    async def iter_any(self) -> Any:
-        yield self._whole
-
-
 def request_of(authorization: tuple[str, ...], form: str) -> web.Request:
     headers = CIMultiDict([("Authorization", value) for value in authorization])
-    if form:
-        headers["Content-Type"] = "application/x-www-form-urlencoded"
-        headers["Content-Length"] = str(len(form))
-    payload = Content(form) if form else EMPTY_PAYLOAD
-    return make_mocked_request("POST", "/acme/x", headers, payload=cast("Any", payload))
+    if not form:
+        return make_mocked_request("POST", "/acme/x", headers, payload=EMPTY_PAYLOAD)
+    headers["Content-Type"] = "application/x-www-form-urlencoded"
+    headers["Content-Length"] = str(len(form))
+    content = StreamReader(Mock(), 1 << 16, loop=asyncio.get_running_loop())
+    content.feed_data(form.encode())
+    content.feed_eof()
+    return make_mocked_request("POST", "/acme/x", headers, payload=content)
 
 
 @pytest.fixture
