@@ -20,9 +20,11 @@ class ClaimStore(Protocol):
 
     async def linked(self, tenant_id: str, version_uids: Sequence[str]) -> list[Upload]: ...
 
-    async def link(self, upload: Upload, version_uid: str) -> bool: ...
+    async def link(self, upload: Upload, version_uid: str) -> Upload | None:
+        """The file, linked to this version now or before, for this claim to undo; None where it cannot be."""
 
-    async def unlink(self, upload: Upload) -> bool: ...
+    async def unlink(self, upload: Upload) -> bool:
+        """Undo a link, unless another claim has taken it."""
 
     async def doom(self, upload: Upload) -> bool: ...
 
@@ -57,17 +59,13 @@ class Claims:
             StorageExceeded: what the tenant stores is more than its quota.
         """
         upload = await self.find(tenant.tenant_id, server_filename)
-        if upload.status is Status.COMPLETE and await self._store.link(upload, version_uid):
-            upload = replace(upload, status=Status.LINKED, version_uid=version_uid)
-        else:
-            upload = await self.find(tenant.tenant_id, server_filename)
-        if upload.version_uid != version_uid:
-            raise InstallerNotFound("This installer belongs to another version.")
         # The link comes first: until it is paid the file stays reserved, so it is counted once at every moment.
-        if not await self._quota.charge(upload, tenant.storage_quota):
-            await self._store.unlink(upload)
+        linked = await self._link(upload, version_uid)
+        if not await self._quota.charge(linked, tenant.storage_quota):
+            await self._store.unlink(linked)
             raise StorageExceeded("The tenant's storage is full.")
-        return upload
+        # Another claim of the version may have failed to pay and undo the link; once this is said again it cannot.
+        return await self._link(upload, version_uid)
 
     async def discard(self, tenant_id: str, server_filename: str) -> None:
         """Remove a complete file that no version has; anything else stays."""
@@ -92,3 +90,9 @@ class Claims:
         await asyncio.to_thread(self._installers.remove, upload)
         await self._quota.give_back(upload)
         await self._store.forget(replace(upload, status=Status.DELETING))
+
+    async def _link(self, upload: Upload, version_uid: str) -> Upload:
+        linked = await self._store.link(upload, version_uid)
+        if linked is None:
+            raise InstallerNotFound("This installer belongs to another version.")
+        return linked

@@ -20,9 +20,9 @@ class Upload:
     """One record of the collection `uploads`: a transfer, and the installer that comes of it.
 
     `total`, `offset` and `size` are bytes; the first `offset` bytes are stored and never change. `total` is 0 while the
-    length of a file sent in one call is not known yet. `fence` counts the leases taken. `tainted` says that a lease was
-    taken over from a holder that had not given it back, and may still write. `upload_id` names the quota's entry, the
-    event and the file.
+    length of a file sent in one call is not known yet. `fence` counts the leases taken, and after them the claims.
+    `tainted` says that a lease was taken over from a holder that had not given it back, and may still write.
+    `upload_id` names the quota's entry, the event and the file.
     """
 
     tenant_id: str

@@ -124,13 +124,33 @@ class MongoUploadStore:
             }
         )
 
-    async def link(self, upload: Upload, version_uid: str) -> bool:
-        """complete → linked; the collector wants the same record, and one of the two gets it."""
-        return await self._turn(upload, Status.COMPLETE, {"status": Status.LINKED, "version_uid": version_uid})
+    async def link(self, upload: Upload, version_uid: str) -> Upload | None:
+        """complete → linked, or linked to this version still; the collector wants the same record, and one gets it."""
+        document = await self._uploads.find_one_and_update(
+            {
+                "tenant_id": upload.tenant_id,
+                "file_id": upload.file_id,
+                "upload_id": upload.upload_id,
+                "$or": [{"status": Status.COMPLETE}, {"status": Status.LINKED, "version_uid": version_uid}],
+            },
+            [
+                {
+                    "$set": {
+                        "status": Status.LINKED,
+                        "version_uid": {"$literal": version_uid},
+                        "fence": {"$add": ["$fence", 1]},
+                        "updated_at": _NOW,
+                    }
+                }
+            ],
+            return_document=ReturnDocument.AFTER,
+        )
+        return _upload(document)
 
     async def unlink(self, upload: Upload) -> bool:
-        """linked → complete, where a claim could not be paid."""
-        return await self._turn(upload, Status.LINKED, {"status": Status.COMPLETE, "version_uid": ""})
+        """linked → complete, where a claim could not be paid and is the last one."""
+        unlinked = {"status": Status.COMPLETE, "version_uid": ""}
+        return await self._turn(upload, Status.LINKED, unlinked, {"fence": upload.fence})
 
     async def doom(self, upload: Upload) -> bool:
         """Whatever it is → deleting, unless it changed since it was read, or a request has its lease."""

@@ -121,7 +121,17 @@ async def test_a_file_is_linked_or_doomed_and_not_both(store: MongoUploadStore) 
     for _ in range(20):
         upload = await complete(store)
         won = await asyncio.gather(store.link(upload, "v1"), store.doom(upload), store.link(upload, "v2"))
-        assert sum(won) == 1
+        assert len([one for one in won if one]) == 1
+
+
+async def test_a_link_is_undone_by_the_last_claim_only(store: MongoUploadStore) -> None:
+    upload = await complete(store)
+    first, second = await store.link(upload, "v1"), await store.link(upload, "v1")
+    assert first is not None
+    assert second is not None
+    assert not await store.unlink(first)
+    assert await store.link(upload, "v2") is None
+    assert await store.unlink(second)
 
 
 async def test_a_transfer_under_a_lease_is_not_doomed(store: MongoUploadStore) -> None:
@@ -210,10 +220,11 @@ async def test_every_filter_begins_with_the_tenant(mongo_url: str, database: Mon
     await store.advance(upload, 10)
     await store.find_installer(upload.tenant_id, upload.server_filename)
     await store.announced(upload)
-    await store.link(upload, "v1")
+    linked = await store.link(upload, "v1")
+    assert linked is not None
     await store.linked(upload.tenant_id, ["v1"])
     await quota.charge(upload, 10)
-    await store.unlink(upload)
+    await store.unlink(linked)
     await store.doom(upload)
     await quota.give_back(upload)
     await quota.shrink(upload, 1)
