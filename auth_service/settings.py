@@ -2,18 +2,18 @@
 
 from pydantic import Field
 
-from common.settings import Key, ServiceSettings
+from common.settings import Key, Listen, MongoUrl, RedisUrl, ServiceSettings, ServiceUrl
 
 
 class AuthSettings(ServiceSettings):
     """Lifetimes are seconds."""
 
-    listen: str = "127.0.0.1:8081"
-    mongo_url: str = "mongodb://127.0.0.1:27017"
-    redis_url: str = "redis://127.0.0.1:6379"
+    listen: Listen = "127.0.0.1:8081"
+    mongo_url: MongoUrl = "mongodb://127.0.0.1:27017"
+    redis_url: RedisUrl = "redis://127.0.0.1:6379"
     database: str = "auth"
     session_key: Key
     session_lifetime: int = Field(default=3600, ge=1)
     session_idle: int = Field(default=3600, ge=1)
-    upload_service_url: str = "http://127.0.0.1:8083"
-    client_registry_url: str = "http://127.0.0.1:8084"
+    upload_service_url: ServiceUrl = "http://127.0.0.1:8083"
+    client_registry_url: ServiceUrl = "http://127.0.0.1:8084"

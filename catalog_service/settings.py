@@ -2,18 +2,18 @@
 
 from pydantic import Field
 
-from common.settings import Key, ServiceSettings
+from common.settings import Key, Listen, MongoUrl, RabbitUrl, ServiceSettings, ServiceUrl
 
 
 class CatalogSettings(ServiceSettings):
     """Lifetimes and ages are seconds."""
 
-    listen: str = "127.0.0.1:8082"
-    mongo_url: str = "mongodb://127.0.0.1:27017"
-    rabbitmq_url: str = "amqp://127.0.0.1:5672"
+    listen: Listen = "127.0.0.1:8082"
+    mongo_url: MongoUrl = "mongodb://127.0.0.1:27017"
+    rabbitmq_url: RabbitUrl = "amqp://127.0.0.1:5672"
     database: str = "catalog"
-    upload_service_url: str = "http://127.0.0.1:8083"
-    client_registry_url: str = "http://127.0.0.1:8084"
+    upload_service_url: ServiceUrl = "http://127.0.0.1:8083"
+    client_registry_url: ServiceUrl = "http://127.0.0.1:8084"
     download_key: Key
     download_lifetime: int = Field(default=3600, ge=1)
     finished_uploads_age: int = Field(default=24 * 3600, ge=1)

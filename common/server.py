@@ -159,7 +159,10 @@ def run(*services: Service) -> None:  # type: ignore[type-arg]  # each has setti
     configure_logs(ready[0][1].log_level)
     loop_factory = uvloop.new_event_loop if all(service.uvloop for service in services) else None
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(_run([(service.create_app(settings), settings.listen) for service, settings in ready]))
+        try:
+            runner.run(_run([(service.create_app(settings), settings.listen) for service, settings in ready]))
+        except (OSError, MongoError) as error:  # The latter is what the driver thinks of an address's options.
+            sys.exit(f"{services[0].name}: {error}")
 
 
 async def _run(apps: list[tuple[web.Application, str]]) -> None:

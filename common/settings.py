@@ -4,14 +4,48 @@ Every variable may also be given as a file: `SESSION_KEY_FILE=/run/secrets/sessi
 """
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, SchemaValidator
+from pydantic_core.core_schema import multi_host_url_schema, url_schema
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+_HOST_AND_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
+
+
+def _listen(text: str) -> str:
+    found = _HOST_AND_PORT.fullmatch(text)
+    if not (found and int(found[1]) < 65536) and not re.fullmatch(r"unix:/.+", text):
+        raise ValueError("must be host:port, [address]:port or unix:/path, with a port up to 65535")
+    return text
+
+
+def _url(schema: CoreSchema, socket: str = "") -> AfterValidator:
+    """Let an URL through as it stands; one of a unix socket begins with `socket`."""
+    url = SchemaValidator(schema)
+
+    def check(text: str) -> str:
+        if socket and text.startswith(socket):
+            return text
+        try:
+            url.validate_python(text)
+        except ValidationError as error:
+            raise ValueError(error.errors(include_input=False)[0]["msg"]) from None
+        return text
+
+    return AfterValidator(check)
+
+
 Key = Annotated[SecretStr, Field(min_length=32)]
+Listen = Annotated[str, AfterValidator(_listen)]
+MongoUrl = Annotated[str, _url(multi_host_url_schema(allowed_schemes=["mongodb", "mongodb+srv"], host_required=True))]
+RedisUrl = Annotated[str, _url(url_schema(allowed_schemes=["redis", "rediss"], host_required=True), "unix:///")]
+RabbitUrl = Annotated[str, _url(url_schema(allowed_schemes=["amqp", "amqps"], host_required=True))]
+ServiceUrl = Annotated[str, _url(url_schema(allowed_schemes=["http", "https"], host_required=True), "unix:/")]
 Settings = TypeVar("Settings", bound="ServiceSettings")
 
 
@@ -24,7 +58,7 @@ class ServiceSettings(BaseSettings):
 
     model_config = SettingsConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
-    listen: str = "127.0.0.1:8080"
+    listen: Listen = "127.0.0.1:8080"
     internal_key: Key
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
 
@@ -69,4 +103,4 @@ def load(kind: type[Settings]) -> Settings:
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         name = str(first["loc"][0]).upper() if first["loc"] else "settings"
-        raise BadSetting(f"{name}: {first['msg']}") from None
+        raise BadSetting(f"{name}: {first['msg'].removeprefix('Value error, ')}") from None

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
 from common.caller import Deployment
-from common.settings import Key, ServiceSettings
+from common.settings import Key, Listen, RedisUrl, ServiceSettings, ServiceUrl
 from common.tenants import Network, is_tenant_id
 
 
@@ -19,19 +19,19 @@ class GatewaySettings(ServiceSettings):
     `tenant_id` is the one tenant of the single-tenant deployment.
     """
 
-    listen: str = "127.0.0.1:8080"
+    listen: Listen = "127.0.0.1:8080"
     deployment: Deployment = Deployment.MULTI
     tenant_id: str = "main"
     public_url: str = Field(default="", pattern=r"^(https?://[^/?#\s]+)?$")
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = ()
-    redis_url: str = "redis://127.0.0.1:6379"
+    redis_url: RedisUrl = "redis://127.0.0.1:6379"
     session_key: Key
     session_lifetime: int = Field(default=3600, ge=1)
     session_idle: int = Field(default=3600, ge=1)
-    auth_service_url: str = "http://127.0.0.1:8081"
-    catalog_service_url: str = "http://127.0.0.1:8082"
-    upload_service_url: str = "http://127.0.0.1:8083"
-    client_registry_url: str = "http://127.0.0.1:8084"
+    auth_service_url: ServiceUrl = "http://127.0.0.1:8081"
+    catalog_service_url: ServiceUrl = "http://127.0.0.1:8082"
+    upload_service_url: ServiceUrl = "http://127.0.0.1:8083"
+    client_registry_url: ServiceUrl = "http://127.0.0.1:8084"
 
     @field_validator("trusted_proxies", mode="before")
     @classmethod

@@ -4,15 +4,15 @@ from pathlib import Path
 
 from pydantic import Field
 
-from common.settings import Key, ServiceSettings
+from common.settings import Key, Listen, MongoUrl, RabbitUrl, ServiceSettings
 
 
 class UploadSettings(ServiceSettings):
     """`installers` is the folder that all replicas share; ages are seconds."""
 
-    listen: str = "127.0.0.1:8083"
-    mongo_url: str = "mongodb://127.0.0.1:27017"
-    rabbitmq_url: str = "amqp://guest:guest@127.0.0.1:5672/"
+    listen: Listen = "127.0.0.1:8083"
+    mongo_url: MongoUrl = "mongodb://127.0.0.1:27017"
+    rabbitmq_url: RabbitUrl = "amqp://guest:guest@127.0.0.1:5672/"
     database: str = "upload"
     installers: Path
     download_key: Key

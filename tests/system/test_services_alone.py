@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -64,6 +65,27 @@ async def test_a_missing_key_stops_the_start_with_one_line(service: str, environ
         assert (process.returncode, said.decode()) == (1, f"{service}: INTERNAL_KEY: Field required\n")
 
 
+async def test_an_address_in_use_stops_the_start_with_one_line(environment: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        environment["LISTEN"] = f"127.0.0.1:{taken.getsockname()[1]}"
+        async with alone("gateway", environment) as process:
+            assert "address already in use" in await _one_line(process, "gateway")
+
+
+async def test_a_folder_that_cannot_be_made_stops_the_start_with_one_line(environment: dict[str, str]) -> None:
+    environment["INSTALLERS"] = "/dev/null/installers"
+    async with alone("upload_service", environment) as process:
+        assert "/dev/null/installers" in await _one_line(process, "upload_service")
+
+
+async def test_an_option_that_the_database_driver_refuses_stops_the_start_with_one_line(
+    environment: dict[str, str],
+) -> None:
+    environment["MONGO_URL"] = "mongodb://127.0.0.1,127.0.0.2/?directConnection=true"
+    async with alone("auth_service", environment) as process:
+        assert "directConnection" in await _one_line(process, "auth_service")
+
+
 @pytest.mark.parametrize("service", ["auth_service", "catalog_service", "upload_service", "client_registry"])
 async def test_a_service_starts_without_its_stores_and_names_what_is_missing(
     service: str, environment: dict[str, str]
@@ -75,6 +97,16 @@ async def test_a_service_starts_without_its_stores_and_names_what_is_missing(
         async with session.get("http://localhost/readyz") as answer:
             assert answer.status == 503
             assert {"mongodb", "indexes"} <= (await answer.json())["missing"].keys()
+
+
+async def _one_line(process: Process, service: str) -> str:
+    """The last words of a service that did not start."""
+    async with asyncio.timeout(LIMIT):
+        _, said = await process.communicate()
+    assert process.returncode == 1
+    assert said.decode().startswith(f"{service}: ")
+    assert said.count(b"\n") == 1
+    return said.decode()
 
 
 async def _answers(process: Process, session: ClientSession) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from common.server import Service, run
-from common.settings import BadSetting, Key, ServiceSettings, load
+from common.settings import BadSetting, Key, MongoUrl, RabbitUrl, RedisUrl, ServiceSettings, ServiceUrl, load
 
 SECRET = "a secret of the operator, 32 letters and more"
 SHORT = "too short a secret"
@@ -16,13 +16,18 @@ class Some(ServiceSettings):
 
     session_key: Key
     patience: int = 3
+    mongo_url: MongoUrl = "mongodb://127.0.0.1"
+    redis_url: RedisUrl = "redis://127.0.0.1"
+    rabbitmq_url: RabbitUrl = "amqp://127.0.0.1"
+    other_service_url: ServiceUrl = "http://127.0.0.1"
 
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """An environment that has what is required."""
-    for name in ("LISTEN", "LOG_LEVEL", "PATIENCE", "INTERNAL_KEY_FILE", "SESSION_KEY_FILE"):
-        monkeypatch.delenv(name, raising=False)
+    for name in Some.model_fields:
+        monkeypatch.delenv(name.upper(), raising=False)
+        monkeypatch.delenv(f"{name.upper()}_FILE", raising=False)
     monkeypatch.setenv("INTERNAL_KEY", SECRET)
     monkeypatch.setenv("SESSION_KEY", SECRET)
     return monkeypatch
@@ -93,7 +98,50 @@ def test_a_missing_key_is_named(environment: pytest.MonkeyPatch) -> None:
         load(Some)
 
 
-@pytest.mark.parametrize(("name", "text"), [("PATIENCE", "three"), ("LOG_LEVEL", "loud")])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("LISTEN", "127.0.0.1:0"),
+        ("LISTEN", "[::1]:65535"),
+        ("LISTEN", "unix:/run/some.sock"),
+        ("MONGO_URL", "mongodb://user:pass%40word@one:1,two:2,[::1]:3/?replicaSet=rs0"),
+        ("MONGO_URL", "mongodb://%2Frun%2Fmongod.sock/?directConnection=true"),
+        ("MONGO_URL", "mongodb+srv://cluster.example.com"),
+        ("REDIS_URL", "rediss://:password@redis:6379/0"),
+        ("REDIS_URL", "unix:///run/redis.sock"),
+        ("RABBITMQ_URL", "amqps://guest:guest@rabbitmq:5671/vhost"),
+        ("OTHER_SERVICE_URL", "https://other:8443"),
+        ("OTHER_SERVICE_URL", "unix:/run/other.sock"),
+    ],
+)
+def test_an_address_is_taken_as_it_stands(environment: pytest.MonkeyPatch, name: str, text: str) -> None:
+    environment.setenv(name, text)
+
+    assert getattr(load(Some), name.lower()) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("PATIENCE", "three"),
+        ("LOG_LEVEL", "loud"),
+        ("LISTEN", "abc"),
+        ("LISTEN", "127.0.0.1:99999"),
+        ("LISTEN", "127.0.0.1:http"),
+        ("LISTEN", "::1:8080"),
+        ("LISTEN", "unix:"),
+        ("MONGO_URL", "foo"),
+        ("MONGO_URL", "mongodb://"),
+        ("MONGO_URL", "mongodb://one:1,two:99999"),
+        ("REDIS_URL", "foo"),
+        ("REDIS_URL", "http://redis:6379"),
+        ("REDIS_URL", "redis://redis:99999"),
+        ("RABBITMQ_URL", "foo://"),
+        ("RABBITMQ_URL", "amqp://"),
+        ("OTHER_SERVICE_URL", "other:8080"),
+        ("OTHER_SERVICE_URL", "unix:other.sock"),
+    ],
+)
 def test_a_wrong_value_is_named_and_not_shown(environment: pytest.MonkeyPatch, name: str, text: str) -> None:
     environment.setenv(name, text)
 
@@ -101,7 +149,8 @@ def test_a_wrong_value_is_named_and_not_shown(environment: pytest.MonkeyPatch, n
         load(Some)
 
     assert str(bad.value).startswith(f"{name}: ")
-    assert text not in str(bad.value)
+    assert "\n" not in str(bad.value)
+    assert text not in str(bad.value).partition(": ")[2].replace("unix:/path", "")
 
 
 def test_a_key_is_not_shown_with_the_settings() -> None:
