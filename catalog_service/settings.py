@@ -10,7 +10,7 @@ class CatalogSettings(ServiceSettings):
 
     listen: Listen = "127.0.0.1:8082"
     mongo_url: MongoUrl = "mongodb://127.0.0.1:27017"
-    rabbitmq_url: RabbitUrl = "amqp://127.0.0.1:5672"
+    rabbitmq_url: RabbitUrl = "amqp://guest:guest@127.0.0.1:5672/"
     database: str = "catalog"
     upload_service_url: ServiceUrl = "http://127.0.0.1:8083"
     client_registry_url: ServiceUrl = "http://127.0.0.1:8084"
