@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
 from aiohttp import web
@@ -26,6 +27,7 @@ from upload_service.transfers import Transfers
 
 RELAY_PAUSE = 1  # seconds
 COLLECTION_PAUSE = 60  # seconds
+READERS = 2  # files read again at once
 
 
 def create_app(settings: UploadSettings, events: Events | None = None) -> web.Application:
@@ -59,7 +61,10 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         installers = Installers(settings.installers)
         outbox = Outbox(store, events)
         app[QUOTA] = quota
-        intake = Intake(store, quota, installers, outbox.wake)
+        # Threads of their own: a large file takes minutes, and all other work of the process shares a few threads.
+        readers = ThreadPoolExecutor(READERS, "reader")
+        stack.callback(readers.shutdown, wait=False, cancel_futures=True)
+        intake = Intake(store, quota, installers, outbox.wake, readers)
         app[TRANSFERS] = Transfers(intake)
         app[SINGLES] = Singles(intake)
         app[CLAIMS] = Claims(store, quota, installers)

@@ -12,8 +12,6 @@ from typing import Protocol, Self
 from upload_service.model import InstallerMissing, Status, StorageFull, TransferDamaged, Upload
 from upload_service.ranges import SUFFIXES
 
-BLOCK = 1 << 20  # bytes
-
 
 class Digest(Protocol):
     """A running SHA-256."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -43,12 +44,13 @@ class TransferStore(Protocol):
 
 @dataclass(frozen=True)
 class Intake:
-    """Where files come in. `announce` is called when one is complete."""
+    """Where files come in. `announce` is called when one is complete; `readers` read whole files again."""
 
     store: TransferStore
     quota: QuotaStore
     installers: Installers
     announce: Callable[[], None]
+    readers: Executor
 
     @asynccontextmanager
     async def leased(self, upload: Upload) -> AsyncIterator[None]:
@@ -96,13 +98,17 @@ class Intake:
         `upload.offset` is the file's size; without a running digest the file is read once more.
         """
         size = upload.offset
-        sha256 = digest.hexdigest() if digest else await asyncio.to_thread(digest_of, self.installers.path(upload))
+        sha256 = digest.hexdigest() if digest else await self._read_again(upload)
         name = ServerFilename(f"{upload.upload_id}{suffix}")
         await asyncio.to_thread(self.installers.finish, upload, name)
         if not await self.store.complete(upload, name, size, sha256):
             raise lease_lost()
         self.announce()
         return replace(upload, status=Status.COMPLETE, total=size, server_filename=name, size=size, sha256=sha256)
+
+    async def _read_again(self, upload: Upload) -> str:
+        path = self.installers.path(upload)
+        return await asyncio.get_running_loop().run_in_executor(self.readers, digest_of, path)
 
     async def _renew(self, upload: Upload) -> None:
         while True:

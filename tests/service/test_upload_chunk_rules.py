@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import tempfile
 from collections.abc import AsyncIterator, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from upload_service.transfers import Transfers
 Answer = TypeVar("Answer")
 FILE_IDS = st.sampled_from(["one", "two"])
 TOTAL = 40
+READERS = ThreadPoolExecutor(1)
 CONTENT = {"one": bytes(range(TOTAL)), "two": bytes(range(100, 100 + TOTAL))}
 
 
@@ -64,7 +66,7 @@ class Chunks(RuleBasedStateMachine):
         self.stack.push_async_callback(database.client.drop_database, name)
         await make_indexes(database, INDEXES)
         self.store, self.quota = MongoUploadStore(database), MongoQuotaStore(database)
-        self.transfers = Transfers(Intake(self.store, self.quota, Installers(self.folder), lambda: None))
+        self.transfers = Transfers(Intake(self.store, self.quota, Installers(self.folder), lambda: None, READERS))
 
     def run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         return self.runner.run(work)
@@ -143,7 +145,7 @@ class Chunks(RuleBasedStateMachine):
     @rule()
     def another_process(self) -> None:
         """Go on in a process that has seen nothing yet."""
-        self.transfers = Transfers(Intake(self.store, self.quota, Installers(self.folder), lambda: None))
+        self.transfers = Transfers(Intake(self.store, self.quota, Installers(self.folder), lambda: None, READERS))
 
     @invariant()
     def records_and_files_are_as_acknowledged(self) -> None:
