@@ -1,6 +1,7 @@
 """Settings from the environment, checked once at the start.
 
 Every variable may also be given as a file: `SESSION_KEY_FILE=/run/secrets/session_key` reads `SESSION_KEY` from there.
+An empty variable counts as none.
 """
 
 import os
@@ -12,7 +13,7 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, SchemaValidator
 from pydantic_core.core_schema import multi_host_url_schema, url_schema
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 _HOST_AND_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
 
@@ -46,21 +47,20 @@ MongoUrl = Annotated[str, _url(multi_host_url_schema(allowed_schemes=["mongodb",
 RedisUrl = Annotated[str, _url(url_schema(allowed_schemes=["redis", "rediss"], host_required=True), "unix:///")]
 RabbitUrl = Annotated[str, _url(url_schema(allowed_schemes=["amqp", "amqps"], host_required=True))]
 ServiceUrl = Annotated[str, _url(url_schema(allowed_schemes=["http", "https"], host_required=True), "unix:/")]
-Settings = TypeVar("Settings", bound="ServiceSettings")
+Settings = TypeVar("Settings", bound="EnvironmentSettings")
+
+# Nobody tells a service the name of its database: the operator's commands look for each service's data by that name.
+NOT_TOLD = frozenset(["database"])
 
 
 class BadSetting(Exception):
     """A setting is missing or wrong; the text is one line for the operator and never holds a secret."""
 
 
-class ServiceSettings(BaseSettings):
-    """What every service is told. `listen` is `host:port` or `unix:/path/of/the.sock`."""
+class EnvironmentSettings(BaseSettings):
+    """What is read from the environment, or from the files that it names."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
-
-    listen: Listen = "127.0.0.1:8080"
-    internal_key: Key
-    log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
+    model_config = SettingsConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True, env_ignore_empty=True)
 
     @classmethod
     def settings_customise_sources(
@@ -71,7 +71,22 @@ class ServiceSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, FileSource(settings_cls)
+        return init_settings, VariableSource(settings_cls), FileSource(settings_cls)
+
+
+class ServiceSettings(EnvironmentSettings):
+    """What every service is told. `listen` is `host:port` or `unix:/path/of/the.sock`."""
+
+    listen: Listen = "127.0.0.1:8080"
+    internal_key: Key
+    log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
+
+
+class VariableSource(EnvSettingsSource):
+    """`NAME` in the environment holds `NAME`."""
+
+    def __call__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__call__().items() if name not in NOT_TOLD}
 
 
 class FileSource(PydanticBaseSettingsSource):
@@ -88,18 +103,19 @@ class FileSource(PydanticBaseSettingsSource):
             raise BadSetting(f"{name}: {path}: not a text in UTF-8") from None
 
     def __call__(self) -> dict[str, Any]:
-        found = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
+        told = {name: field for name, field in self.settings_cls.model_fields.items() if name not in NOT_TOLD}
+        found = {name: self.get_field_value(field, name)[0] for name, field in told.items()}
         return {name: value for name, value in found.items() if value is not None}
 
 
 def load(kind: type[Settings]) -> Settings:
-    """The settings of a service from the environment.
+    """The settings of this kind from the environment.
 
     Raises:
         BadSetting: one is missing, malformed, or its file cannot be read.
     """
     try:
-        return kind()  # type: ignore[call-arg]  # the environment has the rest
+        return kind()
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         name = str(first["loc"][0]).upper() if first["loc"] else "settings"

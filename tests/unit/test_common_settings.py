@@ -16,6 +16,7 @@ class Some(ServiceSettings):
 
     session_key: Key
     patience: int = 3
+    database: str = "some"
     mongo_url: MongoUrl = "mongodb://127.0.0.1"
     redis_url: RedisUrl = "redis://127.0.0.1"
     rabbitmq_url: RabbitUrl = "amqp://127.0.0.1"
@@ -56,6 +57,25 @@ def test_the_environment_goes_before_the_file(environment: pytest.MonkeyPatch, t
     environment.setenv("SESSION_KEY_FILE", str(tmp_path / "key"))
 
     assert load(Some).session_key.get_secret_value() == SECRET
+
+
+def test_an_empty_variable_is_none(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(f"{SECRET} from a file")
+    environment.setenv("SESSION_KEY", "")
+    environment.setenv("SESSION_KEY_FILE", str(tmp_path / "key"))
+    environment.setenv("PATIENCE", "")
+
+    assert load(Some).session_key.get_secret_value() == f"{SECRET} from a file"
+    assert load(Some).patience == 3
+
+
+@pytest.mark.parametrize("name", ["DATABASE", "DATABASE_FILE"])
+def test_the_name_of_a_database_is_not_told(environment: pytest.MonkeyPatch, name: str, tmp_path: Path) -> None:
+    (tmp_path / "database").write_text("other")
+    environment.setenv(name, str(tmp_path / "database"))
+
+    assert load(Some).database == "some"
+    assert Some(database="of a test").database == "of a test"  # type: ignore[call-arg]  # the environment has the keys
 
 
 def test_a_file_that_is_not_there_is_named(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from auth_service.settings import AuthSettings
 from catalog_service.settings import CatalogSettings
 from client_registry.settings import RegistrySettings
+from common.settings import NOT_TOLD
 from gateway.operations import OPERATIONS, Operation
 from gateway.settings import GatewaySettings
 from upload_service.settings import UploadSettings
@@ -16,7 +17,7 @@ SETTINGS = sorted(
     {
         name.upper()
         for kind in (AuthSettings, CatalogSettings, RegistrySettings, GatewaySettings, UploadSettings)
-        for name in kind.model_fields
+        for name in kind.model_fields.keys() - NOT_TOLD
     }
 )
 # The sign-in page and what pages load are for browsers only.
