@@ -4,17 +4,19 @@ from typing import Protocol
 
 from auth_service.audit import Audit
 from auth_service.model import BadCredentials, User
-from auth_service.passwords import Passwords
+from auth_service.passwords import Passwords, new_password
 from auth_service.throttle import Throttle
 from common.caller import Caller
 from common.errors import NotAuthenticated
 from common.sessions import Session
 
 
-class UserFinder(Protocol):
-    """Finds a user as they are now."""
+class UserKeeper(Protocol):
+    """Finds a user as they are now, and keeps another password."""
 
     async def find(self, tenant_id: str, username: str) -> User | None: ...
+
+    async def set_password(self, tenant_id: str, username: str, password_hash: str) -> bool: ...
 
 
 class SessionKeeper(Protocol):
@@ -24,14 +26,16 @@ class SessionKeeper(Protocol):
 
     async def close(self, session: Session) -> None: ...
 
+    async def close_all(self, tenant_id: str, username: str, *, keep: str = "") -> None: ...
+
     def read(self, token: str) -> Session: ...
 
 
 class Login:
-    """Signs administrators in and out, and writes both down."""
+    """Signs administrators in and out, and writes both down; lets them choose another password."""
 
     def __init__(
-        self, users: UserFinder, passwords: Passwords, throttle: Throttle, sessions: SessionKeeper, audit: Audit
+        self, users: UserKeeper, passwords: Passwords, throttle: Throttle, sessions: SessionKeeper, audit: Audit
     ) -> None:
         self._users = users
         self._passwords = passwords
@@ -75,6 +79,23 @@ class Login:
         await self._audit.record(
             caller.tenant_id, "logout", user=session.username, ip=caller.ip, status=200, request_id=request_id
         )
+
+    async def change_password(self, caller: Caller, old: str, new: str) -> None:
+        """Change the caller's own password and end their other sessions.
+
+        Raises:
+            BadCredentials: the old password is wrong.
+            TooManyFailures: too many were wrong before.
+            InvalidField: the new one cannot be a password.
+        """
+        tenant_id, username = caller.tenant_id, caller.username
+        password = new_password("new_password", new)
+        user = await self._users.find(tenant_id, username)
+        if not await self._compare(caller, username, user, old):
+            raise BadCredentials
+        if not await self._users.set_password(tenant_id, username, await self._passwords.hash(password)):
+            raise BadCredentials  # Deleted meanwhile.
+        await self._sessions.close_all(tenant_id, username, keep=caller.session_id)
 
     async def _compare(self, caller: Caller, username: str, user: User | None, password: str) -> bool:
         """Whether the password is the user's. Raises TooManyFailures."""

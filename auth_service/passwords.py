@@ -27,11 +27,6 @@ class Passwords:
         async with self._slots:
             return await asyncio.to_thread(self._hasher.hash, password)
 
-    async def matches(self, password_hash: str | None, password: str) -> bool:
-        """Whether the password is the one; None, for no such user, takes as long and is False."""
-        async with self.turn():
-            return await self.compare(password_hash, password)
-
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """One's turn to `compare`, for whoever has something to look up in it."""
@@ -39,7 +34,7 @@ class Passwords:
             yield
 
     async def compare(self, password_hash: str | None, password: str) -> bool:
-        """As `matches`, within one's turn."""
+        """Within one's turn: whether the password is the one; None, for no such user, takes as long and is False."""
         right = await asyncio.to_thread(self._matches, password_hash or self._nobody, password)
         return right and password_hash is not None
 

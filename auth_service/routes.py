@@ -66,7 +66,7 @@ async def change_password(request: web.Request) -> web.Response:
     old = form.text("old_password", limit=PASSWORD_LIMIT)
     new = form.text("new_password", limit=PASSWORD_LIMIT)
     audit(request, username=caller.username)
-    await request.app[USERS].change_password(caller.tenant_id, caller.username, old, new, session_id=caller.session_id)
+    await request.app[LOGIN].change_password(caller, old, new)
     return json_response({"Message": "Password was changed successfully!"})
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
-from auth_service.model import USERNAME_LIMIT, BadCredentials, User, UserNotFound
+from auth_service.model import USERNAME_LIMIT, User, UserNotFound
 from auth_service.passwords import Passwords, new_password
 from common.errors import InvalidField
 
@@ -34,7 +34,7 @@ class SessionEnder(Protocol):
 
 
 class Users:
-    """Creates, lists and deletes users, and changes their passwords."""
+    """Creates, lists and deletes users, and gives them other passwords."""
 
     def __init__(self, store: UserStore, passwords: Passwords, sessions: SessionEnder) -> None:
         self._store = store
@@ -64,21 +64,6 @@ class Users:
         """Sign every user of a tenant out."""
         for user in await self._store.list(tenant_id):
             await self._sessions.close_all(tenant_id, user.username)
-
-    async def change_password(self, tenant_id: str, username: str, old: str, new: str, *, session_id: str) -> None:
-        """Change one's own password and end one's other sessions.
-
-        Raises:
-            BadCredentials: the old password is wrong.
-            InvalidField: the new one cannot be a password.
-        """
-        password = new_password("new_password", new)
-        user = await self._store.find(tenant_id, username)
-        if not await self._passwords.matches(user.password_hash if user else None, old):
-            raise BadCredentials
-        if not await self._store.set_password(tenant_id, username, await self._passwords.hash(password)):
-            raise BadCredentials  # Deleted meanwhile.
-        await self._sessions.close_all(tenant_id, username, keep=session_id)
 
     async def reset_password(self, tenant_id: str, username: str, new: str) -> None:
         """Give a user another password and end all their sessions. Raises UserNotFound or InvalidField."""

@@ -225,6 +225,15 @@ async def test_only_who_knows_the_old_password_changes_it(auth: Auth, caller: Ca
     assert await auth.session(caller, other)
 
 
+async def test_old_passwords_cannot_be_guessed_without_end(auth: Auth, caller: Caller) -> None:
+    for _ in range(10):
+        await change_password(auth, caller, old="not this password")
+
+    answer = await change_password(auth, caller)
+
+    assert (answer.status, answer.body["code"]) == (429, "too_many_failures")
+
+
 async def test_the_new_password_has_at_least_twelve_characters(auth: Auth, caller: Caller) -> None:
     answer = await change_password(auth, caller, new="a" * 11)
 

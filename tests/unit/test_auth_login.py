@@ -26,6 +26,9 @@ class ChangingUsers:
     async def find(self, tenant_id: str, username: str) -> User | None:
         return next(self._found)
 
+    async def set_password(self, tenant_id: str, username: str, password_hash: str) -> bool:
+        return next(self._found) is not None
+
 
 class OpenSessions:
     """Keeps which sessions are open; a token is the session's id."""
@@ -40,6 +43,9 @@ class OpenSessions:
 
     async def close(self, session: Session) -> None:
         del self.open_ones[session.session_id]
+
+    async def close_all(self, tenant_id: str, username: str, *, keep: str = "") -> None:
+        self.open_ones = {name: session for name, session in self.open_ones.items() if name == keep}
 
     def read(self, token: str) -> Session:
         return self.open_ones[token]
