@@ -15,7 +15,7 @@ NAME_LIMIT = 256
 DESCRIPTION_LIMIT = 10_000
 PACKAGE_FORM_LIMIT = LOGO_LIMIT + FORM_LIMIT  # bytes
 
-_NOT_IN_IDS = frozenset('/\\:*?"<>|')
+_NOT_IN_IDS = frozenset('/\\:*?"<>|,')  # A comma stands between ids, in a blacklist entry for one.
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -47,7 +47,7 @@ def package_id(text: str) -> str:
     """A package id that may be given to a package. Raises InvalidField."""
     name = clean("package_id", text, limit=ID_LIMIT)
     if name in {"", ".", ".."} or name != name.strip() or _NOT_IN_IDS.intersection(name):
-        raise InvalidField("package_id", 'must not be . or .., hold / \\ : * ? " < > | or begin or end with a space')
+        raise InvalidField("package_id", 'must not be . or .., hold / \\ : * ? " < > | , or begin or end with a space')
     return name
 
 

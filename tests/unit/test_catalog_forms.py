@@ -56,6 +56,7 @@ def test_a_package_id_may_hold_most_characters(text: str) -> None:
         "<a",
         "a>",
         "a|b",
+        "a,b",
         "a\nb",
         "a\0",
         "a\u202eb",
