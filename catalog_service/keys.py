@@ -2,6 +2,7 @@
 
 from aiohttp import web
 
+from catalog_service.finished import FinishedUploads
 from catalog_service.packages import Packages
 from catalog_service.settings import CatalogSettings
 from catalog_service.store import MongoCatalogStore
@@ -12,4 +13,5 @@ SETTINGS = web.AppKey("settings", CatalogSettings)
 EVENTS: web.AppKey[Events] = web.AppKey("events")
 PACKAGES = web.AppKey("packages", Packages)
 VERSIONS = web.AppKey("versions", Versions)
+FINISHED_UPLOADS = web.AppKey("finished_uploads", FinishedUploads)
 STORE = web.AppKey("store", MongoCatalogStore)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from catalog_service import forms, wire
-from catalog_service.keys import PACKAGES, SETTINGS, STORE, VERSIONS
+from catalog_service.keys import FINISHED_UPLOADS, PACKAGES, SETTINGS, VERSIONS
 from catalog_service.model import PackageChanges
 from catalog_service.version_forms import new_version
 from catalog_service.version_model import PackageVersion
@@ -88,7 +88,7 @@ async def delete_package_version(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/get_finished_uploads")
 async def get_finished_uploads(request: web.Request) -> web.Response:
-    waiting = await request.app[STORE].uploads.unlinked(caller_of(request).tenant_id)
+    waiting = await request.app[FINISHED_UPLOADS].waiting(caller_of(request))
     return json_response([wire.finished_upload(upload) for upload in waiting])
 
 

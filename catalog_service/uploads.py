@@ -1,7 +1,7 @@
 """upload_service as seen from here: it keeps the files of our versions."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from catalog_service.model import InstallerFile
 from common.caller import Caller
@@ -10,10 +10,11 @@ from common.client import ServiceClient
 SLICE = 100  # versions whose files are removed by one question
 SLICES = 4  # questions at once
 REMOVAL_PATIENCE = 25.0  # seconds
+NAMES = 1000  # files in one question
 
 
 class UploadService:
-    """Claims and releases installer files."""
+    """Claims and releases installer files, and tells which are free."""
 
     def __init__(self, service: ServiceClient) -> None:
         self._service = service
@@ -35,6 +36,14 @@ class UploadService:
         slices = [list(version_uids[start : start + SLICE]) for start in range(0, len(version_uids), SLICE)]
         for first in range(0, len(slices), SLICES):
             await asyncio.gather(*(self._release(caller, uids) for uids in slices[first : first + SLICES]))
+
+    async def unclaimed(self, caller: Caller, server_filenames: Sequence[str]) -> Set[str]:
+        """Which of these files are there and belong to nothing. Raises Unavailable."""
+        found: set[str] = set()
+        for start in range(0, len(server_filenames), NAMES):
+            question = {"server_filenames": server_filenames[start : start + NAMES]}
+            found |= set((await self._service.ask(caller, "unclaimed_installers", question))["server_filenames"])
+        return found
 
     async def _release(self, caller: Caller, version_uids: Sequence[str]) -> None:
         question = {"version_uids": version_uids}

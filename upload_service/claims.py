@@ -18,6 +18,8 @@ class ClaimStore(Protocol):
 
     async def find_installer(self, tenant_id: str, server_filename: str) -> Upload | None: ...
 
+    async def unclaimed(self, tenant_id: str, server_filenames: Sequence[str]) -> list[str]: ...
+
     async def linked(self, tenant_id: str, version_uids: Sequence[str]) -> list[Upload]: ...
 
     async def link(self, upload: Upload, version_uid: str) -> Upload | None:
@@ -50,6 +52,10 @@ class Claims:
         if upload is None or upload.status is Status.DELETING:
             raise InstallerNotFound("There is no installer of this name.")
         return upload
+
+    async def unclaimed(self, tenant_id: str, server_filenames: Sequence[str]) -> list[str]:
+        """Those of these files that a version can claim."""
+        return await self._store.unclaimed(tenant_id, server_filenames)
 
     async def claim(self, tenant: Tenant, server_filename: str, version_uid: str) -> Upload:
         """Link a file to a version and charge the quota; again by the same version changes nothing.

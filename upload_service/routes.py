@@ -71,6 +71,14 @@ async def release_installers(request: web.Request) -> web.Response:
     return json_response({})
 
 
+@routes.post("/{tenant_id}/unclaimed_installers")
+async def unclaimed_installers(request: web.Request) -> web.Response:
+    question = await read_question(request)
+    names = texts_of(question, "server_filenames")
+    found = await request.app[CLAIMS].unclaimed(caller_of(request).tenant_id, names)
+    return json_response({"server_filenames": found})
+
+
 @routes.post("/{tenant_id}/storage_usage")
 async def storage_usage(request: web.Request) -> web.Response:
     used, reserved = await request.app[QUOTA].usage(caller_of(request).tenant_id)

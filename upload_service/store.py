@@ -48,6 +48,14 @@ class MongoUploadStore:
     async def find_installer(self, tenant_id: str, server_filename: str) -> Upload | None:
         return _upload(await self._uploads.find_one({"tenant_id": tenant_id, "server_filename": server_filename}))
 
+    async def unclaimed(self, tenant_id: str, server_filenames: Sequence[str]) -> list[str]:
+        """The names of those that are complete and linked to nothing."""
+        found = self._uploads.find(
+            {"tenant_id": tenant_id, "server_filename": {"$in": list(server_filenames)}, "status": Status.COMPLETE},
+            {"server_filename": True},
+        )
+        return [document["server_filename"] async for document in found]
+
     async def linked(self, tenant_id: str, version_uids: Sequence[str]) -> list[Upload]:
         """What these versions are linked to, what is being deleted for them included."""
         found = self._uploads.find({"tenant_id": tenant_id, "version_uid": {"$in": list(version_uids)}})

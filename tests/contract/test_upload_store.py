@@ -222,6 +222,7 @@ async def test_every_filter_begins_with_the_tenant(mongo_url: str, database: Mon
     await store.announced(upload)
     linked = await store.link(upload, "v1")
     assert linked is not None
+    await store.unclaimed(upload.tenant_id, [upload.server_filename])
     await store.linked(upload.tenant_id, ["v1"])
     await quota.charge(upload, 10)
     await store.unlink(linked)

@@ -93,6 +93,31 @@ async def test_an_upload_that_belongs_to_a_version_is_not_listed(catalog: Catalo
     assert await listed(catalog, caller) == []
 
 
+async def test_an_upload_whose_file_is_gone_is_not_listed(catalog: Catalog) -> None:
+    caller = make_caller()
+    for name in ("a.msi", "gone.msi"):
+        await catalog.events.publish(finished(caller, name))
+    catalog.others.gone = {"gone.msi"}
+
+    assert await listed(catalog, caller) == ["a.msi"]
+
+
+async def test_an_upload_of_a_client_release_is_not_listed(catalog: Catalog) -> None:
+    caller, name = make_caller(), catalog.others.uploaded()
+    await catalog.events.publish(finished(caller, name))
+    catalog.others.links[name] = "a release that the catalog does not know of"
+
+    assert await listed(catalog, caller) == []
+
+
+async def test_any_number_of_uploads_is_listed(catalog: Catalog) -> None:
+    caller = make_caller()
+    names = [f"{number:04}.msi" for number in range(1001)]
+    await asyncio.gather(*(catalog.events.publish(finished(caller, name)) for name in names))
+
+    assert await listed(catalog, caller) == names
+
+
 async def test_an_upload_is_forgotten_after_its_age(catalog: Catalog) -> None:
     caller = make_caller()
     before = datetime.now(UTC)

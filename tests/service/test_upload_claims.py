@@ -135,6 +135,16 @@ async def test_a_discarded_file_is_gone_and_a_linked_one_stays(api: UploadApi) -
     assert (await api.usage(caller), api.files(caller)) == ((SIZE, 0), [linked])
 
 
+async def test_files_that_can_be_claimed_are_told_from_others(api: UploadApi) -> None:
+    caller = make_uploader()
+    linked, discarded, free = await claimed(api, caller), await api.upload(caller, FILE), await api.upload(caller, FILE)
+    await api.ask(caller, "discard_installer", server_filename=discarded)
+    foreign = await api.upload(make_uploader(), FILE)
+    names = [linked, discarded, free, foreign, "$gt"]
+    answer = await api.ask(caller, "unclaimed_installers", server_filenames=names)
+    assert (answer.status, answer.body) == (200, {"server_filenames": [free]})
+
+
 async def test_a_file_that_cannot_fit_is_refused_with_its_first_chunk(api: UploadApi) -> None:
     caller = make_uploader(storage_quota=SIZE - 1)
     answer = await api.chunk(caller, "f", FILE[:10], 0, SIZE)
