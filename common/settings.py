@@ -108,14 +108,14 @@ class FileSource(PydanticBaseSettingsSource):
         return {name: value for name, value in found.items() if value is not None}
 
 
-def load(kind: type[Settings]) -> Settings:
-    """The settings of this kind from the environment.
+def load(kind: type[Settings], **given: Any) -> Settings:
+    """The settings of this kind: what is given, and the rest from the environment.
 
     Raises:
         BadSetting: one is missing, malformed, or its file cannot be read.
     """
     try:
-        return kind()
+        return kind(**given)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         name = str(first["loc"][0]).upper() if first["loc"] else "settings"

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 from rich.console import Console
 
 from common.caller import Deployment
@@ -68,9 +67,6 @@ def main() -> None:
         sys.exit(f"pkgrepo: {problem.detail}")
     except (BadSetting, FolderProblem, ServerUnavailable) as problem:
         sys.exit(f"pkgrepo: {problem}")
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        sys.exit(f"pkgrepo: {'.'.join(str(part) for part in first['loc']).upper()}: {first['msg']}")
     except (MongoError, RedisError) as error:
         sys.exit(f"pkgrepo: a store does not answer ({type(error).__name__}); check MONGO_URL and REDIS_URL")
     except OSError as error:

@@ -1,11 +1,18 @@
 """Where an operator's command finds the stores: in the folder of a running `up`, or in the environment."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.settings import BadSetting
+from common.settings import BadSetting, EnvironmentSettings, MongoUrl, RedisUrl, load
 from deploy.folder import Addresses, DataFolder
+
+
+class StoreSettings(EnvironmentSettings):
+    """The stores that the environment names, where it names any, and the folder of installers."""
+
+    mongo_url: MongoUrl = ""
+    redis_url: RedisUrl = ""
+    installers: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -21,8 +28,7 @@ def places(data: Path | None) -> Places:
     if data is not None:
         folder = DataFolder(data.absolute())
         return Places(folder.addresses(), folder.installers)
-    mongo_url, redis_url = os.environ.get("MONGO_URL"), os.environ.get("REDIS_URL")
-    if not mongo_url or not redis_url:
+    stores = load(StoreSettings)
+    if not stores.mongo_url or not stores.redis_url:
         raise BadSetting("give --data DIR of a running `pkgrepo up`, or set MONGO_URL and REDIS_URL")
-    installers = os.environ.get("INSTALLERS")
-    return Places(Addresses("", mongo_url, redis_url), Path(installers) if installers else None)
+    return Places(Addresses("", stores.mongo_url, stores.redis_url), stores.installers)

@@ -1,9 +1,8 @@
 """All five services in one process, over unix sockets, on stores of the machine's own."""
 
-import os
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +16,12 @@ from client_registry.settings import RegistrySettings
 from common.caller import Deployment
 from common.events import LocalEvents
 from common.server import serving
+from common.settings import load
 from common.tenants import Tenant
 from deploy.folder import SERVICES, Addresses, DataFolder, write_secret
 from deploy.local import mongod, redis
 from deploy.operations import Operator, open_operator
+from deploy.places import StoreSettings
 from gateway.app import create_app as create_gateway
 from gateway.settings import GatewaySettings
 from upload_service.app import create_app as create_upload_service
@@ -45,14 +46,16 @@ async def running(folder: DataFolder, host: str, port: int, deployment: Deployme
     """Start everything, in order; on leaving stop everything, in reverse.
 
     Raises:
+        BadSetting: the environment says something wrong.
         ServerUnavailable: a store cannot be started here.
         FolderProblem: the folder cannot be used.
         OSError: the address is taken.
     """
     folder.prepare()
     async with AsyncExitStack() as stack:
-        mongo_url = await _store(stack, "MONGO_URL", mongod(folder.path / "mongodb"))
-        redis_url = await _store(stack, "REDIS_URL", redis(folder.path / "redis"))
+        given = load(StoreSettings)
+        mongo_url = given.mongo_url or await stack.enter_async_context(mongod(folder.path / "mongodb"))
+        redis_url = given.redis_url or await stack.enter_async_context(redis(folder.path / "redis"))
         tenant_id = SINGLE_TENANT if deployment is Deployment.SINGLE else DEMO_TENANT
         stores = {"mongo_url": mongo_url, "redis_url": redis_url}
         base_url = await _serve(
@@ -65,12 +68,6 @@ async def running(folder: DataFolder, host: str, port: int, deployment: Deployme
         stack.callback(folder.forget)
         prefix = "client/api" if deployment is Deployment.SINGLE else tenant_id
         yield Running(f"{base_url}/{prefix}", tenant_id, password)
-
-
-async def _store(stack: AsyncExitStack, setting: str, bundled: AbstractAsyncContextManager[str]) -> str:
-    if given := os.environ.get(setting):
-        return given
-    return await stack.enter_async_context(bundled)
 
 
 async def _serve(
@@ -89,14 +86,14 @@ async def _serve(
     }
     events = LocalEvents()
     apps = {
-        "auth_service": create_auth_service(AuthSettings(**shared)),
-        "client_registry": create_client_registry(RegistrySettings(**shared)),
-        "upload_service": create_upload_service(UploadSettings(**shared), events),
-        "catalog_service": create_catalog_service(CatalogSettings(**shared), events),
+        "auth_service": create_auth_service(load(AuthSettings, **shared)),
+        "client_registry": create_client_registry(load(RegistrySettings, **shared)),
+        "upload_service": create_upload_service(load(UploadSettings, **shared), events),
+        "catalog_service": create_catalog_service(load(CatalogSettings, **shared), events),
     }
     for name, app in apps.items():
         await stack.enter_async_context(serving(app, sockets[name]))
-    gateway = GatewaySettings(**shared, deployment=deployment, tenant_id=SINGLE_TENANT)
+    gateway = load(GatewaySettings, **shared, deployment=deployment, tenant_id=SINGLE_TENANT)
     return await stack.enter_async_context(serving(create_gateway(gateway), listen))
 
 
