@@ -14,12 +14,14 @@ from pydantic import SecretStr
 
 from auth_service.app import create_app as create_auth_service
 from auth_service.settings import AuthSettings
+from auth_service.throttle_store import RedisFailures
 from catalog_service.app import create_app as create_catalog_service
 from catalog_service.settings import CatalogSettings
 from client_registry.app import create_app as create_client_registry
 from client_registry.settings import RegistrySettings
 from common.caller import Deployment
 from common.server import serving
+from common.sessions import open_redis
 from common.tenants import Tenant
 from deploy.folder import Addresses
 from deploy.operations import Operator, open_operator
@@ -73,9 +75,12 @@ class Services:
     addresses: dict[str, str]
     operator: Operator
     installers: Path
+    failures: RedisFailures
 
     async def tenant(self, deployment: Deployment = Deployment.MULTI, **settings: Any) -> Api:
         """A new tenant with its administrator signed in; in the single-tenant deployment the one there is."""
+        # All tests have one address; the failed logins of one are not another's.
+        await self.failures.forget("address:127.0.0.1")
         if deployment is Deployment.SINGLE:
             return await self.api(SINGLE_TENANT, deployment).signed_in()
         tenant = make_tenant(**settings)
@@ -125,7 +130,8 @@ async def all_services(folder: Path, mongo_url: str, redis_url: str, rabbitmq_ur
         await operator.tenants.create(Tenant(SINGLE_TENANT))
         await operator.users.create(SINGLE_TENANT, "admin", PASSWORD)
         session = await stack.enter_async_context(ClientSession())
-        yield Services(session, addresses, operator, folder / "installers")
+        redis = await stack.enter_async_context(open_redis(redis_url))
+        yield Services(session, addresses, operator, folder / "installers", RedisFailures(redis))
 
 
 @asynccontextmanager
