@@ -10,8 +10,8 @@ from deploy.folder import Addresses, DataFolder
 class StoreSettings(EnvironmentSettings):
     """The stores that the environment names, where it names any, and the folder of installers."""
 
-    mongo_url: MongoUrl = ""
-    redis_url: RedisUrl = ""
+    mongo_url: MongoUrl | None = None
+    redis_url: RedisUrl | None = None
     installers: Path | None = None
 
 
@@ -29,6 +29,6 @@ def places(data: Path | None) -> Places:
         folder = DataFolder(data.absolute())
         return Places(folder.addresses(), folder.installers)
     stores = load(StoreSettings)
-    if not stores.mongo_url or not stores.redis_url:
+    if stores.mongo_url is None or stores.redis_url is None:
         raise BadSetting("give --data DIR of a running `pkgrepo up`, or set MONGO_URL and REDIS_URL")
     return Places(Addresses("", stores.mongo_url, stores.redis_url), stores.installers)

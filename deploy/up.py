@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,8 +54,8 @@ async def running(folder: DataFolder, host: str, port: int, deployment: Deployme
     folder.prepare()
     async with AsyncExitStack() as stack:
         given = load(StoreSettings)
-        mongo_url = given.mongo_url or await stack.enter_async_context(mongod(folder.path / "mongodb"))
-        redis_url = given.redis_url or await stack.enter_async_context(redis(folder.path / "redis"))
+        mongo_url = await _store(stack, given.mongo_url, mongod(folder.path / "mongodb"))
+        redis_url = await _store(stack, given.redis_url, redis(folder.path / "redis"))
         tenant_id = SINGLE_TENANT if deployment is Deployment.SINGLE else DEMO_TENANT
         stores = {"mongo_url": mongo_url, "redis_url": redis_url}
         base_url = await _serve(
@@ -68,6 +68,12 @@ async def running(folder: DataFolder, host: str, port: int, deployment: Deployme
         stack.callback(folder.forget)
         prefix = "client/api" if deployment is Deployment.SINGLE else tenant_id
         yield Running(f"{base_url}/{prefix}", tenant_id, password)
+
+
+async def _store(stack: AsyncExitStack, given: str | None, bundled: AbstractAsyncContextManager[str]) -> str:
+    if given is not None:
+        return given
+    return await stack.enter_async_context(bundled)
 
 
 async def _serve(
