@@ -3,10 +3,10 @@
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic
 
 import uvloop
 from aiohttp import web
@@ -160,7 +160,8 @@ def run(*services: Service) -> None:  # type: ignore[type-arg]  # each has setti
     loop_factory = uvloop.new_event_loop if all(service.uvloop for service in services) else None
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         try:
-            runner.run(_run([(service.create_app(settings), settings.listen) for service, settings in ready]))
+            apps = [(service.create_app(settings), settings.listen) for service, settings in ready]
+            runner.run(until_stopped(_run(apps)))
         except (OSError, MongoError) as error:  # The latter is what the driver thinks of an address's options.
             sys.exit(f"{services[0].name}: {error}")
 
@@ -170,16 +171,22 @@ async def _run(apps: list[tuple[web.Application, str]]) -> None:
         for app, listen in apps:
             address = await stack.enter_async_context(serving(app, listen))
             log.info("serving", address=address)
-        await stopped()
+        await asyncio.Event().wait()
 
 
-async def stopped() -> None:
-    """Wait for SIGINT or SIGTERM."""
+async def until_stopped(work: Coroutine[Any, Any, None]) -> None:
+    """Do something until SIGINT or SIGTERM; then it is cancelled, once, and given the time to close what it opened."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    await stop.wait()
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if stop.is_set():
+        working.cancel()
+    with suppress(asyncio.CancelledError):
+        await working
 
 
 async def _livez(_: web.Request) -> web.Response:

@@ -11,7 +11,7 @@ from rich.console import Console
 from common.caller import Deployment
 from common.errors import Problem
 from common.mongo import MongoError
-from common.server import stopped
+from common.server import until_stopped
 from common.sessions import RedisError
 from common.settings import BadSetting
 from common.telemetry import configure_logs
@@ -47,7 +47,8 @@ def up(
 ) -> None:
     """Run the whole service on this machine: MongoDB, Redis and all five services, until Ctrl-C."""
     folder = DataFolder(data.absolute())
-    asyncio.run(_up(folder, host, port, deployment, demo=demo))
+    asyncio.run(until_stopped(_up(folder, host, port, deployment, demo=demo)))
+    console.print("Stopped; everything is kept.")
 
 
 @app.command()
@@ -82,9 +83,10 @@ async def _up(folder: DataFolder, host: str, port: int, deployment: Deployment, 
             if demo:
                 console.print(await publish_samples(service, folder))
             _introduce(service, folder)
-            await stopped()
-            console.print("Stopping …")
-    console.print("Stopped; everything is kept.")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                console.print("Stopping …")
 
 
 def _introduce(service: Running, folder: DataFolder) -> None:

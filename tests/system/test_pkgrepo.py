@@ -38,17 +38,23 @@ class Up:
 
 
 @asynccontextmanager
-async def up(folder: Path, *options: str) -> AsyncIterator[Up]:
+async def starting(folder: Path, *options: str) -> AsyncIterator[Process]:
     process = await asyncio.create_subprocess_exec(
         *PKGREPO, "up", "--data", str(folder), "--port", "0", *options, stdout=PIPE, stderr=STDOUT
     )
     try:
-        yield Up(process, await _until_ready(process))
+        yield process
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(LIMIT):
             await process.communicate()
+
+
+@asynccontextmanager
+async def up(folder: Path, *options: str) -> AsyncIterator[Up]:
+    async with starting(folder, *options) as process:
+        yield Up(process, await _until_ready(process))
 
 
 async def pkgrepo(*arguments: str, answer: str = "", **environment: str) -> tuple[int | None, str]:
@@ -65,12 +71,40 @@ async def pkgrepo(*arguments: str, answer: str = "", **environment: str) -> tupl
     return process.returncode, " ".join(said.decode().split())
 
 
+@dataclass(frozen=True)
+class Past:
+    """An `up` that was stopped by Ctrl-C: what it said, its end, the servers it had, and what told of it."""
+
+    folder: Path
+    said: str
+    status: int
+    servers: tuple[int, ...]
+    told: bool
+
+
 @pytest.fixture(scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Up, Path]]:
-    """One `up` for all tests of this module that only work beside it."""
+async def stopped(tmp_path_factory: pytest.TempPathFactory) -> Past:
+    """The first `up` on a folder, beside which a tenant was made."""
     folder = tmp_path_factory.mktemp("beside")
-    async with up(folder, "--demo") as service:
-        yield service, folder
+    async with up(folder) as service:
+        assert (await pkgrepo("tenant", "create", "acme", "--data", str(folder)))[0] == 0
+        servers = tuple(server_pid(folder, name) for name in ("mongodb", "redis"))
+        service.process.send_signal(signal.SIGINT)
+        status = await _ended(service.process)
+    return Past(folder, service.said, status, servers, told=(folder / "run" / "addresses.json").exists())
+
+
+@pytest.fixture(scope="module")
+async def running(stopped: Past) -> AsyncIterator[tuple[Up, Path]]:
+    """The second, for all tests of this module that only work beside it."""
+    async with up(stopped.folder, "--demo") as service:
+        yield service, stopped.folder
+
+
+async def test_nothing_runs_after_a_stop(stopped: Past) -> None:
+    assert stopped.status == 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in stopped.servers)
+    assert not stopped.told
 
 
 async def test_the_three_curl_lines_work_as_they_stand(running: tuple[Up, Path]) -> None:
@@ -82,29 +116,34 @@ async def test_the_three_curl_lines_work_as_they_stand(running: tuple[Up, Path])
     assert b'"tenant_id":"demo"' in said
 
 
-async def test_the_first_password_is_shown_once_and_kept_for_its_owner_only(tmp_path: Path) -> None:
-    async with up(tmp_path) as first:
-        password = (tmp_path / "admin-password").read_text()
-        assert password in first.said
-        assert (tmp_path / "admin-password").stat().st_mode & 0o777 == 0o600
-        assert tmp_path.stat().st_mode & 0o077 == 0
-        assert (await pkgrepo("tenant", "create", "acme", "--data", str(tmp_path)))[0] == 0
-    async with up(tmp_path) as second:
-        assert password not in second.said
-        listed = await pkgrepo("tenant", "list", "--data", str(tmp_path))
-        assert "acme" in listed[1]
-        credentials = {"username": "admin", "password": password}
-        async with ClientSession() as session, session.post(f"{second.base_url}/login", data=credentials) as answer:
-            assert answer.status == 200
+async def test_the_first_password_is_shown_once_and_kept_for_its_owner_only(
+    stopped: Past, running: tuple[Up, Path]
+) -> None:
+    service, folder = running
+    password = (folder / "admin-password").read_text()
+    assert password in stopped.said
+    assert password not in service.said
+    assert (folder / "admin-password").stat().st_mode & 0o777 == 0o600
+    assert folder.stat().st_mode & 0o077 == 0
+    credentials = {"username": "admin", "password": password}
+    async with ClientSession() as session, session.post(f"{service.base_url}/login", data=credentials) as answer:
+        assert answer.status == 200
 
 
-async def test_nothing_runs_after_a_stop(tmp_path: Path) -> None:
-    async with up(tmp_path) as service:
-        servers = [int((tmp_path / name / "server.pid").read_text()) for name in ("mongodb", "redis")]
-        service.process.send_signal(signal.SIGINT)
+async def test_what_was_made_is_there_after_a_restart(running: tuple[Up, Path]) -> None:
+    assert "acme" in (await pkgrepo("tenant", "list", "--data", str(running[1])))[1]
+
+
+async def test_a_start_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with starting(tmp_path) as process:
         async with asyncio.timeout(LIMIT):
-            assert await service.process.wait() == 0
-    assert not any(Path(f"/proc/{pid}").exists() for pid in servers)
+            while not (mongod := server_pid(tmp_path, "mongodb")):  # noqa: ASYNC110  a file calls nobody
+                await asyncio.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert await _ended(process) == 0
+        assert process.stdout
+        assert b"Traceback" not in await process.stdout.read()
+    assert not Path(f"/proc/{mongod}").exists()
     assert not (tmp_path / "run" / "addresses.json").exists()
 
 
@@ -200,6 +239,17 @@ async def test_without_a_folder_or_addresses_the_command_says_what_it_wants() ->
     assert status == 1
     assert "--data DIR" in said
     assert "MONGO_URL" in said
+
+
+def server_pid(folder: Path, name: str) -> int:
+    """Of a bundled server; 0 where it does not run yet."""
+    file = folder / name / "server.pid"
+    return int(file.read_text() or 0) if file.exists() else 0
+
+
+async def _ended(process: Process) -> int:
+    async with asyncio.timeout(LIMIT):
+        return await process.wait()
 
 
 async def _until_ready(process: Process) -> str:
