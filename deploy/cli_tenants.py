@@ -96,7 +96,9 @@ def delete(
     if not yes and typer.prompt(f"Everything of {tenant_id} will be gone. Type its id to go on") != tenant_id:
         raise typer.Abort
     where = places(data)
-    asyncio.run(delete_tenant(where.addresses, where.installers, tenant_id))
+    if not asyncio.run(delete_tenant(where.addresses, where.installers, tenant_id)):
+        console.print(f"There was no tenant {tenant_id}; what an earlier deletion may have left of it is gone.")
+        raise typer.Exit(1)
     console.print(f"Tenant {tenant_id} was deleted.")
 
 

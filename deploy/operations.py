@@ -12,9 +12,11 @@ from auth_service.tenants import Tenants
 from auth_service.users import Users
 from catalog_service.store import MongoCatalogStore
 from client_registry.store import MongoClientStore
+from common.errors import InvalidField
 from common.mongo import open_database
 from common.sessions import Sessions, open_redis
 from common.settings import BadSetting
+from common.tenants import is_tenant_id
 from deploy.folder import Addresses
 from upload_service.installers import Installers
 from upload_service.purge import forget_tenant as forget_installers
@@ -43,15 +45,21 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
         yield Operator(Tenants(MongoTenantStore(database)), Users(MongoUserStore(database), Passwords(), sessions))
 
 
-async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id: str) -> None:
-    """Remove a tenant and everything of it in every service. Cut short, it is finished by being called again.
+async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id: str) -> bool:
+    """Remove a tenant and everything of it in every service; whether there was one.
+
+    Cut short, it is finished by being called again: what is left of a tenant goes though the tenant is gone.
 
     Raises:
+        InvalidField: no tenant can have this id.
         BadSetting: the folder of installers is not known.
     """
+    if not is_tenant_id(tenant_id):
+        raise InvalidField("tenant_id", "is none that a tenant can have")
     if installers is None:
         raise BadSetting("INSTALLERS: set it to the folder of installers, whose files go too")
     async with open_operator(addresses) as operator:
+        known = tenant_id in {tenant.tenant_id for tenant in await operator.tenants.list()}
         await operator.users.end_sessions(tenant_id)
         await operator.tenants.delete(tenant_id)
     # Until no gateway lets a request of the tenant in, something could be added behind our back.
@@ -63,3 +71,4 @@ async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id
         await MongoCatalogStore(catalog, uploads_age=0).forget_tenant(tenant_id)
         await MongoClientStore(clients).forget_tenant(tenant_id)
         await forget_installers(tenant_id, Installers(installers), MongoUploadStore(upload), MongoQuotaStore(upload))
+    return known

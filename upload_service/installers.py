@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, Self
 
+from common.tenants import is_tenant_id
 from upload_service.model import InstallerMissing, Status, StorageFull, TransferDamaged, Upload
 from upload_service.ranges import SUFFIXES
 
@@ -75,7 +76,9 @@ class Installers:
             path.unlink(missing_ok=True)
 
     def remove_tenant(self, tenant_id: str) -> None:
-        """Remove a tenant's whole folder."""
+        """Remove a tenant's whole folder. Raises ValueError for an id that no tenant can have."""
+        if not is_tenant_id(tenant_id):  # It would be another folder.
+            raise ValueError("not a tenant's id")
         folder = self._folder / tenant_id
         if folder.exists():
             shutil.rmtree(folder)

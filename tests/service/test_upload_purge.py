@@ -49,6 +49,16 @@ async def house(mongo_url: str, tmp_path: Path) -> AsyncIterator[House]:
         yield House(api, database, Collector(store, quota, claims, transfer_idle=DAY, unclaimed_age=DAY))
 
 
+@pytest.mark.parametrize("tenant_id", ["", ".", "../victim"])
+def test_no_folder_but_a_tenants_is_removed(tmp_path: Path, tenant_id: str) -> None:
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "installers" / "acme").mkdir(parents=True)
+    with pytest.raises(ValueError, match="not a tenant's id"):
+        Installers(tmp_path / "installers").remove_tenant(tenant_id)
+    assert (tmp_path / "victim").exists()
+    assert (tmp_path / "installers" / "acme").exists()
+
+
 async def test_a_transfer_idle_for_a_day_is_removed(house: House) -> None:
     caller = make_uploader()
     await house.api.chunk(caller, "f", FILE[:10], 0, SIZE)

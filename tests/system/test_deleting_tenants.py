@@ -1,0 +1,39 @@
+"""An operator deletes a tenant: all of it, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from common.errors import InvalidField
+from deploy import operations
+from deploy.folder import Addresses
+from deploy.operations import delete_tenant, open_operator
+from tests.factories import make_tenant
+
+
+@pytest.fixture
+def addresses(mongo_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Addresses:
+    """The stores, with no gateway that would have to forget."""
+    monkeypatch.setattr(operations, "IN_FORCE", 0)
+    return Addresses("", mongo_url, redis_url)
+
+
+@pytest.mark.parametrize("tenant_id", ["../victim", "", ".", "UPPER", "a/b"])
+async def test_an_id_that_is_none_deletes_nothing(addresses: Addresses, tmp_path: Path, tenant_id: str) -> None:
+    installers = tmp_path / "installers"
+    for folder in (tmp_path / "victim", installers / "acme", installers / "UPPER", installers / "a" / "b"):
+        folder.mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InvalidField):
+        await delete_tenant(addresses, installers, tenant_id)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+async def test_a_tenant_that_is_gone_is_deleted_again_and_reported(addresses: Addresses, tmp_path: Path) -> None:
+    tenant = make_tenant()
+    async with open_operator(addresses) as operator:
+        await operator.tenants.create(tenant)
+    assert await delete_tenant(addresses, tmp_path, tenant.tenant_id)
+    (tmp_path / tenant.tenant_id).mkdir()
+    assert not await delete_tenant(addresses, tmp_path, tenant.tenant_id)
+    assert not (tmp_path / tenant.tenant_id).exists()
