@@ -1,7 +1,5 @@
 """The operations of catalog_service."""
 
-from collections.abc import Sequence
-
 from aiohttp import web
 
 from catalog_service import forms, wire
@@ -11,8 +9,6 @@ from catalog_service.version_forms import new_version
 from catalog_service.version_model import PackageVersion
 from common.forms import read_form
 from common.middleware import audit, caller_of, json_response
-
-AUDITED_UIDS = 100
 
 routes = web.RouteTableDef()
 
@@ -81,7 +77,7 @@ async def add_package_version(request: web.Request) -> web.Response:
 async def delete_package_version(request: web.Request) -> web.Response:
     package_id, form = forms.package_in_path(request), await read_form(request)
     uids = forms.listed_uids(form)
-    audit(request, package_id=package_id, uids=_summary(uids))
+    audit(request, package_id=package_id, uids=uids)
     await request.app[VERSIONS].delete(caller_of(request), package_id, uids)
     return json_response({"Message": "Package versions deleted successfully!"})
 
@@ -90,12 +86,6 @@ async def delete_package_version(request: web.Request) -> web.Response:
 async def get_finished_uploads(request: web.Request) -> web.Response:
     waiting = await request.app[FINISHED_UPLOADS].waiting(caller_of(request))
     return json_response([wire.finished_upload(upload) for upload in waiting])
-
-
-def _summary(uids: Sequence[str]) -> str:
-    """As many as a header holds."""
-    more = len(uids) - AUDITED_UIDS
-    return ",".join(uids[:AUDITED_UIDS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _shown(request: web.Request, version: PackageVersion) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
@@ -23,6 +24,7 @@ AUDIT: web.RequestKey[dict[str, str]] = web.RequestKey("audit", dict)
 TITLES = {407: "Storage Exceeded"}
 AUDIT_HEADER = "X-Internal-Audit"
 REQUEST_IDS = re.compile(r"[0-9a-f]{32}")
+AUDITED_ITEMS = 50  # of a list: what a header holds
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 
 
@@ -36,9 +38,9 @@ def caller_of(request: web.Request) -> Caller:
     return request[CALLER]
 
 
-def audit(request: web.Request, **target: str) -> None:
-    """Say what a write was about, for the audit log: short names and ids, never a secret."""
-    request[AUDIT] = target
+def audit(request: web.Request, **target: str | Sequence[str]) -> None:
+    """Say what a write was about, for the audit log: short names and ids or lists of them, never a secret."""
+    request[AUDIT] = {name: value if isinstance(value, str) else _summary(value) for name, value in target.items()}
 
 
 def request_id() -> str:
@@ -116,3 +118,8 @@ def only_from_gateway(service: str, key: str, *, open_operations: frozenset[str]
         return response
 
     return check
+
+
+def _summary(items: Sequence[str]) -> str:
+    more = len(items) - AUDITED_ITEMS
+    return ",".join(items[:AUDITED_ITEMS]) + (f" and {more} more" if more > 0 else "")
