@@ -38,11 +38,12 @@ async def open_database(url: str, name: str) -> AsyncIterator[MongoDatabase]:
 
 async def make_indexes(database: MongoDatabase, indexes: Indexes) -> None:
     """Make a service's indexes, by collection; those that exist already stay as they are."""
+    await database.command("ping")
     with unhurried():
         for collection, models in indexes.items():
             await database[collection].create_indexes(list(models))
 
 
 def unhurried() -> AbstractContextManager[object]:
-    """Within it a call may take an hour: for work on whole collections. An absent server is noticed as soon as ever."""
-    return pymongo.timeout(3600)
+    """Within it calls may take ten minutes, for work on whole collections; so long also waits one for an absent server."""
+    return pymongo.timeout(600)
