@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
 from aiohttp import web
 
 from client_registry.hostnames import NAME_LIMIT, host_name
 from client_registry.model import ClientNotFound, GroupNotFound, uuid_text
 from client_registry.releases import release_version
-from common.errors import InvalidField, InvalidRequest
-from common.forms import MAX_INTEGER, Form
+from common.errors import InvalidField
+from common.forms import MAX_INTEGER, Form, read_question
 from common.tenants import parse_network
 
 PACKAGE_ID_LIMIT = 128
@@ -70,11 +69,8 @@ async def sighting(request: web.Request) -> tuple[str, int]:
     Raises:
         InvalidRequest: the question is not what a gateway asks.
     """
-    try:
-        told = orjson.loads(await request.read())
-        token, program = told.get("auth_token"), told.get("client", 0)
-    except (orjson.JSONDecodeError, AttributeError):
-        raise InvalidRequest("The body must be a JSON object.") from None
+    told = await read_question(request)
+    token, program = told.get("auth_token"), told.get("client", 0)
     if isinstance(program, bool) or not isinstance(program, int) or not 0 <= program <= MAX_INTEGER:
         raise InvalidField("client", f"must be a whole number from 0 to {MAX_INTEGER}")
     return token if isinstance(token, str) else "", program

@@ -10,9 +10,10 @@ import unicodedata
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
+import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
@@ -153,6 +154,22 @@ async def read_form(request: web.Request, *, limit: int = FORM_LIMIT) -> Form:
     if kind == "multipart/form-data":
         return await _multipart(request, limit)
     raise InvalidRequest("The body must be application/x-www-form-urlencoded or multipart/form-data.")
+
+
+async def read_question(request: web.Request) -> Mapping[str, Any]:
+    """The JSON object that another service sent.
+
+    Raises:
+        InvalidRequest: it is none.
+        BodyTooLarge: it is longer than `FORM_LIMIT`.
+    """
+    try:
+        question = orjson.loads(await _read(request, FORM_LIMIT))
+    except orjson.JSONDecodeError:
+        raise InvalidRequest("The body must be JSON.") from None
+    if not isinstance(question, dict):
+        raise InvalidRequest("The body must be a JSON object.")
+    return question
 
 
 async def body(request: web.Request, *, limit: int | None = None) -> AsyncIterator[bytes]:

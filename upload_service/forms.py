@@ -3,12 +3,11 @@
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-import orjson
 from aiohttp import web
 from multipart import MultipartSegment
 
 from common.errors import BodyTooLarge, InvalidField, InvalidRequest
-from common.forms import FORM_LIMIT, body, field_text, multipart_events
+from common.forms import FORM_LIMIT, field_text, multipart_events
 from upload_service.ranges import suffix_of
 
 BESIDE_LIMIT = 1 << 16  # bytes of other parts beside a chunk
@@ -109,27 +108,6 @@ class InstallerForm:
     def _keep(self, segment: MultipartSegment, value: bytes) -> None:
         if segment.name and segment.name != "file" and segment.filename is None:
             self.fields.append((segment.name, field_text(segment, value)))
-
-
-async def read_question(request: web.Request) -> Mapping[str, Any]:
-    """The JSON object that another service sent.
-
-    Raises:
-        InvalidRequest: it is none.
-        BodyTooLarge: it is longer than 1 MiB.
-    """
-    whole = bytearray()
-    async for block in body(request):
-        whole += block
-        if len(whole) > FORM_LIMIT:
-            raise BodyTooLarge(f"The body is longer than {FORM_LIMIT} bytes.")
-    try:
-        question = orjson.loads(whole)
-    except orjson.JSONDecodeError:
-        raise InvalidRequest("The body must be JSON.") from None
-    if not isinstance(question, dict):
-        raise InvalidRequest("The body must be a JSON object.")
-    return question
 
 
 def text_of(question: Mapping[str, Any], name: str) -> str:

@@ -2,10 +2,11 @@
 
 from aiohttp import web
 
+from common.forms import read_question
 from common.middleware import caller_of, json_response
 from upload_service import wire
 from upload_service.downloads import Address
-from upload_service.forms import ChunkForm, InstallerForm, read_question, text_of, texts_of
+from upload_service.forms import ChunkForm, InstallerForm, text_of, texts_of
 from upload_service.keys import CLAIMS, DOWNLOADS, QUOTA, SINGLES, TRANSFERS
 from upload_service.ranges import ContentRange, parse_file_id
 
