@@ -60,11 +60,6 @@ class Users:
             raise UserNotFound(username)
         await self._sessions.close_all(tenant_id, username)
 
-    async def end_sessions(self, tenant_id: str) -> None:
-        """Sign every user of a tenant out."""
-        for user in await self._store.list(tenant_id):
-            await self._sessions.close_all(tenant_id, user.username)
-
     async def reset_password(self, tenant_id: str, username: str, new: str) -> None:
         """Give a user another password and end all their sessions. Raises UserNotFound or InvalidField."""
         password_hash = await self._passwords.hash(new_password("password", new))

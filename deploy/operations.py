@@ -28,10 +28,11 @@ IN_FORCE = 5  # seconds after which no gateway remembers a tenant that is gone
 
 @dataclass(frozen=True)
 class Operator:
-    """Tenants and users, as auth_service has them."""
+    """Tenants, users and their sessions, as auth_service has them."""
 
     tenants: Tenants
     users: Users
+    sessions: Sessions
 
 
 @asynccontextmanager
@@ -42,7 +43,8 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
         redis = await stack.enter_async_context(open_redis(addresses.redis_url))
         # Only to end sessions: this signs none, so it needs no key.
         sessions = Sessions(redis, key="", lifetime=1, idle=1)
-        yield Operator(Tenants(MongoTenantStore(database)), Users(MongoUserStore(database), Passwords(), sessions))
+        users = Users(MongoUserStore(database), Passwords(), sessions)
+        yield Operator(Tenants(MongoTenantStore(database)), users, sessions)
 
 
 async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id: str) -> bool:
@@ -60,10 +62,10 @@ async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id
         raise BadSetting("INSTALLERS: set it to the folder of installers, whose files go too")
     async with open_operator(addresses) as operator:
         known = tenant_id in {tenant.tenant_id for tenant in await operator.tenants.list()}
-        await operator.users.end_sessions(tenant_id)
         await operator.tenants.delete(tenant_id)
-    # Until no gateway lets a request of the tenant in, something could be added behind our back.
-    await asyncio.sleep(IN_FORCE)
+        # Until no gateway lets a request of the tenant in, something could be added behind our back, a login included.
+        await asyncio.sleep(IN_FORCE)
+        await operator.sessions.close_tenant(tenant_id)
     async with AsyncExitStack() as stack:
         catalog = await stack.enter_async_context(open_database(addresses.mongo_url, "catalog"))
         clients = await stack.enter_async_context(open_database(addresses.mongo_url, "clients"))

@@ -207,6 +207,19 @@ async def test_ending_a_users_sessions_leaves_others_alone(sessions: Sessions, t
     assert not await refused(sessions, f"{tenant_id}-2", other_tenant)
 
 
+async def test_ending_a_tenants_sessions_leaves_other_tenants_alone(
+    sessions: Sessions, redis: "Redis", tenant_id: str
+) -> None:
+    own = [await sessions.open(tenant_id, name) for name in ("ada", "ada", "adam")]
+    other = await sessions.open(f"{tenant_id}-2", "ada")
+
+    await sessions.close_tenant(tenant_id)
+
+    assert [await refused(sessions, tenant_id, token) for token in own] == [True, True, True]
+    assert not await redis.keys(f"*{{{tenant_id}:*")
+    assert not await refused(sessions, f"{tenant_id}-2", other)
+
+
 def _claims(token: str) -> dict[str, Any]:
     claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
     return claims

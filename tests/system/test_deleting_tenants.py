@@ -1,14 +1,16 @@
 """An operator deletes a tenant: all of it, and nothing else."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from common.errors import InvalidField
+from common.errors import InvalidField, NotAuthenticated
+from common.sessions import Sessions, open_redis
 from deploy import operations
 from deploy.folder import Addresses
 from deploy.operations import delete_tenant, open_operator
-from tests.factories import make_tenant
+from tests.factories import KEY, make_tenant
 
 
 @pytest.fixture
@@ -37,3 +39,20 @@ async def test_a_tenant_that_is_gone_is_deleted_again_and_reported(addresses: Ad
     (tmp_path / tenant.tenant_id).mkdir()
     assert not await delete_tenant(addresses, tmp_path, tenant.tenant_id)
     assert not (tmp_path / tenant.tenant_id).exists()
+
+
+async def test_a_session_opened_while_gateways_still_know_the_tenant_ends_too(
+    addresses: Addresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "IN_FORCE", 2)
+    tenant = make_tenant()
+    async with open_operator(addresses) as operator, open_redis(addresses.redis_url) as redis:
+        await operator.tenants.create(tenant)
+        deletion = asyncio.create_task(delete_tenant(addresses, tmp_path, tenant.tenant_id))
+        while tenant in await operator.tenants.list():
+            pass
+        sessions = Sessions(redis, key=KEY, lifetime=60, idle=60)
+        token = await sessions.open(tenant.tenant_id, "helga")
+        await deletion
+        with pytest.raises(NotAuthenticated):
+            await sessions.check(tenant.tenant_id, token)
