@@ -45,5 +45,5 @@ async def make_indexes(database: MongoDatabase, indexes: Indexes) -> None:
 
 
 def unhurried() -> AbstractContextManager[object]:
-    """Within it calls may take ten minutes, for work on whole collections; so long also waits one for an absent server."""
+    """Within it calls may take ten minutes, for work on whole collections; so may waiting for an absent server."""
     return pymongo.timeout(600)
