@@ -34,6 +34,11 @@ def test_it_names_every_setting(setting: str) -> None:
     assert f"`{setting}`" in README
 
 
+@pytest.mark.parametrize("kind", [CatalogSettings, UploadSettings])
+def test_it_says_where_the_broker_is_looked_for(kind: type[CatalogSettings] | type[UploadSettings]) -> None:
+    assert f"`{kind.model_fields['rabbitmq_url'].default}`" in README
+
+
 def test_the_pictures_it_shows_are_there() -> None:
     for line in README.splitlines():
         if line.startswith("!["):
