@@ -39,7 +39,7 @@ def pkgrepo() -> None:
 def up(
     data: Annotated[Path, typer.Option(help="The folder that holds everything.")] = DEFAULT_FOLDER,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.")] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8080,
     deployment: Annotated[Deployment, typer.Option(help="Paths begin with a tenant, or with client/api.")] = (
         Deployment.MULTI
     ),

@@ -1,6 +1,7 @@
 """`pkgrepo tenant …`: what an operator decides about tenants."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -17,8 +18,10 @@ console = Console(highlight=False)
 
 TenantId = Annotated[str, typer.Argument(help="The tenant's id, the first part of its addresses.")]
 Data = Annotated[Path | None, typer.Option(help="The folder of a running `pkgrepo up`; else MONGO_URL and REDIS_URL.")]
-Quota = Annotated[int | None, typer.Option(min=0, help="Bytes of installers the tenant may keep.")]
-Clients = Annotated[int | None, typer.Option(min=0, help="Clients the tenant may register.")]
+MOST_BYTES, MOST_CLIENTS = 2**63 - 1, 2**31 - 1  # what the database's numbers hold, and more than anyone has
+
+Quota = Annotated[int | None, typer.Option(min=0, max=MOST_BYTES, help="Bytes of installers the tenant may keep.")]
+Clients = Annotated[int | None, typer.Option(min=0, max=MOST_CLIENTS, help="Clients the tenant may register.")]
 Networks = Annotated[str | None, typer.Option(help="Addresses, networks and a-b ranges, by commas; empty allows all.")]
 Authentication = Annotated[bool | None, typer.Option(help="Whether clients must present a token.")]
 
@@ -73,9 +76,9 @@ def edit(
     """Change a tenant; in force everywhere within 5 seconds."""
     changes: dict[str, object] = {}
     if storage_quota is not None:
-        changes["storage_quota"] = _limit("--storage-quota", storage_quota)
+        changes["storage_quota"] = _limit("--storage-quota", storage_quota, MOST_BYTES)
     if max_clients is not None:
-        changes["max_clients"] = _limit("--max-clients", max_clients)
+        changes["max_clients"] = _limit("--max-clients", max_clients, MOST_CLIENTS)
     if allowed_networks is not None:
         changes["allowed_networks"] = _networks(allowed_networks)
     if client_authentication is not None:
@@ -121,9 +124,9 @@ def _networks(listed: str) -> tuple[str, ...]:
     return tuple(parse_network("--allowed-networks", part.strip()) for part in listed.split(",") if part.strip())
 
 
-def _limit(option: str, text: str) -> int | None:
+def _limit(option: str, text: str, most: int) -> int | None:
     if text.casefold() == "none":
         return None
-    if not text.isascii() or not text.isdigit():
-        raise typer.BadParameter("must be a whole number or `none`", param_hint=option)
+    if not re.fullmatch("[0-9]{1,19}", text) or int(text) > most:
+        raise typer.BadParameter(f"must be a whole number up to {most}, or `none`", param_hint=option)
     return int(text)
