@@ -18,9 +18,9 @@ from urllib.parse import quote
 from pymongo import AsyncMongoClient
 from pymongo.errors import OperationFailure
 
+from deploy.folder import SOCKET_PATH_LIMIT
 from deploy.processes import POLL, START_LIMIT, NotStarted, running
 
-SOCKET_PATH_LIMIT = 103  # bytes in the path of a unix socket on macOS; Linux takes 107
 SHOWN_WIDTH = 600  # of a log's line, in the text of an error
 ALREADY_INITIALIZED = 23  # MongoDB's answer to every replSetInitiate but the first
 
