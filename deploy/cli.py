@@ -19,6 +19,7 @@ from deploy import cli_tenants, cli_users
 from deploy.demo import publish_samples
 from deploy.folder import DataFolder, FolderProblem
 from deploy.local import ServerUnavailable
+from deploy.logs import open_log
 from deploy.status import print_status
 from deploy.up import ADMINISTRATOR, Running, running
 
@@ -77,7 +78,7 @@ def main() -> None:
 async def _up(folder: DataFolder, host: str, port: int, deployment: Deployment, *, demo: bool) -> None:
     console.print(f"Starting on {folder.path} …")
     folder.prepare()
-    with folder.logs.open("a", encoding="utf-8") as logs:
+    with open_log(folder.logs) as logs:
         configure_logs("info", logs)
         async with running(folder, host, port, deployment) as service:
             if demo:
