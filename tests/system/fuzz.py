@@ -39,6 +39,7 @@ CHECKS = (
 )
 # The names and ids that the document's examples use.
 EXAMPLE_USER = {"username": "alice", "password": "correct horse battery staple"}
+EXAMPLE_CHANGE = "old_password: correct horse battery staple"
 EXAMPLE_PACKAGE = "Mozilla.Firefox"
 EXAMPLE_VERSIONS = ("3f2b8e5c-7a43-4d19-b7c8-2f4b9a1d6e70", "a9c1d0e4-5b6f-4e27-8d3a-1c0b9f8e7d6c")
 EXAMPLE_CLIENT = {
@@ -92,7 +93,7 @@ async def _with_true_examples(api: Api, client: Mapping[str, str]) -> str:
     assert (await api.call("POST", "add_user", data=EXAMPLE_USER)).status == 201
     await add_package(api, EXAMPLE_PACKAGE)
     versions = [await publish(api, EXAMPLE_PACKAGE, f"0.{number}") for number in range(len(EXAMPLE_VERSIONS))]
-    document = DOCUMENT.read_text(encoding="utf-8")
+    document = DOCUMENT.read_text(encoding="utf-8").replace(EXAMPLE_CHANGE, f"old_password: {PASSWORD}")
     for example, version in zip(EXAMPLE_VERSIONS, versions, strict=True):
         document = document.replace(example, version.uid)
     for name, example in EXAMPLE_CLIENT.items():
@@ -141,7 +142,6 @@ def _configuration(estate: Estate) -> str:
         "body.client_id": estate.parts["client_id"],
         "body.auth_token": estate.parts["auth_token"],
         "body.server_filename": estate.form["server_filename"],
-        "body.old_password": PASSWORD,
     }
     # A signed address is good as a whole or not at all.
     address = ("path.server_filename", "path.file_name", "query.expires")
