@@ -27,17 +27,18 @@ locks:  ## renew the locks; wants `uv`
 	uv pip compile --universal --generate-hashes --no-annotate --no-header --upgrade --extra local pyproject.toml -o requirements.lock
 	uv pip compile --universal --generate-hashes --no-annotate --no-header --extra local --extra test -c requirements.lock pyproject.toml -o requirements-test.lock
 
-$(VENV)/bin/python:
+# Made whole when it has pip: a failed attempt leaves a python behind.
+$(BIN)/pip:
 	$(PYTHON) -m venv $(VENV) || (deploy/install-packages python3-venv && $(PYTHON) -m venv --clear $(VENV))
 
-$(VENV)/.run: requirements.lock pyproject.toml | $(VENV)/bin/python
-	deploy/install-packages libcurl4
+$(VENV)/.run: requirements.lock pyproject.toml | $(BIN)/pip
+	deploy/install-packages 'libcurl4|libcurl4t64'
 	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --no-deps --editable .
 	touch $@
 
-$(VENV)/.test: requirements-test.lock pyproject.toml | $(VENV)/bin/python
-	deploy/install-packages libcurl4
+$(VENV)/.test: requirements-test.lock pyproject.toml | $(BIN)/pip
+	deploy/install-packages 'libcurl4|libcurl4t64'
 	$(BIN)/pip install --quiet --require-hashes -r requirements-test.lock
 	$(BIN)/pip install --quiet --no-deps --editable .
 	touch $@
