@@ -24,8 +24,8 @@ lint: $(VENV)/.test  ## put the code in order
 	$(BIN)/ruff format .
 
 locks:  ## renew the locks; wants `uv`
-	uv pip compile --universal --generate-hashes --no-annotate --no-header --upgrade --extra local pyproject.toml -o requirements.lock
-	uv pip compile --universal --generate-hashes --no-annotate --no-header --extra local --extra test -c requirements.lock pyproject.toml -o requirements-test.lock
+	uv pip compile --universal --generate-hashes --no-annotate --no-header --upgrade --extra build --extra local pyproject.toml -o requirements.lock
+	uv pip compile --universal --generate-hashes --no-annotate --no-header --extra build --extra local --extra test -c requirements.lock pyproject.toml -o requirements-test.lock
 
 # Made whole when it has pip: a failed attempt leaves a python behind.
 $(BIN)/pip:
@@ -34,13 +34,13 @@ $(BIN)/pip:
 $(VENV)/.run: requirements.lock pyproject.toml | $(BIN)/pip
 	deploy/install-packages 'libcurl4|libcurl4t64'
 	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
-	$(BIN)/pip install --quiet --no-deps --editable .
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
 $(VENV)/.test: requirements-test.lock pyproject.toml | $(BIN)/pip
 	deploy/install-packages 'libcurl4|libcurl4t64'
 	$(BIN)/pip install --quiet --require-hashes -r requirements-test.lock
-	$(BIN)/pip install --quiet --no-deps --editable .
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
 clean:

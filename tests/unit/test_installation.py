@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,18 @@ def test_an_environment_without_pip_is_made_again(tmp_path: Path) -> None:
     assert make
     planned = subprocess.run([make, "-n", f"VENV={tmp_path}", "run"], cwd=ROOT, capture_output=True, check=True)
     assert f"-m venv {tmp_path}".encode() in planned.stdout
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-test.lock"])
+def test_what_builds_the_package_is_locked_too(lock: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    requires = project["build-system"]["requires"]
+    assert project["project"]["optional-dependencies"]["build"] == requires
+    for requirement in requires:
+        assert f"\n{requirement.partition('>=')[0]}==" in (ROOT / lock).read_text()
+
+
+def test_the_package_is_built_with_what_is_locked() -> None:
+    builds = [line for line in (ROOT / "Makefile").read_text().splitlines() if "--editable" in line]
+    assert builds
+    assert all("--no-build-isolation" in line for line in builds)
