@@ -19,7 +19,15 @@ from common.tenants import Tenant, VersionKey
 from tests.factories import make_tenant
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-WITHOUT_DATA = {"createIndexes", "dropDatabase", "commitTransaction", "abortTransaction", "endSessions", "getMore"}
+WITHOUT_DATA = {
+    "ping",
+    "createIndexes",
+    "dropDatabase",
+    "commitTransaction",
+    "abortTransaction",
+    "endSessions",
+    "getMore",
+}
 
 
 class TenantFirst(CommandListener):

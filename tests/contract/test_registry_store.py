@@ -35,7 +35,15 @@ from common.mongo import Document, MongoDatabase, make_indexes
 from tests.factories import KEY, make_caller, make_tenant
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-WITHOUT_DATA = {"createIndexes", "dropDatabase", "commitTransaction", "abortTransaction", "endSessions", "getMore"}
+WITHOUT_DATA = {
+    "ping",
+    "createIndexes",
+    "dropDatabase",
+    "commitTransaction",
+    "abortTransaction",
+    "endSessions",
+    "getMore",
+}
 
 
 class TenantFirst(CommandListener):
