@@ -9,14 +9,14 @@ run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	$(BIN)/pkgrepo up --demo
 
 test: $(VENV)/.test  ## everything that must hold before a change lands
-	deploy/install-packages rabbitmq-server redis-server
+	deploy/install-packages curl rabbitmq-server redis-server
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
 	$(BIN)/pytest
 
 fuzz: $(VENV)/.test  ## five minutes of requests made up from the interface's document
-	deploy/install-packages rabbitmq-server redis-server
+	deploy/install-packages curl rabbitmq-server redis-server
 	$(BIN)/python -m tests.system.fuzz 300
 
 lint: $(VENV)/.test  ## put the code in order
