@@ -1,14 +1,13 @@
 """What auth_service's stores promise, on a real MongoDB: races have one winner, and tenants never meet."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from motor.motor_asyncio import AsyncIOMotorClient
-from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from auth_service.audit import Audit
 from auth_service.model import LastUser, TenantExists, TenantNotFound, User, UserExists
@@ -16,54 +15,10 @@ from auth_service.store import INDEXES, MongoAuditStore, MongoTenantStore, Mongo
 from auth_service.tenants import Tenants
 from common.mongo import Document, MongoDatabase, make_indexes
 from common.tenants import Tenant, VersionKey
+from tests.contract.tenant_first import TenantFirst
 from tests.factories import make_tenant
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-WITHOUT_DATA = {
-    "ping",
-    "createIndexes",
-    "dropDatabase",
-    "commitTransaction",
-    "abortTransaction",
-    "endSessions",
-    "getMore",
-}
-
-
-class TenantFirst(CommandListener):
-    """Notes each command on a collection whose filter or document does not begin with the tenant."""
-
-    def __init__(self) -> None:
-        self.seen = 0
-        self.violations: list[str] = []
-
-    def started(self, event: CommandStartedEvent) -> None:
-        for part in self._parts(event.command_name, event.command):
-            self.seen += 1
-            names = [name for name in part if name != "_id"]
-            if names[:1] != ["tenant_id"] or not isinstance(part["tenant_id"], str):
-                self.violations.append(f"{event.command_name}: {dict(part)}")
-
-    def succeeded(self, event: CommandSucceededEvent) -> None:
-        pass
-
-    def failed(self, event: CommandFailedEvent) -> None:
-        pass
-
-    @staticmethod
-    def _parts(name: str, command: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        match name:
-            case "find":
-                return [command["filter"]]
-            case "findAndModify":
-                return [command["query"]]
-            case "insert":
-                return list(command["documents"])
-            case "update":
-                return [update["q"] for update in command["updates"]]
-            case "delete":
-                return [deletion["q"] for deletion in command["deletes"]]
-        return [] if name in WITHOUT_DATA else [command]
 
 
 @pytest.fixture(scope="module")

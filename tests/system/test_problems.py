@@ -286,7 +286,7 @@ async def test_nobody_is_let_in_without_what_knows_them(
 
 async def test_an_answer_that_is_none_of_ours_is_not_passed_on(services: Services, redis_url: str, tenant: Api) -> None:
     async def crash(_: web.Request) -> web.Response:
-        return web.Response(status=500, text='Traceback: File "/work/store.py", pymongo.errors.AutoReconnect')
+        return web.Response(status=500, text='Traceback: File "/srv/store.py", pymongo.errors.AutoReconnect')
 
     broken = web.Application()
     broken.router.add_route("*", "/{path:.*}", crash)
