@@ -39,10 +39,8 @@ class TenantFirst(CommandListener):
     @staticmethod
     def _parts(name: str, command: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         match name:
-            case "find":
-                return [command["filter"]]
-            case "findAndModify":
-                return [command["query"]]
+            case "find" | "findAndModify":
+                return [command["filter" if name == "find" else "query"]]
             case "aggregate":
                 return [command["pipeline"][0]["$match"]]
             case "insert":
