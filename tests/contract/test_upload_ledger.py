@@ -1,0 +1,295 @@
+"""The ledger of a tenant's storage: bounded, safe against what comes twice or late, and held against the records."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from motor.motor_asyncio import AsyncIOMotorClient
+from pymongo import MongoClient
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
+
+from common.errors import TooManyRequests
+from common.mongo import MongoDatabase, make_indexes, open_database
+from upload_service import quota_store
+from upload_service.ledger_store import MongoLedgerStore
+from upload_service.model import Status, Upload
+from upload_service.quota_store import MongoQuotaStore
+from upload_service.reconcile import Reconciliation, as_recorded
+from upload_service.store import INDEXES
+
+SIZE = 10
+
+
+@pytest.fixture(scope="module")
+async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
+    async with open_database(mongo_url, f"test_ledger_{uuid4().hex[:8]}") as opened:
+        await make_indexes(opened, INDEXES)
+        yield opened
+        await opened.client.drop_database(opened.name)
+
+
+@pytest.fixture(scope="module")
+def quota(database: MongoDatabase) -> MongoQuotaStore:
+    return MongoQuotaStore(database)
+
+
+@pytest.fixture(scope="module")
+def reconciliation(database: MongoDatabase) -> Reconciliation:
+    return Reconciliation(MongoLedgerStore(database), pause=0)
+
+
+def make_upload(**words: Any) -> Upload:
+    upload_id = uuid4().hex
+    return Upload(
+        **{"tenant_id": f"t{uuid4().hex}", "file_id": upload_id, "upload_id": upload_id, "total": SIZE, **words}
+    )
+
+
+def whole(status: Status, **words: Any) -> Upload:
+    upload = make_upload(status=status, size=SIZE, offset=SIZE, **words)
+    return replace(upload, server_filename=f"{upload.upload_id}.msi")
+
+
+async def record(database: MongoDatabase, *uploads: Upload) -> None:
+    """Let there be records of these uploads."""
+    for upload in uploads:
+        document = {**vars(upload), "status": upload.status.value}
+        if not upload.server_filename:
+            del document["server_filename"]
+        await database["uploads"].insert_one(document)
+
+
+async def ledger(database: MongoDatabase, upload: Upload) -> dict[str, Any]:
+    document = await database["quotas"].find_one({"tenant_id": upload.tenant_id})
+    assert document is not None
+    return document
+
+
+async def set_ledger(database: MongoDatabase, upload: Upload, **changes: Any) -> None:
+    await database["quotas"].update_one({"tenant_id": upload.tenant_id}, {"$set": changes})
+
+
+async def test_an_upload_that_was_given_back_reserves_nothing_any_more(quota: MongoQuotaStore) -> None:
+    upload = make_upload()
+    await quota.reserve(upload, SIZE, None)
+    await quota.give_back(upload)
+    assert await quota.reserve(upload, SIZE, None)
+    assert await quota.usage(upload.tenant_id) == (0, 0)
+
+
+async def test_an_upload_that_was_given_back_before_it_reserved_never_does(quota: MongoQuotaStore) -> None:
+    other = make_upload()
+    upload = make_upload(tenant_id=other.tenant_id)
+    await quota.reserve(other, SIZE, None)
+    await quota.give_back(upload)
+    assert await quota.reserve(upload, SIZE, None)
+    assert await quota.usage(upload.tenant_id) == (0, SIZE)
+
+
+async def test_a_file_whose_link_was_undone_after_it_was_charged_gives_its_use_back(quota: MongoQuotaStore) -> None:
+    upload = whole(Status.COMPLETE)
+    await quota.reserve(upload, SIZE, None)
+    await quota.charge(replace(upload, version_uid="v1"), None)
+    await quota.give_back(upload)
+    assert await quota.usage(upload.tenant_id) == (0, 0)
+
+
+async def test_a_tenant_has_only_so_many_uploads_under_way(
+    quota: MongoQuotaStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quota_store, "HOLDS", 2)
+    first, second, third = (make_upload(tenant_id="busy") for _ in range(3))
+    for upload in (first, second):
+        assert await quota.reserve(upload, SIZE, None)
+    with pytest.raises(TooManyRequests):
+        await quota.reserve(third, SIZE, None)
+    assert await quota.reserve(second, SIZE + 1, None)
+    await quota.give_back(first)
+    assert await quota.reserve(third, SIZE, None)
+
+
+async def test_what_was_settled_is_remembered_as_long_as_its_record(
+    quota: MongoQuotaStore, database: MongoDatabase
+) -> None:
+    kept, gone = whole(Status.DELETING), whole(Status.DELETING)
+    gone = replace(gone, tenant_id=kept.tenant_id)
+    for upload in (kept, gone):
+        await quota.reserve(upload, SIZE, None)
+        await quota.charge(upload, None)
+        await quota.give_back(upload)
+    await record(database, kept)
+    long_ago = datetime.now(UTC) - timedelta(days=2)
+    await set_ledger(database, kept, settled={upload.upload_id: long_ago for upload in (kept, gone)})
+    await quota.forget_settled()
+    assert list((await ledger(database, kept))["settled"]) == [kept.upload_id]
+    await quota.give_back(kept)
+    assert await quota.usage(kept.tenant_id) == (0, 0)
+
+
+async def test_of_what_was_settled_just_now_the_newest_are_remembered(
+    quota: MongoQuotaStore, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quota_store, "SETTLED", 3)
+    uploads = [make_upload(tenant_id="thorough") for _ in range(5)]
+    for upload in uploads:
+        await quota.reserve(upload, SIZE, None)
+    for upload in uploads:
+        await quota.give_back(upload)
+    await quota.forget_settled()
+    assert list((await ledger(database, uploads[0]))["settled"]) == [upload.upload_id for upload in uploads[2:]]
+
+
+async def every_kind(database: MongoDatabase, quota: MongoQuotaStore) -> Upload:
+    """A tenant with uploads of every status, their ledger right; one of them."""
+    tenant = f"t{uuid4().hex}"
+    begun = make_upload(tenant_id=tenant, offset=4)
+    just_opened = make_upload(tenant_id=tenant)
+    of_unknown_length = make_upload(tenant_id=tenant, total=0)
+    complete = whole(Status.COMPLETE, tenant_id=tenant)
+    linked, linked_only = whole(Status.LINKED, tenant_id=tenant), whole(Status.LINKED, tenant_id=tenant)
+    deleting, deleted = whole(Status.DELETING, tenant_id=tenant), whole(Status.DELETING, tenant_id=tenant)
+    await record(database, begun, just_opened, of_unknown_length, complete, linked, linked_only, deleting, deleted)
+    for upload in (begun, complete, linked, linked_only, deleting, deleted):
+        await quota.reserve(upload, SIZE, None)
+    await quota.reserve(of_unknown_length, 64, None)
+    for upload in (linked, deleting, deleted):
+        await quota.charge(upload, None)
+    await quota.give_back(deleted)
+    return linked
+
+
+async def test_a_ledger_of_every_kind_of_upload_has_not_drifted(
+    reconciliation: Reconciliation, database: MongoDatabase, quota: MongoQuotaStore
+) -> None:
+    linked = await every_kind(database, quota)
+    assert await quota.usage(linked.tenant_id) == (2 * SIZE, 3 * SIZE + 64)
+    assert await reconciliation.drift(linked.tenant_id) is None
+
+
+@pytest.mark.parametrize("wrong", [{"used": 7}, {"used": -1}, {"reserved": 0}])
+async def test_a_sum_that_drifted_is_found_and_set_right(
+    reconciliation: Reconciliation, database: MongoDatabase, quota: MongoQuotaStore, wrong: dict[str, int]
+) -> None:
+    linked = await every_kind(database, quota)
+    right = await quota.usage(linked.tenant_id)
+    await set_ledger(database, linked, **wrong)
+    (drift,) = await reconciliation.all_drift(linked.tenant_id)
+    assert (drift.right.used, drift.right.reserved) == right
+    assert await reconciliation.repair(drift)
+    assert await quota.usage(linked.tenant_id) == right
+    assert await reconciliation.drift(linked.tenant_id) is None
+
+
+async def test_a_reservation_without_an_upload_is_dropped(
+    reconciliation: Reconciliation, database: MongoDatabase, quota: MongoQuotaStore
+) -> None:
+    linked = await every_kind(database, quota)
+    right = await quota.usage(linked.tenant_id)
+    await quota.reserve(make_upload(tenant_id=linked.tenant_id), 99, None)
+    drift = await reconciliation.drift(linked.tenant_id)
+    assert drift is not None
+    assert drift.seen.reserved - drift.right.reserved == 99
+    assert await reconciliation.repair(drift)
+    assert await quota.usage(linked.tenant_id) == right
+
+
+async def test_a_complete_file_without_its_reservation_gets_it(
+    reconciliation: Reconciliation, database: MongoDatabase, quota: MongoQuotaStore
+) -> None:
+    upload = whole(Status.COMPLETE)
+    await record(database, upload)
+    drift = await reconciliation.drift(upload.tenant_id)
+    assert drift is not None
+    assert await reconciliation.repair(drift)
+    assert await quota.charge(upload, SIZE)
+    assert await quota.usage(upload.tenant_id) == (SIZE, 0)
+
+
+async def test_a_ledger_that_changed_since_it_was_read_is_not_repaired(
+    reconciliation: Reconciliation, database: MongoDatabase, quota: MongoQuotaStore
+) -> None:
+    linked = await every_kind(database, quota)
+    await set_ledger(database, linked, used=7)
+    drift = await reconciliation.drift(linked.tenant_id)
+    assert drift is not None
+    await quota.reserve(make_upload(tenant_id=linked.tenant_id), 1, None)
+    assert not await reconciliation.repair(drift)
+    assert (await ledger(database, linked))["used"] == 7
+
+
+class Moving(MongoLedgerStore):
+    """The ledgers, with something happening between a first look and a second."""
+
+    def __init__(self, database: MongoDatabase) -> None:
+        super().__init__(database)
+        self.looks = 0
+
+    async def at_one_moment(self, tenant_id: str) -> Any:
+        self.looks += 1
+        seen, uploads = await super().at_one_moment(tenant_id)
+        return replace(seen, used=seen.used + self.looks), uploads
+
+
+async def test_a_difference_that_changes_from_look_to_look_is_no_drift(
+    database: MongoDatabase, quota: MongoQuotaStore
+) -> None:
+    linked = await every_kind(database, quota)
+    store = Moving(database)
+    assert await Reconciliation(store, pause=0).drift(linked.tenant_id) is None
+    assert store.looks == 2
+
+
+class Between(CommandListener):
+    """Charges a linked file when its tenant's ledger has been read and its record has not."""
+
+    def __init__(self, mongo_url: str, name: str, upload: Upload) -> None:
+        self._quotas = MongoClient[dict[str, Any]](mongo_url)[name]["quotas"]
+        self._upload = upload
+        self.charged = 0
+
+    def started(self, event: CommandStartedEvent) -> None: ...
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        if event.command_name == "find" and event.reply["cursor"]["ns"].endswith(".quotas"):
+            charge: Any = {"$inc": {"used": SIZE, "reserved": -SIZE}, "$unset": {f"holds.{self._upload.upload_id}": ""}}
+            self._quotas.update_one({"tenant_id": self._upload.tenant_id}, charge)
+            self.charged += 1
+            self._quotas.database.client.close()
+
+    def failed(self, event: CommandFailedEvent) -> None: ...
+
+
+async def test_a_request_between_two_steps_is_not_called_drift(
+    mongo_url: str, database: MongoDatabase, quota: MongoQuotaStore
+) -> None:
+    upload = whole(Status.COMPLETE)
+    await quota.reserve(upload, SIZE, None)
+    linked = replace(upload, status=Status.LINKED)
+    await record(database, linked)
+    between = Between(mongo_url, database.name, upload)
+    client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[between])
+    seen, uploads = await MongoLedgerStore(client[database.name]).at_one_moment(upload.tenant_id)
+    client.close()
+    assert between.charged == 1
+    assert await quota.usage(upload.tenant_id) == (SIZE, 0)
+    assert as_recorded(seen, uploads) == seen
+
+
+async def test_each_ledger_is_due_once_a_day(database: MongoDatabase, quota: MongoQuotaStore) -> None:
+    store = MongoLedgerStore(database)
+    await quota.reserve(make_upload(), SIZE, None)
+    first = [tenant async for tenant in _due(store)]
+    assert first
+    assert len(first) == len(set(first)) == await database["quotas"].count_documents({})
+    assert await store.due(60) is None
+    yesterday = datetime.now(UTC) - timedelta(days=1, seconds=1)
+    await database["quotas"].update_one({"tenant_id": first[0]}, {"$set": {"compared_at": yesterday}})
+    assert [tenant async for tenant in _due(store)] == [first[0]]
+
+
+async def _due(store: MongoLedgerStore) -> AsyncIterator[str]:
+    while (tenant := await store.due(24 * 3600)) is not None:
+        yield tenant
