@@ -7,7 +7,8 @@ class Problem(Exception):
     """Something the caller is told about; the base of every error that a service raises on purpose.
 
     `status` and `code` are part of the interface (section 7, and RFC 9457 for the body); `detail` is one sentence for
-    the person who reads it. `retry_after` is in seconds.
+    the person who reads it. `retry_after` is in seconds. `members` stand in the body beside the standard ones, for
+    programs.
     """
 
     status: int = 500
@@ -17,6 +18,7 @@ class Problem(Exception):
         super().__init__(detail)
         self.detail = detail
         self.retry_after = retry_after
+        self.members: dict[str, int] = {}
 
     @property
     def headers(self) -> dict[str, str]:

@@ -57,6 +57,7 @@ def problem_response(problem: Problem) -> web.Response:
         "detail": problem.detail,
         "code": problem.code,
         "request_id": request_id(),
+        **problem.members,
     }
     return web.Response(
         body=orjson.dumps(body),

@@ -18,7 +18,9 @@ from common.sessions import Sessions, open_redis
 from common.settings import BadSetting
 from common.tenants import is_tenant_id
 from deploy.folder import Addresses
-from upload_service.installers import Installers
+from upload_service.installers import FolderInstallers, Homes
+from upload_service.model import Home
+from upload_service.parts import Parts
 from upload_service.purge import forget_tenant as forget_installers
 from upload_service.quota_store import MongoQuotaStore
 from upload_service.store import MongoUploadStore
@@ -72,5 +74,6 @@ async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id
         upload = await stack.enter_async_context(open_database(addresses.mongo_url, "upload"))
         await MongoCatalogStore(catalog, uploads_age=0).forget_tenant(tenant_id)
         await MongoClientStore(clients).forget_tenant(tenant_id)
-        await forget_installers(tenant_id, Installers(installers), MongoUploadStore(upload), MongoQuotaStore(upload))
+        homes = Homes({Home.FOLDER: FolderInstallers(installers, Parts(installers))})
+        await forget_installers(tenant_id, homes, MongoUploadStore(upload), MongoQuotaStore(upload))
     return known

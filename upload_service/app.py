@@ -13,12 +13,15 @@ from common.mongo import make_indexes, open_database
 from common.server import READINESS, Service, service_app
 from upload_service.claims import Claims
 from upload_service.downloads import Downloads
-from upload_service.installers import Installers
+from upload_service.installers import FolderInstallers, Homes
 from upload_service.intake import Intake
 from upload_service.keys import CLAIMS, DOWNLOADS, LOCAL_EVENTS, QUOTA, SETTINGS, SINGLES, TRANSFERS
+from upload_service.model import Home
 from upload_service.outbox import Outbox
+from upload_service.parts import Parts
 from upload_service.purge import Collector
 from upload_service.quota_store import MongoQuotaStore
+from upload_service.removal import Removal
 from upload_service.routes import routes
 from upload_service.settings import UploadSettings
 from upload_service.single import Singles
@@ -58,21 +61,24 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             events = await stack.enter_async_context(open_events(settings.rabbitmq_url))
 
         store, quota = MongoUploadStore(database), MongoQuotaStore(database)
-        installers = Installers(settings.installers)
-        outbox = Outbox(store, events)
+        parts = Parts(settings.installers)
+        installers = FolderInstallers(settings.installers, parts)
+        homes = Homes({Home.FOLDER: installers})
+        removal = Removal(store, quota, parts, homes)
+        outbox = Outbox(store, events, installers)
         app[QUOTA] = quota
         # Threads of their own: a large file takes minutes, and all other work of the process shares a few threads.
         readers = ThreadPoolExecutor(READERS, "reader")
         stack.callback(readers.shutdown, wait=False, cancel_futures=True)
-        intake = Intake(store, quota, installers, outbox.wake, readers)
-        app[TRANSFERS] = Transfers(intake)
+        intake = Intake(store, quota, parts, installers, removal, outbox.wake, readers)
+        app[TRANSFERS] = Transfers(intake, homes)
         app[SINGLES] = Singles(intake)
-        app[CLAIMS] = Claims(store, quota, installers)
+        app[CLAIMS] = Claims(store, quota, removal)
         app[DOWNLOADS] = Downloads(store, installers, settings.download_key.get_secret_value())
         collector = Collector(
             store,
             quota,
-            app[CLAIMS],
+            removal,
             transfer_idle=settings.transfer_idle,
             unclaimed_age=settings.unclaimed_age,
         )

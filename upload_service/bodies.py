@@ -10,7 +10,7 @@ Take = Callable[[Sequence[bytes]], None]
 Expect = Callable[[int], Awaitable[None]]
 
 
-async def pour(blocks: AsyncIterator[bytes], take: Take, expect: Expect) -> int:
+async def pour(blocks: AsyncIterator[bytes], take: Take, expect: Expect | None = None) -> int:
     """Hand all blocks to `take` in a worker thread, in order, and count their bytes.
 
     `expect` is told the count before each batch is handed over, and may raise to end it. Whatever happens, `take` is
@@ -25,12 +25,14 @@ async def pour(blocks: AsyncIterator[bytes], take: Take, expect: Expect) -> int:
             size += len(block)
             if size >= BATCH or len(batch) >= BLOCKS:
                 count += size
-                await expect(count)
+                if expect:
+                    await expect(count)
                 await worker.hand_over(batch)
                 batch, size = [], 0
         if batch:
             count += size
-            await expect(count)
+            if expect:
+                await expect(count)
             await worker.hand_over(batch)
         await worker.done()
     finally:

@@ -1,16 +1,14 @@
 """Installers and the package versions they belong to: claimed by one version, released when that one goes."""
 
-import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from common.errors import StorageExceeded
 from common.tenants import Tenant
-from upload_service.installers import Installers
 from upload_service.model import InstallerNotFound, Status, Upload
 from upload_service.quota import QuotaStore
 from upload_service.ranges import parse_server_filename
+from upload_service.removal import Removal
 
 
 class ClaimStore(Protocol):
@@ -28,18 +26,14 @@ class ClaimStore(Protocol):
     async def unlink(self, upload: Upload) -> bool:
         """Undo a link, unless another claim has taken it."""
 
-    async def doom(self, upload: Upload) -> bool: ...
-
-    async def forget(self, upload: Upload) -> None: ...
-
 
 class Claims:
     """Links files to versions, and removes them."""
 
-    def __init__(self, store: ClaimStore, quota: QuotaStore, installers: Installers) -> None:
+    def __init__(self, store: ClaimStore, quota: QuotaStore, removal: Removal) -> None:
         self._store = store
         self._quota = quota
-        self._installers = installers
+        self._removal = removal
 
     async def find(self, tenant_id: str, server_filename: str) -> Upload:
         """A file that is complete.
@@ -78,24 +72,12 @@ class Claims:
         name = parse_server_filename(server_filename)
         upload = await self._store.find_installer(tenant_id, name) if name else None
         if upload is not None and upload.status is Status.COMPLETE:
-            await self.remove(upload)
+            await self._removal.remove(upload)
 
     async def release(self, tenant_id: str, version_uids: Sequence[str]) -> None:
         """Remove the files of these versions and give their room back."""
         for upload in await self._store.linked(tenant_id, version_uids):
-            await self.remove(upload)
-
-    async def remove(self, upload: Upload) -> None:
-        """Delete an upload, its files and its part of the quota; go on where an earlier try stopped.
-
-        The record goes last, so that whatever stops this leaves what is needed to go on. Nothing happens where the
-        record changed since it was read.
-        """
-        if upload.status is not Status.DELETING and not await self._store.doom(upload):
-            return
-        await asyncio.to_thread(self._installers.remove, upload)
-        await self._quota.give_back(upload)
-        await self._store.forget(replace(upload, status=Status.DELETING))
+            await self._removal.remove(upload)
 
     async def _link(self, upload: Upload, version_uid: str) -> Upload:
         linked = await self._store.link(upload, version_uid)

@@ -3,7 +3,7 @@
 import hashlib
 from collections import OrderedDict
 
-from upload_service.installers import Digest
+from upload_service.parts import Digest
 
 REMEMBERED = 4096  # transfers
 

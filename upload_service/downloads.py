@@ -1,6 +1,5 @@
 """Downloads: a signed address, the file it names, and nothing else."""
 
-import asyncio
 import re
 import time
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Protocol
 from common.downloads import check_download
 from common.errors import Forbidden
 from common.telemetry import log
-from upload_service.installers import Installers
+from upload_service.installers import FolderInstallers
 from upload_service.model import InstallerMissing, InstallerNotFound, Status, Upload
 from upload_service.ranges import parse_server_filename
 
@@ -38,7 +37,7 @@ class InstallerStore(Protocol):
 class Downloads:
     """Finds the files that addresses name. `key` is what addresses are signed with."""
 
-    def __init__(self, store: InstallerStore, installers: Installers, key: str) -> None:
+    def __init__(self, store: InstallerStore, installers: FolderInstallers, key: str) -> None:
         self._store = store
         self._installers = installers
         self._key = key
@@ -66,15 +65,7 @@ class Downloads:
         upload = await self._store.find_installer(address.tenant_id, name)
         if upload is None or upload.status is not Status.LINKED:
             raise InstallerNotFound("This installer is not there any more.")
-        path = self._installers.path(upload)
-        if not await asyncio.to_thread(_is_whole, path, upload.size):
+        if await self._installers.size(upload) != upload.size:
             log.error("installer_missing", tenant_id=upload.tenant_id, server_filename=name)
             raise InstallerMissing("The file of this installer is missing.")
-        return upload, path
-
-
-def _is_whole(path: Path, size: int) -> bool:
-    try:
-        return path.stat().st_size == size
-    except FileNotFoundError:
-        return False
+        return upload, self._installers.path(upload)

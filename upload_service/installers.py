@@ -1,179 +1,170 @@
-"""Installer files on disk, one folder for each tenant. Everything here blocks: call it in a worker thread."""
+"""Where complete installers are kept: the port, and the shared folder, which is the first home of each of them."""
 
-import errno
-import hashlib
-import os
+import asyncio
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol
 
+from common.errors import Unavailable
 from common.tenants import is_tenant_id
-from upload_service.model import InstallerMissing, Status, StorageFull, TransferDamaged, Upload
-from upload_service.ranges import SUFFIXES
+from upload_service.model import Home, InstallerMissing, Upload
+from upload_service.parts import BLOCK, Parts, full_disk, sync_folder
+from upload_service.ranges import parse_server_filename
 
 
-class Digest(Protocol):
-    """A running SHA-256."""
+@dataclass(frozen=True)
+class Kept:
+    """A file that is kept; `age` is seconds since it came."""
 
-    def update(self, data: bytes, /) -> None: ...
-    def copy(self) -> Self: ...
-    def hexdigest(self) -> str: ...
+    tenant_id: str
+    server_filename: str
+    age: float
 
 
-class Installers:
-    """The folder that all replicas share."""
+class Installers(Protocol):
+    """A home of complete installers. A name is written once, and what stands under it never changes."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def path(self, upload: Upload) -> Path:
-        """Where the bytes of an upload are."""
-        if not upload.server_filename:
-            return self._part_path(upload)
-        return self._folder / upload.tenant_id / upload.server_filename
-
-    def open_part(self, upload: Upload, digest: Digest | None) -> "PartFile":
-        """The transfer's file, cut to its offset, to be written from there; `digest` is fed with what is written.
+    async def put(self, upload: Upload, source: Path) -> None:
+        """Bring a whole file here; nothing where it is here already. `source` may be gone afterwards.
 
         Raises:
             StorageFull: there is no room.
-            TransferDamaged: bytes that were acknowledged are not there.
+            InstallerMissing: there is neither a source nor a file.
+            Unavailable: the storage does not answer.
         """
-        part = self.path(upload)
-        with _full_disk():
-            part.parent.mkdir(mode=0o750, exist_ok=True)
-            self._name_back(upload)
-            return PartFile(part, upload.offset, digest)
 
-    def open_stored(self, upload: Upload, offset: int) -> "StoredBytes":
-        """What is stored from `offset` on, to compare with. Raises InstallerMissing."""
-        if upload.status is Status.OPEN:
-            self._name_back(upload)
-        return StoredBytes(self.path(upload), offset)
+    async def size(self, upload: Upload) -> int | None:
+        """Bytes; None where the file is missing. Raises Unavailable."""
 
-    def finish(self, upload: Upload, server_filename: str) -> None:
-        """Give a whole, synced file its final name, for good.
+    def read(self, upload: Upload, start: int, length: int) -> AsyncGenerator[bytes, None]:
+        """The bytes from `start` on, in blocks of at most 1 MiB. Raises InstallerMissing and Unavailable."""
+
+    async def remove(self, upload: Upload) -> None:
+        """Remove the file; that it is gone already is fine. Raises Unavailable."""
+
+    def listed(self) -> AsyncIterator[Kept]:
+        """All files of all tenants. Raises Unavailable."""
+
+    async def remove_tenant(self, tenant_id: str) -> None:
+        """Remove all of a tenant. Raises ValueError for an id that no tenant can have, and Unavailable."""
+
+
+class Homes:
+    """The homes that the settings name."""
+
+    def __init__(self, homes: Mapping[Home, Installers]) -> None:
+        self._homes = homes
+
+    def __iter__(self) -> Iterator[Installers]:
+        return iter(self._homes.values())
+
+    def named(self, home: Home) -> Installers:
+        """Raises Unavailable for one that the settings do not have."""
+        if home not in self._homes:
+            raise Unavailable(f"The settings of the upload service name no storage `{home}`.")
+        return self._homes[home]
+
+    def of(self, upload: Upload) -> Installers:
+        """Where this installer is. Raises Unavailable."""
+        return self.named(upload.home)
+
+
+class FolderInstallers:
+    """The folder that all replicas share; satisfies `Installers`.
+
+    A record says that a transfer is complete before its file has its final name. A file that still lies under its
+    transfer's name, because whoever said so died, gets its final name when it is first asked for.
+    """
+
+    def __init__(self, folder: Path, parts: Parts) -> None:
+        self._folder = folder
+        self._parts = parts
+
+    def path(self, upload: Upload) -> Path:
+        """Where the file is."""
+        return self._folder / upload.tenant_id / upload.server_filename
+
+    async def settle(self, upload: Upload) -> None:
+        """Let a complete transfer's file have its final name, and nothing be left of the transfer.
 
         Raises:
             StorageFull: there is no room, not even for a name.
+            InstallerMissing: there is no file.
         """
-        part = self.path(upload)
-        with _full_disk():
-            part.rename(part.with_name(server_filename))
-            folder = os.open(part.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        await self.put(upload, self._parts.path(upload))
+        await asyncio.to_thread(self._parts.remove, upload)
 
-    def remove(self, upload: Upload) -> None:
-        """Remove every file that an upload may have; what is not there already is fine."""
-        if not upload.server_filename:
-            self._part_path(upload).unlink(missing_ok=True)
-        for path in self._final_paths(upload):
-            path.unlink(missing_ok=True)
+    async def put(self, upload: Upload, source: Path) -> None:
+        await asyncio.to_thread(self._put, upload, source)
 
-    def remove_tenant(self, tenant_id: str) -> None:
-        """Remove a tenant's whole folder. Raises ValueError for an id that no tenant can have."""
+    async def size(self, upload: Upload) -> int | None:
+        try:
+            return (await asyncio.to_thread(self._settled(upload).stat)).st_size
+        except FileNotFoundError:
+            return None
+
+    async def read(self, upload: Upload, start: int, length: int) -> AsyncGenerator[bytes, None]:
+        path = await asyncio.to_thread(self._settled, upload)
+        async for block in read_blocks(path, start, length):
+            yield block
+
+    async def remove(self, upload: Upload) -> None:
+        if upload.server_filename:
+            await asyncio.to_thread(self.path(upload).unlink, missing_ok=True)
+
+    async def listed(self) -> AsyncIterator[Kept]:
+        for kept in await asyncio.to_thread(lambda: list(self._listed())):
+            yield kept
+
+    async def remove_tenant(self, tenant_id: str) -> None:
         if not is_tenant_id(tenant_id):  # It would be another folder.
             raise ValueError("not a tenant's id")
         folder = self._folder / tenant_id
-        if folder.exists():
-            shutil.rmtree(folder)
+        if await asyncio.to_thread(folder.exists):
+            await asyncio.to_thread(shutil.rmtree, folder)
 
-    def _name_back(self, upload: Upload) -> None:
-        """Undo the renaming of an open transfer's file by a process that died before it could say so."""
-        for renamed in self._final_paths(upload):
-            if renamed.exists():
-                renamed.rename(self.path(upload))
+    def _put(self, upload: Upload, source: Path) -> None:
+        target = self.path(upload)
+        if target.exists():
+            return
+        with full_disk():
+            try:
+                source.rename(target)
+            except FileNotFoundError:
+                if not target.exists():  # Another process may have been faster.
+                    raise InstallerMissing("The file of this installer is missing.") from None
+            sync_folder(target.parent)
 
-    def _part_path(self, upload: Upload) -> Path:
-        return self._folder / upload.tenant_id / f"upload_{upload.file_id}.part"
+    def _settled(self, upload: Upload) -> Path:
+        path = self.path(upload)
+        part = self._parts.path(upload)
+        if not path.exists() and part.exists():
+            self._put(upload, part)
+        return path
 
-    def _final_paths(self, upload: Upload) -> Iterator[Path]:
-        for suffix in SUFFIXES:
-            yield self._folder / upload.tenant_id / f"{upload.upload_id}{suffix}"
-
-
-class PartFile:
-    """A file that grows. Closed by `close`, with everything on the disk after `sync`."""
-
-    def __init__(self, path: Path, offset: int, digest: Digest | None) -> None:
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
-        self._start = self._position = offset
-        self._digest = digest
-        try:
-            if os.fstat(self._descriptor).st_size < offset:
-                raise TransferDamaged
-            os.ftruncate(self._descriptor, offset)
-        except BaseException:
-            os.close(self._descriptor)
-            raise
-
-    def take(self, blocks: Sequence[bytes]) -> None:
-        """Write and hash the next bytes.
-
-        Raises:
-            StorageFull: there is no room.
-        """
-        with _full_disk():
-            for block in blocks:
-                rest = memoryview(block)
-                while rest:
-                    written = os.pwrite(self._descriptor, rest, self._position)
-                    self._position += written
-                    rest = rest[written:]
-        if self._digest is not None:
-            for block in blocks:
-                self._digest.update(block)
-
-    def sync(self) -> None:
-        """Wait until the disk has it. Raises StorageFull where the disk finds out only now."""
-        with _full_disk():
-            os.fsync(self._descriptor)
-
-    def cut(self) -> None:
-        """Give back the room of bytes that do not count."""
-        os.ftruncate(self._descriptor, self._start)
-
-    def close(self) -> None:
-        os.close(self._descriptor)
+    def _listed(self) -> Iterator[Kept]:
+        now = time.time()
+        for path in self._folder.glob("*/*"):
+            name = parse_server_filename(path.name)
+            if name is not None and is_tenant_id(path.parent.name):
+                with suppress(FileNotFoundError):  # It may go at any moment.
+                    yield Kept(path.parent.name, name, now - path.stat().st_mtime)
 
 
-class StoredBytes:
-    """Bytes that are stored already, to be compared with bytes that come again."""
-
-    def __init__(self, path: Path, offset: int) -> None:
-        """Raises InstallerMissing."""
-        try:
-            self._file = path.open("rb")
-        except FileNotFoundError:
-            raise InstallerMissing("The file of this transfer is not on the disk.") from None
-        self._file.seek(offset)
-        self.same = True
-
-    def take(self, blocks: Sequence[bytes]) -> None:
-        """Compare the next bytes; `same` is false from the first difference on."""
-        for block in blocks:
-            self.same = self.same and self._file.read(len(block)) == block
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def digest_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def _full_disk() -> Iterator[None]:
+async def read_blocks(path: Path, start: int, length: int) -> AsyncGenerator[bytes, None]:
+    """Bytes of a file. Raises InstallerMissing."""
     try:
-        yield
-    except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise StorageFull from error
-        raise
+        file = await asyncio.to_thread(path.open, "rb")
+    except FileNotFoundError:
+        raise InstallerMissing("The file of this installer is missing.") from None
+    try:
+        await asyncio.to_thread(file.seek, start)
+        while length and (block := await asyncio.to_thread(file.read, min(length, BLOCK))):
+            length -= len(block)
+            yield block
+    finally:
+        await asyncio.to_thread(file.close)

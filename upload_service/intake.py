@@ -1,21 +1,31 @@
-"""What every way of bringing a file in has in common: a lease, a file that grows, and an end of one write."""
+"""What every way of bringing a file in has in common: a lease, a file that grows, and an end of one write.
+
+A holder that lost its lease harms nothing: the record refuses what it says, and whoever took the lease over writes to
+a copy of the file.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from functools import partial
+from typing import ParamSpec, Protocol, TypeVar
 
 from common.errors import Unavailable
 from common.mongo import MongoError
 from common.telemetry import log
-from upload_service.installers import Digest, Installers, PartFile, digest_of
+from upload_service.installers import FolderInstallers
 from upload_service.model import Status, Upload
+from upload_service.parts import Digest, PartFile, Parts, digest_of
 from upload_service.quota import QuotaStore
 from upload_service.ranges import ServerFilename
+from upload_service.removal import Removal
 
-RENEWAL = 15.0  # seconds; a lease lasts 60
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+RENEWAL = 4.0  # seconds; a lease lasts 15
 
 
 class TransferStore(Protocol):
@@ -33,13 +43,14 @@ class TransferStore(Protocol):
 
     async def release(self, upload: Upload) -> None: ...
 
-    async def advance(self, upload: Upload, offset: int) -> bool:
-        """Acknowledge the bytes before `offset`, and give the lease back."""
+    async def advance(self, upload: Upload) -> bool:
+        """Acknowledge the bytes before `offset`, which are in the file `part`, and give the lease back."""
 
-    async def complete(self, upload: Upload, server_filename: str, size: int, sha256: str) -> bool:
+    async def complete(self, upload: Upload) -> bool:
         """Say that the whole file is there, not announced yet, and give the lease back."""
 
-    async def forget(self, upload: Upload) -> None: ...
+    async def abandon(self, upload: Upload) -> bool:
+        """Let the transfer be `deleting`."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,9 @@ class Intake:
 
     store: TransferStore
     quota: QuotaStore
-    installers: Installers
+    parts: Parts
+    installers: FolderInstallers
+    removal: Removal
     announce: Callable[[], None]
     readers: Executor
 
@@ -71,44 +84,49 @@ class Intake:
         try:
             yield
         except BaseException:
-            if await self.store.renew(upload):
-                await asyncio.to_thread(self.installers.remove, upload)
-                await self.quota.give_back(upload)
-                await self.store.forget(upload)
+            if await self.store.abandon(upload):
+                await self.removal.finish(upload)
             raise
 
     @asynccontextmanager
     async def written(self, upload: Upload, digest: Digest | None) -> AsyncIterator[PartFile]:
         """The transfer's file to write to within the block: all on the disk after it, or cut again where it fails."""
-        part = await asyncio.to_thread(self.installers.open_part, upload, digest)
+        part = await asyncio.to_thread(self.parts.open, upload, digest)
         try:
             yield part
             await asyncio.to_thread(part.sync)
         except BaseException:
-            # Whoever took the lease over has written since; those bytes are not ours to cut.
-            if await self.store.renew(upload):
-                await asyncio.to_thread(part.cut)
+            await asyncio.to_thread(part.cut)
             raise
         finally:
             await asyncio.to_thread(part.close)
 
     async def finish(self, upload: Upload, suffix: str, digest: Digest | None) -> Upload:
-        """Name a whole file, and say so in one write, which is also what the announcement is made from.
+        """Say in one write that a file is whole, which is also what the announcement is made from; then name it.
 
         `upload.offset` is the file's size; without a running digest the file is read once more.
         """
-        size = upload.offset
-        sha256 = digest.hexdigest() if digest else await self._read_again(upload)
-        name = ServerFilename(f"{upload.upload_id}{suffix}")
-        await asyncio.to_thread(self.installers.finish, upload, name)
-        if not await self.store.complete(upload, name, size, sha256):
+        complete = replace(
+            upload,
+            status=Status.COMPLETE,
+            total=upload.offset,
+            server_filename=ServerFilename(f"{upload.upload_id}{suffix}"),
+            size=upload.offset,
+            sha256=digest.hexdigest() if digest else await self._read(digest_of, self.parts.path(upload)),
+        )
+        if not await self.store.complete(complete):
             raise lease_lost()
+        await self.installers.settle(complete)
         self.announce()
-        return replace(upload, status=Status.COMPLETE, total=size, server_filename=name, size=size, sha256=sha256)
+        return complete
 
-    async def _read_again(self, upload: Upload) -> str:
-        path = self.installers.path(upload)
-        return await asyncio.get_running_loop().run_in_executor(self.readers, digest_of, path)
+    async def copy(self, upload: Upload) -> tuple[Upload, Digest]:
+        """The transfer with a file of its own, out of the reach of whoever had the lease before."""
+        copy = replace(upload, part=upload.fence)
+        return copy, await self._read(self.parts.copy, upload, copy.part)
+
+    async def _read(self, work: Callable[Given, Result], *given: Given.args, **words: Given.kwargs) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self.readers, partial(work, *given, **words))
 
     async def _renew(self, upload: Upload) -> None:
         while True:

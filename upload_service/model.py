@@ -15,14 +15,30 @@ class Status(StrEnum):
     DELETING = "deleting"
 
 
+class Home(StrEnum):
+    """Where the file of a complete upload is kept."""
+
+    FOLDER = "folder"
+    S3 = "s3"
+
+
+class Damage(StrEnum):
+    """What the last reading of a stored file found wrong with it."""
+
+    NONE = ""
+    MISSING = "missing"
+    ALTERED = "altered"
+
+
 @dataclass(frozen=True)
 class Upload:
     """One record of the collection `uploads`: a transfer, and the installer that comes of it.
 
     `total`, `offset` and `size` are bytes; the first `offset` bytes are stored and never change. `total` is 0 while the
     length of a file sent in one call is not known yet. `fence` counts the leases taken, and after them the claims.
-    `tainted` says that a lease was taken over from a holder that had not given it back, and may still write.
-    `upload_id` names the quota's entry, the event and the file.
+    `tainted` says that a lease was taken over from a holder that had not given it back, and may still write to the
+    transfer's file; `part` tells the files of a transfer apart: it is 0, or the fence of the take-over that copied the
+    acknowledged bytes to a file of its own. `upload_id` names the quota's entry, the event and the file.
     """
 
     tenant_id: str
@@ -33,6 +49,9 @@ class Upload:
     fence: int = 0
     status: Status = Status.OPEN
     tainted: bool = False
+    part: int = 0
+    home: Home = Home.FOLDER
+    damage: Damage = Damage.NONE
     server_filename: str = ""
     size: int = 0
     sha256: str = ""
@@ -88,12 +107,19 @@ class UnexpectedChunk(InvalidRequest):
     code = "unexpected_chunk"
 
     def __init__(self, reason: str, upload: Upload) -> None:
-        expected = (
-            f"byte {upload.offset} of {upload.total} is expected next"
-            if upload.offset < upload.total
-            else f"the transfer is complete at {upload.total} bytes, no byte is expected"
-        )
-        super().__init__(f"{reason}; {expected}.")
+        super().__init__(f"{reason}.")
+        say_what_is_expected(self, upload)
+
+
+def say_what_is_expected(problem: Problem, upload: Upload) -> None:
+    """Let a refused chunk's answer tell, in words and in numbers, where the client can go on."""
+    expected = (
+        f"byte {upload.offset} of {upload.total} is expected next"
+        if upload.offset < upload.total
+        else f"the transfer is complete at {upload.total} bytes, no byte is expected"
+    )
+    problem.detail = f"{problem.detail.removesuffix('.')}; {expected}."
+    problem.members = {"received": upload.offset, "total": upload.total}
 
 
 class StorageFull(Problem):

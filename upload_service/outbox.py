@@ -6,28 +6,30 @@ from typing import Protocol
 
 from common.events import Event, Events, EventsUnavailable
 from common.telemetry import log
-from upload_service.model import Upload
+from upload_service.installers import FolderInstallers
+from upload_service.model import Home, InstallerMissing, Status, Upload
 
-BATCH = 100
+AT_ONCE = 8  # publications
 FINISHED = "upload.finished"
 
 
 class OutboxStore(Protocol):
     """The records as the relay sees them."""
 
-    async def unannounced(self, limit: int) -> list[Upload]: ...
+    async def next_unannounced(self) -> Upload | None:
+        """The oldest complete file that nobody has heard of, for this relay alone for a few seconds."""
 
     async def announced(self, upload: Upload) -> None: ...
 
 
 class Outbox:
-    """Publishes what is complete. Several replicas may publish the same event: its id stays the same."""
+    """Publishes what is complete. An event that is published twice, because a relay died, has the same id."""
 
-    def __init__(self, store: OutboxStore, events: Events) -> None:
+    def __init__(self, store: OutboxStore, events: Events, installers: FolderInstallers) -> None:
         self._store = store
         self._events = events
+        self._installers = installers
         self._complete = asyncio.Event()
-        self._turn = 0
 
     def wake(self) -> None:
         """Something is complete; do not wait for the next look."""
@@ -44,25 +46,28 @@ class Outbox:
     async def relay(self) -> None:
         """Publish what is not announced yet; what cannot be published now stays for the next time."""
         self._complete.clear()
-        while waiting := await self._store.unannounced(BATCH):
-            # One goes ahead, another each time it fails: a broker that is away is asked once, and an event that
-            # nobody can take does not hold up the others.
-            ahead = waiting.pop(self._turn % len(waiting))
-            results = [await self._announce(ahead)]
-            if all(results):
-                results += await asyncio.gather(*map(self._announce, waiting))
-            if not all(results):
-                self._turn += 1
-                log.warning("announcements_waiting", at_least=len(waiting) + 1 - results.count(True))
-                return
+        published = await asyncio.gather(*(self._announce_some() for _ in range(AT_ONCE)))
+        if not all(published):
+            log.warning("announcements_waiting")
 
-    async def _announce(self, upload: Upload) -> bool:
-        try:
-            await self._events.publish(finished(upload, datetime.now(UTC)))
-        except EventsUnavailable:
-            return False
-        await self._store.announced(upload)
+    async def _announce_some(self) -> bool:
+        """Announce until nothing is left, or something cannot be published: the broker may be away."""
+        while upload := await self._store.next_unannounced():
+            await self._settle(upload)
+            try:
+                await self._events.publish(finished(upload, datetime.now(UTC)))
+            except EventsUnavailable:
+                return False
+            await self._store.announced(upload)
         return True
+
+    async def _settle(self, upload: Upload) -> None:
+        # Whoever completed it may have died before the file had its name.
+        if upload.home is Home.FOLDER and upload.status is not Status.DELETING:
+            try:
+                await self._installers.settle(upload)
+            except InstallerMissing:
+                log.error("installer_missing", tenant_id=upload.tenant_id, server_filename=upload.server_filename)
 
 
 def finished(upload: Upload, now: datetime) -> Event:

@@ -1,13 +1,12 @@
 """What nobody wants any more: transfers that were abandoned, files that no version claimed, deletions half done."""
 
-import asyncio
 from typing import Protocol
 
 from common.background import with_each
 from common.telemetry import log
-from upload_service.claims import Claims
-from upload_service.installers import Installers
+from upload_service.installers import Homes
 from upload_service.model import Status, Upload
+from upload_service.removal import Removal
 
 BATCH = 1000
 HALF_DONE = 60  # seconds after which a deletion is taken up again
@@ -35,12 +34,12 @@ class Collector:
     """Removes leftovers. It must win `deleting` first, so that it and a claim cannot both have a file."""
 
     def __init__(
-        self, store: LeftoverStore, quota: SettledStore, claims: Claims, *, transfer_idle: int, unclaimed_age: int
+        self, store: LeftoverStore, quota: SettledStore, removal: Removal, *, transfer_idle: int, unclaimed_age: int
     ) -> None:
         """`transfer_idle` and `unclaimed_age` are seconds."""
         self._store = store
         self._quota = quota
-        self._claims = claims
+        self._removal = removal
         self._ages = {Status.OPEN: transfer_idle, Status.COMPLETE: unclaimed_age, Status.DELETING: HALF_DONE}
 
     async def collect(self) -> None:
@@ -49,12 +48,13 @@ class Collector:
         await self._quota.forget_settled()
 
     async def _remove(self, upload: Upload) -> None:
-        await self._claims.remove(upload)
+        await self._removal.remove(upload)
         log.info("leftover_removed", status=upload.status, tenant_id=upload.tenant_id, upload_id=upload.upload_id)
 
 
-async def forget_tenant(tenant_id: str, installers: Installers, *stores: TenantStore) -> None:
+async def forget_tenant(tenant_id: str, homes: Homes, *stores: TenantStore) -> None:
     """Remove everything of a tenant: its records, its quota, its files."""
     for store in stores:
         await store.forget_tenant(tenant_id)
-    await asyncio.to_thread(installers.remove_tenant, tenant_id)
+    for home in homes:
+        await home.remove_tenant(tenant_id)

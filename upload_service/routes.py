@@ -15,9 +15,11 @@ routes = web.RouteTableDef()
 
 @routes.post("/{tenant_id}/upload_package_version")
 async def upload_package_version(request: web.Request) -> web.Response:
+    tenant, transfers = caller_of(request).tenant, request.app[TRANSFERS]
     file_id = parse_file_id(request.headers.getall("X-File-ID", []))
-    span = ContentRange.parse(request.headers.getall("Content-Range", []))
-    upload = await request.app[TRANSFERS].append(caller_of(request).tenant, file_id, span, ChunkForm(request))
+    async with transfers.saying_what_is_expected(tenant.tenant_id, file_id):
+        span = ContentRange.parse(request.headers.getall("Content-Range", []))
+        upload = await transfers.append(tenant, file_id, span, ChunkForm(request))
     return json_response(wire.progress(upload))
 
 

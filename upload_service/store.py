@@ -8,9 +8,10 @@ from uuid import uuid4
 from pymongo import ASCENDING, IndexModel, ReturnDocument
 
 from common.mongo import Document, Indexes, MongoDatabase
-from upload_service.model import Status, Upload
+from upload_service.model import Damage, Home, Status, Upload
 
-LEASE = 60_000  # milliseconds
+LEASE = 15_000  # milliseconds
+ANNOUNCING = 5_000  # milliseconds that an announcement may take, and that a failed one waits
 GIVEN_BACK = datetime(1970, 1, 1, tzinfo=UTC)
 
 INDEXES: Indexes = {
@@ -74,6 +75,9 @@ class MongoUploadStore:
                     "lease_until": GIVEN_BACK,
                     "status": Status.OPEN,
                     "tainted": False,
+                    "part": 0,
+                    "home": Home.FOLDER,
+                    "damage": Damage.NONE,
                 },
                 "$currentDate": {"updated_at": True},
             },
@@ -103,32 +107,38 @@ class MongoUploadStore:
     async def release(self, upload: Upload) -> None:
         await self._change(upload, {"lease_until": GIVEN_BACK})
 
-    async def advance(self, upload: Upload, offset: int) -> bool:
-        return await self._change(upload, {"offset": offset, "lease_until": GIVEN_BACK})
+    async def advance(self, upload: Upload) -> bool:
+        return await self._change(upload, {"offset": upload.offset, **_written(upload)})
 
-    async def complete(self, upload: Upload, server_filename: str, size: int, sha256: str) -> bool:
+    async def complete(self, upload: Upload) -> bool:
         return await self._change(
             upload,
             {
                 "status": Status.COMPLETE,
-                "offset": size,
-                "total": size,
-                "server_filename": server_filename,
-                "size": size,
-                "sha256": sha256,
+                "offset": upload.size,
+                "total": upload.size,
+                "server_filename": upload.server_filename,
+                "size": upload.size,
+                "sha256": upload.sha256,
                 "announced": False,
-                "lease_until": GIVEN_BACK,
+                "announcing_until": GIVEN_BACK,
+                **_written(upload),
             },
         )
 
+    async def abandon(self, upload: Upload) -> bool:
+        """open → deleting, while our lease is the last one taken."""
+        return await self._change(upload, {"status": Status.DELETING})
+
     async def forget(self, upload: Upload) -> None:
-        """Delete the record of a transfer that is under our lease, or of an upload that is being deleted."""
+        """Delete the record of an upload that is being deleted; while it is not announced the collector comes back."""
         await self._uploads.delete_one(
             {
                 "tenant_id": upload.tenant_id,
                 "upload_id": upload.upload_id,
                 "fence": upload.fence,
                 "status": upload.status,
+                "announced": {"$ne": False},
             }
         )
 
@@ -165,10 +175,15 @@ class MongoUploadStore:
         condition = {"fence": upload.fence, **_FREE} if upload.status is Status.OPEN else {}
         return await self._turn(upload, upload.status, {"status": Status.DELETING}, condition)
 
-    async def unannounced(self, limit: int) -> list[Upload]:
-        """Complete files of all tenants that nobody has heard of, the oldest first."""
-        found = self._uploads.find({"announced": False}).sort("updated_at", ASCENDING).limit(limit)
-        return [_known(document) async for document in found]
+    async def next_unannounced(self) -> Upload | None:
+        """The oldest file of all tenants that nobody has heard of, and that no other relay has in hand."""
+        document = await self._uploads.find_one_and_update(
+            {"announced": False, "$expr": {"$lt": ["$announcing_until", _NOW]}},
+            [{"$set": {"announcing_until": {"$add": [_NOW, ANNOUNCING]}}}],
+            sort=[("updated_at", ASCENDING)],
+            return_document=ReturnDocument.AFTER,
+        )
+        return _upload(document)
 
     async def announced(self, upload: Upload) -> None:
         await self._uploads.update_one(
@@ -205,6 +220,11 @@ class MongoUploadStore:
         return result.matched_count == 1
 
 
+def _written(upload: Upload) -> dict[str, Any]:
+    """The lease given back, and the bytes where no earlier holder writes."""
+    return {"part": upload.part, "tainted": False, "lease_until": GIVEN_BACK}
+
+
 def _upload(document: Document | None) -> Upload | None:
     return None if document is None else _known(document)
 
@@ -219,6 +239,9 @@ def _known(document: Document) -> Upload:
         fence=document["fence"],
         status=Status(document["status"]),
         tainted=document["tainted"],
+        part=document["part"],
+        home=Home(document["home"]),
+        damage=Damage(document["damage"]),
         server_filename=document.get("server_filename", ""),
         size=document.get("size", 0),
         sha256=document.get("sha256", ""),

@@ -6,14 +6,24 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
 
-from common.errors import Unavailable
+from common.errors import BodyTooLarge, InvalidRequest, StorageExceeded, Unavailable
 from common.tenants import Tenant
-from upload_service.bodies import Take, pour
+from upload_service.bodies import pour
 from upload_service.digests import Digests
+from upload_service.installers import Homes, read_blocks
 from upload_service.intake import Intake, lease_lost
-from upload_service.model import Status, TransferNotFound, UnexpectedChunk, Upload
+from upload_service.model import (
+    Status,
+    StorageFull,
+    TransferNotFound,
+    UnexpectedChunk,
+    Upload,
+    say_what_is_expected,
+)
+from upload_service.parts import Digest
 from upload_service.quota import reserve
 from upload_service.ranges import ContentRange, FileId
+from upload_service.resends import equal
 
 LEASE_PATIENCE = 20.0  # seconds that a request waits for another of the same transfer
 LEASE_PAUSE = 0.1  # seconds between two looks
@@ -30,8 +40,9 @@ class Chunk(Protocol):
 class Transfers:
     """Brings installers in by chunks."""
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: Intake, homes: Homes) -> None:
         self._intake = intake
+        self._homes = homes
         self._digests = Digests()
 
     async def find(self, tenant_id: str, file_id: FileId) -> Upload:
@@ -44,6 +55,17 @@ class Transfers:
         if upload is None or upload.status is Status.DELETING:
             raise TransferNotFound("There is no transfer under this X-File-ID.")
         return upload
+
+    @asynccontextmanager
+    async def saying_what_is_expected(self, tenant_id: str, file_id: FileId) -> AsyncIterator[None]:
+        """Let whatever refuses a chunk within the block say with which byte the client can go on."""
+        try:
+            yield
+        except (InvalidRequest, BodyTooLarge, StorageExceeded, StorageFull) as problem:
+            upload = await self._intake.store.find(tenant_id, file_id)
+            if upload is not None and not problem.members:
+                say_what_is_expected(problem, upload)
+            raise
 
     async def append(self, tenant: Tenant, file_id: FileId, span: ContentRange, chunk: Chunk) -> Upload:
         """Store a chunk, or see that it is stored already, and say where the transfer stands then.
@@ -89,28 +111,35 @@ class Transfers:
         """A chunk that came before: its bytes must be the ones that are stored."""
         if span.total != upload.total:
             raise UnexpectedChunk(f"The total was {upload.total} bytes before, not {span.total}", upload)
-        stored = await asyncio.to_thread(self._intake.installers.open_stored, upload, span.start)
-        try:
-            await _pour_exactly(upload, span, chunk, stored.take)
-        finally:
-            await asyncio.to_thread(stored.close)
-        if not stored.same:
+        if upload.status is Status.OPEN:
+            stored = read_blocks(self._intake.parts.path(upload), span.start, span.length)
+        else:
+            stored = self._homes.of(upload).read(upload, span.start, span.length)
+        if not await equal(_exactly(upload, span, chunk), stored):
             raise UnexpectedChunk("These bytes came before, and were others", upload)
         return upload
 
     async def _extend(self, upload: Upload, span: ContentRange, chunk: Chunk) -> Upload:
-        digest = self._digests.at(upload.upload_id, span.start)
+        if not upload.tainted:
+            return await self._write(upload, span, chunk, self._digests.at(upload.upload_id, span.start))
+        copy, digest = await self._intake.copy(upload)
+        extended = await self._write(copy, span, chunk, digest)
+        await asyncio.to_thread(self._intake.parts.remove_others, extended)
+        return extended
+
+    async def _write(self, upload: Upload, span: ContentRange, chunk: Chunk, digest: Digest | None) -> Upload:
+        """Put the next chunk on the disk, then acknowledge it."""
         async with self._intake.written(upload, digest) as part:
-            await _pour_exactly(upload, span, chunk, part.take)
+            await pour(_exactly(upload, span, chunk), part.take)
+        extended = replace(upload, offset=span.end + 1)
         if span.last:
             self._digests.forget(upload.upload_id)
-            whole = replace(upload, offset=span.total)
-            return await self._intake.finish(whole, chunk.suffix, digest)
-        if not await self._intake.store.advance(upload, span.end + 1):
+            return await self._intake.finish(extended, chunk.suffix, digest)
+        if not await self._intake.store.advance(extended):
             raise lease_lost()
         if digest is not None:
-            self._digests.remember(upload.upload_id, span.end + 1, digest)
-        return replace(upload, offset=span.end + 1)
+            self._digests.remember(upload.upload_id, extended.offset, digest)
+        return extended
 
 
 def _check(upload: Upload, span: ContentRange) -> None:
@@ -122,14 +151,14 @@ def _check(upload: Upload, span: ContentRange) -> None:
         raise UnexpectedChunk(f"A chunk that begins with byte {span.start} {kind}", upload)
 
 
-async def _pour_exactly(upload: Upload, span: ContentRange, chunk: Chunk, take: Take) -> None:
-    """As many bytes as the range has. Raises UnexpectedChunk for fewer or more."""
-
-    async def expect(count: int) -> None:
+async def _exactly(upload: Upload, span: ContentRange, chunk: Chunk) -> AsyncIterator[bytes]:
+    """The chunk's bytes, as many as the range has. Raises UnexpectedChunk for fewer or more."""
+    count = 0
+    async for block in chunk.blocks():
+        count += len(block)
         if count > span.length:
             raise UnexpectedChunk(f"The body is longer than its range of {span.length} bytes", upload)
-
-    count = await pour(chunk.blocks(), take, expect)
+        yield block
     if count < span.length:
         raise UnexpectedChunk(f"The body has {count} bytes, its range {span.length}", upload)
 

@@ -268,7 +268,7 @@ async def test_what_is_no_token_is_refused(sessions: Sessions, tenant_id: str, t
 async def test_a_token_without_a_signature_is_refused(sessions: Sessions, tenant_id: str) -> None:
     claims = _claims(await sessions.open(tenant_id, "ada"))
 
-    assert await refused(sessions, tenant_id, jwt.encode(claims, None, algorithm="none"))
+    assert await refused(sessions, tenant_id, jwt.encode(claims, "", algorithm="none"))
 
 
 async def test_a_session_that_redis_does_not_know_is_over_whatever_its_signature(

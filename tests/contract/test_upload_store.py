@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -14,8 +15,6 @@ from common.mongo import MongoDatabase, make_indexes, open_database
 from upload_service.model import Status, Upload
 from upload_service.quota_store import MongoQuotaStore
 from upload_service.store import INDEXES, MongoUploadStore
-
-NAME = "0" * 32
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +47,15 @@ async def taken(store: MongoUploadStore, tenant_id: str = "") -> Upload:
     return upload
 
 
-async def complete(store: MongoUploadStore) -> Upload:
-    upload = await taken(store)
-    assert await store.complete(upload, uuid4().hex, 10, "digest")
+def whole(upload: Upload) -> Upload:
+    return replace(upload, status=Status.COMPLETE, server_filename=uuid4().hex, size=10, sha256="digest")
+
+
+async def complete(store: MongoUploadStore, *, announced: bool = True) -> Upload:
+    upload = whole(await taken(store))
+    assert await store.complete(upload)
+    if announced:
+        await store.announced(upload)
     found = await store.find(upload.tenant_id, "f")
     assert found is not None
     return found
@@ -90,19 +95,33 @@ async def test_a_lease_that_ran_out_taints_the_transfer_for_good(
     assert third.tainted
 
 
+async def test_a_transfer_copied_by_its_holder_is_not_tainted_any_more(
+    store: MongoUploadStore, database: MongoDatabase
+) -> None:
+    first = await taken(store)
+    await let_lease_pass(database, first)
+    second = await store.take(first.tenant_id, "f")
+    assert second is not None
+    assert await store.advance(replace(second, offset=5, part=second.fence))
+    third = await store.take(first.tenant_id, "f")
+    assert third is not None
+    assert (third.part, third.tainted, third.offset) == (second.fence, False, 5)
+
+
 async def test_whoever_lost_the_lease_changes_nothing(store: MongoUploadStore, database: MongoDatabase) -> None:
     stale = await taken(store)
     await let_lease_pass(database, stale)
     current = await store.take(stale.tenant_id, "f")
     assert current is not None
     assert not await store.renew(stale)
-    assert not await store.advance(stale, 5)
-    assert not await store.complete(stale, NAME, 10, "digest")
+    assert not await store.advance(replace(stale, offset=5))
+    assert not await store.complete(whole(stale))
     await store.release(stale)
+    assert not await store.abandon(stale)
     await store.forget(stale)
     assert await store.find(stale.tenant_id, "f") == current
     assert await store.take(stale.tenant_id, "f") is None
-    assert await store.advance(current, 5)
+    assert await store.advance(replace(current, offset=5))
 
 
 async def test_opening_a_transfer_again_changes_nothing(store: MongoUploadStore) -> None:
@@ -150,6 +169,24 @@ async def test_a_doomed_record_is_forgotten_and_another_is_not(store: MongoUploa
     assert await store.doom(upload)
     await store.forget(deleting)
     assert await store.find(upload.tenant_id, "f") is None
+
+
+async def test_an_upload_that_nobody_has_heard_of_is_not_forgotten(store: MongoUploadStore) -> None:
+    upload = await complete(store, announced=False)
+    assert await store.doom(upload)
+    deleting = replace(upload, status=Status.DELETING)
+    await store.forget(deleting)
+    assert await store.find(upload.tenant_id, "f") == deleting
+    await store.announced(deleting)
+    await store.forget(deleting)
+    assert await store.find(upload.tenant_id, "f") is None
+
+
+async def test_an_announcement_is_in_the_hands_of_one_relay(store: MongoUploadStore) -> None:
+    uploads = [await complete(store, announced=False) for _ in range(5)]
+    in_hand = [one for one in await asyncio.gather(*(store.next_unannounced() for _ in range(20))) if one]
+    assert {upload.upload_id for upload in uploads} <= {upload.upload_id for upload in in_hand}
+    assert len({upload.upload_id for upload in in_hand}) == len(in_hand)
 
 
 async def test_a_reservation_is_made_once_and_only_grows(quota: MongoQuotaStore) -> None:
@@ -217,7 +254,7 @@ async def test_every_filter_begins_with_the_tenant(mongo_url: str, database: Mon
     store, quota = MongoUploadStore(client[database.name]), MongoQuotaStore(client[database.name])
     upload = await complete(store)
     await quota.reserve(upload, 10, 10)
-    await store.advance(upload, 10)
+    await store.advance(upload)
     await store.find_installer(upload.tenant_id, upload.server_filename)
     await store.announced(upload)
     linked = await store.link(upload, "v1")

@@ -18,13 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from common.errors import InvalidRequest
 from common.mongo import make_indexes, open_database
 from tests.factories import make_tenant
-from upload_service.installers import Installers
-from upload_service.intake import Intake
+from tests.service.upload_fixtures import make_transfers
 from upload_service.model import Status, Upload
 from upload_service.quota_store import MongoQuotaStore
 from upload_service.ranges import ContentRange, FileId
 from upload_service.store import INDEXES, MongoUploadStore
-from upload_service.transfers import Transfers
 
 Answer = TypeVar("Answer")
 FILE_IDS = st.sampled_from(["one", "two"])
@@ -66,7 +64,7 @@ class Chunks(RuleBasedStateMachine):
         self.stack.push_async_callback(database.client.drop_database, name)
         await make_indexes(database, INDEXES)
         self.store, self.quota = MongoUploadStore(database), MongoQuotaStore(database)
-        self.transfers = Transfers(Intake(self.store, self.quota, Installers(self.folder), lambda: None, READERS))
+        self.transfers = make_transfers(self.store, self.quota, self.folder, READERS)
 
     def run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         return self.runner.run(work)
@@ -145,12 +143,12 @@ class Chunks(RuleBasedStateMachine):
     @rule()
     def another_process(self) -> None:
         """Go on in a process that has seen nothing yet."""
-        self.transfers = Transfers(Intake(self.store, self.quota, Installers(self.folder), lambda: None, READERS))
+        self.transfers = make_transfers(self.store, self.quota, self.folder, READERS)
 
     @invariant()
     def records_and_files_are_as_acknowledged(self) -> None:
         folder = self.folder / self.tenant.tenant_id
-        files = {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
+        files = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         expected = {}
         for file_id, upload in self.known.items():
             expected[upload.server_filename or f"upload_{file_id}.part"] = CONTENT[file_id][: upload.offset]

@@ -10,7 +10,6 @@ from aiohttp import ClientError
 
 from common.caller import Caller
 from tests.service.upload_fixtures import UploadApi, form, make_uploader, serving_uploads, settings_for, sha256
-from upload_service.store import MongoUploadStore
 
 FILE = bytes(range(256)) * 4
 HALF = len(FILE) // 2
@@ -50,7 +49,7 @@ async def begun(api: UploadApi) -> Caller:
 async def stands_at(api: UploadApi, caller: Caller, offset: int) -> bool:
     """Whether `f` stands there, with no other byte on the disk."""
     state = await api.state(caller, "f")
-    stored = (api.folder / caller.tenant_id / "upload_f.part").read_bytes()
+    stored = api.part(caller, "f").read_bytes()
     return bool(state.body["received"] == offset) and stored == FILE[:offset]
 
 
@@ -125,6 +124,7 @@ async def test_a_chunk_that_does_not_continue_is_refused(api: UploadApi, start: 
     answer = await api.chunk(caller, "f", FILE[start : start + length], start, total)
     assert (answer.status, answer.body["code"]) == (400, "unexpected_chunk")
     assert f"byte {HALF} of {len(FILE)} is expected" in answer.body["detail"]
+    assert (answer.body["received"], answer.body["total"]) == (HALF, len(FILE))
     assert await stands_at(api, caller, HALF)
 
 
@@ -164,33 +164,15 @@ async def test_a_first_chunk_that_fails_leaves_nothing_behind(api: UploadApi) ->
 
 async def test_bytes_left_over_after_the_offset_are_cut_off(api: UploadApi) -> None:
     caller = await begun(api)
-    with (api.folder / caller.tenant_id / "upload_f.part").open("ab") as file:
+    with api.part(caller, "f").open("ab") as file:
         file.write(bytes(2 * len(FILE)))  # from a process that died before it could say so
     last = await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     assert (api.folder / caller.tenant_id / last.body["server_filename"]).read_bytes() == FILE
 
 
-async def test_a_file_renamed_by_a_process_that_died_before_it_could_say_so_is_taken_up_again(
-    api: UploadApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caller = await begun(api)
-
-    async def die(*_: object) -> bool:
-        raise ConnectionResetError
-
-    with monkeypatch.context() as patched:
-        patched.setattr(MongoUploadStore, "complete", die)
-        assert (await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE), name="setup.exe")).status == 500
-    (renamed,) = api.files(caller)
-    assert renamed.endswith(".exe")
-    assert (await api.chunk(caller, "f", FILE[:HALF], 0, len(FILE))).status == 200
-    last = await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE), name="setup.exe")
-    assert (last.body["server_filename"], last.body["sha256"]) == (renamed, sha256(FILE))
-
-
 async def test_acknowledged_bytes_that_are_gone_are_reported(api: UploadApi) -> None:
     caller = await begun(api)
-    os.truncate(api.folder / caller.tenant_id / "upload_f.part", 10)
+    os.truncate(api.part(caller, "f"), 10)
     answer = await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     assert (answer.status, answer.body["code"]) == (500, "transfer_damaged")
 
@@ -247,7 +229,19 @@ async def test_a_malformed_body_is_refused(api: UploadApi, body: bytes) -> None:
     }
     answer = await api.service.call(caller, "POST", "upload_package_version", headers=headers, data=body)
     assert answer.status == 400
+    assert f"byte {HALF} of {len(FILE)} is expected" in answer.body["detail"]
+    assert (answer.body["received"], answer.body["total"]) == (HALF, len(FILE))
     assert await stands_at(api, caller, HALF)
+
+
+@pytest.mark.parametrize("content_range", ["bytes */9", "bytes 5-1/9", "bytes 1-2", "chunks 0-1/2"])
+async def test_a_range_that_cannot_be_read_is_answered_with_the_byte_that_is_expected(
+    api: UploadApi, content_range: str
+) -> None:
+    answer = await api.send(await begun(api), "f", content_range, form(("chunk", b"x", "c")))
+    assert answer.status == 400
+    assert f"byte {HALF} of {len(FILE)} is expected" in answer.body["detail"]
+    assert (answer.body["received"], answer.body["total"]) == (HALF, len(FILE))
 
 
 async def test_a_chunk_may_be_a_field_without_a_file_name(api: UploadApi) -> None:

@@ -10,9 +10,8 @@ from common.errors import StorageExceeded
 from common.mongo import open_database
 from common.tenants import Tenant
 from tests.factories import make_caller, make_tenant
-from tests.service.upload_fixtures import UploadApi, serving_uploads, settings_for
+from tests.service.upload_fixtures import UploadApi, make_removal, serving_uploads, settings_for
 from upload_service.claims import Claims
-from upload_service.installers import Installers
 from upload_service.model import Status, Upload
 from upload_service.quota_store import MongoQuotaStore
 from upload_service.store import MongoUploadStore
@@ -70,10 +69,10 @@ async def house(mongo_url: str, tmp_path: Path) -> AsyncIterator[House]:
     async with serving_uploads(settings) as api, open_database(mongo_url, settings.database) as database:
         roomy = make_tenant()
         full = make_tenant(tenant_id=roomy.tenant_id, storage_quota=SIZE - 1)
-        store, installers = MongoUploadStore(database), Installers(tmp_path)
+        store = MongoUploadStore(database)
         quotas = Meddled(database), Meddled(database)
         name = await api.upload(make_caller(roomy), FILE)
-        one, other = ((Claims(store, quota, installers), quota) for quota in quotas)
+        one, other = ((Claims(store, quota, make_removal(store, quota, tmp_path)), quota) for quota in quotas)
         yield House(api, store, roomy, full, name, one, other)
 
 

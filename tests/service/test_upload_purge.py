@@ -10,9 +10,14 @@ import pytest
 
 from common.caller import Caller
 from common.mongo import MongoDatabase, open_database
-from tests.service.upload_fixtures import UploadApi, make_uploader, serving_uploads, settings_for
-from upload_service.claims import Claims
-from upload_service.installers import Installers
+from tests.service.upload_fixtures import (
+    UploadApi,
+    folder_homes,
+    make_removal,
+    make_uploader,
+    serving_uploads,
+    settings_for,
+)
 from upload_service.model import Status
 from upload_service.purge import Collector, forget_tenant
 from upload_service.quota_store import MongoQuotaStore
@@ -45,16 +50,16 @@ async def house(mongo_url: str, tmp_path: Path) -> AsyncIterator[House]:
     settings = settings_for(mongo_url, tmp_path)
     async with serving_uploads(settings) as api, open_database(mongo_url, settings.database) as database:
         store, quota = MongoUploadStore(database), MongoQuotaStore(database)
-        claims = Claims(store, quota, Installers(tmp_path))
-        yield House(api, database, Collector(store, quota, claims, transfer_idle=DAY, unclaimed_age=DAY))
+        removal = make_removal(store, quota, tmp_path)
+        yield House(api, database, Collector(store, quota, removal, transfer_idle=DAY, unclaimed_age=DAY))
 
 
 @pytest.mark.parametrize("tenant_id", ["", ".", "../victim"])
-def test_no_folder_but_a_tenants_is_removed(tmp_path: Path, tenant_id: str) -> None:
+async def test_no_folder_but_a_tenants_is_removed(tmp_path: Path, tenant_id: str) -> None:
     (tmp_path / "victim").mkdir()
     (tmp_path / "installers" / "acme").mkdir(parents=True)
     with pytest.raises(ValueError, match="not a tenant's id"):
-        Installers(tmp_path / "installers").remove_tenant(tenant_id)
+        await forget_tenant(tenant_id, folder_homes(tmp_path / "installers"))
     assert (tmp_path / "victim").exists()
     assert (tmp_path / "installers" / "acme").exists()
 
@@ -169,7 +174,7 @@ async def test_a_forgotten_tenant_has_neither_records_nor_files(house: House) ->
         await house.api.claim(tenant, await house.api.upload(tenant, FILE))
     stores = MongoUploadStore(house.database), MongoQuotaStore(house.database)
     for _ in range(2):
-        await forget_tenant(caller.tenant_id, Installers(house.api.folder), *stores)
+        await forget_tenant(caller.tenant_id, folder_homes(house.api.folder), *stores)
     assert (await house.count(caller), await house.api.usage(caller)) == (0, (0, 0))
     assert not (house.api.folder / caller.tenant_id).exists()
     assert (await house.count(other), len(house.api.files(other))) == (1, 1)

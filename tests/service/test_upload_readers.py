@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.service.upload_fixtures import make_uploader, serving_uploads, settings_for, sha256
-from upload_service.installers import digest_of
+from upload_service.parts import digest_of
 
 FILE = b"installer " * 100
 SIZE = len(FILE)
@@ -43,4 +43,4 @@ async def test_files_that_are_read_again_leave_the_shared_threads_free(
 
 
 def _all_written(folder: Path) -> bool:
-    return all(path.stat().st_size == SIZE for path in folder.glob("*/*"))
+    return all(path.stat().st_size == SIZE for path in folder.rglob("*.part"))

@@ -2,11 +2,12 @@
 
 import hashlib
 from collections.abc import AsyncIterator
+from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 from aiohttp import BytesIOPayload, ClientSession, MultipartWriter
@@ -18,7 +19,14 @@ from common.server import serving
 from tests.api import Answer, ServiceApi, read_answer
 from tests.factories import KEY, make_caller, make_tenant
 from upload_service.app import create_app
+from upload_service.installers import FolderInstallers, Homes
+from upload_service.intake import Intake, TransferStore
+from upload_service.model import Home
+from upload_service.parts import Parts
+from upload_service.quota import QuotaStore
+from upload_service.removal import DoomedStore, Removal
 from upload_service.settings import UploadSettings
+from upload_service.transfers import Transfers
 
 DOWNLOAD_KEY = "a key for downloads in tests, long enough"
 FOREVER = 32503680000  # seconds since 1970: the year 3000
@@ -76,9 +84,14 @@ class UploadApi:
         return body["storage_used"], body["storage_reserved"]
 
     def files(self, caller: Caller) -> list[str]:
-        """The names in the tenant's folder."""
+        """The names of the files in the tenant's folder, those of transfers included."""
         folder = self.folder / caller.tenant_id
-        return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+        return sorted(path.name for path in folder.rglob("*") if not path.is_dir())
+
+    def part(self, caller: Caller, file_id: str) -> Path:
+        """The file of an open transfer."""
+        (path,) = (self.folder / caller.tenant_id).rglob(f"upload_{file_id}.part")
+        return path
 
     def address(self, caller: Caller, server_filename: str, **given: Any) -> str:
         """A download address as catalog_service makes it."""
@@ -124,6 +137,26 @@ def settings_for(mongo_url: str, folder: Path, **settings: Any) -> UploadSetting
             **settings,
         }
     )
+
+
+def folder_homes(folder: Path) -> Homes:
+    """The shared folder as the only home."""
+    return Homes({Home.FOLDER: FolderInstallers(folder, Parts(folder))})
+
+
+def make_removal(store: DoomedStore, quota: QuotaStore, folder: Path) -> Removal:
+    return Removal(store, quota, Parts(folder), folder_homes(folder))
+
+
+class Records(TransferStore, DoomedStore, Protocol):
+    """What transfers need of the records."""
+
+
+def make_transfers(store: Records, quota: QuotaStore, folder: Path, readers: Executor) -> Transfers:
+    """Transfers of a process that has seen no chunk yet."""
+    parts, removal = Parts(folder), make_removal(store, quota, folder)
+    intake = Intake(store, quota, parts, FolderInstallers(folder, parts), removal, lambda: None, readers)
+    return Transfers(intake, folder_homes(folder))
 
 
 @asynccontextmanager

@@ -53,7 +53,7 @@ def bad_tokens(route: Route, caller: Caller) -> Iterator[tuple[str, str | None]]
     yield "empty", ""
     yield "no token", "x.y.z"
     yield "forged", sign(f"not {KEY}", caller, service=route.service, operation=route.word)
-    yield "unsigned", jwt.encode(claims, None, algorithm="none")
+    yield "unsigned", jwt.encode(claims, "", algorithm="none")
     yield "another algorithm", jwt.encode(claims, KEY * 2, algorithm="HS512")
     yield "without a signature", f"{head}.{payload}."
     yield "another's signature", f"{head}.{payload}.{sign(KEY, caller, service='x', operation='x').split('.')[2]}"

@@ -75,7 +75,7 @@ class Credentials:
             Role.LOGGED_OUT: self.logged_out,
             Role.EXPIRED: jwt.encode({**claims, "exp": int(time.time()) - 600}, KEY, algorithm=ALGORITHM),
             Role.FORGED: jwt.encode(claims, f"not {KEY}", algorithm=ALGORITHM),
-            Role.UNSIGNED: jwt.encode(claims, None, algorithm="none"),
+            Role.UNSIGNED: jwt.encode(claims, "", algorithm="none"),
             Role.OTHER_AUDIENCE: jwt.encode({**claims, "aud": row.service}, KEY, algorithm=ALGORITHM),
             Role.SERVICE: sign(KEY, caller, service=row.service, operation=row.word),
             Role.CLIENT_AS_BEARER: self.client,

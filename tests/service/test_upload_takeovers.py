@@ -1,0 +1,184 @@
+"""What another process can go on with, whatever became of the one before it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from common.caller import Caller
+from common.events import LocalEvents
+from common.mongo import MongoDatabase, open_database
+from tests.api import Answer
+from tests.service.upload_fixtures import UploadApi, make_uploader, serving_uploads, settings_for, sha256
+from upload_service.installers import FolderInstallers
+
+FILE = bytes(range(256)) * 4
+HALF = len(FILE) // 2
+OTHER = FILE[:HALF] + FILE[:HALF]
+HEAD = b'--b\r\nContent-Disposition: form-data; name="chunk"\r\n\r\n'
+TAIL = b"\r\n--b--\r\n"
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Two processes' worth of the service on one folder and one database."""
+
+    one: UploadApi
+    two: UploadApi
+    database: MongoDatabase
+
+    async def begun(self) -> Caller:
+        caller = make_uploader()
+        assert (await self.one.chunk(caller, "f", FILE[:HALF], 0, len(FILE))).status == 200
+        return caller
+
+    async def let_lease_pass(self, caller: Caller) -> None:
+        then = datetime.now(UTC) - timedelta(seconds=1)
+        record = {"tenant_id": caller.tenant_id, "file_id": "f"}
+        await self.database["uploads"].update_one(record, {"$set": {"lease_until": then}})
+
+
+@pytest.fixture
+async def replicas(mongo_url: str, tmp_path: Path) -> AsyncIterator[Replicas]:
+    settings = settings_for(mongo_url, tmp_path)
+    async with (
+        serving_uploads(settings) as one,
+        serving_uploads(settings) as two,
+        open_database(mongo_url, settings.database) as database,
+    ):
+        yield Replicas(one, two, database)
+
+
+class Hesitant:
+    """A chunk whose sender stops in the middle, until it is told to go on."""
+
+    def __init__(self, replicas: Replicas, caller: Caller, start: int) -> None:
+        self._go_on = asyncio.Event()
+        self._part = replicas.one.part(caller, "f")
+        self._start = start
+        headers = {
+            "X-File-ID": "f",
+            "Content-Range": f"bytes {start}-{len(FILE) - 1}/{len(FILE)}",
+            "Content-Type": "multipart/form-data; boundary=b",
+        }
+        call = replicas.one.service.call(
+            caller, "POST", "upload_package_version", headers=headers, data=self._body(FILE[start:])
+        )
+        self._answer = asyncio.create_task(call)
+        self._replicas, self._caller = replicas, caller
+
+    async def has_begun(self) -> None:
+        record = {"tenant_id": self._caller.tenant_id, "file_id": "f"}
+        while (await self._replicas.database["uploads"].find_one(record) or {})["fence"] < 2:
+            pass
+
+    async def goes_on(self) -> Answer:
+        self._go_on.set()
+        return await self._answer
+
+    async def _body(self, data: bytes) -> AsyncIterator[bytes]:
+        yield HEAD + data[:10]
+        await self._go_on.wait()
+        yield data[10:] + TAIL
+
+
+async def test_a_sender_that_was_given_up_changes_nothing_any_more(replicas: Replicas) -> None:
+    caller = await replicas.begun()
+    slow = Hesitant(replicas, caller, HALF)
+    await slow.has_begun()
+    await replicas.let_lease_pass(caller)
+    quarter = HALF + HALF // 2
+    first = await replicas.two.chunk(caller, "f", OTHER[HALF:quarter], HALF, len(FILE))
+    assert (first.status, first.body["received"]) == (200, quarter)
+    late = await slow.goes_on()
+    assert (late.status, late.body["code"]) == (500, "dependency_unavailable")
+    last = await replicas.two.chunk(caller, "f", OTHER[quarter:], quarter, len(FILE))
+    assert last.body["sha256"] == sha256(OTHER)
+    name = last.body["server_filename"]
+    assert (replicas.one.folder / caller.tenant_id / name).read_bytes() == OTHER
+    assert replicas.one.files(caller) == [name]
+
+
+async def test_a_sender_that_was_given_up_cannot_finish_the_file_any_more(replicas: Replicas) -> None:
+    caller = await replicas.begun()
+    slow = Hesitant(replicas, caller, HALF)
+    await slow.has_begun()
+    await replicas.let_lease_pass(caller)
+    last = await replicas.two.chunk(caller, "f", OTHER[HALF:], HALF, len(FILE))
+    late = await slow.goes_on()
+    assert (last.status, late.status) == (200, 500)
+    assert (await replicas.one.state(caller, "f")).body == last.body
+    assert (replicas.one.folder / caller.tenant_id / last.body["server_filename"]).read_bytes() == OTHER
+    assert await replicas.one.usage(caller) == (0, len(FILE))
+
+
+async def test_a_take_over_that_fails_leaves_what_was_acknowledged(replicas: Replicas) -> None:
+    caller = await replicas.begun()
+    slow = Hesitant(replicas, caller, HALF)
+    await slow.has_begun()
+    await replicas.let_lease_pass(caller)
+    short = await replicas.two.chunk(caller, "f", OTHER[HALF : HALF + 10], HALF, len(FILE), end=len(FILE) - 1)
+    assert (short.status, short.body["received"]) == (400, HALF)
+    assert (await slow.goes_on()).status == 500
+    last = await replicas.two.chunk(caller, "f", OTHER[HALF:], HALF, len(FILE))
+    assert last.body["sha256"] == sha256(OTHER)
+    assert replicas.one.files(caller) == [last.body["server_filename"]]
+
+
+async def complete_without_a_name(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> tuple[Caller, str]:
+    """A file whose process died between saying that it is complete and naming it; its server filename."""
+    caller = await replicas.begun()
+
+    async def die(*_: object) -> None:
+        raise RuntimeError("the process has died")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderInstallers, "settle", die)
+        assert (await replicas.one.chunk(caller, "f", FILE[HALF:], HALF, len(FILE), name="setup.exe")).status == 500
+    assert replicas.one.files(caller) == ["upload_f.part"]
+    return caller, (await replicas.two.state(caller, "f")).body["server_filename"]
+
+
+@pytest.fixture
+def nobody_relays(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def rest(_: object) -> None:
+        return
+
+    monkeypatch.setattr("upload_service.outbox.Outbox.relay", rest)
+
+
+@pytest.mark.usefixtures("nobody_relays")
+async def test_a_complete_file_is_served_though_its_process_died_before_it_was_named(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, name = await complete_without_a_name(replicas, monkeypatch)
+    assert (await replicas.two.claim(caller, name)).status == 200
+    assert (await replicas.two.get(replicas.two.address(caller, name))).body == FILE
+
+
+@pytest.mark.usefixtures("nobody_relays")
+async def test_the_last_chunk_sent_again_is_answered_though_its_process_died_before_the_file_was_named(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, name = await complete_without_a_name(replicas, monkeypatch)
+    again = await replicas.two.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
+    assert (again.status, again.body["server_filename"]) == (200, name)
+
+
+async def test_the_relay_names_what_a_process_that_died_did_not(mongo_url: str, tmp_path: Path) -> None:
+    settings, caller = settings_for(mongo_url, tmp_path), make_uploader()
+    with pytest.MonkeyPatch.context() as patched:
+
+        async def die(*_: object) -> None:
+            raise RuntimeError("the process has died")
+
+        patched.setattr(FolderInstallers, "settle", die)
+        async with serving_uploads(settings, LocalEvents()) as api:
+            assert (await api.chunk(caller, "f", FILE, 0, len(FILE))).status == 500
+    async with serving_uploads(settings) as api, open_database(mongo_url, settings.database) as database:
+        while await database["uploads"].count_documents({"announced": False}):
+            pass
+        assert api.files(caller) == [api.announced[0].data["server_filename"]]

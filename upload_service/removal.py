@@ -1,0 +1,47 @@
+"""How an upload goes: the record says so first, and goes last."""
+
+import asyncio
+from dataclasses import replace
+from typing import Protocol
+
+from upload_service.installers import Homes
+from upload_service.model import Status, Upload
+from upload_service.parts import Parts
+from upload_service.quota import QuotaStore
+
+
+class DoomedStore(Protocol):
+    """The records as a removal sees them."""
+
+    async def doom(self, upload: Upload) -> bool:
+        """Let an upload be `deleting`, where it has not changed since it was read and nobody works on it."""
+
+    async def forget(self, upload: Upload) -> None:
+        """Delete the record of an upload that is `deleting`; it stays while it is not announced."""
+
+
+class Removal:
+    """Removes uploads, their files and their part of the quota."""
+
+    def __init__(self, store: DoomedStore, quota: QuotaStore, parts: Parts, homes: Homes) -> None:
+        self._store = store
+        self._quota = quota
+        self._parts = parts
+        self._homes = homes
+
+    async def remove(self, upload: Upload) -> None:
+        """Remove an upload, or go on where an earlier try stopped; nothing where it changed since it was read.
+
+        Raises:
+            Unavailable: the storage of the file does not answer; the upload is as good as gone.
+        """
+        if upload.status is Status.DELETING or await self._store.doom(upload):
+            await self.finish(upload)
+
+    async def finish(self, upload: Upload) -> None:
+        """Remove what an upload that is `deleting` still has; whatever stops this leaves what is needed to go on."""
+        await asyncio.to_thread(self._parts.remove, upload)
+        for home in self._homes:
+            await home.remove(upload)
+        await self._quota.give_back(upload)
+        await self._store.forget(replace(upload, status=Status.DELETING))
