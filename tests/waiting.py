@@ -1,0 +1,16 @@
+"""How tests wait for what does not announce itself: by looking, and never for longer than they would be patient."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+PATIENCE = 20.0  # seconds after which a test has failed
+PAUSE = 0.02  # seconds between two looks
+
+
+async def until(met: Callable[[], Awaitable[bool]], *, patience: float = PATIENCE) -> None:
+    """Return as soon as `met()` is true. Raises TimeoutError."""
+    async with asyncio.timeout(patience):
+        while True:
+            if await met():
+                return
+            await asyncio.sleep(PAUSE)
