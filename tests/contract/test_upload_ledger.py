@@ -243,39 +243,37 @@ async def test_a_difference_that_changes_from_look_to_look_is_no_drift(
 
 
 class Between(CommandListener):
-    """Charges a linked file when its tenant's ledger has been read and its record has not."""
+    """Lets a whole upload come in when its tenant's ledger has been read and its records have not."""
 
     def __init__(self, mongo_url: str, name: str, upload: Upload) -> None:
-        self._quotas = MongoClient[dict[str, Any]](mongo_url)[name]["quotas"]
+        self._database = MongoClient[dict[str, Any]](mongo_url)[name]
         self._upload = upload
-        self.charged = 0
+        self.seen = 0
 
     def started(self, event: CommandStartedEvent) -> None: ...
 
     def succeeded(self, event: CommandSucceededEvent) -> None:
         if event.command_name == "find" and event.reply["cursor"]["ns"].endswith(".quotas"):
-            charge: Any = {"$inc": {"used": SIZE, "reserved": -SIZE}, "$unset": {f"holds.{self._upload.upload_id}": ""}}
-            self._quotas.update_one({"tenant_id": self._upload.tenant_id}, charge)
-            self.charged += 1
-            self._quotas.database.client.close()
+            holds: Any = {"$inc": {"reserved": SIZE}, "$set": {f"holds.{self._upload.upload_id}": SIZE}}
+            self._database["quotas"].update_one({"tenant_id": self._upload.tenant_id}, holds)
+            self._database["uploads"].insert_one({**vars(self._upload), "status": self._upload.status.value})
+            self._database.client.close()
+            self.seen += 1
 
     def failed(self, event: CommandFailedEvent) -> None: ...
 
 
-async def test_a_request_between_two_steps_is_not_called_drift(
+async def test_a_request_between_two_looks_is_not_called_drift(
     mongo_url: str, database: MongoDatabase, quota: MongoQuotaStore
 ) -> None:
-    upload = whole(Status.COMPLETE)
-    await quota.reserve(upload, SIZE, None)
-    linked = replace(upload, status=Status.LINKED)
-    await record(database, linked)
-    between = Between(mongo_url, database.name, upload)
+    linked = await every_kind(database, quota)
+    between = Between(mongo_url, database.name, whole(Status.COMPLETE, tenant_id=linked.tenant_id))
     client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[between])
-    seen, uploads = await MongoLedgerStore(client[database.name]).at_one_moment(upload.tenant_id)
+    seen, uploads = await MongoLedgerStore(client[database.name]).at_one_moment(linked.tenant_id)
     client.close()
-    assert between.charged == 1
-    assert await quota.usage(upload.tenant_id) == (SIZE, 0)
+    assert between.seen == 1
     assert as_recorded(seen, uploads) == seen
+    assert await quota.usage(linked.tenant_id) == (2 * SIZE, 4 * SIZE + 64)
 
 
 async def test_each_ledger_is_due_once_a_day(database: MongoDatabase, quota: MongoQuotaStore) -> None:
