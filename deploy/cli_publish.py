@@ -1,0 +1,177 @@
+"""`pkgrepo publish`: installers into a package, from a pipeline."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import orjson
+import stamina.instrumentation
+import typer
+from rich.console import Console
+
+from common.errors import Problem
+from common.server import until_stopped
+from common.settings import BadSetting, load
+from deploy.publishing import choices
+from deploy.publishing.choices import ForAll, PerFile
+from deploy.publishing.interface import Interface
+from deploy.publishing.model import (
+    Architecture,
+    FileType,
+    Locale,
+    NewPackage,
+    NotPublished,
+    Published,
+    Scope,
+    Upgrades,
+)
+from deploy.publishing.problems import may_pass
+from deploy.publishing.progress import shown
+from deploy.publishing.publisher import Publisher
+from deploy.publishing.server import open_server
+from deploy.publishing.session import Credentials, open_session
+
+INTERRUPTED = 130  # what a shell gives for Ctrl-C
+RESUMES = "The same command goes on from where the server stands."
+
+console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def publish(
+    files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="The installers.")],
+    package: Annotated[str, typer.Option(help="The package's id.")],
+    version: Annotated[list[str], typer.Option(help="The version; once, or once for each file.")],
+    url: Annotated[str, typer.Option(envvar="PKGREPO_URL", help="https://host/tenant, or https://host/client/api.")],
+    architecture: Annotated[
+        list[Architecture] | None,
+        typer.Option(case_sensitive=False, help="Once, or once for each file; else what the file's name says, or x64."),
+    ] = None,
+    file_type: Annotated[
+        list[FileType] | None,
+        typer.Option("--type", case_sensitive=False, help="Once, or once for each file; else what the suffix says."),
+    ] = None,
+    product_code: Annotated[
+        list[str] | None, typer.Option(help="A GUID in braces; once, or once for each file.")
+    ] = None,
+    scope: Annotated[Scope, typer.Option(case_sensitive=False)] = Scope.MACHINE,
+    locale: Annotated[Locale, typer.Option(case_sensitive=False, metavar="LOCALE")] = Locale.EN_US,
+    channel: Annotated[str, typer.Option()] = "stable",
+    switch: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Such as silent=/S.")] = None,
+    nested_type: Annotated[
+        FileType | None, typer.Option(case_sensitive=False, help="Of the installer in a ZIP.")
+    ] = None,
+    nested_path: Annotated[list[str] | None, typer.Option(help="Where it is in the ZIP.")] = None,
+    upgrade_code: Annotated[str, typer.Option(help="A GUID in braces.")] = "",
+    package_family_name: Annotated[str, typer.Option(help="Of an MSIX.")] = "",
+    upgrades: Annotated[Upgrades, typer.Option(help="What becomes of an earlier version.")] = Upgrades.INSTALL,
+    needs_package: Annotated[list[str] | None, typer.Option(metavar="ID[=MINIMUM]")] = None,
+    needs_feature: Annotated[list[str] | None, typer.Option(help="A Windows feature.")] = None,
+    needs_library: Annotated[list[str] | None, typer.Option(help="A Windows library.")] = None,
+    needs: Annotated[list[str] | None, typer.Option(help="Anything else.")] = None,
+    package_name: Annotated[str, typer.Option(help="Adds the package where it does not exist.")] = "",
+    publisher: Annotated[str, typer.Option(help="Of the package to add.")] = "",
+    description: Annotated[str, typer.Option(help="Of the package to add.")] = "",
+    logo: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Of the package to add; PNG or JPEG.")
+    ] = None,
+    chunk_size: Annotated[int, typer.Option(min=1, max=64, metavar="MIB")] = 8,
+    patience: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="How long to go on trying without progress.")
+    ] = 600,
+    ca_file: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="The certificates to trust, in PEM.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on the standard output.")] = False,
+) -> None:
+    """Publish installers as versions of a package; prints the UID of each.
+
+    Signs in with PKGREPO_USER and PKGREPO_PASSWORD (or PKGREPO_PASSWORD_FILE), or takes the session of PKGREPO_TOKEN.
+    Run again after a break, it goes on from where the server stands; a version that is there already, with the same
+    bytes, is a success.
+    """
+    more = [
+        *choices.switches(switch or ()),
+        *choices.packages_needed(needs_package or ()),
+        *(("dep_windows_features", name) for name in needs_feature or ()),
+        *(("dep_windows_libraries", name) for name in needs_library or ()),
+        *(("dep_external", name) for name in needs or ()),
+        *(("file_nested_path", path) for path in nested_path or ()),
+        ("upgradecode", upgrade_code),
+        ("package_family_name", package_family_name),
+        ("upgrades", upgrades),
+    ]
+    per_file = PerFile(version, architecture or (), file_type or (), product_code or ())
+    installers = choices.installers(files, package, per_file, ForAll(scope, locale, channel, nested_type, tuple(more)))
+    new_package = _new_package(package_name, publisher, description, logo)
+    credentials = load(Credentials)
+    credentials.check()
+    _check_address(url)
+    done: list[Published | NotPublished] = []
+
+    async def work() -> None:
+        async with AsyncExitStack() as stack:
+            server = await stack.enter_async_context(open_server(url, ca_file))
+            session = await stack.enter_async_context(open_session(server, credentials))
+            progress = stack.enter_context(shown(console))
+            publisher = Publisher(Interface(session, patience), progress, chunk_size << 20)
+            done.extend(await publisher.publish(package, new_package, installers))
+
+    stamina.instrumentation.set_on_retry_hooks([_say_that_it_is_tried_again])
+    try:
+        asyncio.run(until_stopped(work()))
+    except Problem as problem:
+        sys.exit(f"pkgrepo: {_told(problem, patience)}")
+    if not done:
+        console.print(f"Stopped. {RESUMES}")
+        raise typer.Exit(INTERRUPTED)
+    _report(done, patience, as_json=as_json)
+
+
+def _new_package(name: str, publisher: str, description: str, logo: Path | None) -> NewPackage | None:
+    if bool(name) != bool(publisher):
+        raise BadSetting("--package-name and --publisher: give both to add a package that does not exist")
+    if not name:
+        return None
+    return NewPackage(name, publisher, description, logo.read_bytes() if logo else b"")
+
+
+def _check_address(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.path.strip("/"):
+        raise BadSetting("--url: must be https://host/tenant, or https://host/client/api")
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise BadSetting("--url: must hold neither credentials nor a query")
+
+
+def _say_that_it_is_tried_again(details: stamina.instrumentation.RetryDetails) -> None:
+    problem = details.caused_by
+    said = problem.detail if isinstance(problem, Problem) else type(problem).__name__
+    console.print(f"{said} Trying again in {details.wait_for:.0f} s.", markup=False)
+
+
+def _told(problem: Problem, patience: float) -> str:
+    return f"{problem.detail} Gave up after {patience:g} s. {RESUMES}" if may_pass(problem) else problem.detail
+
+
+def _report(done: Sequence[Published | NotPublished], patience: float, *, as_json: bool) -> None:
+    """Say what came of each file. Raises typer.Exit where not all are published."""
+    for one in done:
+        installer = one.installer
+        if isinstance(one, NotPublished):
+            console.print(f"{installer.path}: {_told(one.problem, patience)}", markup=False, style="red")
+            continue
+        what = "is published" if one.created else "was there already, with the same bytes"
+        console.print(
+            f"{installer.path}: {installer.package_id} {installer.version} ({installer.architecture}) {what}.",
+            markup=False,
+        )
+        if not as_json:
+            typer.echo(one.uid)
+    if as_json:
+        typer.echo(orjson.dumps([one.document() for one in done], option=orjson.OPT_INDENT_2))
+    if any(isinstance(one, NotPublished) for one in done):
+        raise typer.Exit(1)

@@ -1,0 +1,61 @@
+"""What can go wrong between a file and its version, the server's own problems (`common.errors.Answered`) aside."""
+
+from pathlib import Path
+
+from common.errors import Problem
+
+
+class Unreachable(Problem):
+    """The server did not answer, or not to the end; it may later."""
+
+    code = "unreachable"
+
+
+class NotTheInterface(Problem):
+    """Something else than the interface answers at the address."""
+
+    status = 404
+    code = "not_the_interface"
+
+
+class Untrusted(Problem):
+    """The server's certificate does not verify."""
+
+    status = 403
+    code = "certificate_not_trusted"
+
+
+class FileUnusable(Problem):
+    """The file is empty, or cannot be read."""
+
+    status = 400
+    code = "file_unusable"
+
+
+class FileChanged(Problem):
+    """The file is not what it was when its digest was made."""
+
+    status = 409
+    code = "file_changed"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} changed while it was sent; run the command again.")
+
+
+class VersionTaken(Problem):
+    """The package has another installer in this version's place."""
+
+    status = 409
+    code = "version_exists"
+
+
+class StoredDifferently(Problem):
+    """What the server stored has another SHA-256 than the file, or cannot be used."""
+
+    status = 409
+    code = "stored_differently"
+
+
+def may_pass(problem: Problem) -> bool:
+    """Whether the same may succeed later: the server is away or busy, and has not refused it for good."""
+    return problem.status == 429 or (problem.status >= 500 and problem.code != "transfer_damaged")

@@ -1,0 +1,128 @@
+"""How far each file has come: a bar for each on a terminal, a line now and then in a pipeline's log."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.progress import Progress as RichProgress
+
+STEP = 10  # percent from one line to the next
+
+
+class Row(Protocol):
+    """One file's progress, in bytes."""
+
+    def reading(self, total: int) -> None:
+        """The file's digest is being made."""
+
+    def sending(self, total: int, done: int) -> None:
+        """The file is being sent, from byte `done` on."""
+
+    def at(self, done: int) -> None:
+        """So many bytes are read, or sent."""
+
+
+class Progress(Protocol):
+    """Shows the progress of several files."""
+
+    def row(self, name: str) -> AbstractContextManager[Row]:
+        """A row for a file, for as long as the block lasts."""
+
+
+class Bars:
+    """On a terminal."""
+
+    def __init__(self, progress: RichProgress) -> None:
+        self._progress = progress
+
+    @contextmanager
+    def row(self, name: str) -> Iterator[Row]:
+        bar = _Bar(self._progress, name)
+        try:
+            yield bar
+        finally:
+            bar.end()
+
+
+class _Bar:
+    def __init__(self, progress: RichProgress, name: str) -> None:
+        self._progress = progress
+        self._task = progress.add_task(escape(name), what="waiting", total=None)
+
+    def reading(self, total: int) -> None:
+        self._progress.reset(self._task, total=total, what="reading")
+
+    def sending(self, total: int, done: int) -> None:
+        # Reset, so that bytes of before do not count as speed.
+        self._progress.reset(self._task, total=total, completed=done, what="sending")
+
+    def at(self, done: int) -> None:
+        self._progress.update(self._task, completed=done)
+
+    def end(self) -> None:
+        self._progress.stop_task(self._task)
+
+
+class Lines:
+    """Where nobody watches: what is sent, and each tenth of it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    @contextmanager
+    def row(self, name: str) -> Iterator[Row]:
+        yield _Line(self._console, name)
+
+
+class _Line:
+    def __init__(self, console: Console, name: str) -> None:
+        self._console = console
+        self._name = name
+        self._total = 0
+        self._told = 0
+
+    def reading(self, total: int) -> None:
+        self._total = 0
+
+    def sending(self, total: int, done: int) -> None:
+        self._total, self._told = total, done * 100 // total
+        self._say(f"sending {decimal(total)}{f', from byte {done} on' if done else ''}")
+
+    def at(self, done: int) -> None:
+        if not self._total:
+            return
+        percent = done * 100 // self._total
+        if percent // STEP > self._told // STEP:
+            self._told = percent
+            self._say(f"{percent} %")
+
+    def _say(self, text: str) -> None:
+        self._console.print(f"{self._name}: {text}", markup=False)
+
+
+@contextmanager
+def shown(console: Console) -> Iterator[Progress]:
+    """The progress that suits where the console writes to."""
+    if not console.is_terminal:
+        yield Lines(console)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        TextColumn("{task.fields[what]}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with RichProgress(*columns, console=console) as progress:
+        yield Bars(progress)
