@@ -26,9 +26,13 @@ INDEXES: Indexes = {
             [("tenant_id", ASCENDING), ("version_uid", ASCENDING)],
             partialFilterExpression={"version_uid": {"$gt": ""}},
         ),
-        # Two scans of the service's own span all tenants: what is to be announced, and what was left behind.
+        IndexModel([("tenant_id", ASCENDING), ("upload_id", ASCENDING)]),
+        IndexModel([("tenant_id", ASCENDING), ("damage", ASCENDING)], partialFilterExpression={"damage": {"$gt": ""}}),
+        # Scans of the service's own span all tenants: what is to be announced, was left behind, or is to be read again.
         IndexModel([("announced", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression={"announced": False}),
         IndexModel([("status", ASCENDING), ("updated_at", ASCENDING)]),
+        IndexModel([("status", ASCENDING), ("checked_at", ASCENDING)]),
+        IndexModel([("damage", ASCENDING), ("checked_at", ASCENDING)], partialFilterExpression={"damage": {"$gt": ""}}),
     ],
     "quotas": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
 }
@@ -60,7 +64,7 @@ class MongoUploadStore:
     async def linked(self, tenant_id: str, version_uids: Sequence[str]) -> list[Upload]:
         """What these versions are linked to, what is being deleted for them included."""
         found = self._uploads.find({"tenant_id": tenant_id, "version_uid": {"$in": list(version_uids)}})
-        return [_known(document) async for document in found]
+        return [known_upload(document) async for document in found]
 
     async def open(self, tenant_id: str, file_id: str, total: int) -> None:
         # Two of these at once are one record: the server tries an upsert by a unique key again by itself.
@@ -122,6 +126,7 @@ class MongoUploadStore:
                 "sha256": upload.sha256,
                 "announced": False,
                 "announcing_until": GIVEN_BACK,
+                "checked_at": _NOW,  # All of it was read to know its digest.
                 **_written(upload),
             },
         )
@@ -195,7 +200,7 @@ class MongoUploadStore:
         """Uploads of all tenants in this status that have not changed for `age` seconds."""
         old = {"$expr": {"$lt": ["$updated_at", {"$subtract": [_NOW, age * 1000]}]}}
         found = self._uploads.find({"status": status, **old}).sort("updated_at", ASCENDING).limit(limit)
-        return [_known(document) async for document in found]
+        return [known_upload(document) async for document in found]
 
     async def forget_tenant(self, tenant_id: str) -> None:
         await self._uploads.delete_many({"tenant_id": tenant_id})
@@ -226,10 +231,11 @@ def _written(upload: Upload) -> dict[str, Any]:
 
 
 def _upload(document: Document | None) -> Upload | None:
-    return None if document is None else _known(document)
+    return None if document is None else known_upload(document)
 
 
-def _known(document: Document) -> Upload:
+def known_upload(document: Document) -> Upload:
+    """The upload that a record describes."""
     return Upload(
         tenant_id=document["tenant_id"],
         file_id=document["file_id"],
