@@ -13,10 +13,11 @@ from common.mongo import make_indexes, open_database
 from common.server import READINESS, Service, service_app
 from upload_service.claims import Claims
 from upload_service.downloads import Downloads
-from upload_service.installers import FolderInstallers, Homes
+from upload_service.installers import FolderInstallers
+from upload_service.installers_s3 import ObjectInstallers, homes_of
 from upload_service.intake import Intake
 from upload_service.keys import CLAIMS, DOWNLOADS, LOCAL_EVENTS, QUOTA, SETTINGS, SINGLES, TRANSFERS
-from upload_service.model import Home
+from upload_service.mover import Mover
 from upload_service.outbox import Outbox
 from upload_service.parts import Parts
 from upload_service.purge import Collector
@@ -25,11 +26,14 @@ from upload_service.removal import Removal
 from upload_service.routes import routes
 from upload_service.settings import UploadSettings
 from upload_service.single import Singles
+from upload_service.staging import Staging
 from upload_service.store import INDEXES, MongoUploadStore
+from upload_service.store_moves import MongoMoveStore
 from upload_service.transfers import Transfers
 
 RELAY_PAUSE = 1  # seconds
 COLLECTION_PAUSE = 60  # seconds
+MOVING_PAUSE = 10  # seconds
 READERS = 2  # files read again at once
 
 
@@ -63,7 +67,8 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         store, quota = MongoUploadStore(database), MongoQuotaStore(database)
         parts = Parts(settings.installers)
         installers = FolderInstallers(settings.installers, parts)
-        homes = Homes({Home.FOLDER: installers})
+        objects = ObjectInstallers(settings.object_storage) if settings.object_storage else None
+        homes = homes_of(installers, objects)
         removal = Removal(store, quota, parts, homes)
         outbox = Outbox(store, events, installers)
         app[QUOTA] = quota
@@ -74,7 +79,16 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[TRANSFERS] = Transfers(intake, homes)
         app[SINGLES] = Singles(intake)
         app[CLAIMS] = Claims(store, quota, removal)
-        app[DOWNLOADS] = Downloads(store, installers, settings.download_key.get_secret_value())
+        app[DOWNLOADS] = Downloads(
+            store,
+            homes,
+            installers,
+            settings.download_key.get_secret_value(),
+            signer=objects if settings.s3_redirect else None,
+        )
+        if objects is not None:
+            mover = Mover(MongoMoveStore(database), homes, Staging(installers, parts), settings.installer_storage)
+            await stack.enter_async_context(repeating("mover", mover.work, lambda: asyncio.sleep(MOVING_PAUSE)))
         collector = Collector(
             store,
             quota,

@@ -62,6 +62,9 @@ class Homes:
     def __iter__(self) -> Iterator[Installers]:
         return iter(self._homes.values())
 
+    def __contains__(self, home: Home) -> bool:
+        return home in self._homes
+
     def named(self, home: Home) -> Installers:
         """Raises Unavailable for one that the settings do not have."""
         if home not in self._homes:

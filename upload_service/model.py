@@ -76,6 +76,12 @@ class InstallerMissing(NotFound):
     code = "installer_missing"
 
 
+class InstallerDamaged(NotFound):
+    """The file is there and is not what was uploaded."""
+
+    code = "installer_damaged"
+
+
 class RangeNotSatisfiable(Problem):
     """The file has not one byte of the range."""
 

@@ -37,11 +37,16 @@ async def download(request: web.Request) -> web.StreamResponse:
         expires=request.query.get("expires", ""),
         signature=request.query.get("signature", ""),
     )
-    upload, path = await request.app[DOWNLOADS].open(address)
+    downloads = request.app[DOWNLOADS]
+    upload = await downloads.find(address)
+    if there := await downloads.elsewhere(upload, request.method):
+        return web.Response(status=307, headers={"Location": there, "Cache-Control": "no-store"})
     if unchanged := wire.not_modified(request, upload.sha256):
         return unchanged
-    wire.check_range(request, upload.sha256, upload.size)
-    return wire.InstallerResponse(path, sha256=upload.sha256, file_name=address.file_name)
+    part = wire.wanted_part(request, upload.sha256, upload.size)
+    length = 0 if request.method == "HEAD" else part.length
+    async with downloads.open(upload, part.start, length) as opened:
+        return await wire.send_installer(request, opened, part, address.file_name)
 
 
 @routes.post("/{tenant_id}/store_installer")

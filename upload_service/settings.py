@@ -1,13 +1,89 @@
 """What upload_service is told."""
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 
-from common.settings import Key, Listen, MongoUrl, RabbitUrl, ServiceSettings
+from common.settings import EnvironmentSettings, Key, Listen, MongoUrl, RabbitUrl, ServiceSettings
+from upload_service.model import Home
+
+_S3_URL = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9/_.-]*))?")
+_ENDPOINT = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?/?")
 
 
-class UploadSettings(ServiceSettings):
+def _s3_url(text: str) -> str:
+    found = _S3_URL.fullmatch(text)
+    if found is None or {".", ".."}.intersection((found[2] or "").split("/")):
+        raise ValueError("must be s3://bucket or s3://bucket/prefix")
+    return text
+
+
+def _endpoint(text: str) -> str:
+    if not _ENDPOINT.fullmatch(text):
+        raise ValueError("must be http://host:port or https://host:port, without a user or a path")
+    return text.rstrip("/")
+
+
+@dataclass(frozen=True)
+class ObjectStorage:
+    """A place in S3-compatible storage; without a key id the library looks for credentials itself.
+
+    `endpoint` and `region` are "" where the provider's own hold.
+    """
+
+    bucket: str
+    prefix: str
+    endpoint: str
+    region: str
+    key_id: str
+    secret: SecretStr
+
+
+class StorageSettings(EnvironmentSettings):
+    """Where complete installers are kept for good; `s3_redirect` sends downloads straight to the object storage."""
+
+    installer_storage: Home = Home.FOLDER
+    s3_url: Annotated[str, AfterValidator(_s3_url)] | None = Field(default=None, validate_default=True)
+    s3_endpoint: Annotated[str, AfterValidator(_endpoint)] | None = None
+    s3_region: str = Field(default="", pattern="^[A-Za-z0-9-]{0,64}$")
+    s3_access_key_id: str = ""
+    s3_secret_access_key: SecretStr = Field(default=SecretStr(""), validate_default=True)
+    s3_redirect: bool = False
+
+    @field_validator("s3_url")
+    @classmethod
+    def _is_there(cls, url: str | None, info: ValidationInfo) -> str | None:
+        if url is None and info.data.get("installer_storage") is Home.S3:
+            raise ValueError("must be given where INSTALLER_STORAGE is s3")
+        return url
+
+    @field_validator("s3_secret_access_key")
+    @classmethod
+    def _is_of_a_key(cls, secret: SecretStr, info: ValidationInfo) -> SecretStr:
+        if bool(secret.get_secret_value()) != bool(info.data.get("s3_access_key_id")):
+            raise ValueError("is given with S3_ACCESS_KEY_ID, or neither is")
+        return secret
+
+    @property
+    def object_storage(self) -> ObjectStorage | None:
+        """The object storage, where there is one: chosen, or still holding what was put there before."""
+        found = _S3_URL.fullmatch(self.s3_url or "")
+        if found is None:
+            return None
+        return ObjectStorage(
+            bucket=found[1],
+            prefix=(found[2] or "").strip("/"),
+            endpoint=self.s3_endpoint or "",
+            region=self.s3_region,
+            key_id=self.s3_access_key_id,
+            secret=self.s3_secret_access_key,
+        )
+
+
+class UploadSettings(StorageSettings, ServiceSettings):
     """`installers` is the folder that all replicas share; ages are seconds."""
 
     listen: Listen = "127.0.0.1:8083"

@@ -28,11 +28,13 @@ INDEXES: Indexes = {
         ),
         IndexModel([("tenant_id", ASCENDING), ("upload_id", ASCENDING)]),
         IndexModel([("tenant_id", ASCENDING), ("damage", ASCENDING)], partialFilterExpression={"damage": {"$gt": ""}}),
-        # Scans of the service's own span all tenants: what is to be announced, was left behind, or is to be read again.
+        # Scans of the service's own span all tenants: what is to be announced, read again, moved, or was left behind.
         IndexModel([("announced", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression={"announced": False}),
         IndexModel([("status", ASCENDING), ("updated_at", ASCENDING)]),
         IndexModel([("status", ASCENDING), ("checked_at", ASCENDING)]),
         IndexModel([("damage", ASCENDING), ("checked_at", ASCENDING)], partialFilterExpression={"damage": {"$gt": ""}}),
+        IndexModel([("home", ASCENDING), ("status", ASCENDING)]),
+        IndexModel([("left", ASCENDING)], partialFilterExpression={"left": {"$gt": ""}}),
     ],
     "quotas": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
 }

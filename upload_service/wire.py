@@ -1,13 +1,16 @@
 """The answers of upload_service, as callers see them."""
 
+import asyncio
 import re
-from pathlib import Path
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import ETag, web
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.web_request import BaseRequest
 
+from common.errors import Problem
+from common.telemetry import log
+from upload_service.downloads import Opened
 from upload_service.forms import InstallerForm
 from upload_service.model import PreconditionFailed, RangeNotSatisfiable, Status, Upload
 
@@ -38,36 +41,55 @@ def stored(form: InstallerForm, upload: Upload | None) -> dict[str, Any]:
     }
 
 
-class InstallerResponse(web.FileResponse):
-    """An installer's bytes, whole or in part, with the SHA-256 as the ETag.
+@dataclass(frozen=True)
+class Part:
+    """The bytes of an installer that are asked for; `whole` where no range was, or none that counts."""
 
-    aiohttp makes an ETag of its own from the file's time, so conditions are decided here, and of the request only the
-    range is passed on.
-    """
+    start: int
+    length: int
+    whole: bool = False
 
-    def __init__(self, path: Path, *, sha256: str, file_name: str) -> None:
-        super().__init__(
-            path,
-            headers={
-                "Content-Type": "application/octet-stream",
-                "Content-Disposition": f'attachment; filename="{file_name}"',
-                "Cache-Control": "private",
-                "X-Content-Type-Options": "nosniff",
-            },
-        )
-        self._sha256 = sha256
 
-    @property
-    def etag(self) -> ETag | None:
-        return ETag(self._sha256)
+async def send_installer(request: web.Request, opened: Opened, part: Part, file_name: str) -> web.StreamResponse:
+    """Answer with a part of an installer, the SHA-256 as its ETag. `opened` has nothing to send where HEAD asks."""
+    upload = opened.upload
+    response = web.StreamResponse(
+        status=200 if part.whole else 206,
+        headers={
+            "Accept-Ranges": "bytes",
+            "Cache-Control": "private",
+            "Content-Disposition": f'attachment; filename="{file_name}"',
+            "Content-Length": str(part.length),
+            "Content-Type": "application/octet-stream",
+            "ETag": f'"{upload.sha256}"',
+            "X-Content-Type-Options": "nosniff",
+        },
+    )
+    if not part.whole:
+        response.headers["Content-Range"] = f"bytes {part.start}-{part.start + part.length - 1}/{upload.size}"
+    await response.prepare(request)
+    if request.method == "HEAD":
+        return response
+    try:
+        await _send_bytes(request, response, opened)
+        await response.write_eof()
+    except ConnectionError:
+        raise  # The caller has gone.
+    except (Problem, OSError, RuntimeError) as error:
+        # The status is out already: a broken connection is the only way left to say that this is not all.
+        log.error("download_broke_off", server_filename=upload.server_filename, error=type(error).__name__)
+        if request.transport is not None:
+            request.transport.abort()
+    return response
 
-    @etag.setter
-    def etag(self, value: ETag | str | None) -> None:
-        self.headers["ETag"] = f'"{self._sha256}"'
 
-    async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
-        wanted = _wanted_range(request, self._sha256)
-        return await super().prepare(request.clone(headers={"Range": wanted[0]} if wanted else {}))
+async def _send_bytes(request: web.Request, response: web.StreamResponse, opened: Opened) -> None:
+    if isinstance(opened.content, AsyncIterator):
+        async for block in opened.content:
+            await response.write(block)
+    elif request.transport is not None:
+        loop = asyncio.get_running_loop()
+        await loop.sendfile(request.transport, opened.content, opened.start, opened.length)
 
 
 def not_modified(request: web.Request, sha256: str) -> web.Response | None:
@@ -79,15 +101,20 @@ def not_modified(request: web.Request, sha256: str) -> web.Response | None:
     return None
 
 
-def check_range(request: web.Request, sha256: str, size: int) -> None:
-    """Raise RangeNotSatisfiable where the file has not one byte of the range that is asked for."""
-    if wanted := _wanted_range(request, sha256):
-        first, _, last_bytes = wanted.groups()
-        if int(first) >= size if first else int(last_bytes) == 0:
-            raise RangeNotSatisfiable(size)
+def wanted_part(request: web.Request, sha256: str, size: int) -> Part:
+    """The part that is asked for. Raises RangeNotSatisfiable where the file has not one byte of it."""
+    wanted = _wanted_range(request, sha256)
+    if wanted is None:
+        return Part(0, size, whole=True)
+    first, last, last_bytes = wanted.groups()
+    start = int(first) if first else max(0, size - int(last_bytes))
+    if start >= size:
+        raise RangeNotSatisfiable(size)
+    end = min(int(last), size - 1) if last else size - 1
+    return Part(start, end - start + 1)
 
 
-def _wanted_range(request: BaseRequest, sha256: str) -> re.Match[str] | None:
+def _wanted_range(request: web.Request, sha256: str) -> re.Match[str] | None:
     """The range; None for the whole file, as for several ranges, what is no range, or a part of another file."""
     wanted = _RANGE.fullmatch(request.headers.get("Range", ""))
     if wanted is None or request.headers.get("If-Range", f'"{sha256}"').strip() != f'"{sha256}"':

@@ -1,0 +1,226 @@
+"""Complete installers in S3-compatible object storage, each under `<prefix>/<tenant_id>/<server_filename>`."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import S3Store
+
+from common.errors import Unavailable
+from common.telemetry import log
+from common.tenants import is_tenant_id
+from upload_service.installers import FolderInstallers, Homes, Installers, Kept
+from upload_service.model import Home, InstallerMissing, Upload
+from upload_service.ranges import parse_server_filename
+from upload_service.settings import ObjectStorage
+
+if TYPE_CHECKING:  # The library has these for the checker only.
+    from obstore.store import ClientConfig, RetryConfig, S3Config, S3Credential
+
+PART = 8 << 20  # bytes; a file up to here is put at once, a larger one in parts
+AT_ONCE = 3  # parts on their way, while one more is read: at most 32 MiB in memory
+MOST_PARTS = 10_000  # of one object, by the rules of S3
+BLOCK = 1 << 20  # bytes
+PATIENCE = 2.5  # seconds for a question with a caller behind it
+BLOCK_PATIENCE = 25.0  # seconds until the next bytes of a file
+REDIRECT_LIFETIME = timedelta(minutes=5)  # in which a redirected download must begin
+
+_CLIENT: "ClientConfig" = {
+    "connect_timeout": timedelta(seconds=2),
+    "read_timeout": timedelta(seconds=30),
+    "timeout": timedelta(hours=1),  # of one request with its body: one part of a file put, all of a file read
+}
+_RETRIES: "RetryConfig" = {
+    "max_retries": 4,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2},
+}
+
+
+class ObjectInstallers:
+    """Satisfies `upload_service.installers.Installers`.
+
+    An object is there whole or not at all, so one that is there was put whole. A file up to 8 MiB is created on the
+    condition that there is none of its name. S3 has no such condition for a file in parts: the name is looked for
+    before, and two that put it at the same moment replace each other's object, with the same bytes, for a name is
+    given to one file only. What a putting that was cut short has sent stays hidden in the bucket until a rule of the
+    bucket removes incomplete multipart uploads; it can never be read.
+    """
+
+    def __init__(self, storage: ObjectStorage) -> None:
+        self._store = _open(storage)
+
+    async def put(self, upload: Upload, source: Path) -> None:
+        """Put a file; nothing where there is one of its name. Raises Unavailable."""
+        size = (await asyncio.to_thread(source.stat)).st_size
+        if size > PART and await self.size(upload) is not None:
+            return
+        with _answering("put"):
+            if size > PART:
+                part = max(PART, -(-size // MOST_PARTS))
+                at_once = max(1, AT_ONCE * PART // part)
+                await self._store.put_async(_key(upload), source, chunk_size=part, max_concurrency=at_once)
+                return
+            content = await asyncio.to_thread(source.read_bytes)
+            try:
+                await self._store.put_async(_key(upload), content, mode="create")
+            except AlreadyExistsError:
+                return
+
+    async def size(self, upload: Upload) -> int | None:
+        """The bytes of the object, None where there is none. Raises Unavailable."""
+        try:
+            with _answering("size"):
+                async with asyncio.timeout(PATIENCE):
+                    return (await self._store.head_async(_key(upload)))["size"]
+        except FileNotFoundError:
+            pass
+        # A HEAD is answered alike where the whole bucket is not there; only the body of a GET's answer tells.
+        try:
+            with _answering("size"):
+                async with asyncio.timeout(PATIENCE):
+                    return (await self._store.get_async(_key(upload))).meta["size"]
+        except FileNotFoundError:
+            return None
+
+    async def read(self, upload: Upload, start: int, length: int) -> AsyncGenerator[bytes, None]:
+        """The bytes from `start` on, in blocks of at most 1 MiB; taken up again where the storage breaks off.
+
+        Raises:
+            InstallerMissing: there is no such object, or it ends before.
+            Unavailable: the storage does not answer, or not any more.
+        """
+        position, end = start, start + length
+        while position < end:
+            begun = position
+            try:
+                async for block in self._blocks(upload, position, end):
+                    position += len(block)
+                    yield block
+            except FileNotFoundError:
+                raise InstallerMissing("The file of this installer is missing.") from None
+            except Unavailable:
+                if position == begun:
+                    raise
+            else:
+                if position < end:
+                    raise InstallerMissing("The file of this installer is shorter than it was.")
+
+    async def remove(self, upload: Upload) -> None:
+        """Remove the object; that it is gone already is fine. Raises Unavailable."""
+        if not upload.server_filename:  # It never was complete.
+            return
+        with _answering("remove", missing_is_fine=True):
+            async with asyncio.timeout(PATIENCE):
+                await self._store.delete_async(_key(upload))
+
+    async def listed(self) -> AsyncIterator[Kept]:
+        """Every installer; its age is from the storage's clock to ours. What this service did not name is left out."""
+        async for path, last_modified in self._objects(None):
+            tenant_id, _, name = path.rpartition("/")
+            if parse_server_filename(name) and is_tenant_id(tenant_id):
+                yield Kept(tenant_id, name, (datetime.now(UTC) - last_modified).total_seconds())
+
+    async def remove_tenant(self, tenant_id: str) -> None:
+        """Remove every installer of a tenant. Raises ValueError for an id that no tenant can have, and Unavailable."""
+        if not is_tenant_id(tenant_id):
+            raise ValueError("not a tenant's id")
+        async for path, _ in self._objects(tenant_id):
+            if parse_server_filename(path.removeprefix(f"{tenant_id}/")):
+                with _answering("remove", missing_is_fine=True):
+                    await self._store.delete_async(path)
+
+    async def address(self, upload: Upload, method: str) -> str:
+        """An address that gives the object to anyone who uses `method` (GET or HEAD) within five minutes."""
+        with _answering("sign"):
+            async with asyncio.timeout(PATIENCE):
+                signed: Literal["HEAD", "GET"] = "HEAD" if method == "HEAD" else "GET"
+                return await obstore.sign_async(self._store, signed, _key(upload), REDIRECT_LIFETIME)
+
+    async def _blocks(self, upload: Upload, start: int, end: int) -> AsyncIterator[bytes]:
+        with _answering("read"):
+            async with asyncio.timeout(BLOCK_PATIENCE):
+                found = await self._store.get_async(_key(upload), options={"range": (start, end)})
+            stream = found.stream(min_chunk_size=BLOCK // 2)
+        while True:
+            with _answering("read"):
+                async with asyncio.timeout(BLOCK_PATIENCE):
+                    chunk = await anext(stream, None)
+            if chunk is None:
+                return
+            for at in range(0, len(chunk), BLOCK):
+                yield bytes(chunk[at : at + BLOCK])
+
+    async def _objects(self, prefix: str | None) -> AsyncIterator[tuple[str, datetime]]:
+        pages = aiter(self._store.list(prefix, chunk_size=1000))
+        while True:
+            with _answering("list"):
+                async with asyncio.timeout(BLOCK_PATIENCE):
+                    page = await anext(pages, None)
+            if page is None:
+                return
+            for found in page:
+                yield found["path"], found["last_modified"]
+
+
+def homes_of(folder: FolderInstallers, objects: ObjectInstallers | None) -> Homes:
+    """The homes there are."""
+    homes: dict[Home, Installers] = {Home.FOLDER: folder}
+    return Homes(homes if objects is None else {**homes, Home.S3: objects})
+
+
+def _open(storage: ObjectStorage) -> S3Store:
+    config: S3Config = {}
+    if storage.endpoint:
+        config["aws_endpoint_url_s3"] = storage.endpoint
+    if storage.region:
+        config["region"] = storage.region
+    key: S3Credential = {
+        "access_key_id": storage.key_id,
+        "secret_access_key": storage.secret.get_secret_value(),
+        "expires_at": None,
+    }
+    return S3Store(
+        storage.bucket,
+        prefix=storage.prefix or None,
+        config=config,
+        disable_bulk_delete=True,  # Not every provider has it.
+        client_options={**_CLIENT, "allow_http": storage.endpoint.startswith("http://")},
+        retry_config=_RETRIES,
+        # Given by a function, so that a session token in the environment is not taken for one of this key.
+        credential_provider=(lambda: key) if storage.key_id else None,
+    )
+
+
+def _key(upload: Upload) -> str:
+    return f"{upload.tenant_id}/{upload.server_filename}"
+
+
+@contextmanager
+def _answering(doing: str, *, missing_is_fine: bool = False) -> Iterator[None]:
+    """Let two errors out: FileNotFoundError where the object is not there, and Unavailable for all the rest."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if doing == "put" or "NoSuchBucket" in str(error):
+            raise _unavailable(doing, error) from None
+        if not missing_is_fine:
+            raise
+    except (BaseError, OSError, TimeoutError) as error:
+        raise _unavailable(doing, error) from None
+
+
+def _unavailable(doing: str, error: Exception) -> Unavailable:
+    # The words end before the storage's own answer, and without any query: a key's id or a token may stand there.
+    said = re.sub(r"\?\S*", "", str(error).partition("\n")[0].partition("<")[0])
+    code = re.search(r"<Code>(\w{1,64})</Code>", str(error))
+    log.error(
+        "object_storage_failed", doing=doing, error=type(error).__name__, code=code[1] if code else "", said=said[:300]
+    )
+    return Unavailable("The object storage does not answer; try again soon.")
