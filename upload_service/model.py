@@ -39,6 +39,7 @@ class Upload:
     `tainted` says that a lease was taken over from a holder that had not given it back, and may still write to the
     transfer's file; `part` tells the files of a transfer apart: it is 0, or the fence of the take-over that copied the
     acknowledged bytes to a file of its own. `upload_id` names the quota's entry, the event and the file.
+    `announced_as` is the X-File-ID of an upload that was deleted before it was announced.
     """
 
     tenant_id: str
@@ -56,6 +57,7 @@ class Upload:
     size: int = 0
     sha256: str = ""
     version_uid: str = ""
+    announced_as: str = ""
 
 
 class TransferNotFound(NotFound):

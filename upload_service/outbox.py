@@ -79,7 +79,7 @@ def finished(upload: Upload, now: datetime) -> Event:
         tenant_id=upload.tenant_id,
         time=now,
         data={
-            "file_id": upload.file_id,
+            "file_id": upload.announced_as or upload.file_id,
             "server_filename": upload.server_filename,
             "size": upload.size,
             "sha256": upload.sha256,

@@ -1,7 +1,6 @@
 """How an upload goes: the record says so first, and goes last."""
 
 import asyncio
-from dataclasses import replace
 from typing import Protocol
 
 from upload_service.installers import Homes
@@ -17,7 +16,7 @@ class DoomedStore(Protocol):
         """Let an upload be `deleting`, where it has not changed since it was read and nobody works on it."""
 
     async def forget(self, upload: Upload) -> None:
-        """Delete the record of an upload that is `deleting`; it stays while it is not announced."""
+        """Delete the record of an upload that is `deleting`; while it is not announced only its X-File-ID is freed."""
 
 
 class Removal:
@@ -44,4 +43,4 @@ class Removal:
         for home in self._homes:
             await home.remove(upload)
         await self._quota.give_back(upload)
-        await self._store.forget(replace(upload, status=Status.DELETING))
+        await self._store.forget(upload)

@@ -138,16 +138,22 @@ class MongoUploadStore:
         return await self._change(upload, {"status": Status.DELETING})
 
     async def forget(self, upload: Upload) -> None:
-        """Delete the record of an upload that is being deleted; while it is not announced the collector comes back."""
-        await self._uploads.delete_one(
-            {
-                "tenant_id": upload.tenant_id,
-                "upload_id": upload.upload_id,
-                "fence": upload.fence,
-                "status": upload.status,
-                "announced": {"$ne": False},
-            }
-        )
+        """Delete the record of an upload that is being deleted.
+
+        While it is not announced the record stays for the relay, and the collector comes back for it; its X-File-ID is
+        free from now on.
+        """
+        gone = {
+            "tenant_id": upload.tenant_id,
+            "upload_id": upload.upload_id,
+            "fence": upload.fence,
+            "status": Status.DELETING,
+        }
+        deleted = await self._uploads.delete_one({**gone, "announced": {"$ne": False}})
+        if not deleted.deleted_count and not upload.announced_as:
+            # No X-File-ID begins with a tilde.
+            renamed = {"file_id": f"~{upload.upload_id}", "announced_as": "$file_id"}
+            await self._uploads.update_one({**gone, "file_id": upload.file_id}, [{"$set": renamed}])
 
     async def link(self, upload: Upload, version_uid: str) -> Upload | None:
         """complete → linked, or linked to this version still; the collector wants the same record, and one gets it."""
@@ -254,4 +260,5 @@ def known_upload(document: Document) -> Upload:
         size=document.get("size", 0),
         sha256=document.get("sha256", ""),
         version_uid=document.get("version_uid", ""),
+        announced_as=document.get("announced_as", ""),
     )

@@ -163,23 +163,28 @@ async def test_a_transfer_under_a_lease_is_not_doomed(store: MongoUploadStore) -
 
 async def test_a_doomed_record_is_forgotten_and_another_is_not(store: MongoUploadStore) -> None:
     upload = await complete(store)
-    deleting = Upload(**{**vars(upload), "status": Status.DELETING})
-    await store.forget(deleting)
+    await store.forget(upload)
     assert await store.find(upload.tenant_id, "f") == upload
     assert await store.doom(upload)
-    await store.forget(deleting)
+    await store.forget(upload)
     assert await store.find(upload.tenant_id, "f") is None
 
 
-async def test_an_upload_that_nobody_has_heard_of_is_not_forgotten(store: MongoUploadStore) -> None:
+async def test_an_upload_that_nobody_has_heard_of_stays_to_be_announced_and_frees_its_file_id(
+    store: MongoUploadStore, database: MongoDatabase
+) -> None:
     upload = await complete(store, announced=False)
     assert await store.doom(upload)
-    deleting = replace(upload, status=Status.DELETING)
-    await store.forget(deleting)
-    assert await store.find(upload.tenant_id, "f") == deleting
-    await store.announced(deleting)
-    await store.forget(deleting)
+    await store.forget(upload)
     assert await store.find(upload.tenant_id, "f") is None
+    (waiting,) = [
+        one for _ in range(99) if (one := await store.next_unannounced()) and one.upload_id == upload.upload_id
+    ]
+    assert waiting.announced_as == "f"
+    await store.forget(waiting)
+    await store.announced(waiting)
+    await store.forget(waiting)
+    assert await database["uploads"].count_documents({"tenant_id": upload.tenant_id}) == 0
 
 
 async def test_an_announcement_is_in_the_hands_of_one_relay(store: MongoUploadStore) -> None:
