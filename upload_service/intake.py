@@ -16,7 +16,7 @@ from common.errors import Unavailable
 from common.mongo import MongoError
 from common.telemetry import log
 from upload_service.installers import FolderInstallers
-from upload_service.model import Status, Upload
+from upload_service.model import Status, TransferDamaged, Upload
 from upload_service.parts import Digest, PartFile, Parts, digest_of
 from upload_service.quota import QuotaStore
 from upload_service.ranges import ServerFilename
@@ -41,7 +41,8 @@ class TransferStore(Protocol):
 
     async def renew(self, upload: Upload) -> bool: ...
 
-    async def release(self, upload: Upload) -> None: ...
+    async def release(self, upload: Upload) -> bool:
+        """Give the lease back; False where it is another's by now."""
 
     async def advance(self, upload: Upload) -> bool:
         """Acknowledge the bytes before `offset`, which are in the file `part`, and give the lease back."""
@@ -67,12 +68,18 @@ class Intake:
 
     @asynccontextmanager
     async def leased(self, upload: Upload) -> AsyncIterator[None]:
-        """Renew the lease within the block; give it back at once where the block fails."""
+        """Renew the lease within the block; give it back at once where the block fails.
+
+        Raises:
+            Unavailable: the files are gone with the lease, which was taken over.
+        """
         renewal = asyncio.create_task(self._renew(upload))
         try:
             yield
-        except BaseException:
-            await self.store.release(upload)
+        except BaseException as error:
+            ours = await self.store.release(upload)
+            if isinstance(error, TransferDamaged) and not ours:
+                raise lease_lost() from None
             raise
         finally:
             renewal.cancel()

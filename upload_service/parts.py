@@ -157,9 +157,12 @@ def sync_folder(path: Path) -> None:
 
 
 def digest_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """The SHA-256 of a transfer's file, in hexadecimal. Raises TransferDamaged where it is missing."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise TransferDamaged from None
 
 
 @contextmanager

@@ -110,8 +110,8 @@ class MongoUploadStore:
     async def renew(self, upload: Upload) -> bool:
         return await self._change(upload, {"lease_until": {"$add": [_NOW, LEASE]}})
 
-    async def release(self, upload: Upload) -> None:
-        await self._change(upload, {"lease_until": GIVEN_BACK})
+    async def release(self, upload: Upload) -> bool:
+        return await self._change(upload, {"lease_until": GIVEN_BACK})
 
     async def advance(self, upload: Upload) -> bool:
         return await self._change(upload, {"offset": upload.offset, **_written(upload)})
