@@ -15,7 +15,7 @@ from client_registry.app import create_app as create_client_registry
 from client_registry.settings import RegistrySettings
 from common.caller import Deployment
 from common.events import LocalEvents
-from common.server import serving
+from common.server import keep_memory, serving
 from common.settings import load
 from common.tenants import Tenant
 from deploy.folder import SERVICES, Addresses, DataFolder, write_secret
@@ -52,6 +52,7 @@ async def running(folder: DataFolder, host: str, port: int, deployment: Deployme
         OSError: the address is taken.
     """
     folder.prepare()
+    keep_memory()
     async with AsyncExitStack() as stack:
         given = load(StoreSettings)
         mongo_url = await _store(stack, given.mongo_url, mongod(folder.path / "mongodb"))
