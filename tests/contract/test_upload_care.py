@@ -1,0 +1,201 @@
+"""What the records tell those who look after stored files: which to read next, which are damaged, which are known."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from motor.motor_asyncio import AsyncIOMotorClient
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
+
+from common.mongo import MongoDatabase, make_indexes, open_database
+from upload_service.model import Damage, Home, Status, Upload
+from upload_service.store import INDEXES, MongoUploadStore
+from upload_service.store_care import MongoKnownStore, MongoScrubStore
+
+WEEK = 7 * 24 * 3600
+
+
+@pytest.fixture
+async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
+    async with open_database(mongo_url, f"test_care_{uuid4().hex[:8]}") as opened:
+        await make_indexes(opened, INDEXES)
+        yield opened
+        await opened.client.drop_database(opened.name)
+
+
+@pytest.fixture
+def store(database: MongoDatabase) -> MongoScrubStore:
+    return MongoScrubStore(database)
+
+
+async def complete(database: MongoDatabase, tenant_id: str = "acme", **words: Any) -> Upload:
+    """A file that was completed just now."""
+    uploads = MongoUploadStore(database)
+    file_id = uuid4().hex
+    await uploads.open(tenant_id, file_id, 10)
+    taken = await uploads.take(tenant_id, file_id)
+    assert taken is not None
+    name = f"{taken.upload_id}.msi"
+    whole = replace(taken, offset=10, size=10, sha256="digest", server_filename=name, **words)
+    assert await uploads.complete(whole)
+    return replace(whole, status=Status.COMPLETE)
+
+
+async def change(database: MongoDatabase, upload: Upload, **fields: Any) -> None:
+    await database["uploads"].update_one({"upload_id": upload.upload_id}, {"$set": fields})
+
+
+async def age(database: MongoDatabase, upload: Upload, **ages: float) -> None:
+    """Let it be so long since a file was read."""
+    await change(database, upload, checked_at=datetime.now(UTC) - timedelta(**ages))
+
+
+async def test_a_file_is_read_again_a_while_after_it_was_whole(store: MongoScrubStore, database: MongoDatabase) -> None:
+    upload = await complete(database)
+    assert await store.next_to_check(WEEK) is None
+    await age(database, upload, days=7.1)
+    found = await store.next_to_check(WEEK)
+    assert found is not None
+    assert found.upload_id == upload.upload_id
+
+
+async def test_a_file_that_was_never_read_is_read_first(store: MongoScrubStore, database: MongoDatabase) -> None:
+    old, never = await complete(database), await complete(database)
+    await age(database, old, days=99)
+    await database["uploads"].update_one({"upload_id": never.upload_id}, {"$unset": {"checked_at": ""}})
+    found = [await store.next_to_check(WEEK) for _ in range(3)]
+    assert [upload and upload.upload_id for upload in found] == [never.upload_id, old.upload_id, None]
+
+
+async def test_two_replicas_do_not_read_the_same_file(store: MongoScrubStore, database: MongoDatabase) -> None:
+    uploads = [await complete(database) for _ in range(5)]
+    for upload in uploads:
+        await age(database, upload, days=8)
+    found = await asyncio.gather(*(store.next_to_check(WEEK) for _ in range(10)))
+    assert sorted(upload.upload_id for upload in found if upload) == sorted(upload.upload_id for upload in uploads)
+
+
+async def test_a_reading_that_was_cut_short_is_done_again(store: MongoScrubStore, database: MongoDatabase) -> None:
+    upload = await complete(database)
+    await age(database, upload, days=8)
+    assert await store.next_to_check(WEEK)
+    await change(database, upload, checking_until=datetime.now(UTC) - timedelta(seconds=1))
+    assert await store.next_to_check(WEEK)
+
+
+@pytest.mark.parametrize("status", [Status.OPEN, Status.DELETING])
+async def test_what_is_not_whole_or_going_is_not_read(
+    store: MongoScrubStore, database: MongoDatabase, status: Status
+) -> None:
+    upload = await complete(database)
+    await age(database, upload, days=8)
+    await change(database, upload, status=status)
+    assert await store.next_to_check(WEEK) is None
+
+
+async def test_a_damaged_file_is_read_again_within_the_hour(store: MongoScrubStore, database: MongoDatabase) -> None:
+    upload = await complete(database)
+    assert await store.damaged(upload, Damage.ALTERED)
+    assert await store.next_to_check(WEEK) is None
+    await age(database, upload, hours=1.1)
+    assert await store.next_to_check(WEEK)
+
+
+class Asked(CommandListener):
+    """Keeps what the driver asks to change."""
+
+    def __init__(self) -> None:
+        self.changes: list[dict[str, Any]] = []
+
+    def started(self, event: CommandStartedEvent) -> None:
+        if event.command_name == "findAndModify":
+            words = ("findAndModify", "query", "sort", "update")
+            self.changes.append({word: event.command[word] for word in words})
+
+    def succeeded(self, event: CommandSucceededEvent) -> None: ...
+
+    def failed(self, event: CommandFailedEvent) -> None: ...
+
+
+async def test_where_nothing_is_due_no_record_is_looked_at(mongo_url: str, database: MongoDatabase) -> None:
+    for _ in range(20):
+        await complete(database)
+    asked = Asked()
+    client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[asked])
+    await MongoScrubStore(client[database.name]).next_to_check(WEEK)
+    client.close()
+    assert len(asked.changes) == 2
+    for asking in asked.changes:
+        plan = await database.command("explain", asking)
+        assert plan["executionStats"]["totalDocsExamined"] == 0
+
+
+async def test_damage_is_listed_with_the_time_it_was_first_found(
+    store: MongoScrubStore, database: MongoDatabase
+) -> None:
+    upload, other, foreign = await complete(database), await complete(database), await complete(database, "globex")
+    for damaged in (upload, foreign):
+        assert await store.damaged(damaged, Damage.MISSING)
+    (first,) = await store.damaged_installers("acme")
+    await store.damaged(upload, Damage.ALTERED)
+    (second,) = await store.damaged_installers("acme")
+    assert (first.server_filename, first.version_uid, first.damage) == (upload.server_filename, "", Damage.MISSING)
+    assert second == replace(first, damage=Damage.ALTERED)
+    assert await store.count_damaged("acme") == 1
+    assert await store.whole(other)
+
+
+async def test_a_file_that_is_whole_again_loses_its_mark(store: MongoScrubStore, database: MongoDatabase) -> None:
+    upload = await complete(database)
+    await store.damaged(upload, Damage.ALTERED)
+    assert await store.whole(upload)
+    assert (await store.damaged_installers("acme"), await store.count_damaged("acme")) == ([], 0)
+
+
+@pytest.mark.parametrize("meanwhile", [{"status": "deleting"}, {"home": "s3"}], ids=str)
+async def test_a_file_that_was_moved_or_removed_meanwhile_is_not_marked(
+    store: MongoScrubStore, database: MongoDatabase, meanwhile: dict[str, str]
+) -> None:
+    upload = await complete(database)
+    await change(database, upload, **meanwhile)
+    assert not await store.damaged(upload, Damage.MISSING)
+    assert await database["uploads"].count_documents({"damage": {"$gt": ""}}) == 0
+
+
+async def test_all_files_are_gone_through_page_by_page(
+    store: MongoScrubStore, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("upload_service.store_care.PAGE", 2)
+    uploads = [await complete(database) for _ in range(5)]
+    await complete(database, "globex")
+    assert [found.upload_id async for found in store.kept("acme")] == [upload.upload_id for upload in uploads]
+    assert len([found async for found in store.kept(None)]) == 6
+    assert (await store.volume("acme"), await store.volume(None), await store.volume("nobody")) == (50, 60, 0)
+
+
+async def test_names_and_uploads_are_known_in_their_own_tenant_only(database: MongoDatabase) -> None:
+    known = MongoKnownStore(database)
+    upload, foreign = await complete(database), await complete(database, "globex")
+    names = [upload.server_filename, foreign.server_filename, "0" * 32]
+    assert await known.known("acme", names) == {upload.server_filename}
+    found = await known.uploads("acme", [upload.upload_id, foreign.upload_id, "0" * 32])
+    assert [one.upload_id for one in found] == [upload.upload_id]
+
+
+async def test_the_storage_has_one_id_however_often_it_is_given(database: MongoDatabase) -> None:
+    known = MongoKnownStore(database)
+    assert await known.storage_id() is None
+    given = await asyncio.gather(*(known.give_storage_id() for _ in range(10)))
+    assert set(given) == {await known.storage_id()}
+
+
+async def test_it_is_known_whether_a_home_should_have_files(database: MongoDatabase) -> None:
+    known = MongoKnownStore(database)
+    assert not await known.has_files_at(Home.FOLDER)
+    await complete(database)
+    assert await known.has_files_at(Home.FOLDER)
+    assert not await known.has_files_at(Home.S3)
