@@ -15,12 +15,9 @@ from client_registry.store import MongoClientStore
 from common.errors import InvalidField
 from common.mongo import open_database
 from common.sessions import Sessions, open_redis
-from common.settings import BadSetting
 from common.tenants import is_tenant_id
 from deploy.folder import Addresses
-from upload_service.installers import FolderInstallers, Homes
-from upload_service.model import Home
-from upload_service.parts import Parts
+from deploy.storage import open_storage
 from upload_service.purge import forget_tenant as forget_installers
 from upload_service.quota_store import MongoQuotaStore
 from upload_service.store import MongoUploadStore
@@ -56,12 +53,13 @@ async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id
 
     Raises:
         InvalidField: no tenant can have this id.
-        BadSetting: the folder of installers is not known.
+        BadSetting: the folder of installers is not known, or the object storage that has some of the tenant's.
     """
     if not is_tenant_id(tenant_id):
         raise InvalidField("tenant_id", "is none that a tenant can have")
-    if installers is None:
-        raise BadSetting("INSTALLERS: set it to the folder of installers, whose files go too")
+    storage = open_storage(installers)
+    async with open_database(addresses.mongo_url, "upload") as upload:
+        await storage.check_tenant(upload, tenant_id)
     async with open_operator(addresses) as operator:
         known = tenant_id in {tenant.tenant_id for tenant in await operator.tenants.list()}
         await operator.tenants.delete(tenant_id)
@@ -74,6 +72,5 @@ async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id
         upload = await stack.enter_async_context(open_database(addresses.mongo_url, "upload"))
         await MongoCatalogStore(catalog, uploads_age=0).forget_tenant(tenant_id)
         await MongoClientStore(clients).forget_tenant(tenant_id)
-        homes = Homes({Home.FOLDER: FolderInstallers(installers, Parts(installers))})
-        await forget_installers(tenant_id, homes, MongoUploadStore(upload), MongoQuotaStore(upload))
+        await forget_installers(tenant_id, storage.homes, MongoUploadStore(upload), MongoQuotaStore(upload))
     return known

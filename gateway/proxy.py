@@ -38,6 +38,7 @@ ANSWER_HEADERS = (
     "Content-Type",
     "ETag",
     "Last-Modified",
+    "Location",
     "Retry-After",
     "Vary",
     "X-Content-Type-Options",

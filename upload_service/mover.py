@@ -83,7 +83,7 @@ class Mover:
         Raises:
             Unavailable: a home does not answer.
         """
-        await self._tidy()
+        await self.tidy()
         passed_over: set[str] = set()
         for home in (home for home in Home if home in self._homes and home is not self._chosen):
             while move := await self._store.lease_next(home, passed_over):
@@ -92,8 +92,8 @@ class Mover:
                     passed_over.add(move.upload.upload_id)
                 yield move.upload, outcome
 
-    async def _tidy(self) -> None:
-        """Remove what movers that were stopped have left at the homes before."""
+    async def tidy(self) -> None:
+        """Remove what movers that were stopped have left at the homes before. Raises Unavailable."""
         homes = [home for home in Home if home in self._homes]
         passed_over: set[str] = set()
         while move := await self._store.lease_left(homes, passed_over):

@@ -82,6 +82,15 @@ class MongoMoveStore:
         found = [row async for row in self._uploads.aggregate(stages)]
         return (found[0]["files"], found[0]["bytes"]) if found else (0, 0)
 
+    async def count(self, home: Home) -> int:
+        """The files at a home, damaged ones included."""
+        return await self._uploads.count_documents({"home": home, "status": {"$in": _KEPT}})
+
+    async def has_any(self, tenant_id: str, home: Home) -> bool:
+        """Whether a tenant has files at a home, or may have."""
+        query = {"tenant_id": tenant_id, "$or": [{"home": home}, {"left": home}]}
+        return await self._uploads.find_one(query, {"_id": 1}) is not None
+
     async def _lease(self, wanted: Mapping[str, Any], passed_over: Collection[str]) -> Move | None:
         token = uuid4().hex
         lease = {"moving_by": token, "moving_until": {"$add": [_NOW, LEASE]}}

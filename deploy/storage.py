@@ -1,0 +1,43 @@
+"""The homes of installers, as an operator's command opens them: the folder, and what the environment says of S3."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.mongo import MongoDatabase
+from common.settings import BadSetting, load
+from upload_service.installers import FolderInstallers, Homes
+from upload_service.installers_s3 import ObjectInstallers, homes_of
+from upload_service.model import Home
+from upload_service.parts import Parts
+from upload_service.settings import StorageSettings
+from upload_service.staging import Staging
+from upload_service.store_moves import MongoMoveStore
+
+
+@dataclass(frozen=True)
+class Storage:
+    """`chosen` is where the settings want installers to end up."""
+
+    homes: Homes
+    staging: Staging
+    chosen: Home
+
+    def check(self, home: Home) -> None:
+        """Raise BadSetting where the settings do not have this home."""
+        if home not in self.homes:
+            raise BadSetting("S3_URL: must be given, as it is to the upload service")
+
+    async def check_tenant(self, upload: MongoDatabase, tenant_id: str) -> None:
+        """Raise BadSetting where a tenant has installers at a home that the settings do not have."""
+        if await MongoMoveStore(upload).has_any(tenant_id, Home.S3):
+            self.check(Home.S3)
+
+
+def open_storage(installers: Path | None) -> Storage:
+    """The homes, that of `installers` among them. Raises BadSetting where the folder is not known."""
+    if installers is None:
+        raise BadSetting("INSTALLERS: set it to the folder of installers")
+    settings, parts = load(StorageSettings), Parts(installers)
+    folder = FolderInstallers(installers, parts)
+    objects = ObjectInstallers(settings.object_storage) if settings.object_storage else None
+    return Storage(homes_of(folder, objects), Staging(folder, parts), settings.installer_storage)
