@@ -1,10 +1,11 @@
 """The real servers, each started when the first test asks for it and stopped when the run ends."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from tests import servers
+from tests.objects import ObjectServer
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +27,13 @@ async def rabbitmq_url() -> AsyncIterator[str]:
     """The URL of a RabbitMQ, for all tests: each takes names of its own."""
     async with servers.rabbitmq() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def object_server() -> Iterator[ObjectServer]:
+    """An S3-compatible object storage with a bucket, for all tests: each takes a prefix of its own."""
+    server = ObjectServer()
+    server.start()
+    server.make_bucket()
+    yield server
+    server.stop()

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,21 +18,12 @@ SMALL = bytes(range(256)) * 20
 LARGE = os.urandom(20 << 20)  # bytes: more than one part, and not a whole number of them
 
 
-@pytest.fixture(scope="module")
-def objects() -> Iterator[ObjectServer]:
-    server = ObjectServer()
-    server.start()
-    server.make_bucket()
-    yield server
-    server.stop()
-
-
 @pytest.fixture(params=list(Home))
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Installers:
     """An empty home of each kind."""
     if request.param is Home.FOLDER:
         return FolderInstallers(tmp_path / "home", Parts(tmp_path / "home"))
-    server: ObjectServer = request.getfixturevalue("objects")
+    server: ObjectServer = request.getfixturevalue("object_server")
     storage = StorageSettings(**server.settings(uuid4().hex)).object_storage
     assert storage is not None
     return ObjectInstallers(storage)
