@@ -28,6 +28,11 @@ def file_type(path: Path) -> FileType | None:
     return _TYPES.get(path.suffix.lower())
 
 
+def suffix(path: Path) -> str:
+    """The suffix where it is one of an installer, else ""."""
+    return path.suffix.lower() if file_type(path) else ""
+
+
 def architecture(path: Path) -> Architecture:
     """The architecture that the file's name holds as a word of its own; x64 where it holds none."""
     for found, words in _ARCHITECTURES:

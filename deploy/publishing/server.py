@@ -64,7 +64,8 @@ class Server:
         except TimeoutError:
             raise Unreachable(f"{url.host} does not answer.") from None
         except (ClientError, OSError) as error:
-            raise Unreachable(f"The connection to {url.host} failed ({type(error).__name__}).") from None
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            raise Unreachable(f"The connection to {url.host} failed: {reason}.") from None
         return _understood(response, content)
 
 

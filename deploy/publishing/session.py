@@ -35,12 +35,15 @@ class Credentials(EnvironmentSettings):
 
 
 class Session:
-    """Asks as an administrator. Where there are credentials, a session that is over is followed by a new one."""
+    """Asks as an administrator with `token`, "" before the first question.
+
+    Where there are credentials, a session that is over is followed by a new one.
+    """
 
     def __init__(self, server: Server, credentials: Credentials) -> None:
         self._server = server
         self._credentials = credentials
-        self._token = credentials.pkgrepo_token.get_secret_value().strip()
+        self.token = credentials.pkgrepo_token.get_secret_value().strip()
         self._ours = False
         self._renewing = asyncio.Lock()
 
@@ -48,9 +51,9 @@ class Session:
         self, method: str, *segments: str, headers: dict[str, str] | None = None, body: MakeBody | None = None
     ) -> Any:
         """The answer to an operation. Raises as `Server.ask` does, and as a login does."""
-        if not self._token:
+        if not self.token:
             await self._renew("")
-        token = self._token
+        token = self.token
         try:
             return await self._ask(token, method, segments, headers, body)
         except Answered as refusal:
@@ -58,12 +61,12 @@ class Session:
             if refusal.code != "not_authenticated" or not self._credentials.can_sign_in:
                 raise
         await self._renew(token)
-        return await self._ask(self._token, method, segments, headers, body)
+        return await self._ask(self.token, method, segments, headers, body)
 
     async def close(self) -> None:
         """Log out of a session that was made here; one that cannot be ended now ends by itself."""
         if self._ours:
-            token = self._token
+            token = self.token
             with suppress(Problem, TimeoutError):
                 async with asyncio.timeout(GOODBYE):
                     await self._server.ask("POST", "logout", body=lambda _: FormData({"token": token}))
@@ -77,14 +80,14 @@ class Session:
     async def _renew(self, over: str) -> None:
         """Sign in, unless another file's task has done so meanwhile."""
         async with self._renewing:
-            if self._token != over:
+            if self.token != over:
                 return
             form = {
                 "username": self._credentials.pkgrepo_user,
                 "password": self._credentials.pkgrepo_password.get_secret_value(),
             }
             answer = await self._server.ask("POST", "login", body=lambda _: FormData(form))
-            self._token, self._ours = str(answer["message"]), True
+            self.token, self._ours = str(answer["message"]), True
 
 
 @asynccontextmanager

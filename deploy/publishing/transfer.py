@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from common.errors import Answered, Problem
 from deploy.publishing.files import LocalFile
+from deploy.publishing.guesses import suffix
 from deploy.publishing.interface import Interface, State
 from deploy.publishing.problems import Unreachable
 from deploy.publishing.progress import Row
@@ -60,7 +61,7 @@ class Transfer:
         content = await self._file.read(start, min(self._chunk_size, self._file.size - start))
         try:
             return await self._interface.send_chunk(
-                self._file_id, start, self._file.size, content, self._file.path.suffix, self._row.at
+                self._file_id, start, self._file.size, content, suffix(self._file.path), self._row.at
             )
         except Answered as refusal:
             if refusal.code == "unexpected_chunk":

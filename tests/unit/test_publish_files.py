@@ -1,0 +1,67 @@
+"""The file that `pkgrepo publish` sends, and how it shows how far it has come."""
+
+import hashlib
+import io
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from deploy.publishing.files import BLOCK, open_file
+from deploy.publishing.problems import FileChanged, FileUnusable
+from deploy.publishing.progress import shown
+
+
+async def test_a_file_is_digested_in_pieces(tmp_path: Path) -> None:
+    path, told = tmp_path / "setup.exe", list[int]()
+    path.write_bytes(os.urandom(BLOCK + 1))
+    async with open_file(path) as file:
+        assert await file.sha256(told.append) == hashlib.sha256(path.read_bytes()).hexdigest()
+        assert await file.read(BLOCK, 1) == path.read_bytes()[-1:]
+    assert told == [BLOCK, BLOCK + 1]
+
+
+@pytest.mark.parametrize("content", [b"longer than before", b"short", b"as long as it was"])
+async def test_a_file_that_changed_gives_no_more_bytes(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "setup.exe"
+    path.write_bytes(b"x" * len(b"as long as it was"))
+    os.utime(path, (1, 1))
+    async with open_file(path) as file:
+        path.write_bytes(content)
+        with pytest.raises(FileChanged):
+            await file.read(0, 4)
+
+
+async def test_a_file_that_is_empty_or_missing_is_told(tmp_path: Path) -> None:
+    (tmp_path / "empty.exe").touch()
+    for name in ("empty.exe", "missing.exe"):
+        with pytest.raises(FileUnusable, match=name):
+            async with open_file(tmp_path / name):
+                pass
+
+
+def test_a_log_gets_a_line_for_each_tenth() -> None:
+    written = io.StringIO()
+    with shown(Console(file=written, width=200)) as progress, progress.row("[a].exe") as row:
+        row.reading(1000)
+        row.at(1000)
+        row.sending(1000, 250)
+        for done in (260, 299, 300, 310, 550, 540, 560, 1000):
+            row.at(done)
+    lines = ["sending 1.0 kB, from byte 250 on", "30 %", "55 %", "100 %"]
+    assert written.getvalue().splitlines() == [f"[a].exe: {line}" for line in lines]
+
+
+def test_a_terminal_gets_a_bar_for_each_file() -> None:
+    written = io.StringIO()
+    console = Console(file=written, width=120, force_terminal=True, color_system=None)
+    with shown(console) as progress, progress.row("[a].exe") as one, progress.row("b.msi") as other:
+        one.sending(2000, 500)
+        other.reading(1000)
+        other.at(1000)
+    *_, last = written.getvalue().split("[a].exe")
+    assert "sending" in last
+    assert "0.5/2.0 kB" in last
+    assert "reading" in last.partition("b.msi")[2]
+    assert "1.0/1.0 kB" in last

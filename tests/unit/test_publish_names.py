@@ -1,0 +1,89 @@
+"""What `pkgrepo publish` takes a file for, by its name, and what it calls the transfer of it."""
+
+from pathlib import Path
+
+import pytest
+
+from catalog_service import version_model
+from deploy.publishing import choices, guesses, model
+from deploy.publishing.model import Architecture, FileType, Installer
+from upload_service.ranges import SUFFIXES, parse_file_id
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [
+        ("setup.exe", "x64"),
+        ("app-x64.msi", "x64"),
+        ("app_amd64.msi", "x64"),
+        ("app-x86_64.msi", "x64"),
+        ("app-win32-x64.zip", "x64"),
+        ("app-x86.msi", "x86"),
+        ("App (x86).exe", "x86"),
+        ("app.win32.msi", "x86"),
+        ("Setup-32bit.exe", "x86"),
+        ("app-i686.exe", "x86"),
+        ("app-arm64.msix", "arm64"),
+        ("APP-ARM64.MSIX", "arm64"),
+        ("app-aarch64.zip", "arm64"),
+        ("app-arm.appx", "arm"),
+        ("charmap.exe", "x64"),
+        ("prefix86.exe", "x64"),
+    ],
+)
+def test_a_name_tells_the_architecture(name: str, architecture: str) -> None:
+    assert guesses.architecture(Path("folder-arm64") / name) == architecture
+
+
+@pytest.mark.parametrize(
+    ("name", "file_type"),
+    [
+        ("setup.exe", "EXE"),
+        ("Setup.MSI", "MSI"),
+        ("app.msix", "MSIX"),
+        ("app.msixbundle", "MSIX"),
+        ("app.appxbundle", "APPX"),
+        ("app.zip", "ZIP"),
+        ("app.tar.gz", None),
+        ("app", None),
+    ],
+)
+def test_a_suffix_tells_the_type(name: str, file_type: str | None) -> None:
+    assert guesses.file_type(Path(name)) == file_type
+
+
+def test_the_suffixes_sent_are_those_that_the_server_keeps() -> None:
+    named = {guesses.suffix(Path(f"app{suffix}")) for suffix in (*SUFFIXES, ".txt", '.ex"e', ".EXE")}
+    assert named == set(SUFFIXES)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (model.Architecture, version_model.Architecture),
+        (model.FileType, version_model.FileType),
+        (model.Scope, version_model.Scope),
+        (model.Locale, version_model.Locale),
+        (model.Upgrades, version_model.UpgradeBehavior),
+    ],
+)
+def test_the_values_it_takes_are_those_of_the_service(ours: list[str], theirs: list[str]) -> None:
+    assert [*ours] == [*theirs]
+
+
+def test_the_switches_it_takes_are_those_of_the_service() -> None:
+    assert {name.lower() for name in choices.SWITCHES} == {
+        name.replace("_", "") for name in version_model.Switches.__dataclass_fields__
+    }
+
+
+def test_a_transfer_is_called_the_same_in_every_run_and_otherwise_for_anything_else() -> None:
+    def ids(sha256: str, version: str = "1", package: str = "Acme.App", name: str = "a.exe") -> list[str]:
+        installer = Installer(Path(name), package, version, Architecture.X64, FileType.EXE)
+        return list(installer.file_ids(sha256))
+
+    one = ids("ab" * 32)
+    assert one == ids("ab" * 32, name="elsewhere/a.exe")
+    others = [*ids("cd" * 32), *ids("ab" * 32, "2"), *ids("ab" * 32, package="Acme.Other")]
+    assert len({*one, *others}) == 4 * model.GENERATIONS
+    assert [parse_file_id([file_id]) for file_id in one] == one
