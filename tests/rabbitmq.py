@@ -1,9 +1,12 @@
 """A private RabbitMQ node from Debian's package: its own ports, folder and port mapper, all gone afterwards."""
 
+import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator
+from asyncio.subprocess import PIPE, STDOUT
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,13 +14,36 @@ from deploy.processes import NotStarted, running
 from tests.ports import answering, free_port
 
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # The script on PATH insists on the machine's own settings.
+CONTROL = "/usr/lib/rabbitmq/bin/rabbitmqctl"
 AMQP_HEADER, METHOD_ON_CHANNEL_0 = b"AMQP\x00\x00\x09\x01", b"\x01\x00\x00"
 NAMES_REQUEST = b"\x00\x01n"  # The port mapper answers with its own port in four bytes, then the names.
+
+
+@dataclass(frozen=True)
+class Node:
+    """A running broker."""
+
+    url: str
+    environment: Sequence[str]
+
+    async def control(self, *words: str) -> None:
+        """Have `rabbitmqctl` do something to it."""
+        command = [*_as_rabbitmq(), "env", *self.environment, CONTROL, *words]
+        process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=STDOUT)
+        told, _ = await process.communicate()
+        assert process.returncode == 0, told.decode(errors="replace")
 
 
 @asynccontextmanager
 async def rabbitmq() -> AsyncIterator[str]:
     """Run a broker; yields its URL once it takes connections. Raises NotStarted."""
+    async with node() as running_node:
+        yield running_node.url
+
+
+@asynccontextmanager
+async def node() -> AsyncIterator[Node]:
+    """The same, with control over it."""
     mapper = shutil.which("epmd")
     if mapper is None or shutil.which(SERVER) is None:
         raise NotStarted("is not installed")
@@ -25,6 +51,7 @@ async def rabbitmq() -> AsyncIterator[str]:
     with TemporaryDirectory(prefix="pkgrepo-") as place:
         folder = Path(place)
         _lay_out(folder, port)
+        environment = _environment(folder, port, mapper_port)
         # Started by us, or the node would start one that outlives it.
         async with (
             running(
@@ -33,12 +60,12 @@ async def rabbitmq() -> AsyncIterator[str]:
                 lambda: answering(mapper_port, NAMES_REQUEST, mapper_port.to_bytes(4)),
             ),
             running(
-                [*_as_rabbitmq(), "env", *_environment(folder, port, mapper_port), SERVER],
+                [*_as_rabbitmq(), "env", *environment, SERVER],
                 folder / "rabbitmq",
                 lambda: answering(port, AMQP_HEADER, METHOD_ON_CHANNEL_0),
             ),
         ):
-            yield f"amqp://guest:guest@127.0.0.1:{port}/"
+            yield Node(f"amqp://guest:guest@127.0.0.1:{port}/", environment)
 
 
 def _lay_out(folder: Path, port: int) -> None:

@@ -45,13 +45,14 @@ class Server:
 class Stores:
     """What an installation keeps, and where.
 
-    `mongod` and `redis` can be killed and started. `links` has the proxy before each store for which one was asked;
-    the URLs lead through it, while `mongod.url` and `redis.url` lead past it.
+    `mongod` and `redis` can be killed and started, `broker` can be told things. `links` has the proxy before each
+    store for which one was asked; the URLs lead through it, while `mongod.url` and `redis.url` lead past it.
     """
 
     folder: Path
     mongod: Server
     redis: Server
+    broker: rabbitmq.Node
     mongo_url: str
     redis_url: str
     rabbitmq_url: str
@@ -73,14 +74,14 @@ async def private_stores(folder: Path, links: Collection[str] = ()) -> AsyncIter
         for server in (mongod, redis):
             stack.push_async_callback(server.stop)
             await server.start()
-        broker_url = await stack.enter_async_context(rabbitmq.rabbitmq())
+        broker = await stack.enter_async_context(rabbitmq.node())
         (folder / "installers").mkdir()
         opened: dict[str, Proxy] = {}
-        urls = {"mongodb": mongod.url, "redis": redis.url, "rabbitmq": broker_url}
+        urls = {"mongodb": mongod.url, "redis": redis.url, "rabbitmq": broker.url}
         for name in links:
             opened[name] = await stack.enter_async_context(proxy(_target(urls[name])))
             urls[name] = _through(name, opened[name])
-        yield Stores(folder, mongod, redis, urls["mongodb"], urls["redis"], urls["rabbitmq"], opened)
+        yield Stores(folder, mongod, redis, broker, urls["mongodb"], urls["redis"], urls["rabbitmq"], opened)
 
 
 def _target(url: str) -> str:
