@@ -13,23 +13,31 @@ from common.mongo import make_indexes, open_database
 from common.server import READINESS, Service, service_app
 from upload_service.claims import Claims
 from upload_service.downloads import Downloads
+from upload_service.identity import Identity
 from upload_service.installers import FolderInstallers
 from upload_service.installers_s3 import ObjectInstallers, homes_of
 from upload_service.intake import Intake
-from upload_service.keys import CLAIMS, DOWNLOADS, LOCAL_EVENTS, QUOTA, SETTINGS, SINGLES, TRANSFERS
+from upload_service.keys import CLAIMS, DAMAGED, DOWNLOADS, LOCAL_EVENTS, QUOTA, SETTINGS, SINGLES, TRANSFERS
+from upload_service.ledger_store import MongoLedgerStore
+from upload_service.model import Home
 from upload_service.mover import Mover
+from upload_service.orphans import Orphans
 from upload_service.outbox import Outbox
 from upload_service.parts import Parts
 from upload_service.purge import Collector
 from upload_service.quota_store import MongoQuotaStore
+from upload_service.reconcile import Reconciliation
 from upload_service.removal import Removal
 from upload_service.routes import routes
+from upload_service.scrub import Scrub
 from upload_service.settings import UploadSettings
 from upload_service.single import Singles
 from upload_service.staging import Staging
 from upload_service.store import INDEXES, MongoUploadStore
+from upload_service.store_care import MongoKnownStore, MongoScrubStore
 from upload_service.store_moves import MongoMoveStore
 from upload_service.transfers import Transfers
+from upload_service.upkeep import upkeep
 
 RELAY_PAUSE = 1  # seconds
 COLLECTION_PAUSE = 60  # seconds
@@ -95,6 +103,19 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             removal,
             transfer_idle=settings.transfer_idle,
             unclaimed_age=settings.unclaimed_age,
+        )
+        known = MongoKnownStore(database)
+        identity = Identity(known, homes, settings.installers)
+        readiness.check("storage", lambda: identity.check(Home.FOLDER))
+        damaged = app[DAMAGED] = MongoScrubStore(database)
+        age = settings.unclaimed_age
+        await stack.enter_async_context(
+            upkeep(
+                Scrub(damaged, homes, identity),
+                Orphans(known, homes, installers, settings.installers, identity, age=age),
+                Reconciliation(MongoLedgerStore(database)),
+                scrub_interval=settings.scrub_interval,
+            )
         )
         await stack.enter_async_context(repeating("relay", outbox.relay, lambda: outbox.wait(RELAY_PAUSE)))
         await stack.enter_async_context(

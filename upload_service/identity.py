@@ -7,16 +7,18 @@ the place of a full one, must not have files removed that no record knows, nor r
 import asyncio
 import os
 from collections.abc import Collection, Set
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
+from common.mongo import MongoError
 from common.telemetry import log
 from upload_service.installers import Homes
 from upload_service.model import Home, InstallerMissing, Upload
 
 FOLDER, NAME = ".storage", "id"  # no tenant and no installer has such a name
-LONGEST = 64  # bytes of an id
+LENGTH = 32  # bytes of an id
 SAMPLE = 1000  # files of a storage without an id that are looked for in the records
 
 
@@ -62,10 +64,11 @@ class Identity:
         return True
 
     async def check(self, home: Home) -> None:
-        """Raises StorageIsNotOurs, and Unavailable."""
-        here, ours = await self._ids(home)
-        if here is None or here != ours:
-            raise StorageIsNotOurs(home)
+        """Raises StorageIsNotOurs, and Unavailable; whether disk and database are there others ask."""
+        with suppress(MongoError, OSError):
+            here, ours = await self._ids(home)
+            if here is None or here != ours:
+                raise StorageIsNotOurs(home)
 
     async def _ids(self, home: Home) -> tuple[str | None, str | None]:
         """The id of a home and the database's."""
@@ -78,10 +81,10 @@ class Identity:
 
     async def _read(self, home: Home) -> str | None:
         try:
-            blocks = [block async for block in self._homes.named(home).read(self._mark, 0, LONGEST)]
+            blocks = [block async for block in self._homes.named(home).read(self._mark, 0, LENGTH)]
         except InstallerMissing:
             return None
-        return b"".join(blocks).decode(errors="replace").strip()
+        return b"".join(blocks).decode(errors="replace")
 
     async def _may_be_ours(self, home: Home) -> bool:
         """Whether a home without an id has a file that we know, or neither has one nor should."""

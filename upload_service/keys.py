@@ -8,6 +8,7 @@ from upload_service.downloads import Downloads
 from upload_service.quota_store import MongoQuotaStore
 from upload_service.settings import UploadSettings
 from upload_service.single import Singles
+from upload_service.store_care import MongoScrubStore
 from upload_service.transfers import Transfers
 
 SETTINGS = web.AppKey("settings", UploadSettings)
@@ -17,3 +18,4 @@ SINGLES = web.AppKey("singles", Singles)
 CLAIMS = web.AppKey("claims", Claims)
 DOWNLOADS = web.AppKey("downloads", Downloads)
 QUOTA = web.AppKey("quota", MongoQuotaStore)
+DAMAGED = web.AppKey("damaged", MongoScrubStore)

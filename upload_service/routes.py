@@ -1,5 +1,7 @@
 """The operations of upload_service: two of the interface, the downloads, and what other services ask."""
 
+from dataclasses import asdict
+
 from aiohttp import web
 
 from common.forms import read_question
@@ -7,7 +9,7 @@ from common.middleware import caller_of, json_response
 from upload_service import wire
 from upload_service.downloads import Address
 from upload_service.forms import ChunkForm, InstallerForm, text_of, texts_of
-from upload_service.keys import CLAIMS, DOWNLOADS, QUOTA, SINGLES, TRANSFERS
+from upload_service.keys import CLAIMS, DAMAGED, DOWNLOADS, QUOTA, SINGLES, TRANSFERS
 from upload_service.ranges import ContentRange, parse_file_id
 
 routes = web.RouteTableDef()
@@ -87,7 +89,15 @@ async def unclaimed_installers(request: web.Request) -> web.Response:
     return json_response({"server_filenames": found})
 
 
+@routes.post("/{tenant_id}/damaged_installers")
+async def damaged_installers(request: web.Request) -> web.Response:
+    found = await request.app[DAMAGED].damaged_installers(caller_of(request).tenant_id)
+    return json_response({"installers": [asdict(installer) for installer in found]})
+
+
 @routes.post("/{tenant_id}/storage_usage")
 async def storage_usage(request: web.Request) -> web.Response:
-    used, reserved = await request.app[QUOTA].usage(caller_of(request).tenant_id)
-    return json_response({"storage_used": used, "storage_reserved": reserved})
+    tenant_id = caller_of(request).tenant_id
+    used, reserved = await request.app[QUOTA].usage(tenant_id)
+    damaged = await request.app[DAMAGED].count_damaged(tenant_id)
+    return json_response({"storage_used": used, "storage_reserved": reserved, "damaged_installers": damaged})

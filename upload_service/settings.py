@@ -84,7 +84,10 @@ class StorageSettings(EnvironmentSettings):
 
 
 class UploadSettings(StorageSettings, ServiceSettings):
-    """`installers` is the folder that all replicas share; ages are seconds."""
+    """`installers` is the folder that all replicas share; ages are seconds.
+
+    `scrub_interval` is how many seconds pass until a stored file is read again; 0 is never.
+    """
 
     listen: Listen = "127.0.0.1:8083"
     mongo_url: MongoUrl = "mongodb://127.0.0.1:27017"
@@ -94,3 +97,4 @@ class UploadSettings(StorageSettings, ServiceSettings):
     download_key: Key
     transfer_idle: int = Field(default=24 * 3600, ge=1)
     unclaimed_age: int = Field(default=24 * 3600, ge=1)
+    scrub_interval: int = Field(default=7 * 24 * 3600, ge=0)

@@ -79,7 +79,7 @@ class House:
 @pytest.fixture
 async def house(mongo_url: str, tmp_path: Path) -> AsyncIterator[House]:
     folder = tmp_path / "installers"
-    settings = settings_for(mongo_url, folder)
+    settings = settings_for(mongo_url, folder, unclaimed_age=100 * DAY)  # It has a collector of its own.
     async with serving_uploads(settings) as api, open_database(mongo_url, settings.database) as database:
         house = House(api, database)
         assert await house.identity.is_ours(Home.FOLDER)

@@ -66,7 +66,7 @@ class House:
 
 @pytest.fixture
 async def house(mongo_url: str, tmp_path: Path) -> AsyncIterator[House]:
-    settings = settings_for(mongo_url, tmp_path)
+    settings = settings_for(mongo_url, tmp_path, scrub_interval=0)
     async with serving_uploads(settings) as api, open_database(mongo_url, settings.database) as database:
         yield House(api, database, folder_homes(tmp_path))
         await database.client.drop_database(database.name)

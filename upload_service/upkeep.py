@@ -1,0 +1,31 @@
+"""What every replica does about the stored files beside its requests."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+
+from common.background import repeating
+from upload_service.orphans import Orphans
+from upload_service.reconcile import Reconciliation
+from upload_service.scrub import Scrub
+
+SCRUB_PAUSE = 60  # seconds until it is asked again what is due
+ORPHANS_PAUSE = 3600
+RECONCILIATION_PAUSE = 3600
+
+
+@asynccontextmanager
+async def upkeep(
+    scrub: Scrub, orphans: Orphans, reconciliation: Reconciliation, *, scrub_interval: int
+) -> AsyncIterator[None]:
+    """Do all of it within the block; a `scrub_interval` of 0 seconds leaves the scrub to the operator's command."""
+    async with AsyncExitStack() as stack:
+        for name, work, pause in (
+            ("scrub", partial(scrub.check_due, scrub_interval), SCRUB_PAUSE),
+            ("orphans", orphans.collect, ORPHANS_PAUSE),
+            ("reconciliation", reconciliation.check_due, RECONCILIATION_PAUSE),
+        ):
+            if name != "scrub" or scrub_interval:
+                await stack.enter_async_context(repeating(name, work, partial(asyncio.sleep, pause)))
+        yield
