@@ -50,7 +50,9 @@ class MongoMoveStore:
         return await self._lease(wanted, passed_over)
 
     async def renew(self, move: Move) -> bool:
-        return await self._change(move, {"moving_until": {"$add": [_NOW, LEASE]}})
+        """Whether the move is still ours, and of a file that anyone wants."""
+        kept = {"status": {"$in": _KEPT}}
+        return await self._change(move, {"moving_until": {"$add": [_NOW, LEASE]}}, kept)
 
     async def release(self, move: Move) -> None:
         await self._change(move, {"moving_by": "", "moving_until": _NOW})

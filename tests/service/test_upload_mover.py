@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.service.moving_fixtures import FILE, Estate, estate
-from upload_service.installers import Homes
+from upload_service.installers import Homes, Installers
 from upload_service.model import Damage, Home, Status, Upload
 from upload_service.mover import Outcome
 
@@ -194,6 +195,35 @@ async def test_of_a_file_deleted_while_it_is_moved_nothing_is_left(
     mover, _ = meddling(estate, new, method, when, delete)
     await mover.work()
     assert await estate.store.find(upload) is None
+    assert [await estate.home(home).size(upload) for home in Home] == [None, None]
+
+
+class Late:
+    """A home at which a file arrives only after something else has happened."""
+
+    def __init__(self, real: Installers, on_its_way: Path, first: Callable[[], Awaitable[object]]) -> None:
+        self._real = real
+        self._on_its_way = on_its_way
+        self._first = first
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def put(self, upload: Upload, source: Path) -> None:
+        self._on_its_way.write_bytes(source.read_bytes())
+        await self._first()
+        await self._real.put(upload, self._on_its_way)
+
+
+@BOTH_WAYS
+async def test_of_a_file_that_arrives_after_its_deletion_nothing_is_left(estate: Estate, old: Home, new: Home) -> None:
+    upload = await estate.keep(home=old)
+
+    async def delete() -> None:
+        await estate.removal.remove(upload)
+
+    homes = Homes({old: estate.home(old), new: Late(estate.home(new), estate.root / "on its way", delete)})
+    assert [outcome async for _, outcome in estate.mover(new, homes=homes).moves()] == [Outcome.CHANGED]
     assert [await estate.home(home).size(upload) for home in Home] == [None, None]
 
 
