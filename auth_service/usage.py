@@ -9,10 +9,11 @@ from common.client import ServiceClient
 
 @dataclass(frozen=True)
 class Usage:
-    """Bytes of linked installers, bytes promised to open transfers, and registered clients."""
+    """Bytes of linked installers, bytes promised to open transfers, damaged installers, and registered clients."""
 
     storage_used: int
     storage_reserved: int
+    damaged_installers: int
     clients: int
 
 
@@ -27,4 +28,6 @@ class Usages:
         storage, clients = await asyncio.gather(
             self._upload_service.ask(caller, "storage_usage"), self._client_registry.ask(caller, "client_usage")
         )
-        return Usage(storage["storage_used"], storage["storage_reserved"], clients["clients"])
+        return Usage(
+            storage["storage_used"], storage["storage_reserved"], storage["damaged_installers"], clients["clients"]
+        )

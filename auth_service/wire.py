@@ -26,6 +26,7 @@ def server_information(found: Tenant, usage: Usage, software_version: str) -> di
         "storage_used": usage.storage_used,
         "storage_reserved": usage.storage_reserved,
         "storage_quota": found.storage_quota,
+        "damaged_installers": usage.damaged_installers,
         "clients": usage.clients,
         "max_clients": found.max_clients,
         "settings": {

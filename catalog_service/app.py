@@ -8,8 +8,17 @@ from aiohttp import web
 
 from catalog_service.blacklist import ClientRegistry
 from catalog_service.consumer import listen
+from catalog_service.damaged import DamagedInstallers
 from catalog_service.finished import FinishedUploads
-from catalog_service.keys import EVENTS, FINISHED_UPLOADS, PACKAGES, SETTINGS, STORE, VERSIONS
+from catalog_service.keys import (
+    DAMAGED_INSTALLERS,
+    EVENTS,
+    FINISHED_UPLOADS,
+    PACKAGES,
+    SETTINGS,
+    STORE,
+    VERSIONS,
+)
 from catalog_service.packages import Packages
 from catalog_service.routes import routes
 from catalog_service.settings import CatalogSettings
@@ -55,6 +64,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         versions = app[VERSIONS] = Versions(store.versions, store.packages, installers, store.uploads)
         packages = app[PACKAGES] = Packages(store.packages, store.versions, versions, ClientRegistry(client_registry))
         app[FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
+        app[DAMAGED_INSTALLERS] = DamagedInstallers(store.versions, installers)
         sweeper = Sweeper(packages, versions, installers, store.packages, store.versions)
 
         events = app[EVENTS] if EVENTS in app else await stack.enter_async_context(open_events(settings.rabbitmq_url))

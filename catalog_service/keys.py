@@ -2,6 +2,7 @@
 
 from aiohttp import web
 
+from catalog_service.damaged import DamagedInstallers
 from catalog_service.finished import FinishedUploads
 from catalog_service.packages import Packages
 from catalog_service.settings import CatalogSettings
@@ -14,4 +15,5 @@ EVENTS: web.AppKey[Events] = web.AppKey("events")
 PACKAGES = web.AppKey("packages", Packages)
 VERSIONS = web.AppKey("versions", Versions)
 FINISHED_UPLOADS = web.AppKey("finished_uploads", FinishedUploads)
+DAMAGED_INSTALLERS = web.AppKey("damaged_installers", DamagedInstallers)
 STORE = web.AppKey("store", MongoCatalogStore)

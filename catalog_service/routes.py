@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from catalog_service import forms, wire
-from catalog_service.keys import FINISHED_UPLOADS, PACKAGES, SETTINGS, VERSIONS
+from catalog_service.keys import DAMAGED_INSTALLERS, FINISHED_UPLOADS, PACKAGES, SETTINGS, VERSIONS
 from catalog_service.model import PackageChanges
 from catalog_service.version_forms import new_version
 from catalog_service.version_model import PackageVersion
@@ -86,6 +86,12 @@ async def delete_package_version(request: web.Request) -> web.Response:
 async def get_finished_uploads(request: web.Request) -> web.Response:
     waiting = await request.app[FINISHED_UPLOADS].waiting(caller_of(request))
     return json_response([wire.finished_upload(upload) for upload in waiting])
+
+
+@routes.get("/{tenant_id}/get_damaged_installers")
+async def get_damaged_installers(request: web.Request) -> web.Response:
+    found = await request.app[DAMAGED_INSTALLERS].list(caller_of(request))
+    return json_response([wire.damaged_installer(installer) for installer in found])
 
 
 def _shown(request: web.Request, version: PackageVersion) -> dict[str, object]:

@@ -98,6 +98,11 @@ class MongoVersionStore:
         found = self._versions.find({"tenant_id": tenant_id, "state": "active"}, shown, batch_size=FIRST_BATCH)
         return [VersionName(**document) for document in await found.to_list(None)]
 
+    async def named(self, tenant_id: str, uids: Sequence[str]) -> Sequence[VersionName]:
+        shown = {"_id": False, "package_id": True, "version": True, "uid": True}
+        found = self._versions.find({"tenant_id": tenant_id, "uid": {"$in": list(uids)}, "state": "active"}, shown)
+        return [VersionName(**document) for document in await found.to_list(None)]
+
     async def hide(self, tenant_id: str, package_id: str, uids: Sequence[str]) -> None:
         wanted: Document = {
             "tenant_id": tenant_id,

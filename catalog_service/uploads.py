@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence, Set
+from datetime import datetime
 
+from catalog_service.damaged import DamagedFile
 from catalog_service.model import InstallerFile
 from common.caller import Caller
 from common.client import ServiceClient
@@ -14,7 +16,7 @@ NAMES = 1000  # files in one question
 
 
 class UploadService:
-    """Claims and releases installer files, and tells which are free."""
+    """Claims and releases installer files, and tells which are free and which are damaged."""
 
     def __init__(self, service: ServiceClient) -> None:
         self._service = service
@@ -44,6 +46,14 @@ class UploadService:
             question = {"server_filenames": server_filenames[start : start + NAMES]}
             found |= set((await self._service.ask(caller, "unclaimed_installers", question))["server_filenames"])
         return found
+
+    async def damaged(self, caller: Caller) -> Sequence[DamagedFile]:
+        """The tenant's damaged files. Raises Unavailable."""
+        answer = await self._service.ask(caller, "damaged_installers")
+        return [
+            DamagedFile(**{**file, "found_at": datetime.fromisoformat(file["found_at"])})
+            for file in answer["installers"]
+        ]
 
     async def _release(self, caller: Caller, version_uids: Sequence[str]) -> None:
         question = {"version_uids": version_uids}

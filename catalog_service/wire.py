@@ -5,6 +5,7 @@ from base64 import b64encode
 from dataclasses import asdict
 from typing import Any
 
+from catalog_service.damaged import DamagedInstaller
 from catalog_service.model import FinishedUpload
 from catalog_service.packages import CatalogEntry
 from catalog_service.version_model import PackageVersion
@@ -58,3 +59,15 @@ def package_version(version: PackageVersion, caller: Caller, *, key: str, lifeti
 def finished_upload(upload: FinishedUpload) -> dict[str, Any]:
     """An upload that waits for its version."""
     return asdict(upload)
+
+
+def damaged_installer(found: DamagedInstaller) -> dict[str, Any]:
+    """A file that is not served any more, and the version that lacks it."""
+    return {
+        "package_id": found.package_id,
+        "version": found.version,
+        "version_uid": found.file.version_uid,
+        "server_filename": found.file.server_filename,
+        "damage": found.file.damage,
+        "found_at": found.file.found_at,
+    }

@@ -2,15 +2,29 @@
 
 from typing import Protocol
 
-from common.errors import StorageExceeded
+from common.errors import StorageExceeded, TooManyRequests
 from upload_service.model import Upload
+
+
+class TooManyUploads(TooManyRequests):
+    """The tenant has as many uploads under way as its ledger has room for."""
+
+    code = "too_many_uploads"
+
+    def __init__(self, most: int) -> None:
+        detail = f"{most} uploads are open or belong to no version; finish, publish or leave some."
+        super().__init__(detail, retry_after=60)
 
 
 class QuotaStore(Protocol):
     """One document for each tenant. Each method is one conditional update, and twice is the same as once."""
 
     async def reserve(self, upload: Upload, size: int, quota: int | None) -> bool:
-        """Let the upload's reservation be at least `size` bytes; False where that would pass the quota."""
+        """Let the upload's reservation be at least `size` bytes; False where that would pass the quota.
+
+        Raises:
+            TooManyUploads: the tenant has too many under way.
+        """
 
     async def shrink(self, upload: Upload, size: int) -> None:
         """Let the upload's reservation be `size` bytes, fewer than now."""

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from common.errors import TooManyRequests
 from common.mongo import Document, MongoDatabase
 from upload_service.model import Upload
+from upload_service.quota import TooManyUploads
 
 SETTLED_AGE = timedelta(hours=1)  # no request lives as long
 SETTLED = 10_000  # rows kept of a tenant, the newest
@@ -26,11 +26,7 @@ class MongoQuotaStore:
         self._uploads = database["uploads"]
 
     async def reserve(self, upload: Upload, size: int, quota: int | None) -> bool:
-        """As `QuotaStore` says; for an upload that is settled nothing is reserved, and nothing refused either.
-
-        Raises:
-            TooManyRequests: the tenant has too many uploads under way.
-        """
+        """As `QuotaStore` says; for an upload that is settled nothing is reserved, and nothing refused either."""
         hold, settled = f"$holds.{upload.upload_id}", f"$settled.{upload.upload_id}"
         held = {"$ifNull": [hold, 0]}
         after: dict[str, Any] = {"$add": ["$reserved", {"$subtract": [size, held]}]}
@@ -46,9 +42,7 @@ class MongoQuotaStore:
         if document is not None and document["done"]:
             return True
         if document is not None and not document["bounded"]:
-            raise TooManyRequests(
-                f"{HOLDS} uploads are open or belong to no version; finish, publish or leave some.", retry_after=60
-            )
+            raise TooManyUploads(HOLDS)
         return await self._change(upload, allowed, changes)
 
     async def shrink(self, upload: Upload, size: int) -> None:

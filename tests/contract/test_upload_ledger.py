@@ -11,11 +11,11 @@ from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo import MongoClient
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
-from common.errors import TooManyRequests
 from common.mongo import MongoDatabase, make_indexes, open_database
 from upload_service import quota_store
 from upload_service.ledger_store import MongoLedgerStore
 from upload_service.model import Status, Upload
+from upload_service.quota import TooManyUploads
 from upload_service.quota_store import MongoQuotaStore
 from upload_service.reconcile import Reconciliation, as_recorded
 from upload_service.store import INDEXES
@@ -104,7 +104,7 @@ async def test_a_tenant_has_only_so_many_uploads_under_way(
     first, second, third = (make_upload(tenant_id="busy") for _ in range(3))
     for upload in (first, second):
         assert await quota.reserve(upload, SIZE, None)
-    with pytest.raises(TooManyRequests):
+    with pytest.raises(TooManyUploads):
         await quota.reserve(third, SIZE, None)
     assert await quota.reserve(second, SIZE + 1, None)
     await quota.give_back(first)

@@ -33,7 +33,14 @@ NOWHERE = "redis://127.0.0.1:1/0"  # a port that nobody listens on
 class StandIns:
     """Answers as upload_service and client_registry would; `refusal` is answered instead when there is one."""
 
-    usage: dict[str, int] = field(default_factory=lambda: {"storage_used": 700, "storage_reserved": 100, "clients": 42})
+    usage: dict[str, int] = field(
+        default_factory=lambda: {
+            "storage_used": 700,
+            "storage_reserved": 100,
+            "damaged_installers": 1,
+            "clients": 42,
+        }
+    )
     refusal: Problem | None = None
 
     def app(self) -> web.Application:

@@ -41,12 +41,13 @@ class StandIns:
 
     `links` are the files that there are, by name, with the version each is linked to or None. `refusal` is answered
     instead where there is one; `during` runs while a claim is being answered. `hidden` is the blacklist. Files that are
-    not told of are there too, all but those that are `gone`.
+    not told of are there too, all but those that are `gone`; `damaged` are those that upload_service would list.
     """
 
     links: dict[str, str | None] = field(default_factory=dict)
     hidden: dict[str, list[str]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
+    damaged: list[dict[str, str]] = field(default_factory=list)
     refusal: Problem | None = None
     during: Callable[[], Awaitable[object]] | None = None
     asked: list[str] = field(default_factory=list)
@@ -56,12 +57,13 @@ class StandIns:
         app.router.add_post("/{tenant_id}/claim_installer", self._claim)
         app.router.add_post("/{tenant_id}/release_installers", self._release)
         app.router.add_post("/{tenant_id}/unclaimed_installers", self._unclaimed)
+        app.router.add_post("/{tenant_id}/damaged_installers", self._damaged)
         app.router.add_post("/{tenant_id}/hidden_packages", self._hidden_packages)
         return app
 
     def reset(self) -> None:
         """Forget every file and refuse nothing."""
-        self.links, self.hidden, self.asked, self.gone = {}, {}, [], set()
+        self.links, self.hidden, self.asked, self.gone, self.damaged = {}, {}, [], set(), []
         self.refusal = self.during = None
 
     def uploaded(self) -> str:
@@ -93,6 +95,10 @@ class StandIns:
         asked = (await self._hear(request, "unclaimed_installers"))["server_filenames"]
         names = [name for name in asked if self.links.get(name) is None and name not in self.gone]
         return json_response({"server_filenames": names})
+
+    async def _damaged(self, request: web.Request) -> web.Response:
+        await self._hear(request, "damaged_installers")
+        return json_response({"installers": self.damaged})
 
     async def _hidden_packages(self, request: web.Request) -> web.Response:
         await self._hear(request, "hidden_packages")

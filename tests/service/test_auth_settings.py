@@ -52,6 +52,7 @@ async def test_the_tenants_state_is_shown(auth: Auth) -> None:
             "storage_used": 700,
             "storage_reserved": 100,
             "storage_quota": 1000,
+            "damaged_installers": 1,
             "clients": 42,
             "max_clients": 50,
             "settings": {"client_authentication": False, "allowed_networks": [], "version_key": "version"},
