@@ -1,0 +1,84 @@
+"""What upload_service is told about object storage, and what stops its start."""
+
+import pytest
+
+from common.settings import BadSetting, load
+from upload_service.model import Home
+from upload_service.settings import StorageSettings
+
+SECRET = "a secret that no line may hold"
+NAMES = [name.upper() for name in StorageSettings.model_fields]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment that says nothing of storage."""
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(f"{name}_FILE", raising=False)
+    return monkeypatch
+
+
+def told(environment: pytest.MonkeyPatch, **settings: str) -> StorageSettings:
+    for name, value in settings.items():
+        environment.setenv(name, value)
+    return load(StorageSettings)
+
+
+def test_without_a_word_installers_stay_in_the_folder(environment: pytest.MonkeyPatch) -> None:
+    settings = told(environment)
+    assert (settings.installer_storage, settings.object_storage, settings.s3_redirect) == (Home.FOLDER, None, False)
+
+
+def test_object_storage_is_told_by_its_url(environment: pytest.MonkeyPatch) -> None:
+    settings = told(
+        environment,
+        INSTALLER_STORAGE="s3",
+        S3_URL="s3://bucket/some/prefix/",
+        S3_ENDPOINT="http://minio:9000/",
+        S3_REGION="eu-central-1",
+        S3_ACCESS_KEY_ID="id",
+        S3_SECRET_ACCESS_KEY=SECRET,
+        S3_REDIRECT="true",
+    )
+    storage = settings.object_storage
+    assert storage is not None
+    assert (storage.bucket, storage.prefix, storage.endpoint) == ("bucket", "some/prefix", "http://minio:9000")
+    assert (storage.region, storage.key_id, storage.secret.get_secret_value()) == ("eu-central-1", "id", SECRET)
+    assert (settings.installer_storage, settings.s3_redirect) == (Home.S3, True)
+    assert SECRET not in repr(settings)
+
+
+def test_object_storage_may_hold_files_that_are_to_leave_it(environment: pytest.MonkeyPatch) -> None:
+    settings = told(environment, INSTALLER_STORAGE="folder", S3_URL="s3://bucket")
+    assert settings.object_storage is not None
+    assert settings.object_storage.prefix == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"INSTALLER_STORAGE": "tape"}, "INSTALLER_STORAGE: "),
+        ({"INSTALLER_STORAGE": "s3"}, "S3_URL: must be given where INSTALLER_STORAGE is s3"),
+        ({"S3_URL": "https://bucket"}, "S3_URL: must be s3://bucket or s3://bucket/prefix"),
+        ({"S3_URL": "s3://"}, "S3_URL: "),
+        ({"S3_URL": "s3://Bucket"}, "S3_URL: "),
+        ({"S3_URL": "s3://bucket/../other"}, "S3_URL: "),
+        ({"S3_URL": "s3://bucket/a prefix"}, "S3_URL: "),
+        ({"S3_ENDPOINT": "minio:9000"}, "S3_ENDPOINT: "),
+        ({"S3_ENDPOINT": f"https://user:{SECRET}@minio"}, "S3_ENDPOINT: "),
+        ({"S3_ENDPOINT": "https://minio/path"}, "S3_ENDPOINT: "),
+        ({"S3_REGION": "eu central"}, "S3_REGION: "),
+        ({"S3_ACCESS_KEY_ID": "id"}, "S3_SECRET_ACCESS_KEY: is given with S3_ACCESS_KEY_ID, or neither is"),
+        ({"S3_SECRET_ACCESS_KEY": SECRET}, "S3_SECRET_ACCESS_KEY: "),
+        ({"S3_REDIRECT": "perhaps"}, "S3_REDIRECT: "),
+    ],
+)
+def test_a_wrong_or_missing_setting_is_told_in_one_line(
+    environment: pytest.MonkeyPatch, settings: dict[str, str], said: str
+) -> None:
+    with pytest.raises(BadSetting) as caught:
+        told(environment, **settings)
+    assert str(caught.value).startswith(said)
+    assert "\n" not in str(caught.value)
+    assert SECRET not in str(caught.value)
