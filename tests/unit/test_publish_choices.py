@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from common.settings import BadSetting
@@ -11,6 +12,7 @@ from deploy.cli import app
 from deploy.publishing.choices import ForAll, PerFile, installers, packages_needed, switches
 from deploy.publishing.model import Architecture, FileType
 
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 FILES = [Path("app-x64.exe"), Path("app-arm64.msi")]
 
 
@@ -89,3 +91,13 @@ def test_what_the_command_lacks_is_said_before_anything_is_sent(
     )
     assert isinstance(result.exception, BadSetting)
     assert reason in str(result.exception)
+
+
+def test_the_newcomer_s_page_names_options_that_there_are() -> None:
+    section = README.partition("## Publish from a pipeline")[2].partition("Without the command")[0]
+    known = {
+        option for parameter in typer.main.get_command(app).commands["publish"].params for option in parameter.opts
+    }  # type: ignore[attr-defined]
+    named = set(re.findall(r"(?<![\w-])--[a-z-]+", section))
+    assert named
+    assert named <= {*known, "--help"}

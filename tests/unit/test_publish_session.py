@@ -1,0 +1,88 @@
+"""Who `pkgrepo publish` is to the server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+from pydantic import SecretStr
+
+from common.errors import Answered
+from deploy.publishing.server import Server, open_server
+from deploy.publishing.session import Credentials, Session, open_session
+
+
+class Gate:
+    """Lets sessions in that it has opened and not closed, and tells each what it was called with."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+        self.closed: list[str] = []
+
+    async def handle(self, request: web.BaseRequest) -> web.Response:
+        if request.path == "/acme/login":
+            self.opened.append(f"session-{len(self.opened)}")
+            return web.json_response({"message": self.opened[-1]})
+        if request.path == "/acme/logout":
+            self.closed.append((await request.post())["token"])  # type: ignore[arg-type]  # no file is sent
+            return web.json_response({"message": "Logout Successful!"})
+        token = request.headers["Authorization"].removeprefix("Bearer ")
+        if token not in self.opened or token in self.closed:
+            return web.json_response({"detail": "It is over.", "code": "not_authenticated"}, status=401)
+        return web.json_response({"token": token})
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+async def server(gate: Gate) -> AsyncIterator[Server]:
+    runner = web.ServerRunner(web.Server(gate.handle))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        async with open_server(f"http://127.0.0.1:{runner.addresses[0][1]}/acme/", None) as opened:
+            yield opened
+    finally:
+        await runner.cleanup()
+
+
+def credentials(token: str = "", password: str = "a password") -> Credentials:
+    user = "admin" if password else ""
+    return Credentials(pkgrepo_user=user, pkgrepo_password=SecretStr(password), pkgrepo_token=SecretStr(token))
+
+
+async def ask_at_once(session: Session, times: int) -> set[str]:
+    """The tokens that questions asked at the same time went with."""
+    answers = await asyncio.gather(*(session.ask("GET", "test") for _ in range(times)))
+    return {answer["token"] for answer in answers}
+
+
+async def test_many_questions_share_one_session_and_its_successor(gate: Gate, server: Server) -> None:
+    async with open_session(server, credentials()) as session:
+        assert await ask_at_once(session, 5) == {"session-0"}
+        gate.closed.append("session-0")
+        assert await ask_at_once(session, 5) == {"session-1"}
+    assert gate.opened == ["session-0", "session-1"]
+    assert gate.closed == ["session-0", "session-1"]
+
+
+async def test_a_token_that_is_over_is_followed_by_a_session_where_there_is_a_password(
+    gate: Gate, server: Server
+) -> None:
+    async with open_session(server, credentials("over")) as session:
+        assert await ask_at_once(session, 1) == {"session-0"}
+    assert gate.closed == ["session-0"]
+    async with open_session(server, credentials("over", password="")) as session:
+        with pytest.raises(Answered, match="It is over"):
+            await session.ask("GET", "test")
+    assert gate.closed == ["session-0"]
+
+
+async def test_a_token_that_was_given_is_not_ended(gate: Gate, server: Server) -> None:
+    gate.opened.append("given")
+    async with open_session(server, credentials("given\n")) as session:
+        assert await ask_at_once(session, 2) == {"given"}
+    assert gate.closed == []
