@@ -49,8 +49,8 @@ async def server(gate: Gate) -> AsyncIterator[Server]:
         await runner.cleanup()
 
 
-def credentials(token: str = "", password: str = "a password") -> Credentials:
-    user = "admin" if password else ""
+def credentials(token: str = "", *, signs_in: bool = True) -> Credentials:
+    user, password = ("admin", "a password") if signs_in else ("", "")
     return Credentials(pkgrepo_user=user, pkgrepo_password=SecretStr(password), pkgrepo_token=SecretStr(token))
 
 
@@ -75,7 +75,7 @@ async def test_a_token_that_is_over_is_followed_by_a_session_where_there_is_a_pa
     async with open_session(server, credentials("over")) as session:
         assert await ask_at_once(session, 1) == {"session-0"}
     assert gate.closed == ["session-0"]
-    async with open_session(server, credentials("over", password="")) as session:
+    async with open_session(server, credentials("over", signs_in=False)) as session:
         with pytest.raises(Answered, match="It is over"):
             await session.ask("GET", "test")
     assert gate.closed == ["session-0"]
