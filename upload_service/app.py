@@ -41,7 +41,7 @@ from upload_service.upkeep import upkeep
 
 RELAY_PAUSE = 1  # seconds
 COLLECTION_PAUSE = 60  # seconds
-MOVING_PAUSE = 10  # seconds
+MOVING_PAUSE = 5  # seconds
 READERS = 2  # files read again at once
 
 

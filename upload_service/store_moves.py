@@ -16,7 +16,7 @@ from upload_service.model import Damage, Home, Status, Upload
 from upload_service.store import known_upload
 
 LEASE = 60_000  # milliseconds
-SETTLED = 10_000  # milliseconds without a change, after which the request that completed a file has named it
+SETTLED = 5_000  # milliseconds without a change, after which the request that completed a file has named it
 
 _NOW = "$$NOW"
 _FREE = {"$lte": [{"$ifNull": ["$moving_until", _NOW]}, _NOW]}
