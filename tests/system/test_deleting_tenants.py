@@ -2,11 +2,14 @@
 
 import asyncio
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from common.errors import InvalidField, NotAuthenticated
+from common.mongo import open_database
 from common.sessions import Sessions, open_redis
+from common.settings import BadSetting
 from deploy import operations
 from deploy.folder import Addresses
 from deploy.operations import delete_tenant, open_operator
@@ -39,6 +42,18 @@ async def test_a_tenant_that_is_gone_is_deleted_again_and_reported(addresses: Ad
     (tmp_path / tenant.tenant_id).mkdir()
     assert not await delete_tenant(addresses, tmp_path, tenant.tenant_id)
     assert not (tmp_path / tenant.tenant_id).exists()
+
+
+async def test_a_tenant_is_not_deleted_half_where_its_objects_cannot_be(addresses: Addresses, tmp_path: Path) -> None:
+    tenant = make_tenant()
+    async with open_operator(addresses) as operator, open_database(addresses.mongo_url, "upload") as upload:
+        await operator.tenants.create(tenant)
+        record = {"tenant_id": tenant.tenant_id, "file_id": "f", "upload_id": uuid4().hex, "home": "s3"}
+        await upload["uploads"].insert_one(record)
+        with pytest.raises(BadSetting, match="S3_URL"):
+            await delete_tenant(addresses, tmp_path, tenant.tenant_id)
+        assert tenant in await operator.tenants.list()
+        await upload["uploads"].delete_one({"tenant_id": tenant.tenant_id})
 
 
 async def test_a_session_opened_while_gateways_still_know_the_tenant_ends_too(
