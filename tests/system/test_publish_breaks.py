@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.system.publish_command import end_of, publishing, run
+from tests.system.publish_command import LIMIT, end_of, publishing, run
 from tests.system.services import Api
 from tests.system.stories import add_package, download, package_id
 
@@ -22,16 +22,21 @@ class Line:
     """A TCP line that passes `reach` bytes up of each connection and then breaks it, `breaks` times.
 
     After the last break it stays whole, or where it `stays_down`, takes no connection any more. One that `holds`
-    breaks nothing and passes nothing on from there, until the caller goes; `reached` tells of it.
+    breaks nothing and passes nothing on from there, until the caller goes.
     """
 
     def __init__(self, reach: int, breaks: int = 0, *, stays_down: bool = False, holds: bool = False) -> None:
-        self.reached = asyncio.Event()
+        self._reached = asyncio.Event()
         self.breaks = breaks
         self._reach = reach
         self._stays_down = stays_down
         self._holds = holds
         self._tasks: set[asyncio.Task[None]] = set()
+
+    async def reach(self) -> None:
+        """Wait until a connection came to where the line holds."""
+        async with asyncio.timeout(LIMIT):
+            await self._reached.wait()
 
     @asynccontextmanager
     async def to(self, api: Api) -> AsyncIterator[Api]:
@@ -71,7 +76,7 @@ class Line:
         while block := await reader.read(1 << 16):
             passed += len(block)
             if passed > self._reach and self._holds:
-                self.reached.set()
+                self._reached.set()
                 continue
             if passed > self._reach and self.breaks:
                 self.breaks -= 1
@@ -149,7 +154,7 @@ async def test_a_run_that_is_stopped_ends_cleanly_and_the_same_command_resumes(
     file, line = make_file(tmp_path, 6 * MIB), Line(3 * MIB + 500_000, holds=True)
     command = (file, "--package", package, "--version", "1", "--chunk-size", "1", "--json")
     async with line.to(tenant) as near, publishing(near, *command) as process:
-        await line.reached.wait()
+        await line.reach()
         process.send_signal(number)
         said = await end_of(process)
     assert (said.status, said.output) == (130, "")
@@ -165,7 +170,7 @@ async def test_a_file_that_changed_after_a_break_is_sent_from_its_beginning(
     file, line = make_file(tmp_path, 3 * MIB), Line(2 * MIB + 500_000, holds=True)
     command = (file, "--package", package, "--version", "1", "--chunk-size", "1", "--json")
     async with line.to(tenant) as near, publishing(near, *command) as process:
-        await line.reached.wait()
+        await line.reach()
         process.send_signal(signal.SIGINT)
         await end_of(process)
     make_file(tmp_path, 3 * MIB)
