@@ -6,25 +6,32 @@ Publishing returns once the fact is kept; a handler may see a fact twice and mus
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, Self
 
 import aio_pika
 import orjson
-from aio_pika.abc import AbstractIncomingMessage, AbstractRobustChannel, AbstractRobustConnection
-from yarl import URL
+from aio_pika.abc import (
+    AbstractChannel,
+    AbstractConnection,
+    AbstractIncomingMessage,
+    AbstractQueue,
+)
 
 from common.errors import Unavailable
-from common.mongo import MongoError
+from common.mongo import MongoError, Refused
 from common.telemetry import log
 
 EXCHANGE = "uploads"
 DEAD_EXCHANGE = "uploads.dead"
 DELIVERIES = 5
 PUBLISH_PATIENCE = 5  # seconds
+CLOSE_PATIENCE = 1  # seconds
 RETRY_PAUSE = 1  # seconds
+HEARTBEAT = 10  # seconds; a broker that is silent for two of them is gone
+BROKER_TROUBLE = (aio_pika.exceptions.AMQPError, OSError, RuntimeError)
 
 Handle = Callable[["Event"], Awaitable[None]]
 
@@ -110,13 +117,14 @@ class LocalEvents:
 class RabbitEvents:
     """Facts over RabbitMQ: a durable topic exchange, a quorum queue per subscriber name, publisher confirms.
 
-    An event that fails 5 times goes to the queue `<name>.dead`; while a store is away it waits.
+    An event that fails 5 times goes to the queue `<name>.dead`, what is none of ours at once; while a store is away
+    it waits. Whatever ends a connection, a channel or a consumer, it is made anew.
     """
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._connection: AbstractRobustConnection | None = None
-        self._publisher: AbstractRobustChannel | None = None
+        self._publishing = AsyncExitStack()
+        self._channel: AbstractChannel | None = None
         self._opening = asyncio.Lock()
         self._subscribing: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -130,10 +138,9 @@ class RabbitEvents:
         )
         try:
             async with asyncio.timeout(PUBLISH_PATIENCE):
-                channel = await self._publishing_channel()
-                exchange = await channel.get_exchange(EXCHANGE, ensure=False)
+                exchange = await (await self._publishing_channel()).get_exchange(EXCHANGE, ensure=False)
                 await exchange.publish(message, event.routing_key, mandatory=True, timeout=PUBLISH_PATIENCE)
-        except (aio_pika.exceptions.AMQPError, OSError, RuntimeError) as error:
+        except BROKER_TROUBLE as error:
             raise EventsUnavailable("The event was not confirmed by the broker.") from error
 
     async def subscribe(self, queue: str, event_type: str, handle: Handle) -> None:
@@ -147,87 +154,73 @@ class RabbitEvents:
         for task in self._subscribing:
             task.cancel()
         await asyncio.gather(*self._subscribing, return_exceptions=True)
-        if self._connection is not None:
-            await self._connection.close()
+        await self._publishing.aclose()
 
-    async def _connected(self) -> AbstractRobustConnection:
-        async with self._opening:
-            if self._connection is None:
-                connection = aio_pika.RobustConnection(URL(self._url), reconnect_interval=RETRY_PAUSE)
-                try:
-                    await connection.connect(timeout=PUBLISH_PATIENCE)
-                except BaseException:
-                    await connection.close()  # Else it goes on trying when nobody knows it any more.
-                    raise
-                self._connection = connection
-            return self._connection
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[AbstractConnection]:
+        # The library's own reconnecting connection may come back without its consumers, and tells nobody.
+        connection = await aio_pika.connect(self._url, timeout=PUBLISH_PATIENCE, heartbeat=HEARTBEAT)
+        try:
+            yield connection
+        finally:
+            with suppress(*BROKER_TROUBLE):
+                async with asyncio.timeout(CLOSE_PATIENCE):
+                    await connection.close()
 
-    async def _publishing_channel(self) -> AbstractRobustChannel:
-        connection = await self._connected()
+    async def _publishing_channel(self) -> AbstractChannel:
         async with self._opening:
-            if self._publisher is None or self._publisher.is_closed:
+            if self._channel is None or self._channel.is_closed:
+                self._channel = None
+                await self._publishing.aclose()
+                connection = await self._publishing.enter_async_context(self._connection())
                 # Without on_return_raises an event that no queue takes would count as published.
                 channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
-                try:
-                    await channel.declare_exchange(EXCHANGE, aio_pika.ExchangeType.TOPIC, durable=True)
-                except BaseException:
-                    await channel.close()
-                    raise
-                self._publisher = channel
-            return self._publisher
+                await channel.declare_exchange(EXCHANGE, aio_pika.ExchangeType.TOPIC, durable=True)
+                self._channel = channel
+            return self._channel
 
     async def _subscribe(self, queue: str, event_type: str, handle: Handle) -> None:
         while True:
             try:
                 await self._consume(queue, event_type, handle)
-            except (aio_pika.exceptions.AMQPError, OSError, RuntimeError) as error:
+            except BROKER_TROUBLE as error:
                 log.warning("broker_unavailable", queue=queue, error=type(error).__name__)
-                await asyncio.sleep(RETRY_PAUSE)
-            else:
-                return
+            await asyncio.sleep(RETRY_PAUSE)
 
     async def _consume(self, queue: str, event_type: str, handle: Handle) -> None:
-        channel = await (await self._connected()).channel()
+        """Handle events until the connection, the channel or the queue is gone."""
+        async with self._connection() as connection:
+            channel, gone = await connection.channel(), asyncio.Event()
+            channel.close_callbacks.add(lambda *_: gone.set())
+            underlay = await channel.get_underlay_channel()
+            underlay.on_consumer_cancel_callbacks.add(lambda _: gone.set())
+            await channel.set_qos(prefetch_count=32)
+            declared = await _declare(channel, queue, event_type)
+
+            async def take(message: AbstractIncomingMessage) -> None:
+                with suppress(*BROKER_TROUBLE):  # What it does not hear of our answer, it delivers again.
+                    await self._take(message, queue, event_type, handle)
+
+            await declared.consume(take)
+            await gone.wait()
+        log.warning("consumer_gone", queue=queue)
+
+    async def _take(self, message: AbstractIncomingMessage, queue: str, event_type: str, handle: Handle) -> None:
         try:
-            await self._consume_from(channel, queue, event_type, handle)
-        except BaseException:
-            await channel.close()
-            raise
-
-    async def _consume_from(self, channel: AbstractRobustChannel, queue: str, event_type: str, handle: Handle) -> None:
-        await channel.set_qos(prefetch_count=32)
-        exchange = await channel.declare_exchange(EXCHANGE, aio_pika.ExchangeType.TOPIC, durable=True)
-        dead = await channel.declare_exchange(DEAD_EXCHANGE, aio_pika.ExchangeType.DIRECT, durable=True)
-        dead_queue = await channel.declare_queue(f"{queue}.dead", durable=True, arguments={"x-queue-type": "quorum"})
-        await dead_queue.bind(dead, queue)
-        declared = await channel.declare_queue(
-            queue,
-            durable=True,
-            arguments={
-                "x-queue-type": "quorum",
-                "x-delivery-limit": DELIVERIES - 1,  # The broker counts what comes after the first.
-                "x-dead-letter-exchange": DEAD_EXCHANGE,
-                "x-dead-letter-routing-key": queue,
-            },
-        )
-        await declared.bind(exchange, f"{event_type}.#")
-
-        async def take(message: AbstractIncomingMessage) -> None:
-            try:
-                event = Event.decode(message.body)
-            except (ValueError, KeyError, TypeError):
-                log.error("event_unreadable", queue=queue, message_id=message.message_id)
-                await message.reject(requeue=False)
-                return
-            try:
-                await self._patiently(handle, event)
-            except Exception as error:  # noqa: BLE001  whatever it was, the event stays in the queue
-                log.error("event_failed", queue=queue, event_id=event.event_id, exc_info=error)
-                await message.reject(requeue=True)
-            else:
-                await message.ack()
-
-        await declared.consume(take)
+            event = Event.decode(message.body)
+            if event.type != event_type:
+                raise ValueError(event.type)
+        except (ValueError, KeyError, TypeError):
+            log.error("event_unreadable", queue=queue, message_id=message.message_id)
+            await message.reject(requeue=False)
+            return
+        try:
+            await self._patiently(handle, event)
+        except Exception as error:  # noqa: BLE001  whatever it was, the event stays in the queue
+            log.error("event_failed", queue=queue, event_id=event.event_id, exc_info=error)
+            await message.reject(requeue=True)
+        else:
+            await message.ack()
 
     async def _patiently(self, handle: Handle, event: Event) -> None:
         """Handle an event. A store or a service that is away is waited for: that is no fault of the event's."""
@@ -235,10 +228,30 @@ class RabbitEvents:
             try:
                 return await handle(event)
             except (MongoError, Unavailable) as error:
-                if self._closed:
+                if self._closed or isinstance(error, Refused):
                     raise
                 log.warning("event_waits", event_id=event.event_id, error=type(error).__name__)
                 await asyncio.sleep(RETRY_PAUSE)
+
+
+async def _declare(channel: AbstractChannel, queue: str, event_type: str) -> AbstractQueue:
+    """The queue of a subscriber, and where its dead letters go."""
+    exchange = await channel.declare_exchange(EXCHANGE, aio_pika.ExchangeType.TOPIC, durable=True)
+    dead = await channel.declare_exchange(DEAD_EXCHANGE, aio_pika.ExchangeType.DIRECT, durable=True)
+    dead_queue = await channel.declare_queue(f"{queue}.dead", durable=True, arguments={"x-queue-type": "quorum"})
+    await dead_queue.bind(dead, queue)
+    declared = await channel.declare_queue(
+        queue,
+        durable=True,
+        arguments={
+            "x-queue-type": "quorum",
+            "x-delivery-limit": DELIVERIES - 1,  # The broker counts what comes after the first.
+            "x-dead-letter-exchange": DEAD_EXCHANGE,
+            "x-dead-letter-routing-key": queue,
+        },
+    )
+    await declared.bind(exchange, f"{event_type}.#")
+    return declared
 
 
 @asynccontextmanager

@@ -8,8 +8,18 @@ import pymongo
 from motor.motor_asyncio import AsyncIOMotorClient, AsyncIOMotorDatabase
 from pymongo import IndexModel
 from pymongo.errors import PyMongoError as MongoError
+from pymongo.errors import WriteError as Refused  # What MongoDB will not write, however often it is asked.
 
-__all__ = ["Document", "Indexes", "MongoDatabase", "MongoError", "make_indexes", "open_database", "unhurried"]
+__all__ = [
+    "Document",
+    "Indexes",
+    "MongoDatabase",
+    "MongoError",
+    "Refused",
+    "make_indexes",
+    "open_database",
+    "unhurried",
+]
 
 Document = dict[str, Any]
 MongoDatabase = AsyncIOMotorDatabase[Document]

@@ -13,6 +13,7 @@ import pytest
 
 from common.errors import Unavailable
 from common.events import DELIVERIES, Event, Events, EventsUnavailable, LocalEvents, RabbitEvents, open_events
+from common.mongo import Refused
 
 PATIENCE = 20  # seconds after which a test has failed
 
@@ -230,10 +231,48 @@ async def test_publishing_goes_on_after_the_connection_was_lost(rabbitmq_url: st
 
 
 async def lose(events: RabbitEvents) -> None:
-    """Break the connection under its feet."""
-    connection = await events._connected()
-    assert connection.transport is not None
-    await connection.transport.connection.close(OSError("lost"))
+    """Break the publisher's connection under its feet."""
+    channel = await events._publishing_channel()
+    await (await channel.get_underlay_channel()).connection.close(OSError("lost"))
+
+
+async def test_over_rabbitmq_an_event_of_another_type_is_dead_lettered_at_once(rabbitmq_url: str) -> None:
+    heard, name = Heard(), make_name()
+    other = make_event(f"{name}.other")
+    async with open_events(rabbitmq_url) as events:
+        await events.subscribe(name, name, heard.handle)
+        await publish(events, other)
+        async with rabbit_queue(rabbitmq_url, f"{name}.dead") as dead:
+            message = await taken(dead)
+    assert Event.decode(message.body) == other
+    assert heard.events == []
+
+
+async def test_over_rabbitmq_an_event_that_the_store_refuses_is_not_waited_for(rabbitmq_url: str) -> None:
+    name = make_name()
+
+    async def refuse(_: Event) -> None:
+        raise Refused("BSONObj size is invalid", 10334)
+
+    event = make_event(name)
+    async with open_events(rabbitmq_url) as events:
+        await events.subscribe(name, name, refuse)
+        await publish(events, event)
+        async with rabbit_queue(rabbitmq_url, f"{name}.dead") as dead:
+            message = await taken(dead)
+    assert Event.decode(message.body) == event
+
+
+async def test_over_rabbitmq_a_subscriber_whose_queue_was_deleted_has_it_made_anew(rabbitmq_url: str) -> None:
+    heard, name = Heard(), make_name()
+    async with open_events(rabbitmq_url) as events:
+        await events.subscribe(name, name, heard.handle)
+        await publish(events, make_event(name))
+        async with rabbit_queue(rabbitmq_url, name) as queue:
+            await queue.delete(if_unused=False, if_empty=False)
+        event = make_event(name)
+        await publish(events, event)
+        await heard.until(lambda seen: event in seen)
 
 
 def test_an_event_survives_its_encoding() -> None:
