@@ -23,8 +23,8 @@ from upload_service.settings import ObjectStorage
 if TYPE_CHECKING:  # The library has these for the checker only.
     from obstore.store import ClientConfig, RetryConfig, S3Config, S3Credential
 
-PART = 8 << 20  # bytes; a file up to here is put at once, a larger one in parts
-AT_ONCE = 3  # parts on their way, while one more is read: at most 32 MiB in memory
+PART = 5 << 20  # bytes, the least that S3 takes; a file up to here is put at once, a larger one in parts
+AT_ONCE = 3  # parts on their way; the library holds twice as much
 MOST_PARTS = 10_000  # of one object, by the rules of S3
 BLOCK = 1 << 20  # bytes
 PATIENCE = 2.5  # seconds for a question with a caller behind it
@@ -46,7 +46,7 @@ _RETRIES: "RetryConfig" = {
 class ObjectInstallers:
     """Satisfies `upload_service.installers.Installers`.
 
-    An object is there whole or not at all, so one that is there was put whole. A file up to 8 MiB is created on the
+    An object is there whole or not at all, so one that is there was put whole. A file up to 5 MiB is created on the
     condition that there is none of its name. S3 has no such condition for a file in parts: the name is looked for
     before, and two that put it at the same moment replace each other's object, with the same bytes, for a name is
     given to one file only. What a putting that was cut short has sent stays hidden in the bucket until a rule of the
