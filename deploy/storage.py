@@ -16,8 +16,9 @@ from upload_service.store_moves import MongoMoveStore
 
 @dataclass(frozen=True)
 class Storage:
-    """`chosen` is where the settings want installers to end up."""
+    """`folder` is the one that all replicas share, `chosen` where the settings want installers to end up."""
 
+    folder: Path
     homes: Homes
     staging: Staging
     chosen: Home
@@ -40,4 +41,4 @@ def open_storage(installers: Path | None) -> Storage:
     settings, parts = load(StorageSettings), Parts(installers)
     folder = FolderInstallers(installers, parts)
     objects = ObjectInstallers(settings.object_storage) if settings.object_storage else None
-    return Storage(homes_of(folder, objects), Staging(folder, parts), settings.installer_storage)
+    return Storage(installers, homes_of(folder, objects), Staging(folder, parts), settings.installer_storage)

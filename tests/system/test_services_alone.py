@@ -14,14 +14,18 @@ from uuid import uuid4
 import pytest
 from aiohttp import ClientConnectionError, ClientSession, UnixConnector
 
+from tests.system.services import Services
+
 SERVICES = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
 KEYS = ("INTERNAL_KEY", "SESSION_KEY", "DOWNLOAD_KEY", "CLIENT_TOKEN_KEY")
 LIMIT = 60  # seconds; reached only when something hangs
 
 
 @pytest.fixture
-def environment(tmp_path: Path, mongo_url: str, redis_url: str, rabbitmq_url: str) -> dict[str, str]:
-    """All that a service is told, its keys as files."""
+def environment(
+    tmp_path: Path, services: Services, mongo_url: str, redis_url: str, rabbitmq_url: str
+) -> dict[str, str]:
+    """All that a service is told, its keys as files; the folder of installers is the one that the database knows."""
     (tmp_path / "key").write_text("a key for tests, long enough to be one\n")
     return {
         **os.environ,
@@ -29,7 +33,7 @@ def environment(tmp_path: Path, mongo_url: str, redis_url: str, rabbitmq_url: st
         "MONGO_URL": mongo_url,
         "REDIS_URL": redis_url,
         "RABBITMQ_URL": rabbitmq_url,
-        "INSTALLERS": str(tmp_path),
+        "INSTALLERS": str(services.installers),
         "LISTEN": f"unix:/tmp/pkgrepo-{uuid4().hex}.sock",
     }
 
