@@ -5,7 +5,7 @@ from typing import Protocol
 
 from common.errors import StorageExceeded
 from common.tenants import Tenant
-from upload_service.model import InstallerNotFound, Status, Upload
+from upload_service.model import InstallerDamaged, InstallerNotFound, Status, Upload
 from upload_service.quota import QuotaStore
 from upload_service.ranges import parse_server_filename
 from upload_service.removal import Removal
@@ -56,9 +56,12 @@ class Claims:
 
         Raises:
             InstallerNotFound: there is no such file, or it is linked to another version.
+            InstallerDamaged: it is free, and not what was uploaded.
             StorageExceeded: what the tenant stores is more than its quota.
         """
         upload = await self.find(tenant.tenant_id, server_filename)
+        if upload.damage and upload.status is Status.COMPLETE:
+            raise InstallerDamaged("The file of this installer is damaged; upload it again.")
         # The link comes first: until it is paid the file stays reserved, so it is counted once at every moment.
         linked = await self._link(upload, version_uid)
         if not await self._quota.charge(linked, tenant.storage_quota):

@@ -68,7 +68,7 @@ class MongoMoveStore:
 
     async def mark(self, move: Move, damage: Damage) -> None:
         """Say what is wrong with the file at its home."""
-        await self._change(move, {"damage": damage}, {"home": move.upload.home})
+        await self._change(move, {"damage": damage, "damaged_at": _NOW}, {"home": move.upload.home})
 
     async def find(self, upload: Upload) -> Upload | None:
         """The record as it is now, None where it is gone."""

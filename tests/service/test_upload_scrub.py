@@ -187,6 +187,18 @@ async def test_a_storage_that_does_not_answer_is_not_damage_and_is_asked_later(
     assert sum(house.blocks) == len(FILE)
 
 
+async def test_a_damaged_file_cannot_be_claimed_and_one_that_is_claimed_stays(house: House) -> None:
+    caller = make_uploader()
+    name = await house.api.upload(caller, FILE)
+    linked = await house.stored(caller)
+    for path in (house.api.folder / caller.tenant_id / name, linked):
+        flip(path)
+        await house.scrub.check(await house.record(path))
+    refused = await house.api.claim(caller, name, "v2")
+    assert (refused.status, refused.body["code"]) == (404, "installer_damaged")
+    assert (await house.api.claim(caller, linked.name)).status == 200
+
+
 async def test_reading_leaves_the_disk_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
