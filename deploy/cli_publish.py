@@ -57,9 +57,11 @@ def publish(
     product_code: Annotated[
         list[str] | None, typer.Option(help="A GUID in braces; once, or once for each file.")
     ] = None,
-    scope: Annotated[Scope, typer.Option(case_sensitive=False)] = Scope.MACHINE,
-    locale: Annotated[Locale, typer.Option(case_sensitive=False, metavar="LOCALE")] = Locale.EN_US,
-    channel: Annotated[str, typer.Option()] = "stable",
+    scope: Annotated[Scope, typer.Option(case_sensitive=False, help="Whom it is installed for.")] = Scope.MACHINE,
+    locale: Annotated[
+        Locale, typer.Option(case_sensitive=False, metavar="LOCALE", help="Such as de-DE.")
+    ] = Locale.EN_US,
+    channel: Annotated[str, typer.Option(help="The release channel.")] = "stable",
     switch: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Such as silent=/S.")] = None,
     nested_type: Annotated[
         FileType | None, typer.Option(case_sensitive=False, help="Of the installer in a ZIP.")
@@ -68,17 +70,19 @@ def publish(
     upgrade_code: Annotated[str, typer.Option(help="A GUID in braces.")] = "",
     package_family_name: Annotated[str, typer.Option(help="Of an MSIX.")] = "",
     upgrades: Annotated[Upgrades, typer.Option(help="What becomes of an earlier version.")] = Upgrades.INSTALL,
-    needs_package: Annotated[list[str] | None, typer.Option(metavar="ID[=MINIMUM]")] = None,
-    needs_feature: Annotated[list[str] | None, typer.Option(help="A Windows feature.")] = None,
-    needs_library: Annotated[list[str] | None, typer.Option(help="A Windows library.")] = None,
-    needs: Annotated[list[str] | None, typer.Option(help="Anything else.")] = None,
+    needs_package: Annotated[
+        list[str] | None, typer.Option(metavar="ID[=MINIMUM]", help="A package that must be there.")
+    ] = None,
+    needs_feature: Annotated[list[str] | None, typer.Option(help="A Windows feature that must be on.")] = None,
+    needs_library: Annotated[list[str] | None, typer.Option(help="A Windows library that must be there.")] = None,
+    needs: Annotated[list[str] | None, typer.Option(help="What else must be there.")] = None,
     package_name: Annotated[str, typer.Option(help="Adds the package where it does not exist.")] = "",
     publisher: Annotated[str, typer.Option(help="Of the package to add.")] = "",
     description: Annotated[str, typer.Option(help="Of the package to add.")] = "",
     logo: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Of the package to add; PNG or JPEG.")
     ] = None,
-    chunk_size: Annotated[int, typer.Option(min=1, max=64, metavar="MIB")] = 8,
+    chunk_size: Annotated[int, typer.Option(min=1, max=64, metavar="MIB", help="What is sent at once.")] = 8,
     patience: Annotated[
         float, typer.Option(min=1, metavar="SECONDS", help="How long to go on trying without progress.")
     ] = 600,
@@ -117,8 +121,8 @@ def publish(
             server = await stack.enter_async_context(open_server(url, ca_file))
             session = await stack.enter_async_context(open_session(server, credentials))
             progress = stack.enter_context(shown(console))
-            publisher = Publisher(Interface(session, patience), progress, chunk_size << 20)
-            done.extend(await publisher.publish(package, new_package, installers))
+            publishing = Publisher(Interface(session, patience), progress, chunk_size << 20)
+            done.extend(await publishing.publish(package, new_package, installers))
 
     stamina.instrumentation.set_on_retry_hooks([_say_that_it_is_tried_again])
     try:
