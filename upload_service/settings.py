@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 
-from common.settings import EnvironmentSettings, Key, Listen, MongoUrl, RabbitUrl, ServiceSettings
+from common.settings import EnvironmentSettings, Key, Listen, MongoUrl, RabbitUrl, ServiceSettings, ServiceUrl
 from upload_service.model import Home
 
 _S3_URL = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9/_.-]*))?")
@@ -47,7 +47,7 @@ class StorageSettings(EnvironmentSettings):
 
     installer_storage: Home = Home.FOLDER
     s3_url: Annotated[str, AfterValidator(_s3_url)] | None = Field(default=None, validate_default=True)
-    s3_endpoint: Annotated[str, AfterValidator(_endpoint)] | None = None
+    s3_endpoint: Annotated[ServiceUrl, AfterValidator(_endpoint)] | None = None
     s3_region: str = Field(default="", pattern="^[A-Za-z0-9-]{0,64}$")
     s3_access_key_id: str = ""
     s3_secret_access_key: SecretStr = Field(default=SecretStr(""), validate_default=True)
