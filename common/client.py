@@ -27,6 +27,7 @@ ANSWER_PATIENCE = 3.0  # seconds without a byte of the answer, and to wait for a
 STREAM_PATIENCE = 30.0  # seconds that a long transfer waits for a free connection
 CONNECTIONS = 128  # for questions; without a bound a burst of them is lost instead of waiting its turn
 STREAMS = 1024  # for long transfers
+IDLE = 1.0  # seconds after which a connection is not used again; a service that stops keeps it for longer
 
 
 class ServiceClient:
@@ -135,9 +136,9 @@ async def open_service(address: str, *, service: str, key: str) -> AsyncIterator
 def _session(address: str, connections: int) -> ClientSession:
     connector: TCPConnector | UnixConnector
     if address.startswith("unix:"):
-        connector = UnixConnector(address.removeprefix("unix:"), limit=connections)
+        connector = UnixConnector(address.removeprefix("unix:"), limit=connections, keepalive_timeout=IDLE)
     else:
-        connector = TCPConnector(limit=connections)
+        connector = TCPConnector(limit=connections, keepalive_timeout=IDLE)
     return ClientSession(
         connector=connector,
         cookie_jar=DummyCookieJar(),

@@ -1,5 +1,8 @@
 """HTTP on the connection itself: what is no request is answered as a problem too, and tells nothing of our software."""
 
+import asyncio
+from contextlib import suppress
+from typing import Any
 from uuid import uuid4
 
 from aiohttp import web
@@ -9,9 +12,34 @@ from common.errors import InvalidRequest, Problem
 from common.middleware import problem_response, request_id
 from common.telemetry import log
 
+POLL = 0.05  # seconds
+
 
 class Runner(web.AppRunner):
     """Runs an application on connections that answer so."""
+
+    def __init__(self, app: web.Application, **options: Any) -> None:
+        super().__init__(app, **options)
+        self._draining = False
+        app.on_response_prepare.append(self._end_connection)
+
+    async def drain(self, patience: float) -> None:
+        """Take no new connections, and let each that is open end with its next answer; at most `patience` seconds.
+
+        Closing an idle connection at once would lose the request that is just coming over it.
+        """
+        self._draining = True
+        for site in list(self.sites):
+            await site.stop()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while self.server is not None and self.server.connections:  # noqa: ASYNC110  nothing tells of their end
+                    await asyncio.sleep(POLL)
+
+    async def _end_connection(self, _: web.Request, response: web.StreamResponse) -> None:
+        if self._draining:
+            response.force_close()
+            response.headers["Connection"] = "close"
 
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()

@@ -23,6 +23,7 @@ from common.telemetry import configure_logs, log
 
 KEEP_ALIVE = 75  # seconds; aiohttp's own hour would let slow senders stay
 SHUTDOWN_PATIENCE = 10  # seconds that running requests are given
+DRAIN_PATIENCE = 2.0  # seconds that idle connections are given; our own clients use none that was idle for half of it
 CHECK_PATIENCE = 2  # seconds
 RETRY_PAUSE = 1  # seconds
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
@@ -131,8 +132,11 @@ async def only_when_ready(request: web.Request, handler: Handler) -> web.StreamR
 
 
 @asynccontextmanager
-async def serving(app: web.Application, listen: str) -> AsyncIterator[str]:
-    """Serve at `host:port`, `[host]:port` or `unix:/path`, and say where: port 0 becomes the one that was free."""
+async def serving(app: web.Application, listen: str, *, drain: float = 0) -> AsyncIterator[str]:
+    """Serve at `host:port`, `[host]:port` or `unix:/path`, and say where: port 0 becomes the one that was free.
+
+    At the end idle connections are given `drain` seconds to be left by who has them.
+    """
     runner = Runner(
         app,
         access_log=None,
@@ -150,6 +154,7 @@ async def serving(app: web.Application, listen: str) -> AsyncIterator[str]:
             await web.TCPSite(runner, host.strip("[]"), int(port)).start()
             yield f"http://{host}:{runner.addresses[0][1]}"
     finally:
+        await runner.drain(drain)
         await runner.cleanup()
 
 
@@ -184,7 +189,7 @@ def keep_memory() -> None:
 async def _run(apps: list[tuple[web.Application, str]]) -> None:
     async with AsyncExitStack() as stack:
         for app, listen in apps:
-            address = await stack.enter_async_context(serving(app, listen))
+            address = await stack.enter_async_context(serving(app, listen, drain=DRAIN_PATIENCE))
             log.info("serving", address=address)
         await asyncio.Event().wait()
 
