@@ -7,7 +7,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from common.caller import Deployment
+from tests.system.fleet import OFTEN, Fleet, fleet
 from tests.system.services import Api, Services, all_services, single_gateway
+from tests.system.stores import private_stores
 
 
 @pytest.fixture(scope="session")
@@ -58,3 +60,14 @@ async def enforcing_single(services: Services, enforcing: Api, redis_url: str) -
     """The same through a gateway of the single-tenant deployment."""
     async with single_gateway(services, redis_url, enforcing) as api:
         yield api
+
+
+@pytest.fixture(scope="session")
+async def running_fleet() -> AsyncIterator[Fleet]:
+    """Processes on stores of their own, all ready whenever a test begins: a test restarts what it ended."""
+    with TemporaryDirectory(prefix="pkgrepo-") as folder:
+        async with (
+            private_stores(Path(folder)) as stores,
+            fleet(stores, patches=OFTEN, upload_service=2, gateway=2) as running,
+        ):
+            yield running

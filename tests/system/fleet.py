@@ -11,7 +11,9 @@ service, which fails on request and takes each connection to the next replica th
 """
 
 import asyncio
+import json
 import os
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -35,6 +37,12 @@ from tests.system.services import Services
 from tests.system.stores import Stores
 
 DATABASES = ("auth", "catalog", "upload", "clients")
+# Pauses in seconds of what settles things later, for those who do not want to wait.
+OFTEN = {
+    "upload_service.app:COLLECTION_PAUSE": 0.2,
+    "upload_service.app:RELAY_PAUSE": 0.2,
+    "catalog_service.app:SWEEP_PAUSE": 0.2,
+}
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)  # A date before it is a sign, not a time: a lease that was given back.
 
 
@@ -52,6 +60,7 @@ class Fleet:
     services: Services
     mongo: AsyncMongoClient[Document]
     environment: dict[str, str]
+    patches: Mapping[str, Any]
     _counts: dict[str, int] = field(default_factory=dict)
 
     async def add(
@@ -85,10 +94,17 @@ class Fleet:
         """Start every replica that has ended, and wait until all are ready."""
         every = [replica for replicas in self.replicas.values() for replica in replicas]
         await asyncio.gather(*(replica.start() for replica in every if not replica.running))
-        await asyncio.gather(*(replica.ready() for replica in every))
+        await self.ready()
+
+    async def ready(self) -> None:
+        """Wait until every replica takes requests. Raises NotStarted for one that has ended."""
+        await asyncio.gather(*(replica.ready() for replicas in self.replicas.values() for replica in replicas))
 
     async def age(self, tenant_id: str, seconds: float) -> None:
-        """Let time pass for a tenant: every date in its records, and its files, become so much older."""
+        """Let time pass for a tenant: every date in its records, and its files, become so much older.
+
+        What MongoDB removes by itself when its date comes stays.
+        """
         for name in DATABASES:
             database = self.mongo[name]
             for collection in await database.list_collection_names():
@@ -103,16 +119,25 @@ class Fleet:
         # A caller's address counts at the gateway, and who comes over a unix socket has none.
         address = f"127.0.0.1:{free_port()}" if service == "gateway" else f"unix:{folder / f'{service}-{number}.sock'}"
         log = folder / f"{service}-{number}.log"
+        patches = {place: value for place, value in self.patches.items() if place.startswith(f"{service}.")}
+        if patches and not command:
+            command = (sys.executable, "-m", "tests.system.failing", service)
+            environment = {"PATCHES": json.dumps(patches), **environment}
         replica = Replica(service, address, log, {**self.environment, **environment}, command)
         self.replicas[service].append(replica)
         return replica
 
 
 @asynccontextmanager
-async def fleet(stores: Stores, environment: Mapping[str, str] | None = None, **counts: int) -> AsyncIterator[Fleet]:
+async def fleet(
+    stores: Stores,
+    environment: Mapping[str, str] | None = None,
+    patches: Mapping[str, Any] | None = None,
+    **counts: int,
+) -> AsyncIterator[Fleet]:
     """Start every service, once or as often as `counts` says (0 for not at all); all ready, and stopped afterwards.
 
-    `environment` has further settings for all of them.
+    `environment` has further settings for all of them, `patches` constants that are others, as in `failing`.
     """
     names = (*SERVICES, "gateway")
     async with AsyncExitStack() as stack:
@@ -135,7 +160,7 @@ async def fleet(stores: Stores, environment: Mapping[str, str] | None = None, **
         services = Services(session, addresses, operator, stores.installers, RedisFailures(redis))
         replicas: dict[str, list[Replica]] = {name: [] for name in names}
         stack.push_async_callback(_stop_all, replicas)
-        running = Fleet(stores, replicas, proxies, services, mongo, common)
+        running = Fleet(stores, replicas, proxies, services, mongo, common, patches or {})
         await running.start(**{**dict.fromkeys(names, 1), **counts})
         yield running
 
@@ -147,7 +172,9 @@ async def _stop_all(replicas: Mapping[str, Sequence[Replica]]) -> None:
 async def _age(collection: Any, tenant_id: str, span: timedelta) -> None:
     async for document in collection.find({"tenant_id": tenant_id}):
         older = {
-            name: value - span for name, value in document.items() if isinstance(value, datetime) and value > LONG_AGO
+            name: value - span
+            for name, value in document.items()
+            if isinstance(value, datetime) and value > LONG_AGO and name != "expires_at"
         }
         if older:
             await collection.update_one({"_id": document["_id"]}, {"$set": older})

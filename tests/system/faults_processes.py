@@ -1,0 +1,139 @@
+"""Services that are killed, restarted, or doubled while publishers work: each function is one fault, done `times`."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager, suppress
+
+from aiohttp import ClientError
+
+from tests.system.fleet import Fleet
+from tests.system.invariants import State, missing, violations
+from tests.system.publishers import Work, at_rest, at_work
+from tests.system.results import Outcome
+from tests.system.services import Api
+from tests.system.stories import send_chunk
+from tests.waiting import until
+
+SIZE = 3 << 20  # bytes of an installer, sent in two chunks
+HALFWAY = 61  # seconds, after which sweepers and collectors take up what was left halfway
+SETTLED_WITHIN = 60.0  # seconds
+READINGS_PAUSE = 0.05  # seconds between two looks at the quota
+
+
+async def killed(fleet: Fleet, service: str, *, times: int = 1) -> Outcome:
+    """`kill -9` of a replica, the next one each time, while publishers work and insist; started again at once."""
+    outcome = Outcome(f"kill -9 of {service}", times)
+    api = await fleet.services.tenant()
+    loop = asyncio.get_running_loop()
+    async with at_work(api, size=SIZE) as work:
+        for number in range(times):
+            await work.more()
+            replica = fleet.replicas[service][number % len(fleet.replicas[service])]
+            await replica.kill()
+            began = loop.time()
+            await replica.restart()
+            outcome.recoveries.append(loop.time() - began)
+        await work.more()
+    await judge(fleet, work, outcome)
+    return outcome
+
+
+async def restarted_in_turn(fleet: Fleet, services: Collection[str], *, times: int = 1) -> Outcome:
+    """One replica after the other gets no new connections and SIGTERM, and is ready before the next: nobody notices."""
+    outcome = Outcome(f"rolling restart of {' and '.join(services)}", times)
+    api = await fleet.services.tenant()
+    loop = asyncio.get_running_loop()
+    async with at_work(api, size=SIZE) as work:
+        await work.more()
+        for _ in range(times):
+            for replica in [replica for service in services for replica in fleet.replicas[service]]:
+                fleet.proxies[replica.service].targets.remove(replica.address)
+                await replica.stop()
+                began = loop.time()
+                await replica.start()
+                await replica.ready()
+                fleet.proxies[replica.service].targets.append(replica.address)
+                outcome.recoveries.append(loop.time() - began)
+        await work.more()
+    outcome.violations += [f"a request failed: {what}, {n} times" for what, n in work.client.failures.items()]
+    await judge(fleet, work, outcome)
+    return outcome
+
+
+async def mixed(fleet: Fleet, *, seconds: float, quota: int = 64 << 20, seed: int = 0) -> Outcome:
+    """Publishers, deletions and transfers that are left lie, and a kill of any service every now and then."""
+    outcome = Outcome(f"{seconds:.0f} s of everything with kills")
+    api, chance = await fleet.services.tenant(storage_quota=quota), random.Random(seed)  # noqa: S311  no secret
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    async with _watched(fleet, api, quota, outcome), at_work(api, size=1 << 18) as work:
+        while loop.time() < end:
+            await work.more()
+            await _leave_lie(api, chance)
+            replica = chance.choice([one for replicas in fleet.replicas.values() for one in replicas])
+            await replica.kill()
+            outcome.times += 1
+            began = loop.time()
+            await replica.restart()
+            outcome.recoveries.append(loop.time() - began)
+            await _delete_some(work, chance)
+    await judge(fleet, work, outcome)
+    return outcome
+
+
+async def judge(fleet: Fleet, work: Work, outcome: Outcome) -> None:
+    """Add what came of the publishers' work, once all of it is announced, and what was left halfway is settled."""
+    api = work.client.api
+    await at_rest(fleet, api.tenant_id)
+    await fleet.age(api.tenant_id, HALFWAY)
+    wrong: list[str] = []
+
+    async def all_is_well() -> bool:
+        wrong[:] = await violations(fleet, [api.tenant_id])
+        return not wrong
+
+    with suppress(TimeoutError):
+        await until(all_is_well, patience=SETTLED_WITHIN)
+    outcome.violations += wrong
+    outcome.lost += await missing(api, work.published)
+    outcome.duplicated += (await State.read(fleet.mongo, api.tenant_id)).doubled()
+
+
+async def _leave_lie(api: Api, chance: random.Random) -> None:
+    """Begin a transfer, and never go on."""
+    try:
+        await send_chunk(api, f"left-{chance.randrange(1 << 60)}", b"x" * 1000, 0, 500)
+    except (ClientError, OSError):
+        return
+
+
+async def _delete_some(work: Work, chance: random.Random) -> None:
+    """Delete half of what was published, so that the quota is never reached for good."""
+    gone = [version for version in work.published if chance.random() < 0.5]
+    for version in gone:
+        form = {"versions_uids": version.uid}
+        answer = await work.client.insist("DELETE", "delete_package_version", work.package_id, data=form)
+        assert answer.status in {200, 404}, answer.body  # 404 where an earlier try came through
+        work.published.remove(version)
+
+
+@asynccontextmanager
+async def _watched(fleet: Fleet, api: Api, quota: int, outcome: Outcome) -> AsyncIterator[None]:
+    """Look at the tenant's quota all the time within the block: it is never exceeded."""
+
+    async def watch() -> None:
+        while True:
+            found = await fleet.mongo["upload"]["quotas"].find_one({"tenant_id": api.tenant_id})
+            if found and found["used"] + found["reserved"] > quota:
+                outcome.violations.append(
+                    f"{found['used']} used and {found['reserved']} reserved are more than {quota}"
+                )
+            await asyncio.sleep(READINGS_PAUSE)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)

@@ -1,0 +1,34 @@
+"""What came of a fault: the form in which tests judge it and `make torture` shows it."""
+
+from dataclasses import dataclass, field
+from statistics import median
+
+
+@dataclass
+class Outcome:
+    """One kind of fault, done `times` times.
+
+    `lost` says which acknowledged things are not there any more, `duplicated` what took effect twice, `violations`
+    which invariants do not hold, each as a sentence. `recoveries` are the seconds from the end of each fault until
+    everything was ready again.
+    """
+
+    fault: str
+    times: int = 0
+    lost: list[str] = field(default_factory=list)
+    duplicated: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    recoveries: list[float] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        return not (self.lost or self.duplicated or self.violations)
+
+    def row(self) -> tuple[str, ...]:
+        """The columns of the table: fault, times, lost, duplicated, violations, seconds to recover."""
+        seconds = f"{median(self.recoveries):.1f} / {max(self.recoveries):.1f}" if self.recoveries else "-"
+        counts = (self.times, len(self.lost), len(self.duplicated), len(self.violations))
+        return (self.fault, *map(str, counts), seconds)
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.fault}, {self.times} times:", *self.lost, *self.duplicated, *self.violations])
