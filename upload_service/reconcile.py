@@ -9,7 +9,7 @@ from common.telemetry import log
 from upload_service.model import Status, Upload
 
 DAY = 24 * 3600  # seconds between two comparisons of the same ledger
-SECOND_LOOK = 5.0  # seconds
+SECOND_LOOK = 2.0  # seconds
 
 
 @dataclass(frozen=True)

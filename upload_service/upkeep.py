@@ -20,12 +20,13 @@ async def upkeep(
     scrub: Scrub, orphans: Orphans, reconciliation: Reconciliation, *, scrub_interval: int
 ) -> AsyncIterator[None]:
     """Do all of it within the block; a `scrub_interval` of 0 seconds leaves the scrub to the operator's command."""
+    work = [
+        ("orphans", orphans.collect, ORPHANS_PAUSE),
+        ("reconciliation", reconciliation.check_due, RECONCILIATION_PAUSE),
+    ]
+    if scrub_interval:
+        work.append(("scrub", partial(scrub.check_due, scrub_interval), SCRUB_PAUSE))
     async with AsyncExitStack() as stack:
-        for name, work, pause in (
-            ("scrub", partial(scrub.check_due, scrub_interval), SCRUB_PAUSE),
-            ("orphans", orphans.collect, ORPHANS_PAUSE),
-            ("reconciliation", reconciliation.check_due, RECONCILIATION_PAUSE),
-        ):
-            if name != "scrub" or scrub_interval:
-                await stack.enter_async_context(repeating(name, work, partial(asyncio.sleep, pause)))
+        for name, step, pause in work:
+            await stack.enter_async_context(repeating(name, step, partial(asyncio.sleep, pause)))
         yield
