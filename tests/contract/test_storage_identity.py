@@ -1,4 +1,4 @@
-"""Every kind of home has the database's id in the same way, and is known by it."""
+"""Every kind of home has the id of the database, is known by it, and loses what the database does not know."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,7 +11,8 @@ from tests.objects import ObjectServer
 from upload_service.identity import Identity, StorageIsNotOurs
 from upload_service.installers import FolderInstallers, Homes
 from upload_service.installers_s3 import ObjectInstallers, homes_of
-from upload_service.model import Home
+from upload_service.model import Home, Status, Upload
+from upload_service.orphans import Orphans
 from upload_service.parts import Parts
 from upload_service.settings import StorageSettings
 from upload_service.store_care import MongoKnownStore
@@ -55,3 +56,22 @@ async def test_an_empty_home_becomes_ours_and_nobody_elses(
             await theirs.check(home)
     assert [path.name for path in (tmp_path / ".storage").iterdir()] == (["id"] if home is Home.FOLDER else [])
     assert [kept async for kept in homes.named(home).listed()] == []
+
+
+@pytest.mark.parametrize("home", list(Home))
+async def test_what_no_record_knows_is_removed_from_every_home(
+    homes: Homes, databases: tuple[MongoDatabase, MongoDatabase], tmp_path: Path, home: Home
+) -> None:
+    folder, known = FolderInstallers(tmp_path, Parts(tmp_path)), MongoKnownStore(databases[0])
+    identity = Identity(known, homes, tmp_path)
+    assert await identity.is_ours(home)
+    (tmp_path / "acme").mkdir()
+    kept, orphan = [Upload("acme", "f", name, 1, server_filename=f"{name}.msi") for name in ("0" * 32, "1" * 32)]
+    for upload in (kept, orphan):
+        source = tmp_path / upload.upload_id
+        source.write_bytes(b"x")
+        await homes.named(home).put(upload, source)
+    record = {"server_filename": kept.server_filename, "status": Status.LINKED.value, "home": home.value}
+    await databases[0]["uploads"].insert_one({"tenant_id": "acme", "upload_id": kept.upload_id, **record})
+    await Orphans(known, homes, folder, tmp_path, identity, age=-60).collect()
+    assert [found.server_filename async for found in homes.named(home).listed()] == [kept.server_filename]
