@@ -183,7 +183,9 @@ def main(service: str) -> int:
     importlib.import_module(f"{service}.app")
     patch(json.loads(os.environ.get("PATCHES", "{}")))
     failpoint, child, asked = os.environ.get("FAILPOINT", ""), 0, False
-    if not failpoint and "STEPS" not in os.environ:
+    if "STEPS" not in os.environ and (not failpoint or ":hold:" in failpoint):
+        if failpoint:
+            fail_at(failpoint)
         run(importlib.import_module(f"{service}.app").SERVICE)
         return 0
 

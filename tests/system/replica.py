@@ -83,6 +83,11 @@ class Replica:
         """SIGSTOP: its connections stay, and nothing moves."""
         self.send(signal.SIGSTOP)
 
+    @property
+    def held(self) -> bool:
+        """Whether it was stopped, by whomever."""
+        return Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] == "T"
+
     def go_on(self) -> None:
         """SIGCONT."""
         self.send(signal.SIGCONT)
