@@ -8,7 +8,7 @@ is needed to go on. Reading it again costs as much traffic as putting it, and ab
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from enum import StrEnum
 from typing import Protocol
@@ -17,7 +17,7 @@ from common.errors import Problem, Unavailable
 from common.mongo import MongoError
 from common.telemetry import log
 from upload_service.installers import Homes, Installers
-from upload_service.model import Damage, Home, Status, Upload
+from upload_service.model import Damage, Home, Status, StorageFull, Upload
 from upload_service.staging import Staging
 from upload_service.store_moves import Move
 
@@ -73,7 +73,7 @@ class Mover:
         self._checked = checked
 
     async def work(self) -> None:
-        """Move what there is to be moved. Raises Unavailable where a home does not answer; the rest waits."""
+        """Move what there is to be moved. Raises as `moves` does; what is left waits."""
         async for upload, outcome in self.moves():
             log.info("installer_moved", outcome=outcome, home=self._chosen, **_words(upload))
 
@@ -82,6 +82,7 @@ class Mover:
 
         Raises:
             Unavailable: a home does not answer.
+            StorageFull: the folder has no room.
         """
         await self.tidy()
         passed_over: set[str] = set()
@@ -101,14 +102,19 @@ class Mover:
             await self._attempt(move, self._leave)
 
     async def _attempt(self, move: Move, work: Callable[[Move], Awaitable[Outcome]]) -> Outcome:
+        """Do a step of a move under its lease. One that failed keeps the lease, and so is tried again in a minute."""
         try:
-            async with self._leased(move):
-                return await work(move)
-        except Unavailable:
+            async with self._renewed(move):
+                outcome = await work(move)
+        except (Unavailable, StorageFull, asyncio.CancelledError):
+            await self._store.release(move)
             raise
         except (Problem, OSError) as error:
             log.error("installer_not_moved", error=type(error).__name__, **_words(move.upload))
             return Outcome.FAILED
+        if outcome is not Outcome.FAILED:
+            await self._store.release(move)
+        return outcome
 
     async def _move(self, move: Move) -> Outcome:
         upload, old, new = move.upload, self._homes.of(move.upload), self._homes.named(self._chosen)
@@ -125,9 +131,11 @@ class Mover:
         """What stands at the new home is not the file: see whether the old home is to blame."""
         altered = not await self._is_whole(old, move.upload)
         if not await self._store.renew(move):
+            await self._forsake(move.upload, new)
             return Outcome.CHANGED
         await new.remove(move.upload)
         if not altered:
+            log.error("installer_arrived_altered", home=self._chosen, **_words(move.upload))
             return Outcome.FAILED
         log.error("installer_altered", home=move.upload.home, **_words(move.upload))
         await self._store.mark(move, Damage.ALTERED)
@@ -150,21 +158,21 @@ class Mover:
         digest = hashlib.sha256()
         if await home.size(upload) != upload.size:
             return False
-        async for block in home.read(upload, 0, upload.size):
-            await asyncio.to_thread(digest.update, block)
-            self._checked(len(block))
+        async with aclosing(home.read(upload, 0, upload.size)) as blocks:
+            async for block in blocks:
+                await asyncio.to_thread(digest.update, block)
+                self._checked(len(block))
         return digest.hexdigest() == upload.sha256
 
     @asynccontextmanager
-    async def _leased(self, move: Move) -> AsyncIterator[None]:
-        """Renew the lease within the block, and give it back after it."""
+    async def _renewed(self, move: Move) -> AsyncIterator[None]:
+        """Renew the lease within the block."""
         renewal = asyncio.create_task(self._renew(move))
         try:
             yield
         finally:
             renewal.cancel()
             await asyncio.gather(renewal, return_exceptions=True)
-            await self._store.release(move)
 
     async def _renew(self, move: Move) -> None:
         while True:

@@ -1,12 +1,13 @@
 """Files on their way to another home, as files of the shared folder."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import aclosing, asynccontextmanager, closing, suppress
 from pathlib import Path
 
 from upload_service.installers import FolderInstallers, Installers
-from upload_service.model import Home, Upload
+from upload_service.model import Home, StorageFull, Upload
 from upload_service.parts import PartFile, Parts
 
 
@@ -36,8 +37,11 @@ class Staging:
         copy = part.parent.with_name(f"{upload.upload_id}.{token}") / part.name
         try:
             with closing(await asyncio.to_thread(PartFile, copy, 0, None)) as file:
-                async for block in home.read(upload, 0, upload.size):
-                    await asyncio.to_thread(file.take, [block])
+                if shutil.disk_usage(copy.parent).free < upload.size:
+                    raise StorageFull  # Said before gigabytes have come in vain.
+                async with aclosing(home.read(upload, 0, upload.size)) as blocks:
+                    async for block in blocks:
+                        await asyncio.to_thread(file.take, [block])
                 await asyncio.to_thread(file.sync)
             yield copy
         finally:

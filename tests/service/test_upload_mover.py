@@ -1,6 +1,7 @@
 """Installers are moved from home to home, and whatever happens on the way, each is somewhere whole."""
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from tests.service.moving_fixtures import FILE, Estate, estate
 from upload_service.installers import Homes, Installers
-from upload_service.model import Damage, Home, Status, Upload
+from upload_service.model import Damage, Home, Status, StorageFull, Upload
 from upload_service.mover import Outcome
 
 __all__ = ["estate"]
@@ -275,8 +276,23 @@ async def test_something_else_under_the_files_name_is_not_taken_for_it(estate: E
     (estate.root / "other").write_bytes(bytes(upload.size))
     await estate.home(new).put(upload, estate.root / "other")
     assert await estate.move_all(new) == [Outcome.FAILED]
+    assert await estate.move_all(new) == []
+    await estate.let_leases_pass()
     assert await estate.move_all(new) == [Outcome.MOVED]
     await estate.expect_at(new, upload)
+
+
+async def test_a_full_disk_ends_the_round_before_anything_is_fetched(
+    estate: Estate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = await estate.keep(home=Home.S3)
+    room = shutil.disk_usage(estate.root)._replace(free=upload.size - 1)
+    with monkeypatch.context() as full:
+        full.setattr(shutil, "disk_usage", lambda _: room)
+        with pytest.raises(StorageFull):
+            await estate.mover(Home.FOLDER).work()
+    await estate.expect_at(Home.S3, upload)
+    assert await estate.move_all(Home.FOLDER) == [Outcome.MOVED]
 
 
 async def test_a_file_that_is_only_just_complete_is_left_alone(estate: Estate) -> None:

@@ -158,6 +158,27 @@ async def test_a_large_file_is_served_in_order(house: House) -> None:
     assert sha256(answer.body) == sha256(content)
 
 
+@pytest.mark.parametrize("home", list(Home))
+async def test_a_caller_who_goes_in_the_middle_is_no_failure(
+    house: House, home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = bytes(32 << 20)
+    caller = make_uploader()
+    name = await house.api.upload(caller, content)
+    await house.api.claim(caller, name)
+    if home is Home.S3:
+        await house.let_time_pass()
+        await house.until_moved(caller)
+    for _ in range(3):
+        async with house.api.service.session.get(house.api.address(caller, name)) as answer:
+            assert await answer.content.readexactly(1000) == bytes(1000)
+            answer.close()
+    assert sha256((await house.api.get(house.api.address(caller, name))).body) == sha256(content)
+    said = capsys.readouterr().out
+    assert "crashed" not in said
+    assert "broke_off" not in said
+
+
 async def test_chunks_that_come_again_are_compared_with_what_has_moved(house: House) -> None:
     caller = make_uploader()
     await house.api.chunk(caller, "f", FILE, 0, len(FILE))
