@@ -36,10 +36,17 @@ class Bench:
         fields = Path(f"/proc/{self.processes[service]}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
+    def memory(self, service: str) -> int:
+        """The bytes of memory that a service holds."""
+        return self._status(service, "VmRSS")
+
     def largest_memory(self, service: str) -> int:
         """The most bytes of memory a service ever held."""
+        return self._status(service, "VmHWM")
+
+    def _status(self, service: str, name: str) -> int:
         status = Path(f"/proc/{self.processes[service]}/status").read_text(encoding="ascii")
-        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+        return int(status.partition(f"{name}:")[2].split()[0]) * 1024
 
 
 @asynccontextmanager
