@@ -1,27 +1,21 @@
 """Complete installers in S3-compatible object storage, each under `<prefix>/<tenant_id>/<server_filename>`."""
 
 import asyncio
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError
-from obstore.store import S3Store
+from obstore.exceptions import AlreadyExistsError
 
 from common.errors import Unavailable
-from common.telemetry import log
 from common.tenants import is_tenant_id
 from upload_service.installers import FolderInstallers, Homes, Installers, Kept
 from upload_service.model import Home, InstallerMissing, Upload
+from upload_service.object_storage import answering, open_store
 from upload_service.ranges import parse_server_filename
 from upload_service.settings import ObjectStorage
-
-if TYPE_CHECKING:  # The library has these for the checker only.
-    from obstore.store import ClientConfig, RetryConfig, S3Config, S3Credential
 
 PART = 5 << 20  # bytes, the least that S3 takes; a file up to here is put at once, a larger one in parts
 AT_ONCE = 3  # parts on their way; the library holds twice as much
@@ -30,17 +24,6 @@ BLOCK = 1 << 20  # bytes
 PATIENCE = 2.5  # seconds for a question with a caller behind it
 BLOCK_PATIENCE = 25.0  # seconds until the next bytes of a file
 REDIRECT_LIFETIME = timedelta(minutes=5)  # in which a redirected download must begin
-
-_CLIENT: "ClientConfig" = {
-    "connect_timeout": timedelta(seconds=2),
-    "read_timeout": timedelta(seconds=30),
-    "timeout": timedelta(hours=1),  # of one request with its body: one part of a file put, all of a file read
-}
-_RETRIES: "RetryConfig" = {
-    "max_retries": 4,
-    "retry_timeout": timedelta(seconds=60),
-    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2},
-}
 
 
 class ObjectInstallers:
@@ -54,14 +37,14 @@ class ObjectInstallers:
     """
 
     def __init__(self, storage: ObjectStorage) -> None:
-        self._store = _open(storage)
+        self._store = open_store(storage)
 
     async def put(self, upload: Upload, source: Path) -> None:
         """Put a file; nothing where there is one of its name. Raises Unavailable."""
         size = (await asyncio.to_thread(source.stat)).st_size
         if size > PART and await self.size(upload) is not None:
             return
-        with _answering("put"):
+        with answering("put"):
             if size > PART:
                 part = max(PART, -(-size // MOST_PARTS))
                 at_once = max(1, AT_ONCE * PART // part)
@@ -76,14 +59,14 @@ class ObjectInstallers:
     async def size(self, upload: Upload) -> int | None:
         """The bytes of the object, None where there is none. Raises Unavailable."""
         try:
-            with _answering("size"):
+            with answering("size"):
                 async with asyncio.timeout(PATIENCE):
                     return (await self._store.head_async(_key(upload)))["size"]
         except FileNotFoundError:
             pass
         # A HEAD is answered alike where the whole bucket is not there; only the body of a GET's answer tells.
         try:
-            with _answering("size"):
+            with answering("size"):
                 async with asyncio.timeout(PATIENCE):
                     return (await self._store.get_async(_key(upload))).meta["size"]
         except FileNotFoundError:
@@ -116,7 +99,7 @@ class ObjectInstallers:
         """Remove the object; that it is gone already is fine. Raises Unavailable."""
         if not upload.server_filename:  # It never was complete.
             return
-        with _answering("remove", missing_is_fine=True):
+        with answering("remove", missing_is_fine=True):
             async with asyncio.timeout(PATIENCE):
                 await self._store.delete_async(_key(upload))
 
@@ -133,23 +116,23 @@ class ObjectInstallers:
             raise ValueError("not a tenant's id")
         async for path, _ in self._objects(tenant_id):
             if parse_server_filename(path.removeprefix(f"{tenant_id}/")):
-                with _answering("remove", missing_is_fine=True):
+                with answering("remove", missing_is_fine=True):
                     await self._store.delete_async(path)
 
     async def address(self, upload: Upload, method: str) -> str:
         """An address that gives the object to anyone who uses `method` (GET or HEAD) within five minutes."""
-        with _answering("sign"):
+        with answering("sign"):
             async with asyncio.timeout(PATIENCE):
                 signed: Literal["HEAD", "GET"] = "HEAD" if method == "HEAD" else "GET"
                 return await obstore.sign_async(self._store, signed, _key(upload), REDIRECT_LIFETIME)
 
     async def _blocks(self, upload: Upload, start: int, end: int) -> AsyncIterator[bytes]:
-        with _answering("read"):
+        with answering("read"):
             async with asyncio.timeout(BLOCK_PATIENCE):
                 found = await self._store.get_async(_key(upload), options={"range": (start, end)})
             stream = found.stream(min_chunk_size=BLOCK // 2)
         while True:
-            with _answering("read"):
+            with answering("read"):
                 async with asyncio.timeout(BLOCK_PATIENCE):
                     chunk = await anext(stream, None)
             if chunk is None:
@@ -160,7 +143,7 @@ class ObjectInstallers:
     async def _objects(self, prefix: str | None) -> AsyncIterator[tuple[str, datetime]]:
         pages = aiter(self._store.list(prefix, chunk_size=1000))
         while True:
-            with _answering("list"):
+            with answering("list"):
                 async with asyncio.timeout(BLOCK_PATIENCE):
                     page = await anext(pages, None)
             if page is None:
@@ -175,52 +158,5 @@ def homes_of(folder: FolderInstallers, objects: ObjectInstallers | None) -> Home
     return Homes(homes if objects is None else {**homes, Home.S3: objects})
 
 
-def _open(storage: ObjectStorage) -> S3Store:
-    config: S3Config = {}
-    if storage.endpoint:
-        config["aws_endpoint_url_s3"] = storage.endpoint
-    if storage.region:
-        config["region"] = storage.region
-    key: S3Credential = {
-        "access_key_id": storage.key_id,
-        "secret_access_key": storage.secret.get_secret_value(),
-        "expires_at": None,
-    }
-    return S3Store(
-        storage.bucket,
-        prefix=storage.prefix or None,
-        config=config,
-        disable_bulk_delete=True,  # Not every provider has it.
-        client_options={**_CLIENT, "allow_http": storage.endpoint.startswith("http://")},
-        retry_config=_RETRIES,
-        # Given by a function, so that a session token in the environment is not taken for one of this key.
-        credential_provider=(lambda: key) if storage.key_id else None,
-    )
-
-
 def _key(upload: Upload) -> str:
     return f"{upload.tenant_id}/{upload.server_filename}"
-
-
-@contextmanager
-def _answering(doing: str, *, missing_is_fine: bool = False) -> Iterator[None]:
-    """Let two errors out: FileNotFoundError where the object is not there, and Unavailable for all the rest."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        if doing == "put" or "NoSuchBucket" in str(error):
-            raise _unavailable(doing, error) from None
-        if not missing_is_fine:
-            raise
-    except (BaseError, OSError, TimeoutError) as error:
-        raise _unavailable(doing, error) from None
-
-
-def _unavailable(doing: str, error: Exception) -> Unavailable:
-    # The words end before the storage's own answer, and without any query: a key's id or a token may stand there.
-    said = re.sub(r"\?\S*", "", str(error).partition("\n")[0].partition("<")[0])
-    code = re.search(r"<Code>(\w{1,64})</Code>", str(error))
-    log.error(
-        "object_storage_failed", doing=doing, error=type(error).__name__, code=code[1] if code else "", said=said[:300]
-    )
-    return Unavailable("The object storage does not answer; try again soon.")

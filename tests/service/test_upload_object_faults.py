@@ -14,7 +14,7 @@ from common.errors import Unavailable
 from tests.objects import ObjectServer
 from tests.system.proxy import Mode, Proxy, proxy
 from tests.waiting import until
-from upload_service import installers_s3
+from upload_service import installers_s3, object_storage
 from upload_service.installers_s3 import ObjectInstallers
 from upload_service.model import Upload
 from upload_service.settings import StorageSettings
@@ -65,7 +65,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library tries nothing again, as it does a minute after a reading has begun."""
-    monkeypatch.setitem(installers_s3._RETRIES, "max_retries", 0)
+    monkeypatch.setitem(object_storage.RETRIES, "max_retries", 0)
 
 
 async def test_a_reading_goes_on_where_the_connection_broke(once: None, far: Far, source: Path) -> None:
