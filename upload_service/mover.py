@@ -2,7 +2,7 @@
 
 A file is put to its new home and read there again before the record names that home in one conditional update; only
 then it is removed from the old one. Whatever stops this leaves a whole file at the home that the record names, and what
-is needed to go on. Reading it again costs as much traffic as putting it, and about 0.7 s of a processor for each GiB.
+is needed to go on. Reading it again costs as much as putting it, in traffic and in about 2 s of a processor for a GiB.
 """
 
 import asyncio
