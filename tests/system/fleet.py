@@ -64,21 +64,28 @@ class Fleet:
     _counts: dict[str, int] = field(default_factory=dict)
 
     async def add(
-        self, service: str, *, environment: Mapping[str, str] | None = None, command: Sequence[str] = ()
+        self,
+        service: str,
+        *,
+        environment: Mapping[str, str] | None = None,
+        command: Sequence[str] = (),
+        aside: bool = False,
     ) -> Replica:
-        """One more replica, ready and among those that get connections; `environment` is added to the common one.
+        """One more replica, ready and among those that get connections, unless it stands `aside`.
 
-        `command` is what runs it, `python -m <service>` where it is not given.
+        `environment` is added to the common one; `command` is what runs it, by itself `python -m <service>`.
         """
         replica = self._replica(service, environment or {}, command)
         await replica.start()
         await replica.ready()
-        self.proxies[service].targets.append(replica.address)
+        if not aside:
+            self.proxies[service].targets.append(replica.address)
         return replica
 
     async def remove(self, replica: Replica) -> None:
         """Stop a replica for good."""
-        self.proxies[replica.service].targets.remove(replica.address)
+        targets = self.proxies[replica.service].targets
+        targets[:] = [address for address in targets if address != replica.address]
         self.replicas[replica.service].remove(replica)
         await replica.stop()
 

@@ -90,7 +90,7 @@ async def test_a_replica_stopped_with_all_bytes_written_changes_nothing(running_
     number = 3 if last else 2
     environment = {"FAILPOINT": f"upload_service.parts:PartFile.sync:hold:{number}"}
     command = (sys.executable, "-m", "tests.system.failing", "upload_service")
-    replica = await running_fleet.add("upload_service", environment=environment, command=command)
+    replica = await running_fleet.add("upload_service", environment=environment, command=command, aside=True)
     fresh_one = running_fleet.replicas["upload_service"][0]
     async with direct(running_fleet, replica) as stale, direct(running_fleet, fresh_one) as fresh:
         for start in range(0, (number - 1) * 2000, 2000):
