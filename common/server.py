@@ -65,14 +65,9 @@ class Readiness:
 
     async def missing(self) -> dict[str, str]:
         """What is missing, by name, with the kind of error."""
-        found = dict.fromkeys(self._pending, "not prepared yet")
-        for name, probe in self._checks.items():
-            try:
-                async with asyncio.timeout(CHECK_PATIENCE):
-                    await probe()
-            except Exception as error:  # noqa: BLE001  a probe may fail in its driver's own ways
-                found[name] = type(error).__name__
-        return found
+        found = await asyncio.gather(*map(_trouble, self._checks.values()))
+        troubles = {name: trouble for name, trouble in zip(self._checks, found, strict=True) if trouble}
+        return {**dict.fromkeys(self._pending, "not prepared yet"), **troubles}
 
     @property
     def pending(self) -> bool:
@@ -92,6 +87,16 @@ class Readiness:
                 continue
             del self._pending[name]
             return
+
+
+async def _trouble(probe: Callable[[], Awaitable[object]]) -> str:
+    """The kind of error that a probe fails with; "" where it does not."""
+    try:
+        async with asyncio.timeout(CHECK_PATIENCE):
+            await probe()
+    except Exception as error:  # noqa: BLE001  a probe may fail in its driver's own ways
+        return type(error).__name__
+    return ""
 
 
 READINESS = web.AppKey("readiness", Readiness)

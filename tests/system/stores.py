@@ -79,12 +79,12 @@ async def private_stores(folder: Path, links: Collection[str] = ()) -> AsyncIter
         opened: dict[str, Proxy] = {}
         urls = {"mongodb": mongod.url, "redis": redis.url, "rabbitmq": broker.url}
         for name in links:
-            opened[name] = await stack.enter_async_context(proxy(_target(urls[name])))
-            urls[name] = _through(name, opened[name])
+            opened[name] = await stack.enter_async_context(proxy(target_of(urls[name])))
+            urls[name] = url_through(name, opened[name])
         yield Stores(folder, mongod, redis, broker, urls["mongodb"], urls["redis"], urls["rabbitmq"], opened)
 
 
-def _target(url: str) -> str:
+def target_of(url: str) -> str:
     """Where a store listens, from its URL."""
     place = url.partition("://")[2].partition("/?")[0]
     if url.startswith("amqp"):
@@ -92,7 +92,7 @@ def _target(url: str) -> str:
     return f"unix:{unquote(place)}"
 
 
-def _through(name: str, link: Proxy) -> str:
+def url_through(name: str, link: Proxy) -> str:
     return {
         "mongodb": f"mongodb://{link.address}/?directConnection=true",
         "redis": f"redis://{link.address}/0",
