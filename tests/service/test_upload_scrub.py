@@ -96,9 +96,10 @@ async def test_one_bit_is_found(house: House, at: int) -> None:
     assert await house.mark(path) is Damage.ALTERED
 
 
-async def test_a_file_of_another_length_is_altered(house: House) -> None:
+@pytest.mark.parametrize("content", [FILE[:-1], FILE + b"x"], ids=["shorter", "longer"])
+async def test_a_file_of_another_length_is_altered(house: House, content: bytes) -> None:
     path = await house.stored(make_uploader())
-    path.write_bytes(FILE[:-1])
+    path.write_bytes(content)
     await house.scrub.check_due(DAY)
     assert await house.mark(path) is Damage.ALTERED
 
