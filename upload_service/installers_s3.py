@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import obstore
 from obstore.exceptions import AlreadyExistsError
@@ -17,6 +17,9 @@ from upload_service.object_storage import answering, open_store
 from upload_service.ranges import parse_server_filename
 from upload_service.settings import ObjectStorage
 
+if TYPE_CHECKING:  # The library has it for the checker only.
+    from obstore import Attributes
+
 PART = 5 << 20  # bytes, the least that S3 takes; a file up to here is put at once, a larger one in parts
 AT_ONCE = 3  # parts on their way; the library holds twice as much
 MOST_PARTS = 10_000  # of one object, by the rules of S3
@@ -24,6 +27,9 @@ BLOCK = 1 << 20  # bytes
 PATIENCE = 2.5  # seconds for a question with a caller behind it
 BLOCK_PATIENCE = 25.0  # seconds until the next bytes of a file
 REDIRECT_LIFETIME = timedelta(minutes=5)  # in which a redirected download must begin
+
+# What a browser is told that a download is sent to: to save the file, whatever is in it.
+_HEADERS: "Attributes" = {"Content-Type": "application/octet-stream", "Content-Disposition": "attachment"}
 
 
 class ObjectInstallers:
@@ -48,11 +54,13 @@ class ObjectInstallers:
             if size > PART:
                 part = max(PART, -(-size // MOST_PARTS))
                 at_once = max(1, AT_ONCE * PART // part)
-                await self._store.put_async(_key(upload), source, chunk_size=part, max_concurrency=at_once)
+                await self._store.put_async(
+                    _key(upload), source, attributes=_HEADERS, chunk_size=part, max_concurrency=at_once
+                )
                 return
             content = await asyncio.to_thread(source.read_bytes)
             try:
-                await self._store.put_async(_key(upload), content, mode="create")
+                await self._store.put_async(_key(upload), content, attributes=_HEADERS, mode="create")
             except AlreadyExistsError:
                 return
 

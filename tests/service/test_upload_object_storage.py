@@ -312,6 +312,15 @@ async def location(house: House, caller: Caller, name: str, method: str = "GET")
         return URL(response.headers["Location"], encoded=True)
 
 
+@pytest.mark.parametrize("content", [FILE, FILE * 2000], ids=["small", "large"])
+async def test_a_download_sent_to_the_object_storage_is_saved_and_not_shown(redirecting: House, content: bytes) -> None:
+    caller, name = await redirecting.upload(content)
+    answer = await redirecting.api.get(redirecting.api.address(caller, name))
+    assert sha256(answer.body) == sha256(content)
+    assert answer.headers["Content-Type"] == "application/octet-stream"
+    assert answer.headers["Content-Disposition"] == "attachment"
+
+
 async def test_a_download_may_be_sent_to_the_object_storage(redirecting: House) -> None:
     caller, name = await redirecting.upload()
     address = redirecting.api.address(caller, name)
