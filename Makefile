@@ -3,13 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test fuzz lint locks clean
+.PHONY: run test fuzz torture lint locks clean
 
 run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	$(BIN)/pkgrepo up --demo
 
 test: $(VENV)/.test  ## everything that must hold before a change lands
-	deploy/install-packages curl rabbitmq-server redis-server
+	deploy/install-packages curl faketime rabbitmq-server redis-server
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
@@ -18,6 +18,10 @@ test: $(VENV)/.test  ## everything that must hold before a change lands
 fuzz: $(VENV)/.test  ## five minutes of requests made up from the interface's document
 	deploy/install-packages curl rabbitmq-server redis-server
 	$(BIN)/python -m tests.system.fuzz 300
+
+torture: $(VENV)/.test  ## half an hour of everything that can fail, and tests/system/RESULTS.md of it
+	deploy/install-packages rabbitmq-server redis-server
+	$(BIN)/python -m tests.system.torture
 
 lint: $(VENV)/.test  ## put the code in order
 	$(BIN)/ruff check --fix .

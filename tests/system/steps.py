@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,3 +61,17 @@ async def add_failing(
     environment = {"STEPS": str(folder), "PATCHES": json.dumps(all_patches), "FAILPOINT": failpoint}
     command = (sys.executable, "-m", "tests.system.failing", service)
     return await fleet.add(service, environment=environment, command=command), Steps(folder)
+
+
+@asynccontextmanager
+async def alone(fleet: Fleet, service: str) -> AsyncIterator[Steps]:
+    """Let one replica that can be told to die be all there is of a service within the block."""
+    others = list(fleet.replicas[service])
+    for replica in others:
+        await fleet.remove(replica)
+    mortal, steps = await add_failing(fleet, service)
+    try:
+        yield steps
+    finally:
+        await fleet.remove(mortal)
+        await fleet.start(**{service: len(others)})
