@@ -12,6 +12,7 @@ import pytest
 from common.caller import Caller
 from common.mongo import MongoDatabase, open_database
 from tests.service.upload_fixtures import UploadApi, make_uploader, serving_uploads, settings_for
+from tests.waiting import until
 from upload_service.identity import Identity, StorageIsNotOurs
 from upload_service.installers import FolderInstallers, Homes
 from upload_service.model import Home, Upload
@@ -45,6 +46,17 @@ class House:
     async def collect_old(self) -> None:
         store, homes = MongoKnownStore(self.database), Homes({Home.FOLDER: self._installers})
         await Orphans(store, homes, self._installers, self.api.folder, self.identity, age=DAY).collect()
+
+    async def complete(self, caller: Caller) -> Upload:
+        """An upload that is announced, so that the service's relay is done with its files."""
+        await self.api.chunk(caller, "f", FILE, 0, len(FILE))
+
+        async def announced() -> bool:
+            wanted = {"tenant_id": caller.tenant_id, "announced": True}
+            return await self.database["uploads"].count_documents(wanted) == 1
+
+        await until(announced)
+        return await self.record(caller, "f")
 
     async def record(self, caller: Caller, file_id: str) -> Upload:
         found = await MongoUploadStore(self.database).find(caller.tenant_id, file_id)
@@ -163,8 +175,7 @@ async def test_what_lies_among_transfers_without_a_record_is_removed(house: Hous
 @pytest.mark.parametrize("part", ["0", "5", "a-copy-on-its-way"])
 async def test_nothing_stays_of_a_transfer_that_is_complete(house: House, part: str) -> None:
     caller = make_uploader()
-    await house.api.chunk(caller, "f", FILE, 0, len(FILE))
-    upload = await house.record(caller, "f")
+    upload = await house.complete(caller)
     remains = house.remains(caller, upload.upload_id, part)
     await house.collect()
     assert not remains.exists()
@@ -173,8 +184,7 @@ async def test_nothing_stays_of_a_transfer_that_is_complete(house: House, part: 
 
 async def test_a_complete_file_that_has_not_its_name_yet_gets_it(house: House) -> None:
     caller = make_uploader()
-    await house.api.chunk(caller, "f", FILE, 0, len(FILE))
-    upload = await house.record(caller, "f")
+    upload = await house.complete(caller)
     (house.tenant(caller) / upload.server_filename).unlink()
     remains = house.remains(caller, upload.upload_id, "0")
     await house.collect()

@@ -11,6 +11,7 @@ from common.caller import Caller
 from common.errors import Unavailable
 from common.mongo import MongoDatabase, open_database
 from tests.service.upload_fixtures import UploadApi, folder_homes, make_uploader, serving_uploads, settings_for
+from tests.waiting import until
 from upload_service import scrub
 from upload_service.identity import Identity
 from upload_service.installers import Homes
@@ -47,6 +48,11 @@ class House:
     async def stored(self, caller: Caller, data: bytes = FILE) -> Path:
         """A file that was uploaded and linked, a month ago."""
         name = await self.api.upload(caller, data)
+
+        async def announced() -> bool:
+            return await self.database["uploads"].find_one({"server_filename": name, "announced": True}) is not None
+
+        await until(announced)  # Then the service's relay is done with the file.
         assert (await self.api.claim(caller, name)).status == 200
         await self.let_a_month_pass(caller)
         return self.api.folder / caller.tenant_id / name
