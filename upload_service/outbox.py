@@ -46,19 +46,28 @@ class Outbox:
     async def relay(self) -> None:
         """Publish what is not announced yet; what cannot be published now stays for the next time."""
         self._complete.clear()
-        published = await asyncio.gather(*(self._announce_some() for _ in range(AT_ONCE)))
+        first = await self._store.next_unannounced()
+        if first is None:
+            return
+        published = await asyncio.gather(self._announce_from(first), *(self._announce_more() for _ in range(AT_ONCE)))
         if not all(published):
             log.warning("announcements_waiting")
 
-    async def _announce_some(self) -> bool:
+    async def _announce_more(self) -> bool:
+        upload = await self._store.next_unannounced()
+        return upload is None or await self._announce_from(upload)
+
+    async def _announce_from(self, first: Upload) -> bool:
         """Announce until nothing is left, or something cannot be published: the broker may be away."""
-        while upload := await self._store.next_unannounced():
+        upload: Upload | None = first
+        while upload:
             await self._settle(upload)
             try:
                 await self._events.publish(finished(upload, datetime.now(UTC)))
             except EventsUnavailable:
                 return False
             await self._store.announced(upload)
+            upload = await self._store.next_unannounced()
         return True
 
     async def _settle(self, upload: Upload) -> None:
