@@ -18,6 +18,7 @@ from tests.system.replica import Replica
 from tests.system.services import bearer
 from tests.waiting import until
 
+LIBRARY = "/usr/$LIB/faketime/libfaketime.so.1"  # The loader knows what $LIB is here.
 TWO_HOURS = 7200  # seconds
 CHUNK = 3 << 20  # bytes; half of it is more than what is written at once
 BOTH_WAYS = pytest.mark.parametrize("ahead", [TWO_HOURS, -TWO_HOURS], ids=["ahead", "behind"])
@@ -25,9 +26,10 @@ BOTH_WAYS = pytest.mark.parametrize("ahead", [TWO_HOURS, -TWO_HOURS], ids=["ahea
 
 async def _skewed(fleet: Fleet, service: str, ahead: int, **environment: str) -> Replica:
     """A replica whose clock is so many seconds ahead; waiting takes as long as for the others."""
-    command = ("faketime", "-f", f"{ahead:+d}", sys.executable, "-m", "tests.system.failing", service)
-    environment["FAKETIME_DONT_FAKE_MONOTONIC"] = "1"
-    return await fleet.add(service, environment=environment, command=command, aside=True)
+    # Not by the command `faketime`, which stays between us and the process.
+    skew = {"LD_PRELOAD": LIBRARY, "FAKETIME": f"{ahead:+d}", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    command = (sys.executable, "-m", "tests.system.failing", service)
+    return await fleet.add(service, environment={**environment, **skew}, command=command, aside=True)
 
 
 @BOTH_WAYS
