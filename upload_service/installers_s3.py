@@ -46,10 +46,15 @@ class ObjectInstallers:
         self._store = open_store(storage)
 
     async def put(self, upload: Upload, source: Path) -> None:
-        """Put a file; nothing where there is one of its name. Raises Unavailable."""
-        size = (await asyncio.to_thread(source.stat)).st_size
-        if size > PART and await self.size(upload) is not None:
+        """Put a file; nothing where there is one of its name. Raises InstallerMissing and Unavailable."""
+        try:
+            size = (await asyncio.to_thread(source.stat)).st_size
+        except FileNotFoundError:
+            size = None
+        if (size is None or size > PART) and await self.size(upload) is not None:
             return
+        if size is None:
+            raise InstallerMissing("The file of this installer is missing.")
         with answering("put"):
             if size > PART:
                 part = max(PART, -(-size // MOST_PARTS))

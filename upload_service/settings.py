@@ -16,7 +16,8 @@ _ENDPOINT = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]
 
 def _s3_url(text: str) -> str:
     found = _S3_URL.fullmatch(text)
-    if found is None or {".", ".."}.intersection((found[2] or "").split("/")):
+    prefix = (found[2] or "").strip("/") if found else ""
+    if found is None or (prefix and {"", ".", ".."}.intersection(prefix.split("/"))):
         raise ValueError("must be s3://bucket or s3://bucket/prefix")
     return text
 

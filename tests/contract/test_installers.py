@@ -79,6 +79,14 @@ async def test_a_name_is_written_once(home: Installers, tmp_path: Path, content:
     assert b"".join(await content_of(home, upload, 0, len(content))) == content
 
 
+async def test_what_is_there_already_needs_no_source(home: Installers, tmp_path: Path) -> None:
+    upload = await put(home, tmp_path)
+    await home.put(upload, tmp_path / "gone")
+    assert await home.size(upload) == len(SMALL)
+    with pytest.raises(InstallerMissing):
+        await home.put(make_upload(), tmp_path / "gone")
+
+
 @pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
 async def test_a_file_put_by_many_at_once_is_there_whole(home: Installers, tmp_path: Path, content: bytes) -> None:
     upload = make_upload()

@@ -64,6 +64,7 @@ def test_object_storage_may_hold_files_that_are_to_leave_it(environment: pytest.
         ({"S3_URL": "s3://"}, "S3_URL: "),
         ({"S3_URL": "s3://Bucket"}, "S3_URL: "),
         ({"S3_URL": "s3://bucket/../other"}, "S3_URL: "),
+        ({"S3_URL": "s3://bucket/some//prefix"}, "S3_URL: "),
         ({"S3_URL": "s3://bucket/a prefix"}, "S3_URL: "),
         ({"S3_ENDPOINT": "minio:9000"}, "S3_ENDPOINT: "),
         ({"S3_ENDPOINT": f"https://user:{SECRET}@minio"}, "S3_ENDPOINT: "),
