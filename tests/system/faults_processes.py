@@ -1,23 +1,27 @@
 """Services that are killed, restarted, or doubled while publishers work: each function is one fault, done `times`."""
 
 import asyncio
+import os
 import random
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import count
 
 from aiohttp import ClientError
 
 from tests.system.fleet import Fleet
 from tests.system.invariants import State, missing, violations
-from tests.system.publishers import Work, at_rest, at_work
+from tests.system.publishers import at_rest, at_work
 from tests.system.results import Outcome
 from tests.system.services import Api
-from tests.system.stories import send_chunk
+from tests.system.stories import Published, add_package, package_id, send_chunk
+from tests.system.uploader import Client, Refused
 from tests.waiting import until
 
 SIZE = 3 << 20  # bytes of an installer, sent in two chunks
 HALFWAY = 61  # seconds, after which sweepers and collectors take up what was left halfway
 SETTLED_WITHIN = 60.0  # seconds
+QUOTA = 1 << 20  # bytes, of the tenant that is always full
 READINGS_PAUSE = 0.05  # seconds between two looks at the quota
 
 
@@ -35,7 +39,7 @@ async def killed(fleet: Fleet, service: str, *, times: int = 1) -> Outcome:
             await replica.restart()
             outcome.recoveries.append(loop.time() - began)
         await work.more()
-    await judge(fleet, work, outcome)
+    await judge(fleet, api, work.published, outcome)
     return outcome
 
 
@@ -57,17 +61,18 @@ async def restarted_in_turn(fleet: Fleet, services: Collection[str], *, times: i
                 outcome.recoveries.append(loop.time() - began)
         await work.more()
     outcome.violations += [f"a request failed: {what}, {n} times" for what, n in work.client.failures.items()]
-    await judge(fleet, work, outcome)
+    await judge(fleet, api, work.published, outcome)
     return outcome
 
 
-async def mixed(fleet: Fleet, *, seconds: float, quota: int = 64 << 20, seed: int = 0) -> Outcome:
-    """Publishers, deletions and transfers that are left lie, and a kill of any service every now and then."""
+async def mixed(fleet: Fleet, *, seconds: float, seed: int = 0) -> Outcome:
+    """Publishers, deletions, transfers that are left lie, a tenant that is always full, and now and then a kill."""
     outcome = Outcome(f"{seconds:.0f} s of everything with kills")
-    api, chance = await fleet.services.tenant(storage_quota=quota), random.Random(seed)  # noqa: S311  no secret
+    api, chance = await fleet.services.tenant(), random.Random(seed)  # noqa: S311  no secret
+    full = await fleet.services.tenant(storage_quota=QUOTA)
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
-    async with _watched(fleet, api, quota, outcome), at_work(api, size=1 << 18) as work:
+    async with _watched(fleet, full, outcome), _filled(full) as kept, at_work(api, size=1 << 18) as work:
         while loop.time() < end:
             await work.more()
             await _leave_lie(api, chance)
@@ -77,14 +82,16 @@ async def mixed(fleet: Fleet, *, seconds: float, quota: int = 64 << 20, seed: in
             began = loop.time()
             await replica.restart()
             outcome.recoveries.append(loop.time() - began)
-            await _delete_some(work, chance)
-    await judge(fleet, work, outcome)
+            for version in [version for version in work.published if chance.random() < 0.5]:
+                await _delete(work.client, version)
+                work.published.remove(version)
+    await judge(fleet, api, work.published, outcome)
+    await judge(fleet, full, kept, outcome)
     return outcome
 
 
-async def judge(fleet: Fleet, work: Work, outcome: Outcome) -> None:
+async def judge(fleet: Fleet, api: Api, published: Sequence[Published], outcome: Outcome) -> None:
     """Add what came of the publishers' work, once all of it is announced, and what was left halfway is settled."""
-    api = work.client.api
     await at_rest(fleet, api.tenant_id)
     await fleet.age(api.tenant_id, HALFWAY)
     wrong: list[str] = []
@@ -96,7 +103,7 @@ async def judge(fleet: Fleet, work: Work, outcome: Outcome) -> None:
     with suppress(TimeoutError):
         await until(all_is_well, patience=SETTLED_WITHIN)
     outcome.violations += wrong
-    outcome.lost += await missing(api, work.published)
+    outcome.lost += await missing(api, published)
     outcome.duplicated += (await State.read(fleet.mongo, api.tenant_id)).doubled()
 
 
@@ -108,27 +115,47 @@ async def _leave_lie(api: Api, chance: random.Random) -> None:
         return
 
 
-async def _delete_some(work: Work, chance: random.Random) -> None:
-    """Delete half of what was published, so that the quota is never reached for good."""
-    gone = [version for version in work.published if chance.random() < 0.5]
-    for version in gone:
-        form = {"versions_uids": version.uid}
-        answer = await work.client.insist("DELETE", "delete_package_version", work.package_id, data=form)
-        assert answer.status in {200, 404}, answer.body  # 404 where an earlier try came through
-        work.published.remove(version)
+async def _delete(client: Client, version: Published) -> None:
+    form = {"versions_uids": version.uid}
+    answer = await client.insist("DELETE", "delete_package_version", version.package_id, data=form)
+    assert answer.status in {200, 404}, answer.body  # 404 where an earlier try came through
 
 
 @asynccontextmanager
-async def _watched(fleet: Fleet, api: Api, quota: int, outcome: Outcome) -> AsyncIterator[None]:
+async def _filled(api: Api) -> AsyncIterator[list[Published]]:
+    """Let three publishers bring in more than the tenant has room for, and delete when told; yields what is there."""
+    client, name, over = Client(api), package_id(), asyncio.Event()
+    kept: list[Published] = []
+    await add_package(api, name)
+
+    async def fill(lane: int) -> None:
+        for number in count():
+            if over.is_set():
+                return
+            try:
+                kept.append(await client.publish(name, f"{lane}.{number}", os.urandom(QUOTA // 4), chunk=QUOTA // 8))
+            except Refused as refused:
+                if refused.answer.status != 407:
+                    raise
+                if kept:
+                    await _delete(client, kept.pop(0))
+
+    async with asyncio.TaskGroup() as group:
+        for lane in range(3):
+            group.create_task(fill(lane))
+        yield kept
+        over.set()
+
+
+@asynccontextmanager
+async def _watched(fleet: Fleet, api: Api, outcome: Outcome) -> AsyncIterator[None]:
     """Look at the tenant's quota all the time within the block: it is never exceeded."""
 
     async def watch() -> None:
         while True:
             found = await fleet.mongo["upload"]["quotas"].find_one({"tenant_id": api.tenant_id})
-            if found and found["used"] + found["reserved"] > quota:
-                outcome.violations.append(
-                    f"{found['used']} used and {found['reserved']} reserved are more than {quota}"
-                )
+            if found and found["used"] + found["reserved"] > QUOTA:
+                outcome.violations.append(f"{found['used']} used, {found['reserved']} reserved: more than {QUOTA}")
             await asyncio.sleep(READINGS_PAUSE)
 
     watching = asyncio.create_task(watch())

@@ -16,6 +16,14 @@ PATIENCE = 60.0  # seconds for one request to come through
 PAUSE = 0.05  # seconds between two tries
 
 
+class Refused(Exception):
+    """An answer that asking again does not change."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(f"{answer.status} {answer.body}")
+        self.answer = answer
+
+
 @dataclass(frozen=True)
 class Client:
     """Sends installers and makes versions of them; `failures` counts what it had to try again, by what it was told."""
@@ -32,7 +40,7 @@ class Client:
                 await asyncio.sleep(PAUSE)
 
     async def upload(self, content: bytes, *, chunk: int = 1 << 20, file_id: str | None = None) -> str:
-        """Send a file in chunks; its server filename."""
+        """Send a file in chunks; its server filename. Raises Refused."""
         file_id, start = file_id or uuid4().hex, 0
         async with asyncio.timeout(PATIENCE):
             while True:
@@ -43,22 +51,23 @@ class Client:
                     start = 0 if answer.status == 404 else answer.body["received"]
                 elif answer.status == 200:
                     start = answer.body["received"]
+                elif answer.body["code"] == "unexpected_chunk":
+                    start = answer.body["received"]  # Another try of ours came through after all.
                 else:
-                    # Another try of ours came through after all; anything else is no help to ask about.
-                    assert answer.body["code"] == "unexpected_chunk", answer.body
-                    start = answer.body["received"]
+                    raise Refused(answer)
                 if answer.status == 200 and answer.body["complete"]:
                     return str(answer.body["server_filename"])
 
     async def publish(self, package_id: str, version: str, content: bytes, *, chunk: int = 1 << 20) -> Published:
-        """Upload and make it a version, which is taken for ours where an earlier try of this request made it."""
+        """Upload and make it a version, which is taken for ours where an earlier try made it. Raises Refused."""
         form = {**INSTALLER, "package_version": version}
         form["server_filename"] = await self.upload(content, chunk=chunk)
         answer = await self.insist("POST", "add_package_version", package_id, data=form)
         if answer.status == 409:
             found = await self.insist("GET", "get_package_versions", package_id)
             return Published(package_id, next(row["UID"] for row in found.body if row["VERSION"] == version), content)
-        assert answer.status == 201, answer.body
+        if answer.status != 201:
+            raise Refused(answer)
         return Published(package_id, answer.body["UID"], content)
 
     async def _send(self, file_id: str, content: bytes, start: int, end: int) -> Answer | None:
