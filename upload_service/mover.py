@@ -148,8 +148,8 @@ class Mover:
             await new.remove(upload)
 
     async def _leave(self, move: Move) -> Outcome:
-        # Another may have tidied up, and moved the file back since: whoever lost the lease removes nothing. Between this
-        # look and the removal lies one call; the lease just renewed gives it a minute.
+        # Another may have tidied up, and moved the file back since: whoever lost the lease removes nothing. Between
+        # this look and the removal lies one call; the lease just renewed gives it a minute.
         if await self._store.renew(move):
             await self._homes.named(move.left).remove(move.upload)
             await self._store.tidied(move)
