@@ -96,19 +96,17 @@ class FolderInstallers:
 
         Raises:
             StorageFull: there is no room, not even for a name.
-            InstallerMissing: there is no file.
         """
-        await self.put(upload, self._parts.path(upload))
+        # Others may have moved it on since, or removed it; that it is lost is for the scrub to find.
+        with suppress(InstallerMissing):
+            await self.put(upload, self._parts.path(upload))
         await asyncio.to_thread(self._parts.remove, upload)
 
     async def put(self, upload: Upload, source: Path) -> None:
         await asyncio.to_thread(self._put, upload, source)
 
     async def size(self, upload: Upload) -> int | None:
-        try:
-            return (await asyncio.to_thread(self._settled(upload).stat)).st_size
-        except FileNotFoundError:
-            return None
+        return await asyncio.to_thread(self._size, upload)
 
     async def read(self, upload: Upload, start: int, length: int) -> AsyncGenerator[bytes, None]:
         path = await asyncio.to_thread(self._settled, upload)
@@ -141,6 +139,12 @@ class FolderInstallers:
                 if not target.exists():  # Another process may have been faster.
                     raise InstallerMissing("The file of this installer is missing.") from None
             sync_folder(target.parent)
+
+    def _size(self, upload: Upload) -> int | None:
+        try:
+            return self._settled(upload).stat().st_size
+        except FileNotFoundError:
+            return None
 
     def _settled(self, upload: Upload) -> Path:
         path = self.path(upload)
