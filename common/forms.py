@@ -172,8 +172,11 @@ async def read_question(request: web.Request) -> Mapping[str, Any]:
     return question
 
 
-async def body(request: web.Request, *, limit: int | None = None) -> AsyncIterator[bytes]:
+async def body(request: web.Request, *, limit: int | None = None, joined: bool = True) -> AsyncIterator[bytes]:
     """The bytes of the body as they come, at most `limit`.
+
+    `joined` copies all that have come into one block: less work for who parses them. Without it they are passed on as
+    they are, in the least memory.
 
     Raises:
         InvalidRequest: the transfer is broken, compressed, or too slow: less than `PROGRESS` bytes in `PATIENCE`
@@ -184,15 +187,15 @@ async def body(request: web.Request, *, limit: int | None = None) -> AsyncIterat
         raise InvalidRequest("A compressed body is not accepted.")
     if limit is not None and (request.content_length or 0) > limit:
         raise BodyTooLarge(f"The body is longer than {limit} bytes.")
-    content, sized = request.content, request.content_length is not None
+    content = request.content
+    joined = joined or request.content_length is None  # The sender chooses how small the pieces without a length are.
     received = marked = 0
     left = PATIENCE
     while True:
         started = time.monotonic()
         try:
             async with asyncio.timeout(left):
-                # Where a length says that no tiny chunks come, one block as it is: `readany` copies all into one.
-                block = (await content.readchunk())[0] if sized else await content.readany()
+                block = await content.readany() if joined else (await content.readchunk())[0]
         except TimeoutError:
             raise InvalidRequest("The body came too slowly.") from None
         except (web.RequestPayloadError, HttpProcessingError):

@@ -56,7 +56,7 @@ class Body:
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
-            async for block in body(self._request, limit=self._limit):
+            async for block in body(self._request, limit=self._limit, joined=False):
                 yield block
         except Problem as problem:
             self.problem = problem
