@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -89,9 +90,11 @@ class House:
 
 
 @pytest.fixture
-async def house(mongo_url: str, tmp_path: Path) -> AsyncIterator[House]:
+async def house(mongo_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
     folder = tmp_path / "installers"
-    settings = settings_for(mongo_url, folder, unclaimed_age=100 * DAY)  # It has a collector of its own.
+    settings = settings_for(mongo_url, folder)
+    # The service's own work of this kind would meddle at moments of its own.
+    monkeypatch.setattr("upload_service.app.upkeep", lambda *_, **__: nullcontext())
     async with serving_uploads(settings) as api, open_database(mongo_url, settings.database) as database:
         house = House(api, database)
         assert await house.identity.is_ours(Home.FOLDER)
