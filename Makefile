@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test fuzz torture lint locks clean
+.PHONY: run test fuzz torture bench lint locks clean
 
 run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	$(BIN)/pkgrepo up --demo
@@ -22,6 +22,11 @@ fuzz: $(VENV)/.test  ## five minutes of requests made up from the interface's do
 torture: $(VENV)/.test  ## half an hour of everything that can fail, and tests/system/RESULTS.md of it
 	deploy/install-packages rabbitmq-server redis-server
 	$(BIN)/python -m tests.system.torture
+
+bench: $(VENV)/.test  ## what uploads cost, and the memory that a crowd of them needs
+	deploy/install-packages rabbitmq-server redis-server
+	$(BIN)/python -m tests.bench.transfer
+	$(BIN)/python -m tests.bench.crowd
 
 lint: $(VENV)/.test  ## put the code in order
 	$(BIN)/ruff check --fix .
