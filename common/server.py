@@ -183,7 +183,7 @@ def run(*services: Service) -> None:  # type: ignore[type-arg]  # each has setti
 def keep_memory() -> None:
     """Let glibc keep the memory of blocks on their way through for the next ones.
 
-    Otherwise it gives each block back to the system, which clears it anew: a quarter of what forwarding a body costs.
+    Otherwise it gives each block back to the system, which clears it anew: a fifth of what forwarding a body costs.
     """
     if platform.libc_ver()[0] == "glibc":
         library = ctypes.CDLL(None)
