@@ -1,10 +1,11 @@
 """A backup as an operator makes it by hand while everything runs, and how it is played back.
 
-The files are copied twice, around a snapshot of the databases: a file that the snapshot knows was there before it or
-came by the second copy, whatever was deleted meanwhile. What came later than the snapshot is no record's file after a
-restore, and goes with time.
+The files are copied twice, around a snapshot of the databases: a file that the snapshot knows was there at the first
+copy or is there at the second, unless its version was both made and deleted meanwhile. What came after the snapshot is
+no record's file once that is restored, and goes with time.
 """
 
+import asyncio
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,19 +22,18 @@ class Backup:
     files: Path
     records: dict[str, dict[str, list[Document]]] = field(default_factory=dict)
 
-    @classmethod
-    async def make(cls, fleet: Fleet, place: Path) -> "Backup":
-        backup = cls(place)
-        backup._copy(fleet.stores.installers)
+    async def copy_files(self, fleet: Fleet) -> None:
+        """Once before the records are read, and once after."""
+        await asyncio.to_thread(self._copy, fleet.stores.installers)
+
+    async def read_records(self, fleet: Fleet) -> None:
         async with fleet.mongo.start_session(snapshot=True) as session:
             for name in DATABASES:
                 database = fleet.mongo[name]
-                backup.records[name] = {
+                self.records[name] = {
                     collection: await database[collection].find(session=session).to_list()
                     for collection in await database.list_collection_names()
                 }
-        backup._copy(fleet.stores.installers)
-        return backup
 
     async def restore(self, fleet: Fleet) -> None:
         """Stop the services, put back what was saved in the place of what is there, and start them."""
