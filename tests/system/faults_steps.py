@@ -4,12 +4,14 @@ from contextlib import suppress
 
 from tests.system.fleet import Fleet
 from tests.system.invariants import State, violations
+from tests.system.publishers import at_rest
 from tests.system.results import Outcome
 from tests.system.steps import Steps
 from tests.system.story import Interrupted, Story
 from tests.waiting import until
 
 SETTLED_WITHIN = 60.0  # seconds
+TRIES = 2  # stories, for a step that may come in another order than before
 A_DAY = 24 * 3600 + 61  # seconds, and a little more
 
 
@@ -23,27 +25,33 @@ async def dead_at_every_step(fleet: Fleet, steps: Steps, service: str, *, insist
     outcome = Outcome(f"{service} killed at each of its steps, {client}")
     stories = []
     for step in await _all_steps(fleet, steps):
-        steps.die_after(step)
-        story = await Story.begin(fleet, steps, step)
-        with suppress(Interrupted):
-            await story.tell(insisting=insisting)
-        await fleet.ready()
-        outcome.times += 1
-        if not steps.died:
+        for _ in range(TRIES):
+            steps.die_after(step)
+            story = await Story.begin(fleet, steps, step)
+            with suppress(Interrupted):
+                await story.tell(insisting=insisting)
+            await fleet.ready()
+            stories.append(story)
+            if steps.died:
+                outcome.times += 1
+                break
+        else:
+            steps.disarm()
             outcome.violations.append(f"nothing came to {step}")
-        stories.append(story)
     outcome.violations += await _left(fleet, stories)
     return outcome
 
 
 async def _all_steps(fleet: Fleet, steps: Steps) -> list[str]:
-    """The steps of the story and of what settles after it."""
-    steps.count()
-    story = await Story.begin(fleet, steps, "all goes well")
-    await story.tell(insisting=False)
-    left = await _left(fleet, [story])
-    assert not left, left
-    return steps.counted()
+    """The steps of the story: those that come whenever it is told, for a service also works of its own accord."""
+    counted = []
+    for _ in range(2):
+        story = await Story.begin(fleet, steps, "all goes well")
+        steps.count()
+        await story.tell(insisting=False)
+        await at_rest(fleet, story.api.tenant_id)
+        counted.append(steps.counted())
+    return [step for step in counted[0] if step in counted[1]]
 
 
 async def _left(fleet: Fleet, stories: list[Story]) -> list[str]:
