@@ -96,10 +96,9 @@ class FolderInstallers:
 
         Raises:
             StorageFull: there is no room, not even for a name.
+            InstallerMissing: there is no file; others may have moved it on since, or removed it.
         """
-        # Others may have moved it on since, or removed it; that it is lost is for the scrub to find.
-        with suppress(InstallerMissing):
-            await self.put(upload, self._parts.path(upload))
+        await self.put(upload, self._parts.path(upload))
         await asyncio.to_thread(self._parts.remove, upload)
 
     async def put(self, upload: Upload, source: Path) -> None:

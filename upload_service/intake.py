@@ -16,7 +16,7 @@ from common.errors import Unavailable
 from common.mongo import MongoError
 from common.telemetry import log
 from upload_service.installers import FolderInstallers
-from upload_service.model import Status, TransferDamaged, Upload
+from upload_service.model import InstallerMissing, Status, TransferDamaged, Upload
 from upload_service.parts import Digest, PartFile, Parts, digest_of
 from upload_service.quota import QuotaStore
 from upload_service.ranges import ServerFilename
@@ -39,13 +39,17 @@ class TransferStore(Protocol):
     async def take(self, tenant_id: str, file_id: str) -> Upload | None:
         """Take the lease of an open transfer; None where it is taken, or there is no such transfer."""
 
-    async def renew(self, upload: Upload) -> bool: ...
+    async def renew(self, upload: Upload) -> bool:
+        """Lengthen the lease; False where it was given back, or is another's by now."""
+
+    async def adopt(self, upload: Upload) -> bool:
+        """Say that the acknowledged bytes are in the file `part`, where no earlier holder writes."""
 
     async def release(self, upload: Upload) -> bool:
         """Give the lease back; False where it is another's by now."""
 
     async def advance(self, upload: Upload) -> bool:
-        """Acknowledge the bytes before `offset`, which are in the file `part`, and give the lease back."""
+        """Acknowledge the bytes before `offset`, and give the lease back."""
 
     async def complete(self, upload: Upload) -> bool:
         """Say that the whole file is there, not announced yet, and give the lease back."""
@@ -70,13 +74,16 @@ class Intake:
     async def leased(self, upload: Upload) -> AsyncIterator[None]:
         """Renew the lease within the block; give it back at once where the block fails.
 
+        A block that is cancelled may leave a worker thread at the file: then the lease is left to run out, so that
+        whoever comes next copies the file first.
+
         Raises:
             Unavailable: the files are gone with the lease, which was taken over.
         """
         renewal = asyncio.create_task(self._renew(upload))
         try:
             yield
-        except BaseException as error:
+        except Exception as error:
             ours = await self.store.release(upload)
             if isinstance(error, TransferDamaged) and not ours:
                 raise lease_lost() from None
@@ -123,14 +130,32 @@ class Intake:
         )
         if not await self.store.complete(complete):
             raise lease_lost()
-        await self.installers.settle(complete)
+        await self._settle(complete)
         self.announce()
         return complete
 
-    async def copy(self, upload: Upload) -> tuple[Upload, Digest]:
-        """The transfer with a file of its own, out of the reach of whoever had the lease before."""
-        copy = replace(upload, part=upload.fence)
-        return copy, await self._read(self.parts.copy, upload, copy.part)
+    async def take_over(self, upload: Upload) -> tuple[Upload, Digest]:
+        """Give a transfer a file of its own, out of the reach of whoever had the lease before.
+
+        Raises:
+            StorageFull: there is no room for a copy.
+            TransferDamaged: bytes that were acknowledged are not there.
+            Unavailable: the lease was taken over.
+        """
+        copy = replace(upload, part=upload.fence, tainted=False)
+        digest = await self._read(self.parts.copy, upload, copy.part)
+        if not await self.store.adopt(copy):
+            raise lease_lost()
+        await asyncio.to_thread(self.parts.remove_older, copy)
+        return copy, digest
+
+    async def _settle(self, upload: Upload) -> None:
+        try:
+            await self.installers.settle(upload)
+        except InstallerMissing:
+            found = await self.store.find(upload.tenant_id, upload.file_id)
+            if found is not None and (found.upload_id, found.home) == (upload.upload_id, upload.home):
+                raise TransferDamaged from None
 
     async def _read(self, work: Callable[Given, Result], *given: Given.args, **words: Given.kwargs) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self.readers, partial(work, *given, **words))

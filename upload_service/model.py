@@ -119,15 +119,19 @@ class UnexpectedChunk(InvalidRequest):
         say_what_is_expected(self, upload)
 
 
-def say_what_is_expected(problem: Problem, upload: Upload) -> None:
-    """Let a refused chunk's answer tell, in words and in numbers, where the client can go on."""
-    expected = (
-        f"byte {upload.offset} of {upload.total} is expected next"
-        if upload.offset < upload.total
-        else f"the transfer is complete at {upload.total} bytes, no byte is expected"
-    )
+def say_what_is_expected(problem: Problem, upload: Upload | None) -> None:
+    """Let a refused chunk's answer tell, in words and in numbers, where the client can go on.
+
+    Without an `upload` no chunk was kept yet.
+    """
+    if upload is None:
+        expected = "byte 0 is expected next"
+    elif upload.offset < upload.total:
+        expected = f"byte {upload.offset} of {upload.total} is expected next"
+    else:
+        expected = f"the transfer is complete at {upload.total} bytes, no byte is expected"
     problem.detail = f"{problem.detail.removesuffix('.')}; {expected}."
-    problem.members = {"received": upload.offset, "total": upload.total}
+    problem.members = {"received": upload.offset, "total": upload.total} if upload else {"received": 0}
 
 
 class StorageFull(Problem):

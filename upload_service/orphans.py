@@ -18,7 +18,7 @@ from common.background import with_each
 from common.telemetry import log
 from common.tenants import is_tenant_id
 from upload_service.installers import FolderInstallers, Homes, Installers
-from upload_service.model import Home, Status, Upload
+from upload_service.model import Home, InstallerMissing, Status, Upload
 from upload_service.parts import TRANSFERS
 from upload_service.scrub import Rightful
 
@@ -123,6 +123,7 @@ class Orphans:
             if upload.status in {Status.OPEN, Status.DELETING}:  # The latter goes with its record, by and by.
                 return
             if upload.home is Home.FOLDER:
-                await self._folder.settle(upload)
+                with suppress(InstallerMissing):
+                    await self._folder.settle(upload)
         await asyncio.to_thread(shutil.rmtree, remains.path, ignore_errors=True)
         log.warning("transfer_remains_removed", tenant_id=remains.tenant_id, upload_id=remains.upload_id)

@@ -7,7 +7,7 @@ from typing import Protocol
 from common.events import Event, Events, EventsUnavailable
 from common.telemetry import log
 from upload_service.installers import FolderInstallers
-from upload_service.model import Home, Status, Upload
+from upload_service.model import Home, InstallerMissing, Status, Upload
 
 AT_ONCE = 8  # publications
 FINISHED = "upload.finished"
@@ -73,7 +73,10 @@ class Outbox:
     async def _settle(self, upload: Upload) -> None:
         # Whoever completed it may have died before the file had its name.
         if upload.home is Home.FOLDER and upload.status is not Status.DELETING:
-            await self._installers.settle(upload)
+            try:
+                await self._installers.settle(upload)
+            except InstallerMissing:  # The fact that it came stays one; the scrub says if it is lost.
+                log.warning("file_to_name_missing", tenant_id=upload.tenant_id, upload_id=upload.upload_id)
 
 
 def finished(upload: Upload, now: datetime) -> Event:

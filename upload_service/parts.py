@@ -3,11 +3,12 @@
 import errno
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, Self
+from typing import BinaryIO, Protocol, Self
 
 from upload_service.model import StorageFull, TransferDamaged, Upload
 
@@ -43,28 +44,28 @@ class Parts:
         return PartFile(self.path(upload), upload.offset, digest)
 
     def copy(self, upload: Upload, part: int) -> Digest:
-        """Copy the acknowledged bytes to the file of another `part`, the only one beside the record's; their digest.
+        """Copy the acknowledged bytes to the file of another `part`; their digest. Without an end nothing is left.
 
         Raises:
             StorageFull: there is no room.
             TransferDamaged: bytes that were acknowledged are not there.
         """
-        self.remove_others(upload)
-        digest, rest = hashlib.sha256(), upload.offset
-        if not rest:
+        copy = replace(upload, part=part)
+        digest = hashlib.sha256()
+        if not upload.offset:
             return digest
+        if shutil.disk_usage(self._folder).free < upload.offset:
+            raise StorageFull
         try:
             source = self.path(upload).open("rb")
         except FileNotFoundError:
             raise TransferDamaged from None
-        with source, closing(PartFile(self.path(replace(upload, part=part)), 0, digest)) as copy:
-            while rest:
-                block = source.read(min(rest, BLOCK))
-                if not block:
-                    raise TransferDamaged
-                copy.take([block])
-                rest -= len(block)
-            copy.sync()
+        with source:
+            try:
+                self._fill(copy, source, digest)
+            except BaseException:
+                self._remove(self.path(copy).parent, upload)
+                raise
         return digest
 
     def remove(self, upload: Upload) -> None:
@@ -72,12 +73,23 @@ class Parts:
         for folder in self._transfers(upload).glob(f"{upload.upload_id}.*"):
             self._remove(folder, upload)
 
-    def remove_others(self, upload: Upload) -> None:
-        """Remove the files of a transfer that its record does not name: what was copied, and copies without an end."""
-        own = self.path(upload).parent
+    def remove_older(self, upload: Upload) -> None:
+        """Remove the files that a transfer had before its `part`, and never one of a take-over that came after."""
         for folder in self._transfers(upload).glob(f"{upload.upload_id}.*"):
-            if folder != own:
+            part = folder.name.rpartition(".")[2]
+            if part.isdecimal() and int(part) < upload.part:
                 self._remove(folder, upload)
+
+    def _fill(self, copy: Upload, source: BinaryIO, digest: Digest) -> None:
+        rest = copy.offset
+        with closing(PartFile(self.path(copy), 0, digest)) as file:
+            while rest:
+                block = source.read(min(rest, BLOCK))
+                if not block:
+                    raise TransferDamaged
+                file.take([block])
+                rest -= len(block)
+            file.sync()
 
     def _remove(self, folder: Path, upload: Upload) -> None:
         (folder / self._name(upload)).unlink(missing_ok=True)
@@ -85,7 +97,7 @@ class Parts:
             folder.rmdir()
 
     def _name(self, upload: Upload) -> str:
-        return f"upload_{upload.file_id}.part"
+        return f"upload_{upload.announced_as or upload.file_id}.part"
 
     def _transfers(self, upload: Upload) -> Path:
         return self._folder / upload.tenant_id / TRANSFERS
@@ -136,7 +148,7 @@ class PartFile:
             os.fsync(self._descriptor)
             if not self._start:
                 folder = self._path.parent
-                for path in (folder, folder.parent, folder.parent.parent):
+                for path in (folder, *list(folder.parents)[:3]):
                     sync_folder(path)
 
     def cut(self) -> None:

@@ -108,13 +108,18 @@ class MongoUploadStore:
         return _upload(document)
 
     async def renew(self, upload: Upload) -> bool:
-        return await self._change(upload, {"lease_until": {"$add": [_NOW, LEASE]}})
+        # One that comes late must not take again what was given back.
+        held = {"fence": upload.fence, "lease_until": {"$gt": GIVEN_BACK}}
+        return await self._turn(upload, Status.OPEN, {"lease_until": {"$add": [_NOW, LEASE]}}, held)
+
+    async def adopt(self, upload: Upload) -> bool:
+        return await self._change(upload, {"part": upload.part, "tainted": False})
 
     async def release(self, upload: Upload) -> bool:
         return await self._change(upload, {"lease_until": GIVEN_BACK})
 
     async def advance(self, upload: Upload) -> bool:
-        return await self._change(upload, {"offset": upload.offset, **_written(upload)})
+        return await self._change(upload, {"offset": upload.offset, "lease_until": GIVEN_BACK})
 
     async def complete(self, upload: Upload) -> bool:
         return await self._change(
@@ -129,7 +134,7 @@ class MongoUploadStore:
                 "announced": False,
                 "announcing_until": GIVEN_BACK,
                 "checked_at": _NOW,  # All of it was read to know its digest.
-                **_written(upload),
+                "lease_until": GIVEN_BACK,
             },
         )
 
@@ -185,8 +190,11 @@ class MongoUploadStore:
 
     async def doom(self, upload: Upload) -> bool:
         """Whatever it is → deleting, unless it changed since it was read, or a request has its lease."""
-        condition = {"fence": upload.fence, **_FREE} if upload.status is Status.OPEN else {}
-        return await self._turn(upload, upload.status, {"status": Status.DELETING}, condition)
+        conditions: dict[Status, dict[str, Any]] = {
+            Status.OPEN: {"fence": upload.fence, **_FREE},
+            Status.LINKED: {"version_uid": upload.version_uid},
+        }
+        return await self._turn(upload, upload.status, {"status": Status.DELETING}, conditions.get(upload.status))
 
     async def next_unannounced(self) -> Upload | None:
         """The oldest file of all tenants that nobody has heard of, and that no other relay has in hand."""
@@ -205,9 +213,13 @@ class MongoUploadStore:
         )
 
     async def left_behind(self, status: Status, age: int, limit: int) -> list[Upload]:
-        """Uploads of all tenants in this status that have not changed for `age` seconds."""
+        """Uploads of all tenants in this status that have not changed for `age` seconds.
+
+        Of which nothing is left but an announcement that waits, those are left out.
+        """
         old = {"$expr": {"$lt": ["$updated_at", {"$subtract": [_NOW, age * 1000]}]}}
-        found = self._uploads.find({"status": status, **old}).sort("updated_at", ASCENDING).limit(limit)
+        waiting = {"announced": False, "announced_as": {"$gt": ""}}
+        found = self._uploads.find({"status": status, **old, "$nor": [waiting]}).sort("updated_at", ASCENDING).limit(limit)
         return [known_upload(document) async for document in found]
 
     async def forget_tenant(self, tenant_id: str) -> None:
@@ -231,11 +243,6 @@ class MongoUploadStore:
             [{"$set": {**fields, "updated_at": _NOW}}],
         )
         return result.matched_count == 1
-
-
-def _written(upload: Upload) -> dict[str, Any]:
-    """The lease given back, and the bytes where no earlier holder writes."""
-    return {"part": upload.part, "tainted": False, "lease_until": GIVEN_BACK}
 
 
 def _upload(document: Document | None) -> Upload | None:

@@ -1,7 +1,7 @@
 """Transfers: the chunks under one X-File-ID, in order, each stored once (section 4.5)."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
@@ -13,6 +13,7 @@ from upload_service.digests import Digests
 from upload_service.installers import Homes, read_blocks
 from upload_service.intake import Intake, lease_lost
 from upload_service.model import (
+    InstallerMissing,
     Status,
     StorageFull,
     TransferNotFound,
@@ -63,7 +64,7 @@ class Transfers:
             yield
         except (InvalidRequest, BodyTooLarge, StorageExceeded, StorageFull) as problem:
             upload = await self._intake.store.find(tenant_id, file_id)
-            if upload is not None and not problem.members:
+            if not problem.members:
                 say_what_is_expected(problem, upload)
             raise
 
@@ -94,18 +95,21 @@ class Transfers:
 
     async def _take(self, tenant_id: str, file_id: FileId, span: ContentRange) -> Upload:
         """The transfer, with its lease if it is open; made where the chunk is the first of a new one."""
-        async with _limit(LEASE_PATIENCE):
-            while True:
-                if upload := await self._intake.store.take(tenant_id, file_id):
-                    return upload
-                upload = await self._intake.store.find(tenant_id, file_id)
-                if upload is None:
-                    _check(Upload(tenant_id, file_id, "", span.total), span)
-                    await self._intake.store.open(tenant_id, file_id, span.total)
-                elif upload.status in {Status.COMPLETE, Status.LINKED}:
-                    return upload
-                else:
-                    await asyncio.sleep(LEASE_PAUSE)
+        # Not ended by cancelling: a lease that is taken meanwhile would be nobody's.
+        loop = asyncio.get_running_loop()
+        end = loop.time() + LEASE_PATIENCE
+        while loop.time() < end:
+            if upload := await self._intake.store.take(tenant_id, file_id):
+                return upload
+            upload = await self._intake.store.find(tenant_id, file_id)
+            if upload is None:
+                _check(Upload(tenant_id, file_id, "", span.total), span)
+                await self._intake.store.open(tenant_id, file_id, span.total)
+            elif upload.status in {Status.COMPLETE, Status.LINKED}:
+                return upload
+            else:
+                await asyncio.sleep(LEASE_PAUSE)
+        raise Unavailable("Another request works on this transfer; send the chunk again.", retry_after=1)
 
     async def _compare(self, upload: Upload, span: ContentRange, chunk: Chunk) -> Upload:
         """A chunk that came before: its bytes must be the ones that are stored."""
@@ -114,18 +118,29 @@ class Transfers:
         if upload.status is Status.OPEN:
             stored = read_blocks(self._intake.parts.path(upload), span.start, span.length)
         else:
-            stored = self._homes.of(upload).read(upload, span.start, span.length)
+            stored = self._stored(upload, span)
         if not await equal(_exactly(upload, span, chunk), stored):
             raise UnexpectedChunk("These bytes came before, and were others", upload)
         return upload
 
+    async def _stored(self, upload: Upload, span: ContentRange) -> AsyncGenerator[bytes, None]:
+        begun = False
+        try:
+            async for block in self._homes.of(upload).read(upload, span.start, span.length):
+                begun = True
+                yield block
+        except InstallerMissing:
+            moved = await self.find(upload.tenant_id, FileId(upload.file_id))
+            if begun or moved.home is upload.home:
+                raise
+            async for block in self._homes.of(moved).read(moved, span.start, span.length):
+                yield block
+
     async def _extend(self, upload: Upload, span: ContentRange, chunk: Chunk) -> Upload:
-        if not upload.tainted:
-            return await self._write(upload, span, chunk, self._digests.at(upload.upload_id, span.start))
-        copy, digest = await self._intake.copy(upload)
-        extended = await self._write(copy, span, chunk, digest)
-        await asyncio.to_thread(self._intake.parts.remove_others, extended)
-        return extended
+        if upload.tainted:
+            upload, digest = await self._intake.take_over(upload)
+            self._digests.remember(upload.upload_id, upload.offset, digest)
+        return await self._write(upload, span, chunk, self._digests.at(upload.upload_id, span.start))
 
     async def _write(self, upload: Upload, span: ContentRange, chunk: Chunk, digest: Digest | None) -> Upload:
         """Put the next chunk on the disk, then acknowledge it."""
@@ -161,12 +176,3 @@ async def _exactly(upload: Upload, span: ContentRange, chunk: Chunk) -> AsyncIte
         yield block
     if count < span.length:
         raise UnexpectedChunk(f"The body has {count} bytes, its range {span.length}", upload)
-
-
-@asynccontextmanager
-async def _limit(seconds: float) -> AsyncIterator[None]:
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError:
-        raise Unavailable("Another request works on this transfer; send the chunk again.", retry_after=1) from None

@@ -102,7 +102,9 @@ async def test_a_transfer_copied_by_its_holder_is_not_tainted_any_more(
     await let_lease_pass(database, first)
     second = await store.take(first.tenant_id, "f")
     assert second is not None
-    assert await store.advance(replace(second, offset=5, part=second.fence))
+    assert await store.adopt(replace(second, part=second.fence))
+    assert not await store.adopt(first)
+    assert await store.advance(replace(second, offset=5))
     third = await store.take(first.tenant_id, "f")
     assert third is not None
     assert (third.part, third.tainted, third.offset) == (second.fence, False, 5)
@@ -185,6 +187,33 @@ async def test_an_upload_that_nobody_has_heard_of_stays_to_be_announced_and_free
     await store.announced(waiting)
     await store.forget(waiting)
     assert await database["uploads"].count_documents({"tenant_id": upload.tenant_id}) == 0
+
+
+async def test_a_lease_that_was_given_back_is_not_renewed(store: MongoUploadStore) -> None:
+    upload = await taken(store)
+    assert await store.renew(upload)
+    assert await store.advance(replace(upload, offset=5))
+    assert not await store.renew(upload)
+    assert await store.take(upload.tenant_id, "f") is not None
+
+
+async def test_a_file_that_another_version_has_by_now_is_not_doomed(store: MongoUploadStore) -> None:
+    upload = await complete(store)
+    first = await store.link(upload, "v1")
+    assert first is not None
+    (seen,) = await store.linked(upload.tenant_id, ["v1"])
+    assert await store.unlink(first)
+    assert await store.link(upload, "v2") is not None
+    assert not await store.doom(seen)
+
+
+async def test_what_waits_for_its_announcement_only_is_no_leftover(store: MongoUploadStore) -> None:
+    waiting, halfway = await complete(store, announced=False), await complete(store)
+    for upload in (waiting, halfway):
+        assert await store.doom(upload)
+    await store.forget(waiting)
+    left = {upload.upload_id for upload in await store.left_behind(Status.DELETING, 0, 100_000)}
+    assert left & {waiting.upload_id, halfway.upload_id} == {halfway.upload_id}
 
 
 async def test_an_announcement_is_in_the_hands_of_one_relay(store: MongoUploadStore) -> None:

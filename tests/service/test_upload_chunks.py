@@ -157,6 +157,9 @@ async def test_a_first_chunk_that_begins_late_begins_nothing(api: UploadApi) -> 
 async def test_a_first_chunk_that_fails_leaves_nothing_behind(api: UploadApi) -> None:
     caller = make_uploader()
     assert (await api.chunk(caller, "f", FILE[:10], 0, 99, end=49)).status == 400
+    refused = await api.send(caller, "f", "bytes 0-1", form(("chunk", b"x", "c")))
+    assert (refused.status, refused.body["received"]) == (400, 0)
+    assert "byte 0 is expected" in refused.body["detail"]
     assert (await api.state(caller, "f")).status == 404
     assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
     assert (await api.chunk(caller, "f", FILE, 0, len(FILE))).body["complete"]

@@ -18,6 +18,7 @@ from tests.service.upload_fixtures import (
     serving_uploads,
     settings_for,
 )
+from tests.waiting import until
 from upload_service.model import Status
 from upload_service.purge import Collector, forget_tenant
 from upload_service.quota_store import MongoQuotaStore
@@ -37,9 +38,13 @@ class House:
     collector: Collector
 
     async def age(self, caller: Caller, **days: float) -> None:
-        """Let a tenant's uploads be untouched for so long."""
+        """Let a tenant's uploads be announced, and untouched for so long."""
+        await until(self._all_announced)
         then = datetime.now(UTC) - timedelta(**days)
         await self.database["uploads"].update_many({"tenant_id": caller.tenant_id}, {"$set": {"updated_at": then}})
+
+    async def _all_announced(self) -> bool:
+        return not await self.database["uploads"].count_documents({"announced": False})
 
     async def count(self, caller: Caller) -> int:
         return await self.database["uploads"].count_documents({"tenant_id": caller.tenant_id})

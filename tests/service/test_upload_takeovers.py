@@ -1,8 +1,12 @@
 """What another process can go on with, whatever became of the one before it."""
 
 import asyncio
+import errno
+import os
+import threading
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,6 +18,8 @@ from common.mongo import MongoDatabase, open_database
 from tests.api import Answer
 from tests.service.upload_fixtures import UploadApi, make_uploader, serving_uploads, settings_for, sha256
 from upload_service.installers import FolderInstallers
+from upload_service.model import StorageFull, Upload
+from upload_service.parts import Digest, Parts
 
 FILE = bytes(range(256)) * 4
 HALF = len(FILE) // 2
@@ -126,6 +132,96 @@ async def test_a_take_over_that_fails_leaves_what_was_acknowledged(replicas: Rep
     last = await replicas.two.chunk(caller, "f", OTHER[HALF:], HALF, len(FILE))
     assert last.body["sha256"] == sha256(OTHER)
     assert replicas.one.files(caller) == [last.body["server_filename"]]
+
+
+class Pause:
+    """Stops the first worker thread that calls a method of the transfers' files, until it is told to go on."""
+
+    def __init__(self, patched: pytest.MonkeyPatch, method: str) -> None:
+        self._inside, self._go_on = threading.Event(), threading.Event()
+        real = getattr(Parts, method)
+
+        def stopping(*given: object) -> object:
+            if not self._inside.is_set():
+                self._inside.set()
+                self._go_on.wait(60)
+            return real(*given)
+
+        patched.setattr(Parts, method, stopping)
+
+    async def reached(self) -> None:
+        await asyncio.to_thread(self._inside.wait, 60)
+
+    def end(self) -> None:
+        self._go_on.set()
+
+
+async def test_a_take_over_that_was_taken_over_itself_removes_nothing_of_its_successor(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = await replicas.begun()
+    await replicas.let_lease_pass(caller)  # A holder has died.
+    pause, quarter = Pause(monkeypatch, "copy"), HALF + HALF // 2
+    stale = asyncio.create_task(replicas.one.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE)))
+    await pause.reached()
+    await replicas.let_lease_pass(caller)
+    ours = await replicas.two.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE))
+    pause.end()
+    assert (ours.status, (await stale).status) == (200, 500)
+    last = await replicas.two.chunk(caller, "f", FILE[quarter:], quarter, len(FILE))
+    assert (last.status, last.body.get("sha256")) == (200, sha256(FILE))
+    assert replicas.one.files(caller) == [last.body["server_filename"]]
+
+
+async def test_whoever_tidies_up_late_removes_nothing_of_a_later_take_over(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = await replicas.begun()
+    await replicas.let_lease_pass(caller)
+    pause, quarter = Pause(monkeypatch, "remove_older"), HALF + HALF // 2
+    slow = asyncio.create_task(replicas.one.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE)))
+    await pause.reached()
+    await replicas.let_lease_pass(caller)
+    ours = await replicas.two.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE))
+    pause.end()
+    assert (ours.status, (await slow).status) == (200, 500)
+    last = await replicas.two.chunk(caller, "f", FILE[quarter:], quarter, len(FILE))
+    assert (last.status, last.body.get("sha256")) == (200, sha256(FILE))
+
+
+async def test_a_copy_counts_though_the_chunk_it_was_made_for_fails(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, copies = await replicas.begun(), list[int]()
+    await replicas.let_lease_pass(caller)
+    real = Parts.copy
+
+    def counted(parts: Parts, upload: Upload, part: int) -> Digest:
+        copies.append(part)
+        return real(parts, upload, part)
+
+    monkeypatch.setattr(Parts, "copy", counted)
+    for _ in range(3):
+        short = await replicas.two.chunk(caller, "f", FILE[HALF : HALF + 10], HALF, len(FILE), end=len(FILE) - 1)
+        assert short.status == 400
+    last = await replicas.two.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
+    assert (last.body["sha256"], len(copies)) == (sha256(FILE), 1)
+
+
+def test_a_copy_that_meets_a_full_disk_leaves_nothing_of_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, upload = Parts(tmp_path), Upload("acme", "f", "id", 2 * len(FILE), offset=len(FILE), fence=2, tainted=True)
+    with closing(parts.open(replace(upload, offset=0), None)) as file:
+        file.take([FILE])
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(StorageFull):
+        parts.copy(upload, 2)
+    assert [path.parent.name for path in tmp_path.rglob("*.part")] == ["id.0"]
 
 
 async def complete_without_a_name(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> tuple[Caller, str]:
