@@ -13,6 +13,7 @@ class AuthSettings(ServiceSettings):
     redis_url: RedisUrl = "redis://127.0.0.1:6379"
     database: str = "auth"
     session_key: Key
+    audit_key: Key
     session_lifetime: int = Field(default=3600, ge=1)
     session_idle: int = Field(default=3600, ge=1)
     upload_service_url: ServiceUrl = "http://127.0.0.1:8083"

@@ -17,7 +17,7 @@ from aiohttp import ClientConnectionError, ClientSession, UnixConnector
 from tests.system.services import Services
 
 SERVICES = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
-KEYS = ("INTERNAL_KEY", "SESSION_KEY", "DOWNLOAD_KEY", "CLIENT_TOKEN_KEY")
+KEYS = ("INTERNAL_KEY", "SESSION_KEY", "AUDIT_KEY", "DOWNLOAD_KEY", "CLIENT_TOKEN_KEY")
 LIMIT = 60  # seconds; reached only when something hangs
 
 
