@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol
 from weakref import WeakValueDictionary
 
-from auth_service.chain import Head, Link, Seals
+from auth_service.chain import Head, Link, Note, Seals
 from auth_service.model import AuditBusy, AuditEntry
 from common.telemetry import log
 
@@ -21,14 +21,6 @@ class PlaceTaken(Exception):
 
 class EntryKept(Exception):
     """This entry is in the log already."""
-
-
-@dataclass(frozen=True)
-class Note:
-    """The head as it was noted beside the log, and the seal of the note."""
-
-    head: Head
-    seal: str
 
 
 @dataclass(frozen=True)
@@ -90,12 +82,12 @@ class Audit:
         """
         newest, note = await asyncio.gather(self._store.newest(tenant_id), self._store.note(tenant_id))
         if note and note.head.sequence > newest.sequence:
-            if note.seal == self._seals.of_head(tenant_id, note.head):
+            if self._seals.holds_note(tenant_id, note):
                 return note.head
             log.error("audit_note_altered", tenant_id=tenant_id)
         elif newest.sequence and (not note or note.head.sequence < newest.sequence):
             # Who added it has not come to note it. A note is at most one entry behind: `verify` relies on it.
-            await self._keep_note(tenant_id, newest)
+            await self._store.keep_note(tenant_id, self._seals.note(tenant_id, newest))
         return newest
 
     def select(
@@ -126,11 +118,8 @@ class Audit:
                     continue
                 except EntryKept:
                     return
-                await self._keep_note(tenant_id, link.head)
+                await self._store.keep_note(tenant_id, self._seals.note(tenant_id, link.head))
                 # Logs are kept elsewhere: the heads in them are witnesses that no one at the database can change.
                 log.info("audit_recorded", tenant_id=tenant_id, head=str(link.head))
                 return
         raise AuditBusy
-
-    async def _keep_note(self, tenant_id: str, head: Head) -> None:
-        await self._store.keep_note(tenant_id, Note(head, self._seals.of_head(tenant_id, head)))

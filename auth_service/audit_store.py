@@ -9,8 +9,8 @@ import bson
 from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.errors import DuplicateKeyError
 
-from auth_service.audit import EntryKept, Note, PlaceTaken, Selection
-from auth_service.chain import Head, Link
+from auth_service.audit import EntryKept, PlaceTaken, Selection
+from auth_service.chain import Head, Link, Note
 from auth_service.model import AuditEntry
 from common.mongo import Document, Indexes, MongoDatabase
 

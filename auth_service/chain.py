@@ -72,26 +72,42 @@ class Link:
         }
 
 
-class Seals:
-    """Makes seals and knows its own."""
+@dataclass(frozen=True)
+class Note:
+    """The head as it is noted beside the log, and the seal of the note."""
 
-    def __init__(self, key: str) -> None:
-        self._key = key.encode()
+    head: Head
+    seal: str
+
+
+class Seals:
+    """Makes seals and knows its own: under the first of its keys, and under each of them."""
+
+    def __init__(self, keys: str) -> None:
+        """Keys with white space between them, the newest first."""
+        self._keys = [key.encode() for key in keys.split()]
 
     def link(self, tenant_id: str, head: Head, entry: AuditEntry) -> Link:
         """The entry as the one after `head`."""
         place = (tenant_id, head.sequence + 1, head.hash)
-        return Link(*place, entry, self._seal(Link(*place, entry).told()))
+        return Link(*place, entry, self._seals(Link(*place, entry).told())[0])
 
     def holds(self, link: Link) -> bool:
         """Whether it is as it was sealed."""
-        return hmac.compare_digest(self._seal(link.told()).encode(), link.hash.encode())
+        return link.hash in self._seals(link.told())
 
-    def of_head(self, tenant_id: str, head: Head) -> str:
-        """The seal under which a head is noted."""
-        return self._seal({"head_of": tenant_id, "sequence": head.sequence, "hash": head.hash})
+    def note(self, tenant_id: str, head: Head) -> Note:
+        """A head as it is noted."""
+        return Note(head, self._seals(_noted(tenant_id, head))[0])
 
-    def _seal(self, told: dict[str, Any]) -> str:
+    def holds_note(self, tenant_id: str, note: Note) -> bool:
+        return note.seal in self._seals(_noted(tenant_id, note.head))
+
+    def _seals(self, told: dict[str, Any]) -> list[str]:
         # Canonical: names in order, no spaces, everything beyond ASCII escaped.
         canonical = json.dumps(told, sort_keys=True, separators=(",", ":")).encode("ascii")
-        return hmac.new(self._key, canonical, hashlib.sha256).hexdigest()
+        return [hmac.new(key, canonical, hashlib.sha256).hexdigest() for key in self._keys]
+
+
+def _noted(tenant_id: str, head: Head) -> dict[str, Any]:
+    return {"head_of": tenant_id, "sequence": head.sequence, "hash": head.hash}

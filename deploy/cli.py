@@ -69,6 +69,7 @@ def status(
 
 def main() -> None:
     """The command, with every expected failure told in one line."""
+    configure_logs("error")
     try:
         app()
     except Problem as problem:

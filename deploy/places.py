@@ -5,7 +5,8 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from common.settings import BadSetting, EnvironmentSettings, Key, MongoUrl, RedisUrl, load
+from auth_service.settings import AuditKey
+from common.settings import BadSetting, EnvironmentSettings, MongoUrl, RedisUrl, load
 from deploy.folder import Addresses, DataFolder
 
 
@@ -14,7 +15,7 @@ class StoreSettings(EnvironmentSettings):
 
     mongo_url: MongoUrl | None = None
     redis_url: RedisUrl | None = None
-    audit_key: Key | None = None
+    audit_key: AuditKey | None = None
     installers: Path | None = None
 
 
@@ -31,7 +32,7 @@ def places(data: Path | None) -> Places:
     """Raises FolderProblem where nothing runs on the folder, BadSetting where the environment says too little."""
     if data is not None:
         folder = DataFolder(data.absolute())
-        return Places(folder.addresses(), folder.installers, folder.key("audit"))
+        return Places(folder.addresses(), folder.installers, folder.audit_key)
     stores = load(StoreSettings)
     if stores.mongo_url is None or stores.redis_url is None:
         raise BadSetting("give --data DIR of a running `pkgrepo up`, or set MONGO_URL and REDIS_URL")

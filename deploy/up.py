@@ -64,7 +64,7 @@ async def running(folder: DataFolder, host: str, port: int, deployment: Deployme
             stack, folder, stores, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", deployment
         )
         addresses = Addresses(base_url, mongo_url, redis_url)
-        where = Places(addresses, folder.installers, folder.key("audit"))
+        where = Places(addresses, folder.installers, folder.audit_key)
         async with open_operator(addresses) as operator, open_record(where) as record:
             password = await _first_start(operator, record, folder, tenant_id)
         folder.remember(addresses)
@@ -87,7 +87,7 @@ async def _serve(
     shared: dict[str, Any] = {
         "internal_key": folder.key("internal"),
         "session_key": folder.key("session"),
-        "audit_key": folder.key("audit"),
+        "audit_key": folder.audit_key,
         "download_key": folder.key("download"),
         "client_token_key": folder.key("client-token"),
         "installers": folder.installers,

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from motor.motor_asyncio import AsyncIOMotorClient
 
 from auth_service import audit as audit_module
-from auth_service.audit import Audit, Note, Selection
+from auth_service.audit import Audit, Selection
 from auth_service.audit_store import MongoAuditStore
-from auth_service.chain import Head, Seals
+from auth_service.chain import Head, Note, Seals
 from auth_service.model import AuditBusy, AuditEntry
 from auth_service.store import INDEXES
 from auth_service.verification import ChainBroken, verify
@@ -307,7 +307,19 @@ async def test_who_puts_back_an_old_log_with_its_note_is_found_by_the_head_an_au
 async def test_who_has_another_key_finds_nothing_right(log: Log) -> None:
     await log.append(3)
     with pytest.raises(ChainBroken):
-        await verify(log.store, Seals(f"not {KEY}"), log.tenant_id)
+        await verify(log.store, Seals(f"not-{KEY}"), log.tenant_id)
+
+
+async def test_a_key_that_was_replaced_still_verifies_its_entries(log: Log) -> None:
+    await log.append(3)
+    replaced = Seals(f"another-{KEY} {KEY}")
+
+    await log.append(3, Audit(log.store, replaced))
+
+    assert (await verify(log.store, replaced, log.tenant_id)).sequence == 6
+    assert await log.broken_at() is not None
+    await log.append(audit=Audit(log.store, replaced))
+    assert (await verify(log.store, replaced, log.tenant_id)).sequence == 7
 
 
 async def test_what_was_written_before_there_was_a_chain_is_taken_in_once(log: Log) -> None:

@@ -26,7 +26,7 @@ def environment(
     tmp_path: Path, services: Services, mongo_url: str, redis_url: str, rabbitmq_url: str
 ) -> dict[str, str]:
     """All that a service is told, its keys as files; the folder of installers is the one that the database knows."""
-    (tmp_path / "key").write_text("a key for tests, long enough to be one\n")
+    (tmp_path / "key").write_text("a-key-for-tests-long-enough-to-be-one\n")
     return {
         **os.environ,
         **{f"{name}_FILE": str(tmp_path / "key") for name in KEYS},
