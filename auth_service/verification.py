@@ -27,9 +27,8 @@ async def verify(
     `expected` is a head that the log had once. Raises ChainBroken.
     """
     before = await store.note(tenant_id)
-    if before and not seals.holds_note(tenant_id, before):
-        raise ChainBroken(before.head.sequence, "is noted as the newest by someone without the key")
-    once = [head for head in (expected, before.head if before else None) if head]
+    noted = before.head if before and seals.holds_note(tenant_id, before) else None
+    once = [head for head in (expected, noted) if head]
     found = Head()
     async for link in store.select(tenant_id, Selection(), oldest_first=True):
         number = found.sequence + 1
@@ -46,6 +45,8 @@ async def verify(
     for head in once:
         if head.sequence > found.sequence:
             raise ChainBroken(found.sequence + 1, f"was removed: the log reached entry {head.sequence} once")
+    if before and not noted:
+        raise ChainBroken(found.sequence, "is the newest, but the note of the newest is not as it was written")
     after = await store.note(tenant_id)
     if found.sequence - (after.head.sequence if after else 0) > 1:
         raise ChainBroken(found.sequence, "is the newest, but the note of the newest was removed or put back")
