@@ -304,6 +304,21 @@ async def test_who_puts_back_an_old_log_with_its_note_is_found_by_the_head_an_au
     assert await log.broken_at(expected) == 6
 
 
+async def test_an_entry_of_another_history_of_the_same_log_is_found(log: Log) -> None:
+    heads = log.database["audit_heads"]
+    await log.append(3)
+    rows, note = await log.documents(), await heads.find_one({"tenant_id": log.tenant_id})
+    await log.append(2)
+    other = await log.documents()
+    await log.rewrite(rows)
+    await heads.replace_one({"tenant_id": log.tenant_id}, note or {})
+    await log.append(2)
+
+    await log.rewrite([*rows, other[3], (await log.documents())[4]])
+
+    assert await log.broken_at() == 5
+
+
 async def test_who_has_another_key_finds_nothing_right(log: Log) -> None:
     await log.append(3)
     with pytest.raises(ChainBroken):
