@@ -22,6 +22,7 @@ from tests.system.estate import UNKNOWN, Estate, furnish, segments, title
 from tests.system.services import PASSWORD, Api, Services
 from tests.system.stories import publish_in_one_call, send_chunk
 
+LIMIT = 30  # seconds; reached only when nothing is told again
 AUDITED = [row for row in OPERATIONS if row.audited]
 # Parts of a file, of which the last is recorded, and what a session begins and ends with, which auth_service records.
 WRITES_BY_RULES = {"upload_package_version", "login", "logout"}
@@ -204,7 +205,9 @@ async def _request(reader: asyncio.StreamReader) -> bytes:
 
 
 @asynccontextmanager
-async def gateway(services: Services, redis_url: str, tenant: Api, before: Forgetful) -> AsyncIterator[Api]:
+async def gateway(
+    services: Services, redis_url: str, tenant: Api, before: Forgetful, **away: str
+) -> AsyncIterator[Api]:
     """A gateway that reaches auth_service through `before`."""
     server = await asyncio.start_server(before.answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -216,6 +219,7 @@ async def gateway(services: Services, redis_url: str, tenant: Api, before: Forge
         "redis_url": redis_url,
         "auth_service_url": f"http://127.0.0.1:{port}",
         **{f"{name}_url": services.addresses[name] for name in others},
+        **away,
     }
     app: web.Application = create_app(GatewaySettings(**told))
     async with server, serving(app, "127.0.0.1:0") as address:
@@ -224,6 +228,27 @@ async def gateway(services: Services, redis_url: str, tenant: Api, before: Forge
 
 async def rotate(api: Api) -> Answer:
     return await api.call("POST", "add_client", data={"client_name": "pc-1"})
+
+
+async def recorded(api: Api, operation: str) -> list[dict[str, Any]]:
+    """The entries of an operation, once there are any."""
+    async with asyncio.timeout(LIMIT):
+        while not (found := await entries(api, operation=operation)):
+            pass
+    return found
+
+
+async def test_a_write_of_which_nobody_knows_is_on_record_with_what_its_address_says(
+    services: Services, redis_url: str, tenant: Api
+) -> None:
+    log = Forgetful(services.addresses["auth_service"], answers_get_lost=False)
+    log.away = False
+    client_id, token = UNKNOWN["client_id"], UNKNOWN["auth_token"]
+    async with gateway(services, redis_url, tenant, log, client_registry_url="http://127.0.0.1:1") as api:
+        assert (await api.call("DELETE", "delete_client", client_id, token)).status == 500
+        [entry] = await recorded(tenant, "delete_client")
+
+    assert (entry["status"], entry["target"]) == (500, {"client_id": client_id})
 
 
 @pytest.mark.parametrize("answers_get_lost", [False, True])
@@ -237,8 +262,7 @@ async def test_a_write_is_on_record_once_though_the_log_was_away(
             answer = await rotate(api)
             await log.refused.wait()
             log.away = False
-            while not (found := await entries(tenant, operation="add_client")):
-                pass
+            found = await recorded(tenant, "add_client")
 
     assert answer.status == 201
     assert [entry["request_id"] for entry in found] == [answer.headers["X-Request-Id"]]
