@@ -24,7 +24,9 @@ app = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False, soft_wrap=True)
 beside = Console(stderr=True, highlight=False, soft_wrap=True)
 
-Data = Annotated[Path | None, typer.Option(help="The folder of a running `pkgrepo up`; else MONGO_URL and AUDIT_KEY.")]
+Data = Annotated[
+    Path | None, typer.Option(help="The folder of a running `pkgrepo up`; else MONGO_URL, REDIS_URL, AUDIT_KEY.")
+]
 Tenant = Annotated[str, typer.Option(help=f"Whose log; `{OPERATORS}` has what operators did to tenants that are gone.")]
 
 
