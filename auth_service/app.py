@@ -6,19 +6,21 @@ from contextlib import AsyncExitStack
 from aiohttp import web
 
 from auth_service.audit import Audit
+from auth_service.audit_store import MongoAuditStore
+from auth_service.chain import Seals
 from auth_service.keys import AUDIT_LOG, LOGIN, SETTINGS, TENANTS, USAGES, USERS
 from auth_service.login import Login
 from auth_service.passwords import Passwords
 from auth_service.routes import routes
 from auth_service.settings import AuthSettings
-from auth_service.store import INDEXES, MongoAuditStore, MongoTenantStore, MongoUserStore
+from auth_service.store import INDEXES, MongoTenantStore, MongoUserStore
 from auth_service.tenants import Tenants
 from auth_service.throttle import Throttle
 from auth_service.throttle_store import RedisFailures
 from auth_service.usage import Usages
 from auth_service.users import Users
 from common.client import open_service
-from common.mongo import make_indexes, open_database
+from common.mongo import MongoDatabase, make_indexes, open_database
 from common.server import READINESS, Service, service_app
 from common.sessions import Sessions, open_redis
 
@@ -44,7 +46,6 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         )
         readiness.check("mongodb", lambda: database.command("ping"))
         readiness.check("redis", redis.ping)
-        await readiness.prepare("indexes", lambda: make_indexes(database, INDEXES))
 
         passwords = Passwords()
         users = MongoUserStore(database)
@@ -54,12 +55,20 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             lifetime=settings.session_lifetime,
             idle=settings.session_idle,
         )
-        app[AUDIT_LOG] = Audit(MongoAuditStore(database))
+        app[AUDIT_LOG] = Audit(MongoAuditStore(database), Seals(settings.audit_key.get_secret_value()))
         app[LOGIN] = Login(users, passwords, Throttle(RedisFailures(redis)), sessions, app[AUDIT_LOG])
         app[TENANTS] = Tenants(MongoTenantStore(database))
+        await readiness.prepare("indexes", lambda: _prepare(database, app[TENANTS], app[AUDIT_LOG]))
         app[USERS] = Users(users, passwords, sessions)
         app[USAGES] = Usages(upload_service, client_registry)
         yield
+
+
+async def _prepare(database: MongoDatabase, tenants: Tenants, audit: Audit) -> None:
+    """Make the indexes; then put into the chain what versions before it have written, before anything new."""
+    await make_indexes(database, INDEXES)
+    for tenant in await tenants.list():
+        await audit.take_in(tenant.tenant_id)
 
 
 SERVICE = Service("auth_service", AuthSettings, create_app)

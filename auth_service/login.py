@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from auth_service.audit import Audit
-from auth_service.model import BadCredentials, User
+from auth_service.model import AuditEntry, BadCredentials, User
 from auth_service.passwords import Passwords, new_password
 from auth_service.throttle import Throttle
 from common.caller import Caller
@@ -54,9 +54,8 @@ class Login:
         await self._throttle.check(tenant_id, username, caller.ip)
         user = await self._users.find(tenant_id, username)
         right = await self._compare(caller, username, user, password)
-        await self._audit.record(
-            tenant_id, "login", user=username, ip=caller.ip, status=200 if right else 401, request_id=request_id
-        )
+        # First on record, then in: where the log does not answer nobody is signed in.
+        await self._audit.record(tenant_id, AuditEntry("login", username, caller.ip, 200 if right else 401, request_id))
         if not right:
             raise BadCredentials
         await self._throttle.succeeded(tenant_id, username)
@@ -64,6 +63,7 @@ class Login:
         if await self._users.find(tenant_id, username) != user:
             # Deleted or given another password meanwhile, which ended the sessions that there were, but not this one.
             await self._sessions.close(self._sessions.read(token))
+            await self._audit.record(tenant_id, AuditEntry("login", username, caller.ip, 401, request_id))
             raise BadCredentials
         return token
 
@@ -76,9 +76,8 @@ class Login:
         if session.tenant_id != caller.tenant_id:
             return
         await self._sessions.close(session)
-        await self._audit.record(
-            caller.tenant_id, "logout", user=session.username, ip=caller.ip, status=200, request_id=request_id
-        )
+        entry = AuditEntry("logout", session.username, caller.ip, 200, request_id)
+        await self._audit.record(caller.tenant_id, entry)
 
     async def change_password(self, caller: Caller, old: str, new: str) -> None:
         """Change the caller's own password and end their other sessions.

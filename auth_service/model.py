@@ -1,9 +1,11 @@
 """Users, audit entries, and what can go wrong with them."""
 
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from uuid import uuid4
 
-from common.errors import Conflict, InvalidField, NotAuthenticated, NotFound, TooManyRequests
+from common.errors import Conflict, InvalidField, NotAuthenticated, NotFound, TooManyRequests, Unavailable
 
 PASSWORD_MINIMUM = 12  # characters
 PASSWORD_LIMIT = 1024  # characters
@@ -76,15 +78,27 @@ class User:
     created_at: datetime
 
 
+class AuditBusy(Unavailable):
+    """So many append to one log at once that this entry did not get its turn; nothing of it was kept."""
+
+    def __init__(self) -> None:
+        super().__init__("The audit log is busy; try again soon.")
+
+
 @dataclass(frozen=True)
 class AuditEntry:
-    """One administrator's write or sign-in; `target` holds short names and ids, never a secret."""
+    """One administrator's or operator's write or sign-in.
+
+    `target` holds short names and ids, `changes` what a setting was before and is after: never a secret.
+    `entry_id` makes telling it twice the same as telling it once.
+    """
 
     operation: str
     user: str
     ip: str
     status: int
     request_id: str
-    target: dict[str, str]
-    at: datetime
-    entry_id: str = ""
+    target: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    entry_id: str = field(default_factory=lambda: uuid4().hex)

@@ -1,19 +1,18 @@
 """The operations of auth_service."""
 
+from datetime import datetime
 from importlib.metadata import version
 
 from aiohttp import web
 
-from auth_service import wire
+from auth_service import forms, wire
 from auth_service.keys import AUDIT_LOG, LOGIN, TENANTS, USAGES, USERS
-from auth_service.model import PASSWORD_LIMIT, USERNAME_LIMIT
-from auth_service.tenants import administrators_changes
-from common.errors import InvalidField
+from auth_service.model import PASSWORD_LIMIT, USERNAME_LIMIT, AuditEntry
+from auth_service.tenants import administrators_changes, in_words
 from common.forms import Form, read_form
 from common.middleware import audit, caller_of, json_response, request_id
 from common.tenants import VersionKey, parse_network
 
-ENTRIES_LIMIT = 1000
 NETWORKS_LIMIT = 1000
 
 routes = web.RouteTableDef()
@@ -86,26 +85,20 @@ async def edit_settings(request: web.Request) -> web.Response:
         allowed_networks=_networks(form) if "allowed_networks" in form.fields else None,
         version_key=form.choice("version_key", VersionKey) if "version_key" in form.fields else None,
     )
-    told = {name: value if isinstance(value, tuple) else str(value).lower() for name, value in changes.items()}
-    audit(request, **told)
-    await request.app[TENANTS].edit(caller.tenant_id, changes)
+    audit(request, **{name: in_words(value) for name, value in changes.items()})
+    changed = await request.app[TENANTS].edit(caller.tenant_id, changes)
+    audit(request, changed)
     return json_response({"Message": "Settings were updated successfully!"})
 
 
 @routes.get("/{tenant_id}/get_audit_log")
-async def get_audit_log(request: web.Request) -> web.Response:
+async def get_audit_log(request: web.Request) -> web.StreamResponse:
     query = Form({name: tuple(request.query.getall(name)) for name in request.query})
-    limit = query.integer("limit", default=100)
-    if not 1 <= limit <= ENTRIES_LIMIT:
-        raise InvalidField("limit", f"must be from 1 to {ENTRIES_LIMIT}")
-    entries = await request.app[AUDIT_LOG].list(
-        caller_of(request).tenant_id,
-        before=query.text("before", limit=24, required=False),
-        limit=limit,
-        user=query.text("user", limit=USERNAME_LIMIT, required=False),
-        operation=query.text("operation", limit=64, required=False),
-    )
-    return json_response([wire.audit_entry(entry) for entry in entries])
+    tenant_id, wanted, audit_log = caller_of(request).tenant_id, forms.selection(query), request.app[AUDIT_LOG]
+    if forms.as_lines(query):
+        return await wire.send_lines(request, audit_log.select(tenant_id, wanted, limit=forms.page(query, default=0)))
+    found = audit_log.select(tenant_id, wanted, limit=forms.page(query, default=100))
+    return json_response([wire.audit_entry(link) async for link in found if link])
 
 
 @routes.post("/{tenant_id}/find_tenant")
@@ -118,15 +111,18 @@ async def find_tenant(request: web.Request) -> web.Response:
 async def record_audit(request: web.Request) -> web.Response:
     """Internal: what an administrator did elsewhere, told by the gateway."""
     told = await request.json()
-    await request.app[AUDIT_LOG].record(
-        caller_of(request).tenant_id,
-        told["operation"],
+    entry = AuditEntry(
+        operation=told["operation"],
         user=told["user"],
         ip=told["ip"],
         status=told["status"],
         request_id=told["request_id"],
         target=told["target"],
+        changes={name: (before, after) for name, (before, after) in told["changes"].items()},
+        at=datetime.fromisoformat(told["at"]),
+        entry_id=told["id"],
     )
+    await request.app[AUDIT_LOG].record(caller_of(request).tenant_id, entry)
     return json_response({})
 
 

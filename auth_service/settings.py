@@ -1,8 +1,22 @@
 """What auth_service is told."""
 
-from pydantic import Field
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, SecretStr
 
 from common.settings import Key, Listen, MongoUrl, RedisUrl, ServiceSettings, ServiceUrl
+
+KEY_MINIMUM = 32  # characters
+
+
+def _long_enough(keys: SecretStr) -> SecretStr:
+    if min((len(key) for key in keys.get_secret_value().split()), default=0) < KEY_MINIMUM:
+        raise ValueError(f"must be keys of at least {KEY_MINIMUM} characters, with white space between them")
+    return keys
+
+
+# The first seals, each verifies: one that is replaced stays behind the new one as long as its entries are kept.
+AuditKey = Annotated[SecretStr, AfterValidator(_long_enough)]
 
 
 class AuthSettings(ServiceSettings):
@@ -13,6 +27,7 @@ class AuthSettings(ServiceSettings):
     redis_url: RedisUrl = "redis://127.0.0.1:6379"
     database: str = "auth"
     session_key: Key
+    audit_key: AuditKey
     session_lifetime: int = Field(default=3600, ge=1)
     session_idle: int = Field(default=3600, ge=1)
     upload_service_url: ServiceUrl = "http://127.0.0.1:8083"

@@ -1,27 +1,20 @@
-"""Tenants, users and the audit log in MongoDB."""
+"""Tenants and users in MongoDB."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from bson import ObjectId
-from bson.errors import InvalidId
 from motor.motor_asyncio import AsyncIOMotorClientSession
-from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument
+from pymongo import ASCENDING, IndexModel
 from pymongo.errors import DuplicateKeyError
 
-from auth_service.model import AuditEntry, LastUser, TenantExists, User, UserExists
-from common.errors import InvalidField
+from auth_service.audit_store import AUDIT_INDEXES, COLLECTIONS
+from auth_service.model import LastUser, TenantExists, User, UserExists
 from common.mongo import Document, Indexes, MongoDatabase
 from common.tenants import Tenant, VersionKey
 
 INDEXES: Indexes = {
     "tenants": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
     "users": [IndexModel([("tenant_id", ASCENDING), ("username", ASCENDING)], unique=True)],
-    "audit": [
-        IndexModel([("tenant_id", ASCENDING), ("_id", DESCENDING)]),
-        IndexModel([("tenant_id", ASCENDING), ("user", ASCENDING), ("_id", DESCENDING)]),
-        IndexModel([("tenant_id", ASCENDING), ("operation", ASCENDING), ("_id", DESCENDING)]),
-    ],
+    **AUDIT_INDEXES,
 }
 
 
@@ -46,14 +39,12 @@ class MongoTenantStore:
         return [_tenant(document) async for document in self._tenants.find({}).sort("tenant_id", ASCENDING)]
 
     async def change(self, tenant_id: str, changes: dict[str, object]) -> Tenant | None:
-        document = await self._tenants.find_one_and_update(
-            {"tenant_id": tenant_id}, {"$set": changes}, return_document=ReturnDocument.AFTER
-        )
+        document = await self._tenants.find_one_and_update({"tenant_id": tenant_id}, {"$set": changes})
         return _tenant(document) if document else None
 
     async def delete(self, tenant_id: str) -> None:
         await self._tenants.delete_one({"tenant_id": tenant_id})
-        for name in ("users", "audit"):
+        for name in ("users", *COLLECTIONS):
             await self._database[name].delete_many({"tenant_id": tenant_id})
 
 
@@ -112,42 +103,6 @@ class MongoUserStore:
             return await session.with_transaction(alone)
 
 
-class MongoAuditStore:
-    """One document an entry, ordered by its id."""
-
-    def __init__(self, database: MongoDatabase) -> None:
-        self._audit = database["audit"]
-
-    async def append(self, tenant_id: str, entry: AuditEntry) -> None:
-        await self._audit.insert_one(
-            {
-                "tenant_id": tenant_id,
-                "operation": entry.operation,
-                "user": entry.user,
-                "ip": entry.ip,
-                "status": entry.status,
-                "request_id": entry.request_id,
-                "target": [{"name": name, "value": value} for name, value in entry.target.items()],
-                "at": entry.at,
-            }
-        )
-
-    async def list(self, tenant_id: str, *, before: str, limit: int, user: str, operation: str) -> Sequence[AuditEntry]:
-        """Raises InvalidField where `before` is not an entry's id."""
-        wanted: Document = {"tenant_id": tenant_id}
-        if before:
-            try:
-                wanted["_id"] = {"$lt": ObjectId(before)}
-            except InvalidId:
-                raise InvalidField("before", "is not the id of an entry") from None
-        if user:
-            wanted["user"] = user
-        if operation:
-            wanted["operation"] = operation
-        found = self._audit.find(wanted).sort("_id", DESCENDING).limit(limit)
-        return [_entry(document) async for document in found]
-
-
 def _tenant_document(tenant: Tenant) -> Document:
     return {
         "tenant_id": tenant.tenant_id,
@@ -172,17 +127,3 @@ def _tenant(document: Document) -> Tenant:
 
 def _user(document: Document) -> User:
     return User(document["tenant_id"], document["username"], document["password_hash"], document["created_at"])
-
-
-def _entry(document: Document) -> AuditEntry:
-    target: dict[str, Any] = {item["name"]: item["value"] for item in document["target"]}
-    return AuditEntry(
-        operation=document["operation"],
-        user=document["user"],
-        ip=document["ip"],
-        status=document["status"],
-        request_id=document["request_id"],
-        target=target,
-        at=document["at"],
-        entry_id=str(document["_id"]),
-    )

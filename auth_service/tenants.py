@@ -1,12 +1,14 @@
 """Tenants and their settings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from auth_service.model import ShutsOutCaller, TenantNotFound
 from common.errors import InvalidField
 from common.tenants import Address, Tenant, VersionKey, is_tenant_id
+
+Changes = Mapping[str, tuple[str, str]]  # before and after, by the setting's name
 
 
 class TenantStore(Protocol):
@@ -19,9 +21,16 @@ class TenantStore(Protocol):
     async def list(self) -> Sequence[Tenant]: ...
 
     async def change(self, tenant_id: str, changes: dict[str, object]) -> Tenant | None:
-        """Set some settings and give the tenant as it is then, or None where there is no such tenant."""
+        """Set some settings and give the tenant as it was before, or None where there is no such tenant."""
 
     async def delete(self, tenant_id: str) -> None: ...
+
+
+def in_words(value: object) -> str:
+    """A setting's value in the words of the audit log, whole: an address left out would be one hidden."""
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return "none" if value is None else str(value).lower()
 
 
 class Tenants:
@@ -47,12 +56,12 @@ class Tenants:
         """Every tenant, by id."""
         return await self._store.list()
 
-    async def edit(self, tenant_id: str, changes: dict[str, object]) -> Tenant:
-        """Change settings, by the names of `Tenant`'s fields. Raises TenantNotFound."""
-        tenant = await self._store.change(tenant_id, changes) if changes else await self._store.find(tenant_id)
-        if tenant is None:
+    async def edit(self, tenant_id: str, changes: dict[str, object]) -> Changes:
+        """Change settings, by the names of `Tenant`'s fields; what each was and is now. Raises TenantNotFound."""
+        before = await self._store.change(tenant_id, changes) if changes else await self._store.find(tenant_id)
+        if before is None:
             raise TenantNotFound(tenant_id)
-        return tenant
+        return {name: (in_words(getattr(before, name)), in_words(value)) for name, value in changes.items()}
 
     async def delete(self, tenant_id: str) -> None:
         """Remove the tenant, its users and its audit log. Other services' data is theirs to remove."""

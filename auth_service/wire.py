@@ -1,10 +1,19 @@
 """How tenants, users and audit entries look on the wire."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
-from auth_service.model import AuditEntry, User
+import orjson
+from aiohttp import web
+
+from auth_service.chain import Link
+from auth_service.model import User
 from auth_service.usage import Usage
+from common.mongo import MongoError
+from common.telemetry import log
 from common.tenants import Tenant
+
+BLOCK = 64 << 10  # bytes of an export that are sent at once
 
 
 def tenant(found: Tenant) -> dict[str, Any]:
@@ -41,14 +50,32 @@ def user(found: User) -> dict[str, Any]:
     return {"username": found.username, "created_at": found.created_at}
 
 
-def audit_entry(entry: AuditEntry) -> dict[str, Any]:
-    return {
-        "id": entry.entry_id,
-        "at": entry.at,
-        "user": entry.user,
-        "ip": entry.ip,
-        "operation": entry.operation,
-        "target": entry.target,
-        "status": entry.status,
-        "request_id": entry.request_id,
-    }
+async def send_lines(request: web.Request, links: AsyncIterator[Link | None]) -> web.StreamResponse:
+    """Answer with these entries of the audit log as JSON lines, however many they are."""
+    first = await anext(links, None)  # A database that is away is told while there is a status to tell it by.
+    response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
+    await response.prepare(request)
+    block = _line(first)
+    try:
+        async for link in links:
+            block += _line(link)
+            if len(block) >= BLOCK:
+                await response.write(block)
+                block = b""
+        await response.write(block)
+        await response.write_eof()
+    except MongoError as error:
+        # The status is out already: a broken connection is the only way left to say that this is not all.
+        log.error("export_broke_off", error=type(error).__name__)
+        if request.transport is not None:
+            request.transport.abort()
+    return response
+
+
+def _line(link: Link | None) -> bytes:
+    return orjson.dumps(audit_entry(link), option=orjson.OPT_APPEND_NEWLINE) if link else b""
+
+
+def audit_entry(link: Link) -> dict[str, Any]:
+    """What is sealed, and the seal: an entry of the interface and a line of an export."""
+    return {**link.told(), "hash": link.hash}

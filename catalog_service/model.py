@@ -1,9 +1,12 @@
 """Packages, installer files, and what can go wrong with packages and versions."""
 
+import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 
 from common.errors import Conflict, NotFound, Problem
+
+TOLD_LIMIT = 256  # characters of a text that stands in the audit log as it is
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,20 @@ class PackageChanges:
     description: str | None = None
     logo: bytes | None = None
     active: bool | None = None
+
+    def told(self) -> dict[str, str]:
+        """The values in the words of the audit log; long texts and logos by their SHA-256."""
+        values = {name: value for name, value in vars(self).items() if value is not None}
+        return {name: _told(value) for name, value in values.items()}
+
+
+def _told(value: str | bytes | bool) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    content = value.encode() if isinstance(value, str) else value
+    if isinstance(value, str) and len(value) <= TOLD_LIMIT:
+        return value
+    return f"sha256:{hashlib.sha256(content).hexdigest()}" if content else ""
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ class PackageStore(Protocol):
     async def add(self, tenant_id: str, package: Package) -> None:
         """Raises PackageExists."""
 
-    async def change(self, tenant_id: str, package_id: str, changes: PackageChanges) -> None:
-        """Raises PackageNotFound."""
+    async def change(self, tenant_id: str, package_id: str, changes: PackageChanges) -> PackageChanges:
+        """What was there of that which is changed. Raises PackageNotFound."""
 
     async def list(self, tenant_id: str, *, include_disabled: bool) -> Sequence[Package]:
         """Ordered by id."""
@@ -83,9 +83,10 @@ class Packages:
         """Raises PackageExists."""
         await self._store.add(caller.tenant_id, package)
 
-    async def edit(self, caller: Caller, package_id: str, changes: PackageChanges) -> None:
-        """Raises PackageNotFound."""
-        await self._store.change(caller.tenant_id, package_id, changes)
+    async def edit(self, caller: Caller, package_id: str, changes: PackageChanges) -> dict[str, tuple[str, str]]:
+        """What was before and is after, by the changed fields' names, for the audit log. Raises PackageNotFound."""
+        before = (await self._store.change(caller.tenant_id, package_id, changes)).told()
+        return {name: (before[name], after) for name, after in changes.told().items()}
 
     async def delete(self, caller: Caller, package_id: str) -> None:
         """Remove a package with its versions and files: hidden first, gone last, so that repeating it finishes it.

@@ -31,7 +31,8 @@ async def add_package(request: web.Request) -> web.Response:
 async def edit_package(request: web.Request) -> web.Response:
     package_id, changes = forms.package_in_path(request), await forms.package_changes(request)
     audit(request, package_id=package_id)
-    await request.app[PACKAGES].edit(caller_of(request), package_id, changes)
+    changed = await request.app[PACKAGES].edit(caller_of(request), package_id, changes)
+    audit(request, changed, package_id=package_id)
     return json_response({"Message": "Package was updated successfully!"})
 
 
@@ -39,7 +40,8 @@ async def edit_package(request: web.Request) -> web.Response:
 async def set_package_active(request: web.Request) -> web.Response:
     package_id, active = forms.package_in_path(request), (await read_form(request)).flag("package_active")
     audit(request, package_id=package_id, active="1" if active else "0")
-    await request.app[PACKAGES].edit(caller_of(request), package_id, PackageChanges(active=active))
+    changed = await request.app[PACKAGES].edit(caller_of(request), package_id, PackageChanges(active=active))
+    audit(request, changed, package_id=package_id)
     return json_response({"Message": "Package was updated successfully!"})
 
 

@@ -24,14 +24,17 @@ class MongoPackageStore:
         except DuplicateKeyError:
             raise PackageExists(package.package_id) from None
 
-    async def change(self, tenant_id: str, package_id: str, changes: PackageChanges) -> None:
-        found = await self._packages.update_one(
+    async def change(self, tenant_id: str, package_id: str, changes: PackageChanges) -> PackageChanges:
+        fields = _fields(changes)
+        found = await self._packages.find_one_and_update(
             {"tenant_id": tenant_id, "package_id": package_id, "halfway": False},
             # Setting the id to what it is makes an edit that changes nothing a valid one.
-            {"$set": {"package_id": package_id, **_fields(changes)}},
+            {"$set": {"package_id": package_id, **fields}},
+            {"_id": False, "package_id": True, **dict.fromkeys(fields, True)},
         )
-        if not found.matched_count:
+        if found is None:
             raise PackageNotFound(package_id)
+        return PackageChanges(**{name: found[name] for name in fields})
 
     async def list(self, tenant_id: str, *, include_disabled: bool) -> Sequence[Package]:
         wanted: Document = {"tenant_id": tenant_id, "halfway": False}

@@ -22,6 +22,7 @@ async def get_clients(request: web.Request) -> web.Response:
 @routes.post("/{tenant_id}/add_client")
 async def add_client(request: web.Request) -> web.Response:
     name = forms.client_name(await read_form(request))
+    audit(request, client_name=name)
     client, token = await request.app[CLIENTS].add(caller_of(request), name)
     audit(request, client_id=client.client_id, client_name=client.name)
     return json_response(
@@ -33,16 +34,16 @@ async def add_client(request: web.Request) -> web.Response:
 @routes.patch("/{tenant_id}/edit_client/{client_id}")
 async def edit_client(request: web.Request) -> web.Response:
     client_id, enabled = request.match_info["client_id"], (await read_form(request)).flag("enabled")
-    await request.app[CLIENTS].edit(caller_of(request).tenant_id, client_id, enabled=enabled)
     audit(request, client_id=client_id, enabled=str(int(enabled)))
+    await request.app[CLIENTS].edit(caller_of(request).tenant_id, client_id, enabled=enabled)
     return json_response({"Message": "Client was updated successfully!"})
 
 
 @routes.post("/{tenant_id}/rotate_client_token/{client_id}")
 async def rotate_client_token(request: web.Request) -> web.Response:
     client_id = request.match_info["client_id"]
-    token = await request.app[CLIENTS].rotate_token(caller_of(request).tenant_id, client_id)
     audit(request, client_id=client_id)
+    token = await request.app[CLIENTS].rotate_token(caller_of(request).tenant_id, client_id)
     return json_response({"Message": "Client token was replaced successfully!", "auth_token": token.text})
 
 
@@ -53,8 +54,8 @@ async def delete_client(request: web.Request) -> web.Response:
     client_id, token = (request.match_info.get(name, "").strip() for name in ("client_id", "auth_token"))
     if not client_id or not token:
         raise InvalidRequest("A client's id and its token are required: delete_client/{client_id}/{auth_token}.")
-    await request.app[CLIENTS].delete(caller_of(request).tenant_id, client_id, token)
     audit(request, client_id=client_id)
+    await request.app[CLIENTS].delete(caller_of(request).tenant_id, client_id, token)
     return json_response({"Message": "Client was removed successfully!"})
 
 
@@ -75,8 +76,8 @@ async def add_blacklist_entry(request: web.Request) -> web.Response:
 @routes.delete("/{tenant_id}/delete_blacklist_entry/{entry_id}")
 async def delete_blacklist_entry(request: web.Request) -> web.Response:
     entry_id = request.match_info["entry_id"]
-    await request.app[BLACKLIST].delete_entry(caller_of(request).tenant_id, entry_id)
     audit(request, entry_id=entry_id)
+    await request.app[BLACKLIST].delete_entry(caller_of(request).tenant_id, entry_id)
     return json_response({"Message": "Blacklist entry was deleted successfully!"})
 
 
@@ -89,6 +90,7 @@ async def get_blacklist_groups(request: web.Request) -> web.Response:
 @routes.post("/{tenant_id}/add_blacklist_group")
 async def add_blacklist_group(request: web.Request) -> web.Response:
     name, package_ids = forms.new_group(await read_form(request))
+    audit(request, name=name)
     group = await request.app[BLACKLIST].add_group(caller_of(request).tenant_id, name, package_ids)
     audit(request, group_id=group.group_id, name=group.name)
     return json_response({"Message": "Blacklist group was added successfully!", "group_id": group.group_id}, status=201)
@@ -97,8 +99,8 @@ async def add_blacklist_group(request: web.Request) -> web.Response:
 @routes.delete("/{tenant_id}/delete_blacklist_group/{group_id}")
 async def delete_blacklist_group(request: web.Request) -> web.Response:
     group_id = request.match_info["group_id"]
-    await request.app[BLACKLIST].delete_group(caller_of(request).tenant_id, group_id)
     audit(request, group_id=group_id)
+    await request.app[BLACKLIST].delete_group(caller_of(request).tenant_id, group_id)
     return json_response({"Message": "Blacklist group was deleted successfully!"})
 
 
@@ -112,8 +114,8 @@ async def client_version(request: web.Request) -> web.Response:
 @routes.post("/{tenant_id}/publish_client")
 async def publish_client(request: web.Request) -> web.Response:
     version, server_filename = forms.new_release(await read_form(request))
+    audit(request, version=version)
     release = await request.app[RELEASES].publish(caller_of(request), version, server_filename)
-    audit(request, version=release.version)
     return json_response(wire.published(release))
 
 

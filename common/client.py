@@ -28,6 +28,7 @@ STREAM_PATIENCE = 30.0  # seconds that a long transfer waits for a free connecti
 CONNECTIONS = 128  # for questions; without a bound a burst of them is lost instead of waiting its turn
 STREAMS = 1024  # for long transfers
 IDLE = 1.0  # seconds after which a connection is not used again; a service that stops keeps it for longer
+HEADER_LIMIT = 256 << 10  # bytes: what a write of a thousand values says for the audit log
 
 
 class ServiceClient:
@@ -143,5 +144,6 @@ def _session(address: str, connections: int) -> ClientSession:
         connector=connector,
         cookie_jar=DummyCookieJar(),
         auto_decompress=False,
+        max_field_size=HEADER_LIMIT,
         skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
     )

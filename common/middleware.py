@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
@@ -19,12 +19,12 @@ from common.sessions import RedisError
 from common.telemetry import log
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
-AUDIT: web.RequestKey[dict[str, str]] = web.RequestKey("audit", dict)
+# What a write was about: `target` and `changes`, as the audit log shows them.
+AUDIT: web.RequestKey[dict[str, Any]] = web.RequestKey("audit", dict)
 # The interface means another thing by this status than HTTP does (section 7).
 TITLES = {407: "Storage Exceeded"}
 AUDIT_HEADER = "X-Internal-Audit"
 REQUEST_IDS = re.compile(r"[0-9a-f]{32}")
-AUDITED_ITEMS = 50  # of a list: what a header holds
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 
 
@@ -38,9 +38,17 @@ def caller_of(request: web.Request) -> Caller:
     return request[CALLER]
 
 
-def audit(request: web.Request, **target: str | Sequence[str]) -> None:
-    """Say what a write was about, for the audit log: short names and ids or lists of them, never a secret."""
-    request[AUDIT] = {name: value if isinstance(value, str) else _summary(value) for name, value in target.items()}
+def audit(
+    request: web.Request, changes: Mapping[str, tuple[str, str]] | None = None, /, **target: str | Sequence[str]
+) -> None:
+    """Say what a write is about, for the audit log: short names and ids or lists of them, never a secret.
+
+    Said before the write, it is there for a refused one too. `changes` has what was before and is after, by name.
+    """
+    request[AUDIT] = {
+        "target": {name: value if isinstance(value, str) else ",".join(value) for name, value in target.items()},
+        "changes": changes or {},
+    }
 
 
 def request_id() -> str:
@@ -71,6 +79,13 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
     """Answer whatever goes wrong, once and in one form; the outermost middleware of every service."""
     clear_contextvars()
     bind_contextvars(request_id=uuid4().hex)
+    response = await _answer(request, handler)
+    if request.get(AUDIT) and CALLER in request and not response.prepared:
+        response.headers[AUDIT_HEADER] = json.dumps(request[AUDIT])
+    return response
+
+
+async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except Problem as problem:
@@ -113,14 +128,6 @@ def only_from_gateway(service: str, key: str, *, open_operations: frozenset[str]
         )
         if REQUEST_IDS.fullmatch(given := request.headers.get(REQUEST_ID, "")):
             bind_contextvars(request_id=given)
-        response = await handler(request)
-        if target := request.get(AUDIT):
-            response.headers[AUDIT_HEADER] = json.dumps(target)
-        return response
+        return await handler(request)
 
     return check
-
-
-def _summary(items: Sequence[str]) -> str:
-    more = len(items) - AUDITED_ITEMS
-    return ",".join(items[:AUDITED_ITEMS]) + (f" and {more} more" if more > 0 else "")

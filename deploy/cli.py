@@ -15,17 +15,19 @@ from common.server import until_stopped
 from common.sessions import RedisError
 from common.settings import BadSetting
 from common.telemetry import configure_logs
-from deploy import cli_care, cli_publish, cli_storage, cli_tenants, cli_users
+from deploy import cli_audit, cli_care, cli_publish, cli_storage, cli_tenants, cli_users
 from deploy.demo import publish_samples
 from deploy.folder import DataFolder, FolderProblem
 from deploy.local import ServerUnavailable
 from deploy.logs import open_log
+from deploy.record import NotRecorded
 from deploy.status import print_status
 from deploy.up import ADMINISTRATOR, Running, running
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(cli_tenants.app, name="tenant", help="Create, list, edit and delete tenants.")
 app.add_typer(cli_users.app, name="user", help="Create, list and delete a tenant's users.")
+app.add_typer(cli_audit.app, name="audit", help="Verify and export the audit log.")
 app.command()(cli_publish.publish)
 app.command()(cli_care.scrub)
 app.command()(cli_care.quota)
@@ -67,11 +69,12 @@ def status(
 
 def main() -> None:
     """The command, with every expected failure told in one line."""
+    configure_logs("error")
     try:
         app()
     except Problem as problem:
         sys.exit(f"pkgrepo: {problem.detail}")
-    except (BadSetting, FolderProblem, ServerUnavailable) as problem:
+    except (BadSetting, FolderProblem, NotRecorded, ServerUnavailable) as problem:
         sys.exit(f"pkgrepo: {problem}")
     except (MongoError, RedisError) as error:
         sys.exit(f"pkgrepo: a store does not answer ({type(error).__name__}); check MONGO_URL and REDIS_URL")

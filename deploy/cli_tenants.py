@@ -9,9 +9,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from common.tenants import Tenant, VersionKey, parse_network
+from auth_service.tenants import in_words
+from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
 from deploy.operations import delete_tenant, open_operator
 from deploy.places import Places, places
+from deploy.record import open_record
 
 app = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False)
@@ -98,16 +100,17 @@ def delete(
     """Delete a tenant with its users, packages, installers and clients."""
     if not yes and typer.prompt(f"Everything of {tenant_id} will be gone. Type its id to go on") != tenant_id:
         raise typer.Abort
-    where = places(data)
-    if not asyncio.run(delete_tenant(where.addresses, where.installers, tenant_id)):
+    if not asyncio.run(_delete(places(data), tenant_id)):
         console.print(f"There was no tenant {tenant_id}; what an earlier deletion may have left of it is gone.")
         raise typer.Exit(1)
     console.print(f"Tenant {tenant_id} was deleted.")
 
 
 async def _create(where: Places, tenant: Tenant) -> None:
-    async with open_operator(where.addresses) as operator:
+    async with open_operator(where.addresses) as operator, open_record(where) as record:
         await operator.tenants.create(tenant)
+        settings = {name: in_words(value) for name, value in vars(tenant).items()}
+        await record.add(tenant.tenant_id, "tenant_create", **settings)
 
 
 async def _list(where: Places) -> list[Tenant]:
@@ -116,8 +119,15 @@ async def _list(where: Places) -> list[Tenant]:
 
 
 async def _edit(where: Places, tenant_id: str, changes: dict[str, object]) -> None:
-    async with open_operator(where.addresses) as operator:
-        await operator.tenants.edit(tenant_id, changes)
+    async with open_operator(where.addresses) as operator, open_record(where) as record:
+        await record.add(tenant_id, "tenant_edit", await operator.tenants.edit(tenant_id, changes))
+
+
+async def _delete(where: Places, tenant_id: str) -> bool:
+    if is_tenant_id(tenant_id):
+        async with open_record(where) as record:
+            await record.add_deletion(tenant_id)
+    return await delete_tenant(where.addresses, where.installers, tenant_id)
 
 
 def _networks(listed: str) -> tuple[str, ...]:

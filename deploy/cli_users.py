@@ -13,6 +13,7 @@ from rich.table import Table
 from auth_service.model import User
 from deploy.operations import open_operator
 from deploy.places import Places, places
+from deploy.record import open_record
 
 app = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False)
@@ -64,9 +65,10 @@ def _password(*, from_input: bool) -> tuple[str, str]:
 
 
 async def _create(where: Places, tenant_id: str, username: str, new: str) -> None:
-    async with open_operator(where.addresses) as operator:
+    async with open_operator(where.addresses) as operator, open_record(where) as record:
         await operator.tenants.find(tenant_id)
         await operator.users.create(tenant_id, username, new)
+        await record.add(tenant_id, "user_create", username=username)
 
 
 async def _list(where: Places, tenant_id: str) -> list[User]:
@@ -76,10 +78,12 @@ async def _list(where: Places, tenant_id: str) -> list[User]:
 
 
 async def _delete(where: Places, tenant_id: str, username: str) -> None:
-    async with open_operator(where.addresses) as operator:
+    async with open_operator(where.addresses) as operator, open_record(where) as record:
         await operator.users.delete(tenant_id, username)
+        await record.add(tenant_id, "user_delete", username=username)
 
 
 async def _reset(where: Places, tenant_id: str, username: str, new: str) -> None:
-    async with open_operator(where.addresses) as operator:
+    async with open_operator(where.addresses) as operator, open_record(where) as record:
         await operator.users.reset_password(tenant_id, username, new)
+        await record.add(tenant_id, "user_password", username=username)

@@ -66,6 +66,14 @@ class DataFolder:
             write_secret(file, secrets.token_urlsafe(48))
         return SecretStr(file.read_text(encoding="ascii"))
 
+    @property
+    def audit_key(self) -> SecretStr:
+        """The key of the audit log, not among those that are replaced: an entry is verified under it for ever."""
+        file = self.path / "audit-key"
+        if not file.exists():
+            write_secret(file, secrets.token_urlsafe(48))
+        return SecretStr(file.read_text(encoding="ascii"))
+
     def remember(self, addresses: Addresses) -> None:
         """Tell the commands that run beside."""
         write_secret(self._addresses, json.dumps(vars(addresses)))

@@ -66,6 +66,7 @@ async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id
         # Until no gateway lets a request of the tenant in, something could be added behind our back, a login included.
         await asyncio.sleep(IN_FORCE)
         await operator.sessions.close_tenant(tenant_id)
+        await operator.tenants.delete(tenant_id)  # Sign-ins of the last seconds, in a log that nobody has any more.
     async with AsyncExitStack() as stack:
         catalog = await stack.enter_async_context(open_database(addresses.mongo_url, "catalog"))
         clients = await stack.enter_async_context(open_database(addresses.mongo_url, "clients"))

@@ -21,7 +21,8 @@ from common.tenants import Tenant
 from deploy.folder import SERVICES, Addresses, DataFolder, write_secret
 from deploy.local import mongod, redis
 from deploy.operations import Operator, open_operator
-from deploy.places import StoreSettings
+from deploy.places import Places, StoreSettings
+from deploy.record import Record, open_record
 from gateway.app import create_app as create_gateway
 from gateway.settings import GatewaySettings
 from upload_service.app import create_app as create_upload_service
@@ -63,8 +64,9 @@ async def running(folder: DataFolder, host: str, port: int, deployment: Deployme
             stack, folder, stores, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", deployment
         )
         addresses = Addresses(base_url, mongo_url, redis_url)
-        async with open_operator(addresses) as operator:
-            password = await _first_start(operator, folder, tenant_id)
+        where = Places(addresses, folder.installers, folder.audit_key)
+        async with open_operator(addresses) as operator, open_record(where) as record:
+            password = await _first_start(operator, record, folder, tenant_id)
         folder.remember(addresses)
         stack.callback(folder.forget)
         prefix = "client/api" if deployment is Deployment.SINGLE else tenant_id
@@ -85,6 +87,7 @@ async def _serve(
     shared: dict[str, Any] = {
         "internal_key": folder.key("internal"),
         "session_key": folder.key("session"),
+        "audit_key": folder.audit_key,
         "download_key": folder.key("download"),
         "client_token_key": folder.key("client-token"),
         "installers": folder.installers,
@@ -104,17 +107,19 @@ async def _serve(
     return await stack.enter_async_context(serving(create_gateway(gateway), listen))
 
 
-async def _first_start(operator: Operator, folder: DataFolder, tenant_id: str) -> str | None:
+async def _first_start(operator: Operator, record: Record, folder: DataFolder, tenant_id: str) -> str | None:
     """Make the first tenant and its administrator; the password, where they were made just now.
 
     A start that was cut short between the two is made up for: a tenant without users gets its administrator.
     """
     try:
         await operator.tenants.create(Tenant(tenant_id))
+        await record.add(tenant_id, "tenant_create")
     except TenantExists:
         if await operator.users.list(tenant_id):
             return None
     password = secrets.token_urlsafe(18)
     write_secret(folder.password, password)
     await operator.users.create(tenant_id, ADMINISTRATOR, password)
+    await record.add(tenant_id, "user_create", username=ADMINISTRATOR)
     return password

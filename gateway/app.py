@@ -5,14 +5,16 @@ from contextlib import AsyncExitStack
 
 from aiohttp import web
 
+from common.background import repeating
 from common.client import open_service
 from common.middleware import problems, request_id
 from common.server import READINESS, Service, add_probes
 from common.sessions import Sessions, open_redis
 from gateway.access import Gatekeeper
-from gateway.keys import GATEKEEPER, PAGES, SERVICES, SESSIONS, SETTINGS, TENANTS
+from gateway.keys import GATEKEEPER, PAGES, RECORDER, SERVICES, SESSIONS, SETTINGS, TENANTS
 from gateway.operations import AUTH, CATALOG, CLIENTS, UPLOAD
 from gateway.pages import Pages
+from gateway.recorder import Recorder
 from gateway.routes import dispatch
 from gateway.settings import GatewaySettings
 from gateway.tenants import TenantDirectory
@@ -47,6 +49,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             for name, address in addresses.items()
         }
         app[SERVICES] = services
+        recorder = app[RECORDER] = Recorder(services[AUTH])
+        stack.push_async_callback(recorder.close)
+        await stack.enter_async_context(repeating("audit", recorder.tell_waiting, recorder.pause))
         app[SESSIONS] = Sessions(
             redis,
             key=settings.session_key.get_secret_value(),

@@ -20,7 +20,7 @@ from gateway.proxy import Body, answer
 
 async def one_call(
     request: web.Request, upload_service: ServiceClient, service: ServiceClient, caller: Caller, target: Target
-) -> tuple[web.StreamResponse, str | None]:
+) -> web.StreamResponse:
     """Store, then create; a file whose creation is refused is discarded.
 
     Raises:

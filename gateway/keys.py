@@ -8,6 +8,7 @@ from common.client import ServiceClient
 from common.sessions import Sessions
 from gateway.access import Gatekeeper
 from gateway.pages import Pages
+from gateway.recorder import Recorder
 from gateway.settings import GatewaySettings
 from gateway.tenants import TenantDirectory
 
@@ -15,5 +16,6 @@ SETTINGS = web.AppKey("settings", GatewaySettings)
 SERVICES: web.AppKey[Mapping[str, ServiceClient]] = web.AppKey("services", Mapping)
 TENANTS = web.AppKey("tenants", TenantDirectory)
 GATEKEEPER = web.AppKey("gatekeeper", Gatekeeper)
+RECORDER = web.AppKey("recorder", Recorder)
 PAGES = web.AppKey("pages", Pages)
 SESSIONS = web.AppKey("sessions", Sessions)

@@ -138,7 +138,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _write("POST", "add_user", AUTH, patience=15.0),
     _write("DELETE", "delete_user/{username}", AUTH),
     _write("POST", "change_password", AUTH, patience=15.0),
-    _read("GET", "get_audit_log", AUTH),
+    Operation("GET", "get_audit_log", AUTH, Access.ADMINISTRATOR, patience=30.0, streamed=True),
     # Downloads: what INSTALLER_URL points at
     Operation("GET", "download/{server_filename}/{file_name}", UPLOAD, Access.SIGNED, patience=30.0, streamed=True),
     # Pages

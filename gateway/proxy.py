@@ -1,5 +1,6 @@
 """Streams a request on to a service and its answer back. Only headers named here travel."""
 
+import json
 from collections.abc import AsyncIterator
 
 from aiohttp import ClientError, ClientResponse, web
@@ -9,7 +10,7 @@ from common.caller import Caller
 from common.client import ServiceClient, problem_of
 from common.errors import Problem
 from common.forms import body
-from common.middleware import AUDIT_HEADER
+from common.middleware import AUDIT, AUDIT_HEADER
 from common.telemetry import log
 from gateway.addresses import Target
 
@@ -65,8 +66,8 @@ class Body:
 
 async def forward(
     request: web.Request, service: ServiceClient, caller: Caller, target: Target, *, with_body: bool
-) -> tuple[web.StreamResponse, str | None]:
-    """Send a request on and its answer back; beside the answer, what the service says for the audit log.
+) -> web.StreamResponse:
+    """Send a request on and its answer back; what the service says for the audit log stays with the request.
 
     Raises:
         Answered: the service answered with a problem.
@@ -105,22 +106,23 @@ async def forward(
         raise
 
 
-async def answer(request: web.Request, response: ClientResponse) -> tuple[web.StreamResponse, str | None]:
+async def answer(request: web.Request, response: ClientResponse) -> web.StreamResponse:
     """Give a service's answer to the caller.
 
     Raises:
         Answered: it is a problem.
         Unavailable: it is an error that tells nothing to the caller.
     """
+    if about := response.headers.get(AUDIT_HEADER):
+        request[AUDIT] = json.loads(about)
     if response.status >= 400 and request.method != "HEAD":
         raise await problem_of(response)
     headers = CIMultiDict((name, value) for name in ANSWER_HEADERS for value in response.headers.getall(name, []))
-    target = response.headers.get(AUDIT_HEADER)
     length = response.content_length
     if request.method != "HEAD" and length is not None and length <= SMALL:
         whole = await response.read()
-        return web.Response(status=response.status, headers=headers, body=whole), target
-    return await _stream(request, response, headers), target
+        return web.Response(status=response.status, headers=headers, body=whole)
+    return await _stream(request, response, headers)
 
 
 async def _stream(request: web.Request, response: ClientResponse, headers: CIMultiDict[str]) -> web.StreamResponse:

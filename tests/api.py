@@ -1,5 +1,6 @@
 """How tests call a service as the gateway does."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,7 @@ from urllib.parse import quote
 from aiohttp import ClientSession
 
 from common.caller import INTERNAL_TOKEN, Caller, sign
+from common.middleware import AUDIT_HEADER
 from tests.factories import KEY
 
 
@@ -18,6 +20,12 @@ class Answer:
     status: int
     headers: Mapping[str, str]
     body: Any
+
+    @property
+    def audit_target(self) -> dict[str, str]:
+        """What a service tells the gateway that its write was about."""
+        target: dict[str, str] = json.loads(self.headers[AUDIT_HEADER])["target"]
+        return target
 
 
 @dataclass(frozen=True)

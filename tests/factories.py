@@ -6,7 +6,7 @@ from uuid import uuid4
 from common.caller import Caller, Kind
 from common.tenants import Tenant
 
-KEY = "a key for tests, long enough to be one"  # not a secret: it guards servers that live for a test run
+KEY = "a-key-for-tests-long-enough-to-be-one"  # not a secret: it guards servers that live for a test run
 
 
 def make_tenant(**settings: Any) -> Tenant:

@@ -5,11 +5,12 @@ from dataclasses import asdict
 from aiohttp import web
 
 from common.forms import read_question
-from common.middleware import caller_of, json_response
+from common.middleware import audit, caller_of, json_response
 from upload_service import wire
 from upload_service.downloads import Address
 from upload_service.forms import ChunkForm, InstallerForm, text_of, texts_of
 from upload_service.keys import CLAIMS, DAMAGED, DOWNLOADS, QUOTA, SINGLES, TRANSFERS
+from upload_service.model import Status
 from upload_service.ranges import ContentRange, parse_file_id
 
 routes = web.RouteTableDef()
@@ -22,6 +23,8 @@ async def upload_package_version(request: web.Request) -> web.Response:
     async with transfers.saying_what_is_expected(tenant.tenant_id, file_id):
         span = ContentRange.parse(request.headers.getall("Content-Range", []))
         upload = await transfers.append(tenant, file_id, span, ChunkForm(request))
+    if upload.status is not Status.OPEN:
+        audit(request, server_filename=upload.server_filename, sha256=upload.sha256)
     return json_response(wire.progress(upload))
 
 

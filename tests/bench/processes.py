@@ -62,7 +62,7 @@ async def running(folder: Path) -> AsyncIterator[Bench]:
         port = free_port()
         environment = {
             **os.environ,
-            **dict.fromkeys(("INTERNAL_KEY", "SESSION_KEY", "DOWNLOAD_KEY", "CLIENT_TOKEN_KEY"), KEY),
+            **dict.fromkeys(("INTERNAL_KEY", "SESSION_KEY", "AUDIT_KEY", "DOWNLOAD_KEY", "CLIENT_TOKEN_KEY"), KEY),
             **{f"{name.upper()}_URL": address for name, address in sockets.items()},
             "MONGO_URL": mongo_url,
             "REDIS_URL": redis_url,

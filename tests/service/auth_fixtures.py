@@ -17,6 +17,7 @@ from auth_service.keys import TENANTS
 from auth_service.settings import AuthSettings
 from auth_service.tenants import Tenants
 from common.caller import Caller
+from common.client import HEADER_LIMIT
 from common.errors import NotAuthenticated, Problem
 from common.middleware import json_response, problems
 from common.mongo import Document
@@ -124,6 +125,7 @@ async def serving_auth(mongo_url: str, redis_url: str, /, **settings: Any) -> As
             **{
                 "internal_key": SecretStr(KEY),
                 "session_key": SecretStr(KEY),
+                "audit_key": SecretStr(KEY),
                 "mongo_url": mongo_url,
                 "redis_url": redis_url,
                 "database": f"test_auth_{uuid4().hex[:12]}",
@@ -134,7 +136,7 @@ async def serving_auth(mongo_url: str, redis_url: str, /, **settings: Any) -> As
         )
         apps = [create_app(given) for _ in range(2)]
         addresses = [await stack.enter_async_context(serving(app, "127.0.0.1:0")) for app in apps]
-        session = await stack.enter_async_context(ClientSession())
+        session = await stack.enter_async_context(ClientSession(max_field_size=HEADER_LIMIT))
         redis = await stack.enter_async_context(open_redis(given.redis_url))
         mongo: AsyncIOMotorClient[Document] = AsyncIOMotorClient(mongo_url)
         stack.callback(mongo.close)

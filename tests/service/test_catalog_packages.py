@@ -1,10 +1,12 @@
 """Packages through catalog_service's own door (sections 2.1, 3, 4.2 and 4.3)."""
 
 import base64
+import hashlib
 import io
 import json
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 from aiohttp import FormData
@@ -452,7 +454,7 @@ async def test_a_package_added_again_shows_nothing_of_the_old_one(catalog: Catal
     ("method", "operation", "data", "target"),
     [
         ("PATCH", "edit_package", {"package_name": "New"}, {"package_id": "acme.editor"}),
-        ("PATCH", "set_package_active", {"package_active": "0"}, {"package_id": "acme.editor", "active": "0"}),
+        ("PATCH", "set_package_active", {"package_active": "0"}, {"package_id": "acme.editor"}),
         ("DELETE", "delete_package", {}, {"package_id": "acme.editor"}),
     ],
 )
@@ -464,4 +466,37 @@ async def test_a_write_says_what_it_was_about(
 
     answer = await catalog.call(caller, method, operation, "acme.editor", data=data or None)
 
-    assert json.loads(answer.headers[AUDIT_HEADER]) == target
+    assert answer.audit_target == target
+
+
+async def test_an_edit_says_what_was_before_and_is_after(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller, package_name="Old")
+    long = "x" * 257
+
+    edited = {"package_name": "New", "package_description": long}
+    answer = await catalog.call(caller, "PATCH", "edit_package", "acme.editor", data=edited)
+    hidden = await catalog.call(caller, "PATCH", "set_package_active", "acme.editor", data={"package_active": "0"})
+
+    digest = f"sha256:{hashlib.sha256(long.encode()).hexdigest()}"
+    changes = json.loads(answer.headers[AUDIT_HEADER])["changes"]
+    assert {name: after for name, (_, after) in changes.items()} == {"name": "New", "description": digest}
+    assert changes["name"] == ["Old", "New"]
+    assert json.loads(hidden.headers[AUDIT_HEADER])["changes"] == {"active": ["1", "0"]}
+
+
+@pytest.mark.parametrize(
+    ("method", "operation", "data"),
+    [
+        ("PATCH", "edit_package", {"package_name": "New"}),
+        ("DELETE", "delete_package", {}),
+        ("DELETE", "delete_package_version", {"versions_uids": str(UUID(int=7))}),
+    ],
+)
+async def test_a_refused_write_says_what_it_was_about(
+    catalog: Catalog, method: str, operation: str, data: dict[str, str]
+) -> None:
+    answer = await catalog.call(make_caller(), method, operation, "acme.editor", data=data or None)
+
+    assert answer.status == 404
+    assert answer.audit_target["package_id"] == "acme.editor"

@@ -4,11 +4,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID, uuid4
 
-import orjson
 import pytest
 
 from common.caller import Caller
-from common.middleware import AUDIT_HEADER
 from tests.factories import make_caller
 from tests.service.registry_fixtures import Registry, serving_registry
 
@@ -275,7 +273,7 @@ async def test_writes_say_what_they_were_about(registry: Registry) -> None:
     no_entry = await registry.call(caller, "DELETE", "delete_blacklist_entry", entry.body["entry_id"])
     no_group = await registry.call(caller, "DELETE", "delete_blacklist_group", group.body["group_id"])
 
-    told = [orjson.loads(answer.headers[AUDIT_HEADER]) for answer in (group, entry, no_entry, no_group)]
+    told = [answer.audit_target for answer in (group, entry, no_entry, no_group)]
 
     assert told == [
         {"group_id": group.body["group_id"], "name": "Browsers"},

@@ -4,11 +4,9 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
-import orjson
 import pytest
 
 from common.caller import Deployment
-from common.middleware import AUDIT_HEADER
 from tests.factories import make_caller, make_tenant
 from tests.service.registry_fixtures import Registry, serving_registry
 
@@ -282,7 +280,7 @@ async def test_writes_say_what_they_were_about_and_no_token(registry: Registry) 
     rotated = await registry.call(caller, "POST", "rotate_client_token", client_id)
     deleted = await registry.call(caller, "DELETE", "delete_client", client_id, rotated.body["auth_token"])
 
-    told = [orjson.loads(answer.headers[AUDIT_HEADER]) for answer in (added, edited, rotated, deleted)]
+    told = [answer.audit_target for answer in (added, edited, rotated, deleted)]
 
     assert [target["client_id"] for target in told] == [client_id] * 4
     assert told[0]["client_name"] == "pc-1"

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs, urlsplit
 
-import orjson
 import pytest
 
 from client_registry.model import Installer
@@ -17,7 +16,6 @@ from common.caller import Caller
 from common.client import open_service
 from common.downloads import check_download
 from common.errors import StorageExceeded, Unavailable
-from common.middleware import AUDIT_HEADER
 from tests.api import Answer
 from tests.factories import KEY, make_caller
 from tests.service.registry_fixtures import DIGEST, Registry, serving_registry
@@ -282,7 +280,7 @@ async def test_publishing_that_was_undone_meanwhile_is_not_said_to_have_worked(r
 async def test_publishing_says_what_it_was_about(registry: Registry) -> None:
     answer = await publish(registry, make_caller(), "1.0.0.0")
 
-    assert orjson.loads(answer.headers[AUDIT_HEADER]) == {"version": "1.0.0.0"}
+    assert answer.audit_target == {"version": "1.0.0.0"}
 
 
 async def test_the_service_sweeps_and_goes_on_after_a_failure(mongo_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,7 +151,7 @@ async def fleet(
         proxies = {name: await stack.enter_async_context(proxy()) for name in names}
         common = {
             **os.environ,
-            **dict.fromkeys(("INTERNAL_KEY", "SESSION_KEY", "DOWNLOAD_KEY", "CLIENT_TOKEN_KEY"), KEY),
+            **dict.fromkeys(("INTERNAL_KEY", "SESSION_KEY", "AUDIT_KEY", "DOWNLOAD_KEY", "CLIENT_TOKEN_KEY"), KEY),
             **{f"{name.upper()}_URL": f"http://{proxies[name].address}" for name in SERVICES},
             "MONGO_URL": stores.mongo_url,
             "REDIS_URL": stores.redis_url,

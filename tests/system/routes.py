@@ -21,6 +21,7 @@ _KEY = SecretStr(KEY)
 _COMMON: dict[str, Any] = {
     "internal_key": _KEY,
     "session_key": _KEY,
+    "audit_key": _KEY,
     "download_key": _KEY,
     "client_token_key": _KEY,
     "installers": Path("/nowhere"),

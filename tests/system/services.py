@@ -107,6 +107,7 @@ async def all_services(folder: Path, mongo_url: str, redis_url: str, rabbitmq_ur
     common: dict[str, Any] = {
         "internal_key": key,
         "session_key": key,
+        "audit_key": key,
         "download_key": key,
         "client_token_key": key,
         "mongo_url": mongo_url,

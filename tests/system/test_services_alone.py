@@ -17,7 +17,7 @@ from aiohttp import ClientConnectionError, ClientSession, UnixConnector
 from tests.system.services import Services
 
 SERVICES = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
-KEYS = ("INTERNAL_KEY", "SESSION_KEY", "DOWNLOAD_KEY", "CLIENT_TOKEN_KEY")
+KEYS = ("INTERNAL_KEY", "SESSION_KEY", "AUDIT_KEY", "DOWNLOAD_KEY", "CLIENT_TOKEN_KEY")
 LIMIT = 60  # seconds; reached only when something hangs
 
 
@@ -26,7 +26,7 @@ def environment(
     tmp_path: Path, services: Services, mongo_url: str, redis_url: str, rabbitmq_url: str
 ) -> dict[str, str]:
     """All that a service is told, its keys as files; the folder of installers is the one that the database knows."""
-    (tmp_path / "key").write_text("a key for tests, long enough to be one\n")
+    (tmp_path / "key").write_text("a-key-for-tests-long-enough-to-be-one\n")
     return {
         **os.environ,
         **{f"{name}_FILE": str(tmp_path / "key") for name in KEYS},

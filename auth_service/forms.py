@@ -1,0 +1,56 @@
+"""What is asked of the audit log."""
+
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from auth_service.audit import Selection
+from auth_service.model import USERNAME_LIMIT
+from common.errors import InvalidField
+from common.forms import MAX_INTEGER, Form
+
+ENTRIES_LIMIT = 1000
+OPERATION_LIMIT = 64  # characters
+
+
+class Format(StrEnum):
+    """How entries are answered."""
+
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+def selection(query: Form) -> Selection:
+    """Raises InvalidField."""
+    return Selection(
+        before=query.integer("before", default=MAX_INTEGER) if query.get("before") else None,
+        user=query.text("user", limit=USERNAME_LIMIT, required=False),
+        operation=query.text("operation", limit=OPERATION_LIMIT, required=False),
+        since=time("since", query.get("since")),
+        until=time("until", query.get("until")),
+    )
+
+
+def page(query: Form, *, default: int) -> int | None:
+    """How many entries are wanted; None for all. Raises InvalidField."""
+    if not default and not query.get("limit"):
+        return None
+    limit = query.integer("limit", default=default)
+    if not 1 <= limit <= ENTRIES_LIMIT:
+        raise InvalidField("limit", f"must be from 1 to {ENTRIES_LIMIT}")
+    return limit
+
+
+def as_lines(query: Form) -> bool:
+    """Whether JSON lines are wanted. Raises InvalidField."""
+    return query.choice("format", Format, default=Format.JSON) is Format.JSONL
+
+
+def time(name: str, text: str | None) -> datetime | None:
+    """A moment in ISO 8601; one that names no time zone is UTC. Raises InvalidField."""
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidField(name, "must be a date or a time in ISO 8601, such as 2026-01-31T09:30:00Z") from None
