@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from common.settings import Key, Listen, MongoUrl, RedisUrl, ServiceSettings, ServiceUrl
+from common.settings import Key, Listen, MongoUrl, RedisUrl, ServiceSettings, ServiceUrl, of_internal_key
 
 
 class AuthSettings(ServiceSettings):
@@ -13,6 +13,9 @@ class AuthSettings(ServiceSettings):
     redis_url: RedisUrl = "redis://127.0.0.1:6379"
     database: str = "auth"
     session_key: Key
+    auth_service_key: Key = of_internal_key()
+    upload_service_key: Key = of_internal_key()
+    client_registry_key: Key = of_internal_key()
     session_lifetime: int = Field(default=3600, ge=1)
     session_idle: int = Field(default=3600, ge=1)
     upload_service_url: ServiceUrl = "http://127.0.0.1:8083"

@@ -16,6 +16,7 @@ from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, verify
 from common.errors import Answered, Problem, Unavailable
 from common.mongo import MongoError
 from common.sessions import RedisError
+from common.signing import Keys
 from common.telemetry import log
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
@@ -90,7 +91,7 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
         return problem_response(Problem("Something went wrong here; the log has it under the request id."))
 
 
-def only_from_gateway(service: str, key: str, *, open_operations: frozenset[str] = frozenset()) -> Middleware:
+def only_from_gateway(service: str, keys: Keys, *, open_operations: frozenset[str] = frozenset()) -> Middleware:
     """Refuse whatever does not carry a token for this service, this tenant and this operation.
 
     Routes are `/{tenant_id}/<operation>…`; `open_operations` check their callers themselves.
@@ -105,7 +106,7 @@ def only_from_gateway(service: str, key: str, *, open_operations: frozenset[str]
         if path in OPEN_PATHS or open_operations.intersection(operation):
             return await handler(request)
         request[CALLER] = verify(
-            key,
+            keys,
             request.headers.get(INTERNAL_TOKEN, ""),
             service=service,
             operation="".join(operation),

@@ -19,6 +19,7 @@ from common.middleware import OPEN_PATHS, json_response, only_from_gateway, prob
 from common.mongo import MongoError
 from common.protocol import Runner
 from common.settings import BadSetting, Settings, load
+from common.signing import Keys
 from common.telemetry import configure_logs, log
 
 KEEP_ALIVE = 75  # seconds; aiohttp's own hour would let slow senders stay
@@ -104,7 +105,7 @@ READINESS = web.AppKey("readiness", Readiness)
 
 def service_app(
     name: str,
-    key: str,
+    keys: Keys,
     routes: web.RouteTableDef,
     connect: Connect,
     *,
@@ -112,7 +113,7 @@ def service_app(
 ) -> web.Application:
     """The application of a service behind the gateway: its routes, closed to all but the gateway and its fellows."""
     app = web.Application(
-        middlewares=[problems, only_when_ready, only_from_gateway(name, key, open_operations=open_operations)]
+        middlewares=[problems, only_when_ready, only_from_gateway(name, keys, open_operations=open_operations)]
     )
     add_probes(app)
     app.add_routes(routes)

@@ -32,24 +32,23 @@ def create_app(settings: GatewaySettings) -> web.Application:
 async def connect(app: web.Application) -> AsyncIterator[None]:
     """Open what the gateway talks to; closed in reverse when the app stops."""
     settings = app[SETTINGS]
-    key = settings.internal_key.get_secret_value()
-    addresses = {
-        AUTH: settings.auth_service_url,
-        CATALOG: settings.catalog_service_url,
-        UPLOAD: settings.upload_service_url,
-        CLIENTS: settings.client_registry_url,
+    fellows = {
+        AUTH: (settings.auth_service_url, settings.auth_service_key),
+        CATALOG: (settings.catalog_service_url, settings.catalog_service_key),
+        UPLOAD: (settings.upload_service_url, settings.upload_service_key),
+        CLIENTS: (settings.client_registry_url, settings.client_registry_key),
     }
     async with AsyncExitStack() as stack:
         redis = await stack.enter_async_context(open_redis(settings.redis_url))
         app[READINESS].check("redis", redis.ping)
         services = {
-            name: await stack.enter_async_context(open_service(address, service=name, key=key))
-            for name, address in addresses.items()
+            name: await stack.enter_async_context(open_service(address, service=name, keys=keys))
+            for name, (address, keys) in fellows.items()
         }
         app[SERVICES] = services
         app[SESSIONS] = Sessions(
             redis,
-            key=settings.session_key.get_secret_value(),
+            keys=settings.session_key,
             lifetime=settings.session_lifetime,
             idle=settings.session_idle,
         )
