@@ -36,6 +36,12 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "upload_service": UploadSettings,
     "client_registry": RegistrySettings,
 }
+ASKED = {
+    "auth_service": "find_tenant",
+    "catalog_service": "get_packages",
+    "upload_service": "storage_usage",
+    "client_registry": "client_usage",
+}
 
 
 def key_files(folder: Path) -> dict[str, str]:
@@ -178,13 +184,11 @@ async def test_what_one_service_holds_opens_only_those_it_asks() -> None:
 
 async def _opens(running: Fleet, key: Path, service: str) -> bool:
     """Whether a service answers who signs with this key for it."""
-    address = running.replicas[service][0].address
-    async with open_service(address, service=service, keys=Keys(key)) as client:
+    async with open_service(running.replicas[service][0].address, service=service, keys=Keys(key)) as client:
         try:
-            await client.ask(make_caller(), "no_such_operation")
-        except Unavailable as refused:
-            assert "do not trust each other" in refused.detail
-            return False
-        except Answered as answered:
-            assert answered.status == 404
+            await client.ask(make_caller(), ASKED[service])
+        except Unavailable:
+            return False  # as services say when their keys differ
+        except Answered:
+            pass  # The tenant is not there, which only auth_service cares about.
     return True
