@@ -7,7 +7,16 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 
-from common.settings import EnvironmentSettings, Key, Listen, MongoUrl, RabbitUrl, ServiceSettings, ServiceUrl, of_internal_key
+from common.settings import (
+    EnvironmentSettings,
+    Key,
+    Listen,
+    MongoUrl,
+    RabbitUrl,
+    ServiceSettings,
+    ServiceUrl,
+    of_internal_key,
+)
 from upload_service.model import Home
 
 _S3_URL = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9/_.-]*))?")
