@@ -24,7 +24,7 @@ from common.sessions import Sessions, open_redis
 
 
 def create_app(settings: AuthSettings) -> web.Application:
-    app = service_app("auth_service", settings.auth_service_key, routes, connect)
+    app = service_app("auth_service", settings.auth_service_key, routes, connect, access_log=settings.access_log)
     app[SETTINGS] = settings
     return app
 

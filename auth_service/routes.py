@@ -10,7 +10,8 @@ from auth_service.model import PASSWORD_LIMIT, USERNAME_LIMIT
 from auth_service.tenants import administrators_changes
 from common.errors import InvalidField
 from common.forms import Form, read_form
-from common.middleware import audit, caller_of, json_response, request_id
+from common.middleware import audit, caller_of, json_response
+from common.telemetry import request_id
 from common.tenants import VersionKey, parse_network
 
 ENTRIES_LIMIT = 1000

@@ -37,7 +37,7 @@ SWEEP_PAUSE = 5  # seconds
 
 def create_app(settings: CatalogSettings, events: Events | None = None) -> web.Application:
     """The application; `events` are given where all services share a process, else RabbitMQ is opened."""
-    app = service_app("catalog_service", settings.catalog_service_key, routes, connect)
+    app = service_app("catalog_service", settings.catalog_service_key, routes, connect, access_log=settings.access_log)
     app[SETTINGS] = settings
     if events is not None:
         app[EVENTS] = events

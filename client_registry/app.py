@@ -27,7 +27,7 @@ SWEEP_PAUSE = 30  # seconds
 
 
 def create_app(settings: RegistrySettings) -> web.Application:
-    app = service_app("client_registry", settings.client_registry_key, routes, connect)
+    app = service_app("client_registry", settings.client_registry_key, routes, connect, access_log=settings.access_log)
     app[SETTINGS] = settings
     return app
 

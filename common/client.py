@@ -20,8 +20,8 @@ from yarl import URL
 
 from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, UntrustedCaller, sign
 from common.errors import Answered, Unavailable
-from common.middleware import request_id
 from common.signing import Keys
+from common.telemetry import request_id
 
 CONNECT_PATIENCE = 1.0  # seconds
 ANSWER_PATIENCE = 3.0  # seconds without a byte of the answer, and to wait for a free connection

@@ -97,6 +97,7 @@ class ServiceSettings(EnvironmentSettings):
 
     listen: Listen = "127.0.0.1:8080"
     internal_key: Key = _NOT_GIVEN
+    access_log: bool = True
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
 
 

@@ -6,9 +6,10 @@ from contextlib import AsyncExitStack
 from aiohttp import web
 
 from common.client import open_service
-from common.middleware import problems, request_id
-from common.server import READINESS, Service, add_probes
+from common.middleware import problems
+from common.server import READINESS, Service, access_logging, add_probes
 from common.sessions import Sessions, open_redis
+from common.telemetry import request_id
 from gateway.access import Gatekeeper
 from gateway.keys import GATEKEEPER, PAGES, SERVICES, SESSIONS, SETTINGS, TENANTS
 from gateway.operations import AUTH, CATALOG, CLIENTS, UPLOAD
@@ -19,7 +20,7 @@ from gateway.tenants import TenantDirectory
 
 
 def create_app(settings: GatewaySettings) -> web.Application:
-    app = web.Application(middlewares=[problems])
+    app = web.Application(middlewares=[*access_logging(settings.access_log), problems])
     app[SETTINGS] = settings
     app[PAGES] = Pages()
     add_probes(app)

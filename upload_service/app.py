@@ -52,6 +52,7 @@ def create_app(settings: UploadSettings, events: Events | None = None) -> web.Ap
         settings.upload_service_key,
         routes,
         connect,
+        access_log=settings.access_log,
         open_operations=frozenset({"download"}),
     )
     app[SETTINGS] = settings

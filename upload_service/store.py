@@ -126,6 +126,7 @@ class MongoUploadStore:
                 "server_filename": upload.server_filename,
                 "size": upload.size,
                 "sha256": upload.sha256,
+                "request_id": upload.request_id,
                 "announced": False,
                 "announcing_until": GIVEN_BACK,
                 "checked_at": _NOW,  # All of it was read to know its digest.
@@ -261,4 +262,5 @@ def known_upload(document: Document) -> Upload:
         sha256=document.get("sha256", ""),
         version_uid=document.get("version_uid", ""),
         announced_as=document.get("announced_as", ""),
+        request_id=document.get("request_id", ""),
     )
