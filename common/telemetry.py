@@ -67,6 +67,7 @@ def configure_logs(level: str, stream: TextIO | None = None) -> None:
         )
     )
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.captureWarnings(True)  # A log of JSON has no line that is none.
 
 
 def redact(_: Any, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:

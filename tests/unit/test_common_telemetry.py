@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +26,7 @@ def stream() -> Iterator[io.StringIO]:
     configure_logs("debug", written)
     yield written
     structlog.configure(**before)
+    logging.captureWarnings(False)
     logging.root.handlers[:], logging.root.level = handlers, level
 
 
@@ -88,6 +90,15 @@ def test_what_is_no_secret_stays_as_it_is(stream: io.StringIO) -> None:
     log.info("some", **told)
 
     assert told.items() <= lines(stream)[0].items()
+
+
+@pytest.mark.filterwarnings("default")
+def test_what_python_warns_of_is_a_line_too(stream: io.StringIO) -> None:
+    warnings.warn(f"Bearer {CANARY}", RuntimeWarning, stacklevel=1)
+
+    (line,) = lines(stream)
+    assert "RuntimeWarning" in line["event"]
+    assert CANARY not in line["event"]
 
 
 def test_a_line_has_the_request_s_id(stream: io.StringIO) -> None:
