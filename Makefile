@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+TOOLS := $(VENV)-tools
 
-.PHONY: run test fuzz torture bench lint locks clean
+.PHONY: run test fuzz torture bench lint locks licenses audit sbom clean
 
 run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	$(BIN)/pkgrepo up --demo
@@ -35,6 +36,20 @@ lint: $(VENV)/.test  ## put the code in order
 locks:  ## renew the locks; wants `uv`
 	uv pip compile --universal --generate-hashes --no-annotate --no-header --upgrade --extra build --extra local pyproject.toml -o requirements.lock
 	uv pip compile --universal --generate-hashes --no-annotate --no-header --extra build --extra local --extra test -c requirements.lock pyproject.toml -o requirements-test.lock
+	uv pip compile --universal --generate-hashes --no-annotate --no-header --upgrade --group pyproject.toml:tools -o requirements-tools.lock
+
+licenses: $(VENV)/.test  ## list the licences of what is installed, after new locks
+	$(BIN)/python -m deploy.licenses
+
+audit: $(TOOLS)/.tools  ## ask PyPI whether anything locked is known to be vulnerable
+	@for lock in requirements.lock requirements-test.lock requirements-tools.lock; do \
+		echo "$$lock:" && $(TOOLS)/bin/pip-audit --strict --disable-pip --require-hashes -r $$lock || { \
+			echo "make audit: $$lock is not known to be free of vulnerabilities: see above what was found," \
+				"or what could not be asked; this wants https://pypi.org" >&2; exit 1; }; \
+	done
+
+sbom: $(TOOLS)/.tools  ## write sbom.json: what requirements.lock installs, as CycloneDX; the same for the same lock
+	$(TOOLS)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o sbom.json requirements.lock
 
 # Made whole when it has pip: a failed attempt leaves a python behind.
 $(BIN)/pip:
@@ -52,5 +67,11 @@ $(VENV)/.test: requirements-test.lock pyproject.toml | $(BIN)/pip
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
+# A lock of its own, because the tools need not fit what the product needs.
+$(TOOLS)/.tools: requirements-tools.lock | $(BIN)/pip
+	$(BIN)/python -m venv --clear $(TOOLS)
+	$(TOOLS)/bin/pip install --quiet --require-hashes -r requirements-tools.lock
+	touch $@
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TOOLS) sbom.json .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -26,7 +26,7 @@ from common.sessions import Sessions, open_redis
 
 
 def create_app(settings: AuthSettings) -> web.Application:
-    app = service_app("auth_service", settings.internal_key.get_secret_value(), routes, connect)
+    app = service_app("auth_service", settings.auth_service_key, routes, connect, access_log=settings.access_log)
     app[SETTINGS] = settings
     return app
 
@@ -34,15 +34,14 @@ def create_app(settings: AuthSettings) -> web.Application:
 async def connect(app: web.Application) -> AsyncIterator[None]:
     """Open what auth_service talks to; closed in reverse when the app stops."""
     settings, readiness = app[SETTINGS], app[READINESS]
-    internal_key = settings.internal_key.get_secret_value()
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings.mongo_url, settings.database))
         redis = await stack.enter_async_context(open_redis(settings.redis_url))
         upload_service = await stack.enter_async_context(
-            open_service(settings.upload_service_url, service="upload_service", key=internal_key)
+            open_service(settings.upload_service_url, service="upload_service", keys=settings.upload_service_key)
         )
         client_registry = await stack.enter_async_context(
-            open_service(settings.client_registry_url, service="client_registry", key=internal_key)
+            open_service(settings.client_registry_url, service="client_registry", keys=settings.client_registry_key)
         )
         readiness.check("mongodb", lambda: database.command("ping"))
         readiness.check("redis", redis.ping)
@@ -51,7 +50,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         users = MongoUserStore(database)
         sessions = Sessions(
             redis,
-            key=settings.session_key.get_secret_value(),
+            keys=settings.session_key,
             lifetime=settings.session_lifetime,
             idle=settings.session_idle,
         )

@@ -10,7 +10,8 @@ from auth_service.keys import AUDIT_LOG, LOGIN, TENANTS, USAGES, USERS
 from auth_service.model import PASSWORD_LIMIT, USERNAME_LIMIT, AuditEntry
 from auth_service.tenants import administrators_changes, in_words
 from common.forms import Form, read_form
-from common.middleware import audit, caller_of, json_response, request_id
+from common.middleware import audit, caller_of, json_response
+from common.telemetry import request_id
 from common.tenants import VersionKey, parse_network
 
 NETWORKS_LIMIT = 1000

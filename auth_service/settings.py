@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from common.settings import Key, Listen, MongoUrl, RedisUrl, ServiceSettings, ServiceUrl
+from common.settings import Key, Listen, MongoUrl, RedisUrl, ServiceSettings, ServiceUrl, of_internal_key
 
 KEY_MINIMUM = 32  # characters
 
@@ -28,6 +28,9 @@ class AuthSettings(ServiceSettings):
     database: str = "auth"
     session_key: Key
     audit_key: AuditKey
+    auth_service_key: Key = of_internal_key()
+    upload_service_key: Key = of_internal_key()
+    client_registry_key: Key = of_internal_key()
     session_lifetime: int = Field(default=3600, ge=1)
     session_idle: int = Field(default=3600, ge=1)
     upload_service_url: ServiceUrl = "http://127.0.0.1:8083"

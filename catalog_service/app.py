@@ -37,7 +37,7 @@ SWEEP_PAUSE = 5  # seconds
 
 def create_app(settings: CatalogSettings, events: Events | None = None) -> web.Application:
     """The application; `events` are given where all services share a process, else RabbitMQ is opened."""
-    app = service_app("catalog_service", settings.internal_key.get_secret_value(), routes, connect)
+    app = service_app("catalog_service", settings.catalog_service_key, routes, connect, access_log=settings.access_log)
     app[SETTINGS] = settings
     if events is not None:
         app[EVENTS] = events
@@ -47,14 +47,13 @@ def create_app(settings: CatalogSettings, events: Events | None = None) -> web.A
 async def connect(app: web.Application) -> AsyncIterator[None]:
     """Open what catalog_service talks to; closed in reverse when the app stops."""
     settings, readiness = app[SETTINGS], app[READINESS]
-    internal_key = settings.internal_key.get_secret_value()
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings.mongo_url, settings.database))
         upload_service = await stack.enter_async_context(
-            open_service(settings.upload_service_url, service="upload_service", key=internal_key)
+            open_service(settings.upload_service_url, service="upload_service", keys=settings.upload_service_key)
         )
         client_registry = await stack.enter_async_context(
-            open_service(settings.client_registry_url, service="client_registry", key=internal_key)
+            open_service(settings.client_registry_url, service="client_registry", keys=settings.client_registry_key)
         )
         readiness.check("mongodb", lambda: database.command("ping"))
         await readiness.prepare("indexes", lambda: make_indexes(database, INDEXES))

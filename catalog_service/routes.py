@@ -101,6 +101,6 @@ def _shown(request: web.Request, version: PackageVersion) -> dict[str, object]:
     return wire.package_version(
         version,
         caller_of(request),
-        key=settings.download_key.get_secret_value(),
+        keys=settings.download_key,
         lifetime=settings.download_lifetime,
     )

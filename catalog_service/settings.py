@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from common.settings import Key, Listen, MongoUrl, RabbitUrl, ServiceSettings, ServiceUrl
+from common.settings import Key, Listen, MongoUrl, RabbitUrl, ServiceSettings, ServiceUrl, of_internal_key
 
 
 class CatalogSettings(ServiceSettings):
@@ -15,5 +15,8 @@ class CatalogSettings(ServiceSettings):
     upload_service_url: ServiceUrl = "http://127.0.0.1:8083"
     client_registry_url: ServiceUrl = "http://127.0.0.1:8084"
     download_key: Key
+    catalog_service_key: Key = of_internal_key()
+    upload_service_key: Key = of_internal_key()
+    client_registry_key: Key = of_internal_key()
     download_lifetime: int = Field(default=3600, ge=1)
     finished_uploads_age: int = Field(default=24 * 3600, ge=1)

@@ -11,6 +11,7 @@ from catalog_service.packages import CatalogEntry
 from catalog_service.version_model import PackageVersion
 from common.caller import Caller
 from common.downloads import download_url
+from common.signing import Keys
 
 
 def package(entry: CatalogEntry) -> dict[str, Any]:
@@ -28,8 +29,8 @@ def package(entry: CatalogEntry) -> dict[str, Any]:
     }
 
 
-def package_version(version: PackageVersion, caller: Caller, *, key: str, lifetime: int) -> dict[str, Any]:
-    """A Package_Version object. `key` signs its installer's address, which is good for `lifetime` seconds."""
+def package_version(version: PackageVersion, caller: Caller, *, keys: Keys, lifetime: int) -> dict[str, Any]:
+    """A Package_Version object. `keys` sign its installer's address, which is good for `lifetime` seconds."""
     return {
         "PACKAGE_ID": version.package_id,
         "VERSION": version.version,
@@ -38,7 +39,7 @@ def package_version(version: PackageVersion, caller: Caller, *, key: str, lifeti
         "INSTALLER_TYPE": version.installer_type,
         "INSTALLER_URL": download_url(
             caller.base_url,
-            key,
+            keys,
             tenant_id=caller.tenant_id,
             server_filename=version.server_filename,
             file_name=f"{version.package_id}-{version.version}{version.installer_type.suffix}",

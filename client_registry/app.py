@@ -27,7 +27,7 @@ SWEEP_PAUSE = 30  # seconds
 
 
 def create_app(settings: RegistrySettings) -> web.Application:
-    app = service_app("client_registry", settings.internal_key.get_secret_value(), routes, connect)
+    app = service_app("client_registry", settings.client_registry_key, routes, connect, access_log=settings.access_log)
     app[SETTINGS] = settings
     return app
 
@@ -38,18 +38,14 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings.mongo_url, settings.database))
         upload_service = await stack.enter_async_context(
-            open_service(
-                settings.upload_service_url,
-                service="upload_service",
-                key=settings.internal_key.get_secret_value(),
-            )
+            open_service(settings.upload_service_url, service="upload_service", keys=settings.upload_service_key)
         )
         readiness.check("mongodb", lambda: database.command("ping"))
         await readiness.prepare("indexes", lambda: make_indexes(database, INDEXES))
 
         resolver = SystemResolver()
         stack.callback(resolver.close)
-        tokens = ClientTokens(settings.client_token_key.get_secret_value())
+        tokens = ClientTokens(settings.client_token_key)
         app[CLIENTS] = Clients(MongoClientStore(database), tokens, resolver)
         app[BLACKLIST] = Blacklist(MongoBlacklistStore(database))
         releases = app[RELEASES] = Releases(MongoReleaseStore(database), UploadService(upload_service))

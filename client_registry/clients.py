@@ -31,15 +31,19 @@ class ClientStore(Protocol):
     async def add(self, tenant_id: str, client: Client, *, digest: str, seat: int) -> None:
         """Raises ClientExists for a name there is, SeatTaken for a seat that is taken."""
 
-    async def find_by_digest(self, tenant_id: str, digest: str) -> Client | None: ...
+    async def find_by_digests(self, tenant_id: str, digests: Sequence[str]) -> Client | None:
+        """The client whose token has one of these digests."""
 
-    async def note_sighting(self, tenant_id: str, client_id: str, *, ip: str, program: int, at: datetime) -> None: ...
+    async def note_sighting(
+        self, tenant_id: str, client_id: str, *, digests: Sequence[str], ip: str, program: int, at: datetime
+    ) -> None:
+        """Note it, and keep the first of the digests, while the client's token has one of them."""
 
     async def set_enabled(self, tenant_id: str, client_id: str, enabled: bool) -> bool: ...
 
     async def set_token(self, tenant_id: str, client_id: str, *, digest: str, hint: str) -> bool: ...
 
-    async def delete(self, tenant_id: str, client_id: str, *, digest: str) -> bool:
+    async def delete(self, tenant_id: str, client_id: str, *, digests: Sequence[str]) -> bool:
         """Delete a client and the blacklist entries about it, both or neither; whether there was one."""
 
 
@@ -96,21 +100,24 @@ class Clients:
 
     async def delete(self, tenant_id: str, client_id: str, token: str) -> None:
         """Remove a client and the blacklist entries about it. Raises ClientNotFound, also for a wrong token."""
-        known, digest = uuid_text(client_id), self._tokens.digest(token)
-        if known is None or digest is None or not await self._store.delete(tenant_id, known, digest=digest):
+        known, digests = uuid_text(client_id), self._tokens.digests(token)
+        if known is None or not await self._store.delete(tenant_id, known, digests=digests):
             raise ClientNotFound
 
     async def identify(self, caller: Caller, token: str, program: int) -> str | None:
         """The id of the client that a token names, None for an unknown token or a client that is not enabled.
 
-        The sighting is noted: at once when the address or the program is another, else once a minute.
+        The sighting is noted: at once when the address or the program is another, else once a minute. A token that is
+        kept under a key of before is kept under the present one from then on.
         """
-        digest = self._tokens.digest(token)
-        client = await self._store.find_by_digest(caller.tenant_id, digest) if digest else None
+        digests = self._tokens.digests(token)
+        client = await self._store.find_by_digests(caller.tenant_id, digests) if digests else None
         if client is None or not client.enabled:
             return None
         now = self._now()
         moved = (client.ip, client.program) != (caller.ip, program)
         if moved or client.last_seen is None or now - client.last_seen >= SIGHTING_INTERVAL:
-            await self._store.note_sighting(caller.tenant_id, client.client_id, ip=caller.ip, program=program, at=now)
+            await self._store.note_sighting(
+                caller.tenant_id, client.client_id, digests=digests, ip=caller.ip, program=program, at=now
+            )
         return client.client_id

@@ -2,16 +2,18 @@
 
 from pydantic import Field
 
-from common.settings import Key, Listen, MongoUrl, ServiceSettings, ServiceUrl
+from common.settings import Key, Listen, MongoUrl, ServiceSettings, ServiceUrl, of_internal_key
 
 
 class RegistrySettings(ServiceSettings):
-    """`download_lifetime` is in seconds. A new `client_token_key` makes every client token of before unknown."""
+    """`download_lifetime` is in seconds. Without its `client_token_key` of before a client token is unknown."""
 
     listen: Listen = "127.0.0.1:8084"
     mongo_url: MongoUrl = "mongodb://127.0.0.1:27017"
     database: str = "clients"
     client_token_key: Key
+    client_registry_key: Key = of_internal_key()
+    upload_service_key: Key = of_internal_key()
     download_key: Key
     download_lifetime: int = Field(default=3600, ge=1)
     upload_service_url: ServiceUrl = "http://127.0.0.1:8083"

@@ -63,12 +63,18 @@ class MongoClientStore:
                 raise SeatTaken from None
             raise ClientExists(client.name) from None
 
-    async def find_by_digest(self, tenant_id: str, digest: str) -> Client | None:
-        document = await self._clients.find_one({"tenant_id": tenant_id, "token_digest": digest})
+    async def find_by_digests(self, tenant_id: str, digests: Sequence[str]) -> Client | None:
+        document = await self._clients.find_one({"tenant_id": tenant_id, "token_digest": {"$in": list(digests)}})
         return _client(document) if document else None
 
-    async def note_sighting(self, tenant_id: str, client_id: str, *, ip: str, program: int, at: datetime) -> None:
-        await self._set(tenant_id, client_id, {"ip": ip, "program": program, "last_seen": at})
+    async def note_sighting(
+        self, tenant_id: str, client_id: str, *, digests: Sequence[str], ip: str, program: int, at: datetime
+    ) -> None:
+        # The client may have got another token since it was found; that one stays.
+        await self._clients.update_one(
+            {"tenant_id": tenant_id, "client_id": client_id, "token_digest": {"$in": list(digests)}},
+            {"$set": {"token_digest": digests[0], "ip": ip, "program": program, "last_seen": at}},
+        )
 
     async def set_enabled(self, tenant_id: str, client_id: str, enabled: bool) -> bool:
         return await self._set(tenant_id, client_id, {"enabled": enabled})
@@ -76,9 +82,9 @@ class MongoClientStore:
     async def set_token(self, tenant_id: str, client_id: str, *, digest: str, hint: str) -> bool:
         return await self._set(tenant_id, client_id, {"token_digest": digest, "token_hint": hint})
 
-    async def delete(self, tenant_id: str, client_id: str, *, digest: str) -> bool:
+    async def delete(self, tenant_id: str, client_id: str, *, digests: Sequence[str]) -> bool:
         async def both(session: AsyncIOMotorClientSession) -> bool:
-            wanted = {"tenant_id": tenant_id, "client_id": client_id, "token_digest": digest}
+            wanted = {"tenant_id": tenant_id, "client_id": client_id, "token_digest": {"$in": list(digests)}}
             deleted = await self._clients.delete_one(wanted, session=session)
             if deleted.deleted_count:
                 about = {"tenant_id": tenant_id, "client_id": client_id}
@@ -87,6 +93,11 @@ class MongoClientStore:
 
         async with await self._database.client.start_session() as session:
             return await session.with_transaction(both)
+
+    async def count_unseen(self, tenant_id: str, since: datetime) -> int:
+        """How many clients of before have not called since: their tokens' digests are still what they were then."""
+        before = {"created_at": {"$lt": since}, "$nor": [{"last_seen": {"$gte": since}}]}
+        return await self._clients.count_documents({"tenant_id": tenant_id, **before})
 
     async def forget_tenant(self, tenant_id: str) -> None:
         """Delete all that this service keeps of a tenant."""

@@ -1,11 +1,10 @@
 """Client tokens: shown once, kept as a digest under a key, so that a stolen database gives none (section 5.2)."""
 
-import hashlib
-import hmac
 from dataclasses import dataclass
 from uuid import uuid4
 
 from client_registry.model import uuid_text
+from common.signing import Keys
 
 HINT_LENGTH = 4
 
@@ -25,17 +24,14 @@ class IssuedToken:
 class ClientTokens:
     """Makes and recognises tokens."""
 
-    def __init__(self, key: str) -> None:
-        self._key = key.encode()
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
 
     def issue(self) -> IssuedToken:
         text = str(uuid4())
-        return IssuedToken(text, self._digest(text))
+        return IssuedToken(text, self._keys.digests(text)[0])
 
-    def digest(self, token: str) -> str | None:
-        """By what a token is found; None for what we never issue."""
+    def digests(self, token: str) -> tuple[str, ...]:
+        """By what a token is found, and first by what it is kept from now on; nothing for what we never issue."""
         text = uuid_text(token)
-        return self._digest(text) if text else None
-
-    def _digest(self, text: str) -> str:
-        return hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()
+        return self._keys.digests(text) if text else ()

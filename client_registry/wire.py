@@ -52,7 +52,7 @@ def client_version(latest: Release | None, caller: Caller, settings: RegistrySet
     suffix = PurePath(latest.installer.server_filename).suffix
     address = download_url(
         caller.base_url,
-        settings.download_key.get_secret_value(),
+        settings.download_key,
         tenant_id=caller.tenant_id,
         server_filename=latest.installer.server_filename,
         file_name=f"client-{latest.version}{suffix}",

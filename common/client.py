@@ -20,7 +20,8 @@ from yarl import URL
 
 from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, UntrustedCaller, sign
 from common.errors import Answered, Unavailable
-from common.middleware import request_id
+from common.signing import Keys
+from common.telemetry import request_id
 
 CONNECT_PATIENCE = 1.0  # seconds
 ANSWER_PATIENCE = 3.0  # seconds without a byte of the answer, and to wait for a free connection
@@ -34,13 +35,13 @@ HEADER_LIMIT = 256 << 10  # bytes: what a write of a thousand values says for th
 class ServiceClient:
     """Calls one other service."""
 
-    def __init__(self, session: ClientSession, streams: ClientSession, base: str, *, service: str, key: str) -> None:
+    def __init__(self, session: ClientSession, streams: ClientSession, base: str, *, service: str, keys: Keys) -> None:
         """`streams` has the connections of long transfers, so that those never keep a short question waiting."""
         self._session = session
         self._streams = streams
         self._base = base
         self._service = service
-        self._key = key
+        self._keys = keys
 
     async def ask(
         self,
@@ -88,7 +89,7 @@ class ServiceClient:
         path = "/".join(quote(segment, safe="") for segment in (caller.tenant_id, *segments))
         url = URL(f"{self._base}/{path}{'?' + query if query else ''}", encoded=True)
         all_headers = CIMultiDict(headers or {})
-        all_headers[INTERNAL_TOKEN] = sign(self._key, caller, service=self._service, operation=segments[0])
+        all_headers[INTERNAL_TOKEN] = sign(self._keys.signing, caller, service=self._service, operation=segments[0])
         all_headers[REQUEST_ID] = request_id()
         session, turn = (self._streams, STREAM_PATIENCE) if streamed else (self._session, ANSWER_PATIENCE)
         timeout = ClientTimeout(sock_connect=CONNECT_PATIENCE, connect=turn, sock_read=patience)
@@ -127,11 +128,11 @@ async def problem_of(response: ClientResponse) -> Answered | Unavailable:
 
 
 @asynccontextmanager
-async def open_service(address: str, *, service: str, key: str) -> AsyncIterator[ServiceClient]:
-    """A client of the service at `http://host:port` or `unix:/path/of/the.sock`."""
+async def open_service(address: str, *, service: str, keys: Keys) -> AsyncIterator[ServiceClient]:
+    """A client of the service at `http://host:port` or `unix:/path/of/the.sock`, which has these keys."""
     async with _session(address, CONNECTIONS) as session, _session(address, STREAMS) as streams:
         base = "http://localhost" if address.startswith("unix:") else address.rstrip("/")
-        yield ServiceClient(session, streams, base, service=service, key=key)
+        yield ServiceClient(session, streams, base, service=service, keys=keys)
 
 
 def _session(address: str, connections: int) -> ClientSession:

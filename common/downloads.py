@@ -3,29 +3,30 @@
 catalog_service and client_registry make such addresses, upload_service checks them.
 """
 
-import hashlib
-import hmac
 import re
 from urllib.parse import quote
 
 from common.errors import Forbidden
+from common.signing import Keys
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
-def download_url(base_url: str, key: str, *, tenant_id: str, server_filename: str, file_name: str, expires: int) -> str:
+def download_url(
+    base_url: str, keys: Keys, *, tenant_id: str, server_filename: str, file_name: str, expires: int
+) -> str:
     """An absolute address below `base_url`, valid until `expires` (seconds since 1970).
 
     `file_name` is what a browser saves the file as; characters that trouble file systems become `-`.
     """
     name = _UNSAFE.sub("-", file_name).strip("-.") or "installer"
-    signature = _signature(key, tenant_id, server_filename, name, expires)
+    signature = keys.digests(_message(tenant_id, server_filename, name, expires))[0]
     path = f"{base_url}/download/{quote(server_filename)}/{name}"
     return f"{path}?expires={expires}&signature={signature}"
 
 
 def check_download(
-    key: str,
+    keys: Keys,
     *,
     tenant_id: str,
     server_filename: str,
@@ -39,8 +40,8 @@ def check_download(
     Raises:
         Forbidden: it was altered or has expired.
     """
-    valid = re.fullmatch(r"[0-9]{1,12}", expires) is not None and hmac.compare_digest(
-        _signature(key, tenant_id, server_filename, file_name, int(expires)).encode(), signature.encode()
+    valid = re.fullmatch(r"[0-9]{1,12}", expires) is not None and keys.signed(
+        _message(tenant_id, server_filename, file_name, int(expires)), signature
     )
     if not valid:
         raise Forbidden("This download address was altered; ask for a new one.")
@@ -48,6 +49,5 @@ def check_download(
         raise Forbidden("This download address has expired; ask for a new one.")
 
 
-def _signature(key: str, tenant_id: str, server_filename: str, file_name: str, expires: int) -> str:
-    message = "\n".join((tenant_id, server_filename, file_name, str(expires)))
-    return hmac.new(key.encode(), message.encode(), hashlib.sha256).hexdigest()
+def _message(tenant_id: str, server_filename: str, file_name: str, expires: int) -> str:
+    return "\n".join((tenant_id, server_filename, file_name, str(expires)))

@@ -19,6 +19,7 @@ from aio_pika.abc import (
     AbstractIncomingMessage,
     AbstractQueue,
 )
+from structlog.contextvars import bound_contextvars
 
 from common.errors import Unavailable
 from common.mongo import MongoError, Refused
@@ -38,7 +39,10 @@ Handle = Callable[["Event"], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Event:
-    """A CloudEvents 1.0 event of one tenant. `data` holds what JSON can."""
+    """A CloudEvents 1.0 event of one tenant. `data` holds what JSON can.
+
+    `request_id` is that of the request which made it a fact: the extension attribute `requestid`.
+    """
 
     event_id: str
     type: str
@@ -46,6 +50,7 @@ class Event:
     tenant_id: str
     time: datetime
     data: dict[str, Any]
+    request_id: str = ""
 
     @property
     def routing_key(self) -> str:
@@ -60,6 +65,7 @@ class Event:
                 "source": self.source,
                 "time": self.time,
                 "datacontenttype": "application/json",
+                **({"requestid": self.request_id} if self.request_id else {}),
                 "data": {"tenant_id": self.tenant_id, **self.data},
             }
         )
@@ -76,6 +82,7 @@ class Event:
             tenant_id=str(data.pop("tenant_id")),
             time=datetime.fromisoformat(message["time"]),
             data=data,
+            request_id=str(message.get("requestid", "")),
         )
 
 
@@ -105,7 +112,7 @@ class LocalEvents:
             raise EventsUnavailable(f"Nobody listens for {event.type} yet.")
         for queue, handle in handlers.items():
             try:
-                await handle(event)
+                await _handled(handle, event)
             except Exception as error:
                 log.error("event_failed", queue=queue, event_id=event.event_id, exc_info=error)
                 raise EventsUnavailable(f"{queue} could not take the event.") from error
@@ -226,12 +233,19 @@ class RabbitEvents:
         """Handle an event. A store or a service that is away is waited for: that is no fault of the event's."""
         while True:
             try:
-                return await handle(event)
+                return await _handled(handle, event)
             except (MongoError, Unavailable) as error:
                 if self._closed or isinstance(error, Refused):
                     raise
                 log.warning("event_waits", event_id=event.event_id, error=type(error).__name__)
                 await asyncio.sleep(RETRY_PAUSE)
+
+
+async def _handled(handle: Handle, event: Event) -> None:
+    """Handle an event as part of the request that it comes from."""
+    with bound_contextvars(request_id=event.request_id):
+        await handle(event)
+        log.info("event_handled", type=event.type, event_id=event.event_id, tenant_id=event.tenant_id)
 
 
 async def _declare(channel: AbstractChannel, queue: str, event_type: str) -> AbstractQueue:

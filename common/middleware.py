@@ -2,25 +2,28 @@
 
 import json
 import re
+import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
 
 import orjson
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
-from structlog.contextvars import bind_contextvars, clear_contextvars, get_contextvars
+from structlog.contextvars import bind_contextvars, clear_contextvars
 
-from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, verify
+from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, Kind, UntrustedCaller, verify
 from common.errors import Answered, Problem, Unavailable
 from common.mongo import MongoError
 from common.sessions import RedisError
-from common.telemetry import log
+from common.signing import Keys
+from common.telemetry import log, request_id
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 # What a write was about: `target` and `changes`, as the audit log shows them.
 AUDIT: web.RequestKey[dict[str, Any]] = web.RequestKey("audit", dict)
+ROUTE: web.RequestKey[str] = web.RequestKey("route", str)
 # The interface means another thing by this status than HTTP does (section 7).
 TITLES = {407: "Storage Exceeded"}
 AUDIT_HEADER = "X-Internal-Audit"
@@ -51,11 +54,6 @@ def audit(
     }
 
 
-def request_id() -> str:
-    """The id of the request being answered, the same in every service's log."""
-    return str(get_contextvars().get("request_id", ""))
-
-
 def problem_response(problem: Problem) -> web.Response:
     """RFC 9457 problem details, with a stable `code` and the request's id beside the standard members."""
     body = {
@@ -72,6 +70,36 @@ def problem_response(problem: Problem) -> web.Response:
         status=problem.status,
         headers={"Content-Type": "application/problem+json", **problem.headers},
     )
+
+
+@web.middleware
+async def accesses(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Log what was asked and how it ended, by the route: a path has ids and tokens in it, and what not else."""
+    if request.path in OPEN_PATHS:
+        return await handler(request)
+    began, status = time.perf_counter(), 0
+    try:
+        response = await handler(request)
+        status = response.status
+        return response
+    finally:
+        caller = request.get(CALLER)
+        # What services ask of their own accord may be whether there is such a tenant: then it is a piece of a path.
+        known = caller is not None and caller.kind is not Kind.SERVICE
+        log.info(
+            "request",
+            method=request.method if request.method in hdrs.METH_ALL else "other",
+            route=request.get(ROUTE) or route_of(request),
+            status=status or "broken off",
+            ms=round((time.perf_counter() - began) * 1000, 1),
+            tenant_id=caller.tenant_id if caller and known else "",
+        )
+
+
+def route_of(request: web.Request) -> str:
+    """The template of the route that answers, such as `/{tenant_id}/edit_client/{client_id}`; empty without one."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource else ""
 
 
 @web.middleware
@@ -105,7 +133,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         return problem_response(Problem("Something went wrong here; the log has it under the request id."))
 
 
-def only_from_gateway(service: str, key: str, *, open_operations: frozenset[str] = frozenset()) -> Middleware:
+def only_from_gateway(service: str, keys: Keys, *, open_operations: frozenset[str] = frozenset()) -> Middleware:
     """Refuse whatever does not carry a token for this service, this tenant and this operation.
 
     Routes are `/{tenant_id}/<operation>…`; `open_operations` check their callers themselves.
@@ -114,18 +142,22 @@ def only_from_gateway(service: str, key: str, *, open_operations: frozenset[str]
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         # The route that will answer decides, not the path: `/acme%2Fdownload/claim_installer` reads as both.
-        resource = request.match_info.route.resource
-        path = resource.canonical if resource else ""
-        operation = path.split("/")[2:3]
-        if path in OPEN_PATHS or open_operations.intersection(operation):
+        path = route_of(request)
+        operation = "".join(path.split("/")[2:3])
+        if path in OPEN_PATHS:
             return await handler(request)
-        request[CALLER] = verify(
-            key,
-            request.headers.get(INTERNAL_TOKEN, ""),
-            service=service,
-            operation="".join(operation),
-            tenant_id=request.match_info.get("tenant_id", ""),
-        )
+        try:
+            request[CALLER] = verify(
+                keys,
+                request.headers.get(INTERNAL_TOKEN, ""),
+                service=service,
+                operation=operation,
+                tenant_id=request.match_info.get("tenant_id", ""),
+            )
+        except UntrustedCaller:
+            if operation in open_operations:
+                return await handler(request)
+            raise
         if REQUEST_IDS.fullmatch(given := request.headers.get(REQUEST_ID, "")):
             bind_contextvars(request_id=given)
         return await handler(request)

@@ -9,8 +9,8 @@ from aiohttp import web
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from common.errors import InvalidRequest, Problem
-from common.middleware import problem_response, request_id
-from common.telemetry import log
+from common.middleware import problem_response
+from common.telemetry import log, request_id
 
 POLL = 0.05  # seconds
 

@@ -12,13 +12,14 @@ from typing import Any, Generic
 
 import uvloop
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
 from common.errors import Unavailable
-from common.middleware import OPEN_PATHS, json_response, only_from_gateway, problems
+from common.middleware import OPEN_PATHS, accesses, json_response, only_from_gateway, problems
 from common.mongo import MongoError
 from common.protocol import Runner
 from common.settings import BadSetting, Settings, load
+from common.signing import Keys
 from common.telemetry import configure_logs, log
 
 KEEP_ALIVE = 75  # seconds; aiohttp's own hour would let slow senders stay
@@ -104,20 +105,25 @@ READINESS = web.AppKey("readiness", Readiness)
 
 def service_app(
     name: str,
-    key: str,
+    keys: Keys,
     routes: web.RouteTableDef,
     connect: Connect,
     *,
+    access_log: bool,
     open_operations: frozenset[str] = frozenset(),
 ) -> web.Application:
     """The application of a service behind the gateway: its routes, closed to all but the gateway and its fellows."""
-    app = web.Application(
-        middlewares=[problems, only_when_ready, only_from_gateway(name, key, open_operations=open_operations)]
-    )
+    only_fellows = only_from_gateway(name, keys, open_operations=open_operations)
+    app = web.Application(middlewares=[*access_logging(access_log), problems, only_when_ready, only_fellows])
     add_probes(app)
     app.add_routes(routes)
     app.cleanup_ctx.append(connect)
     return app
+
+
+def access_logging(on: bool) -> list[Middleware]:
+    """What stands before all other middleware where requests are logged."""
+    return [accesses] if on else []
 
 
 def add_probes(app: web.Application) -> None:

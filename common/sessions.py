@@ -17,12 +17,11 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 from redis.exceptions import RedisError
 
-from common.caller import CLOCK_SKEW
 from common.errors import NotAuthenticated
+from common.signing import ALGORITHM, Keys
 
 __all__ = ["RedisError", "Session", "Sessions", "open_redis"]
 
-ALGORITHM = "HS256"
 AUDIENCE = "session"
 
 CONNECTIONS = 128
@@ -91,10 +90,10 @@ async def open_redis(url: str) -> AsyncIterator["Redis"]:
 class Sessions:
     """Opens, checks and ends sessions. Every method raises RedisError where Redis does not answer."""
 
-    def __init__(self, redis: "Redis", *, key: str, lifetime: int, idle: int) -> None:
-        """`key` signs tokens; `lifetime` and `idle` are seconds."""
+    def __init__(self, redis: "Redis", *, keys: Keys, lifetime: int, idle: int) -> None:
+        """`keys` are those of tokens; `lifetime` and `idle` are seconds."""
         self._redis = redis
-        self._key = key
+        self._keys = keys
         self._lifetime = lifetime
         self._idle = idle
         self._open: Any = redis.register_script(_OPEN)
@@ -117,7 +116,7 @@ class Sessions:
             "iat": now,
             "exp": now + self._lifetime,
         }
-        return jwt.encode(claims, self._key, algorithm=ALGORITHM)
+        return jwt.encode(claims, self._keys.signing, algorithm=ALGORITHM)
 
     async def check(self, tenant_id: str, token: str) -> Session:
         """The session of a token, used just now. One Lua call.
@@ -137,14 +136,7 @@ class Sessions:
             NotAuthenticated: the token is not ours, or past its hour.
         """
         try:
-            claims: dict[str, Any] = jwt.decode(
-                token,
-                self._key,
-                algorithms=[ALGORITHM],
-                audience=AUDIENCE,
-                leeway=CLOCK_SKEW,
-                options={"require": ["exp", "iat", "jti", "sub", "aud"]},
-            )
+            claims = self._keys.claims(token, audience=AUDIENCE, required=["jti", "sub"])
             return Session(str(claims["tenant"]), str(claims["sub"]), str(claims["jti"]))
         except (jwt.InvalidTokenError, UnicodeError, KeyError, ValueError):
             raise NotAuthenticated("The session token is not valid, or no longer.") from None

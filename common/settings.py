@@ -1,7 +1,7 @@
 """Settings from the environment, checked once at the start.
 
 Every variable may also be given as a file: `SESSION_KEY_FILE=/run/secrets/session_key` reads `SESSION_KEY` from there.
-An empty variable counts as none.
+An empty variable counts as none. A key that is given as a file is read again when the file changes.
 """
 
 import os
@@ -9,11 +9,13 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, SchemaValidator
 from pydantic_core.core_schema import multi_host_url_schema, url_schema
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from common.signing import Keys
 
 _HOST_AND_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
 
@@ -41,7 +43,20 @@ def _url(schema: CoreSchema, socket: str = "") -> AfterValidator:
     return AfterValidator(check)
 
 
-Key = Annotated[SecretStr, Field(min_length=32)]
+def _keys(value: object) -> object:
+    """The keys of a setting: the text of a variable, or the file it is in."""
+    if value is None:
+        raise ValueError("must be given, or INTERNAL_KEY for all services")
+    return Keys(value) if isinstance(value, (str, Path)) else value
+
+
+def of_internal_key() -> Any:
+    """The default of a key by which services know each other."""
+    return Field(default_factory=lambda given: given.get("internal_key"))
+
+
+_NOT_GIVEN: Any = Field(default=None, validate_default=False)  # for a key that is only the default of others
+Key = Annotated[InstanceOf[Keys], BeforeValidator(_keys)]
 Listen = Annotated[str, AfterValidator(_listen)]
 MongoUrl = Annotated[str, _url(multi_host_url_schema(allowed_schemes=["mongodb", "mongodb+srv"], host_required=True))]
 RedisUrl = Annotated[str, _url(url_schema(allowed_schemes=["redis", "rediss"], host_required=True), "unix:///")]
@@ -75,10 +90,14 @@ class EnvironmentSettings(BaseSettings):
 
 
 class ServiceSettings(EnvironmentSettings):
-    """What every service is told. `listen` is `host:port` or `unix:/path/of/the.sock`."""
+    """What every service is told. `listen` is `host:port` or `unix:/path/of/the.sock`.
+
+    A service has its own key, `<service>_key`, and the keys of those it asks; `internal_key` is any that is not given.
+    """
 
     listen: Listen = "127.0.0.1:8080"
-    internal_key: Key
+    internal_key: Key = _NOT_GIVEN
+    access_log: bool = True
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
 
 
@@ -96,7 +115,9 @@ class FileSource(PydanticBaseSettingsSource):
         name = f"{field_name.upper()}_FILE"
         path = os.environ.get(name)
         try:
-            return (Path(path).read_text(encoding="utf-8").strip() if path else None), field_name, False
+            text = Path(path).read_text(encoding="utf-8").strip() if path else None
+            # Keys go on looking at their file.
+            return Path(path) if path and text and field.annotation is Keys else text, field_name, False
         except OSError as error:
             raise BadSetting(f"{name}: {path}: {error.strerror}") from None
         except UnicodeDecodeError:

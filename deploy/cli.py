@@ -15,7 +15,7 @@ from common.server import until_stopped
 from common.sessions import RedisError
 from common.settings import BadSetting
 from common.telemetry import configure_logs
-from deploy import cli_audit, cli_care, cli_publish, cli_storage, cli_tenants, cli_users
+from deploy import cli_audit, cli_care, cli_keys, cli_publish, cli_storage, cli_tenants, cli_users
 from deploy.demo import publish_samples
 from deploy.folder import DataFolder, FolderProblem
 from deploy.local import ServerUnavailable
@@ -28,6 +28,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.add_typer(cli_tenants.app, name="tenant", help="Create, list, edit and delete tenants.")
 app.add_typer(cli_users.app, name="user", help="Create, list and delete a tenant's users.")
 app.add_typer(cli_audit.app, name="audit", help="Verify and export the audit log.")
+app.add_typer(cli_keys.app, name="keys", help="Replace the keys that sign.")
 app.command()(cli_publish.publish)
 app.command()(cli_care.scrub)
 app.command()(cli_care.quota)

@@ -33,7 +33,7 @@ class DataFolder:
 
     def prepare(self) -> None:
         """Make the folder where it is not there. Raises FolderProblem."""
-        for folder in (self.path, self.path / "run", self.path / "keys", self.installers, self.logs.parent):
+        for folder in (self.path, self.path / "run", self.keys, self.installers, self.logs.parent):
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 folder.chmod(0o700)
@@ -59,12 +59,16 @@ class DataFolder:
     def socket(self, service: str) -> Path:
         return self.path / "run" / f"{service}.sock"
 
-    def key(self, name: str) -> SecretStr:
-        """A key of this folder's services, generated where there is none yet."""
-        file = self.path / "keys" / name
+    @property
+    def keys(self) -> Path:
+        return self.path / "keys"
+
+    def key(self, name: str) -> Path:
+        """The file of a key of this folder's services, generated where there is none yet."""
+        file = self.keys / name
         if not file.exists():
-            write_secret(file, secrets.token_urlsafe(48))
-        return SecretStr(file.read_text(encoding="ascii"))
+            write_secret(file, new_key())
+        return file
 
     @property
     def audit_key(self) -> SecretStr:
@@ -93,11 +97,18 @@ class DataFolder:
         return self.path / "run" / "addresses.json"
 
 
+def new_key() -> str:
+    """A key for a file of keys."""
+    return secrets.token_urlsafe(48)
+
+
 def write_secret(file: Path, text: str) -> None:
-    """Write a file that nobody else may read, at once or not at all."""
+    """Write a file that nobody else may read, at once or not at all; its owner stays who it was."""
     new = file.with_name(f"{file.name}.new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+        if file.exists() and file.stat().st_uid != os.geteuid():
+            os.chown(opened.fileno(), file.stat().st_uid, file.stat().st_gid)
         opened.write(text)
         opened.flush()
         os.fsync(opened.fileno())

@@ -1,6 +1,7 @@
 """What an operator does to tenants and users, straight on the stores."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from client_registry.store import MongoClientStore
 from common.errors import InvalidField
 from common.mongo import open_database
 from common.sessions import Sessions, open_redis
+from common.signing import Keys
 from common.tenants import is_tenant_id
 from deploy.folder import Addresses
 from deploy.storage import open_storage
@@ -40,8 +42,8 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(addresses.mongo_url, "auth"))
         redis = await stack.enter_async_context(open_redis(addresses.redis_url))
-        # Only to end sessions: this signs none, so it needs no key.
-        sessions = Sessions(redis, key="", lifetime=1, idle=1)
+        # Only to end sessions: this signs none, so any key will do.
+        sessions = Sessions(redis, keys=Keys(secrets.token_urlsafe(48)), lifetime=1, idle=1)
         users = Users(MongoUserStore(database), Passwords(), sessions)
         yield Operator(Tenants(MongoTenantStore(database)), users, sessions)
 

@@ -7,9 +7,10 @@ from aiohttp import web
 
 from common.background import repeating
 from common.client import open_service
-from common.middleware import problems, request_id
-from common.server import READINESS, Service, add_probes
+from common.middleware import problems
+from common.server import READINESS, Service, access_logging, add_probes
 from common.sessions import Sessions, open_redis
+from common.telemetry import request_id
 from gateway.access import Gatekeeper
 from gateway.keys import GATEKEEPER, PAGES, RECORDER, SERVICES, SESSIONS, SETTINGS, TENANTS
 from gateway.operations import AUTH, CATALOG, CLIENTS, UPLOAD
@@ -21,7 +22,7 @@ from gateway.tenants import TenantDirectory
 
 
 def create_app(settings: GatewaySettings) -> web.Application:
-    app = web.Application(middlewares=[problems])
+    app = web.Application(middlewares=[*access_logging(settings.access_log), problems])
     app[SETTINGS] = settings
     app[PAGES] = Pages()
     add_probes(app)
@@ -34,19 +35,18 @@ def create_app(settings: GatewaySettings) -> web.Application:
 async def connect(app: web.Application) -> AsyncIterator[None]:
     """Open what the gateway talks to; closed in reverse when the app stops."""
     settings = app[SETTINGS]
-    key = settings.internal_key.get_secret_value()
-    addresses = {
-        AUTH: settings.auth_service_url,
-        CATALOG: settings.catalog_service_url,
-        UPLOAD: settings.upload_service_url,
-        CLIENTS: settings.client_registry_url,
+    fellows = {
+        AUTH: (settings.auth_service_url, settings.auth_service_key),
+        CATALOG: (settings.catalog_service_url, settings.catalog_service_key),
+        UPLOAD: (settings.upload_service_url, settings.upload_service_key),
+        CLIENTS: (settings.client_registry_url, settings.client_registry_key),
     }
     async with AsyncExitStack() as stack:
         redis = await stack.enter_async_context(open_redis(settings.redis_url))
         app[READINESS].check("redis", redis.ping)
         services = {
-            name: await stack.enter_async_context(open_service(address, service=name, key=key))
-            for name, address in addresses.items()
+            name: await stack.enter_async_context(open_service(address, service=name, keys=keys))
+            for name, (address, keys) in fellows.items()
         }
         app[SERVICES] = services
         recorder = app[RECORDER] = Recorder(services[AUTH])
@@ -54,7 +54,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         await stack.enter_async_context(repeating("audit", recorder.tell_waiting, recorder.pause))
         app[SESSIONS] = Sessions(
             redis,
-            key=settings.session_key.get_secret_value(),
+            keys=settings.session_key,
             lifetime=settings.session_lifetime,
             idle=settings.session_idle,
         )

@@ -13,8 +13,8 @@ from aiohttp import web
 from common.caller import Caller
 from common.client import ServiceClient
 from common.errors import Problem
-from common.middleware import AUDIT, request_id
-from common.telemetry import log
+from common.middleware import AUDIT
+from common.telemetry import log, request_id
 from gateway.addresses import Target
 from gateway.operations import is_value
 

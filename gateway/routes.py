@@ -4,7 +4,7 @@ from aiohttp import web
 
 from common.caller import Caller
 from common.errors import InvalidRequest
-from common.middleware import json_response
+from common.middleware import CALLER, ROUTE, json_response
 from gateway import documentation
 from gateway.addresses import Target
 from gateway.composed import one_call
@@ -19,6 +19,7 @@ async def dispatch(request: web.Request) -> web.StreamResponse:
     """Answer any request of the interface."""
     settings = request.app[SETTINGS]
     target = Target.parse(request.method, request.raw_path, settings.deployment, settings.tenant_id)
+    request[ROUTE] = f"/{{tenant_id}}/{target.operation.path}"
     address = caller_address(request, settings.trusted_proxies)
     tenant = await request.app[TENANTS].find(target.tenant_id)
     check_network(tenant, address)
@@ -28,6 +29,7 @@ async def dispatch(request: web.Request) -> web.StreamResponse:
         base_url=base_url(request, settings, tenant.tenant_id),
         deployment=settings.deployment,
     )
+    request[CALLER] = visitor  # for the log
     caller = await request.app[GATEKEEPER].identify(request, target.operation, visitor)
     if target.operation.access is not Access.ADMINISTRATOR:
         return await _respond(request, caller, target)

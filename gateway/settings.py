@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
 from common.caller import Deployment
-from common.settings import Key, Listen, RedisUrl, ServiceSettings, ServiceUrl
+from common.settings import Key, Listen, RedisUrl, ServiceSettings, ServiceUrl, of_internal_key
 from common.tenants import Network, is_tenant_id
 
 
@@ -26,6 +26,10 @@ class GatewaySettings(ServiceSettings):
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = ()
     redis_url: RedisUrl = "redis://127.0.0.1:6379"
     session_key: Key
+    auth_service_key: Key = of_internal_key()
+    catalog_service_key: Key = of_internal_key()
+    upload_service_key: Key = of_internal_key()
+    client_registry_key: Key = of_internal_key()
     session_lifetime: int = Field(default=3600, ge=1)
     session_idle: int = Field(default=3600, ge=1)
     auth_service_url: ServiceUrl = "http://127.0.0.1:8081"

@@ -49,9 +49,10 @@ def create_app(settings: UploadSettings, events: Events | None = None) -> web.Ap
     """The service; `events` is given where all services share a process, else they travel over RabbitMQ."""
     app = service_app(
         "upload_service",
-        settings.internal_key.get_secret_value(),
+        settings.upload_service_key,
         routes,
         connect,
+        access_log=settings.access_log,
         open_operations=frozenset({"download"}),
     )
     app[SETTINGS] = settings
@@ -91,7 +92,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             store,
             homes,
             installers,
-            settings.download_key.get_secret_value(),
+            settings.download_key,
             signer=objects if settings.s3_redirect else None,
         )
         if objects is not None:

@@ -11,6 +11,7 @@ from typing import BinaryIO, Protocol
 
 from common.downloads import check_download
 from common.errors import Forbidden
+from common.signing import Keys
 from common.telemetry import log
 from upload_service.installers import FolderInstallers, Homes
 from upload_service.model import Damage, Home, InstallerDamaged, InstallerMissing, InstallerNotFound, Status, Upload
@@ -57,18 +58,18 @@ class Opened:
 
 
 class Downloads:
-    """Finds the files that addresses name. `key` is what addresses are signed with.
+    """Finds the files that addresses name. `keys` are what addresses are signed with.
 
     With a `signer` downloads of what is in the object storage are sent there.
     """
 
     def __init__(
-        self, store: InstallerStore, homes: Homes, folder: FolderInstallers, key: str, *, signer: Signer | None = None
+        self, store: InstallerStore, homes: Homes, folder: FolderInstallers, keys: Keys, *, signer: Signer | None = None
     ) -> None:
         self._store = store
         self._homes = homes
         self._folder = folder
-        self._key = key
+        self._keys = keys
         self._signer = signer
 
     async def find(self, address: Address) -> Upload:
@@ -84,7 +85,7 @@ class Downloads:
         if name is None or not _FILE_NAME.fullmatch(address.file_name) or not _SIGNATURE.fullmatch(address.signature):
             raise Forbidden("This download address was altered; ask for a new one.")
         check_download(
-            self._key,
+            self._keys,
             tenant_id=address.tenant_id,
             server_filename=name,
             file_name=address.file_name,

@@ -14,7 +14,7 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from common.errors import Unavailable
 from common.mongo import MongoError
-from common.telemetry import log
+from common.telemetry import log, request_id
 from upload_service.installers import FolderInstallers
 from upload_service.model import InstallerMissing, Status, TransferDamaged, Upload
 from upload_service.parts import Digest, PartFile, Parts, digest_of
@@ -127,6 +127,7 @@ class Intake:
             server_filename=ServerFilename(f"{upload.upload_id}{suffix}"),
             size=upload.offset,
             sha256=digest.hexdigest() if digest else await self._read(digest_of, self.parts.path(upload)),
+            request_id=request_id(),
         )
         if not await self.store.complete(complete):
             raise lease_lost()

@@ -38,8 +38,9 @@ class Upload:
     length of a file sent in one call is not known yet. `fence` counts the leases taken, and after them the claims.
     `tainted` says that a lease was taken over from a holder that had not given it back, and may still write to the
     transfer's file; `part` tells the files of a transfer apart: it is 0, or the fence of the take-over that copied the
-    acknowledged bytes to a file of its own. `upload_id` names the quota's entry, the event and the file.
-    `announced_as` is the X-File-ID of an upload that was deleted before it was announced.
+    acknowledged bytes to a file of its own. `upload_id` names the quota's entry, the event and the file. `request_id`
+    is that of the request that completed it. `announced_as` is the X-File-ID of an upload that was deleted before it
+    was announced.
     """
 
     tenant_id: str
@@ -58,6 +59,7 @@ class Upload:
     sha256: str = ""
     version_uid: str = ""
     announced_as: str = ""
+    request_id: str = ""
 
 
 class TransferNotFound(NotFound):

@@ -93,4 +93,5 @@ def finished(upload: Upload, now: datetime) -> Event:
             "size": upload.size,
             "sha256": upload.sha256,
         },
+        request_id=upload.request_id,
     )

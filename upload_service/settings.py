@@ -7,7 +7,16 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 
-from common.settings import EnvironmentSettings, Key, Listen, MongoUrl, RabbitUrl, ServiceSettings, ServiceUrl
+from common.settings import (
+    EnvironmentSettings,
+    Key,
+    Listen,
+    MongoUrl,
+    RabbitUrl,
+    ServiceSettings,
+    ServiceUrl,
+    of_internal_key,
+)
 from upload_service.model import Home
 
 _S3_URL = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9/_.-]*))?")
@@ -96,6 +105,7 @@ class UploadSettings(StorageSettings, ServiceSettings):
     database: str = "upload"
     installers: Path
     download_key: Key
+    upload_service_key: Key = of_internal_key()
     transfer_idle: int = Field(default=24 * 3600, ge=1)
     unclaimed_age: int = Field(default=24 * 3600, ge=1)
     scrub_interval: int = Field(default=7 * 24 * 3600, ge=0)

@@ -131,6 +131,7 @@ class MongoUploadStore:
                 "server_filename": upload.server_filename,
                 "size": upload.size,
                 "sha256": upload.sha256,
+                "request_id": upload.request_id,
                 "announced": False,
                 "announcing_until": GIVEN_BACK,
                 "checked_at": _NOW,  # All of it was read to know its digest.
@@ -219,7 +220,9 @@ class MongoUploadStore:
         """
         old = {"$expr": {"$lt": ["$updated_at", {"$subtract": [_NOW, age * 1000]}]}}
         waiting = {"announced": False, "announced_as": {"$gt": ""}}
-        found = self._uploads.find({"status": status, **old, "$nor": [waiting]}).sort("updated_at", ASCENDING).limit(limit)
+        found = (
+            self._uploads.find({"status": status, **old, "$nor": [waiting]}).sort("updated_at", ASCENDING).limit(limit)
+        )
         return [known_upload(document) async for document in found]
 
     async def forget_tenant(self, tenant_id: str) -> None:
@@ -268,4 +271,5 @@ def known_upload(document: Document) -> Upload:
         sha256=document.get("sha256", ""),
         version_uid=document.get("version_uid", ""),
         announced_as=document.get("announced_as", ""),
+        request_id=document.get("request_id", ""),
     )

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -32,7 +33,7 @@ from client_registry.tokens import ClientTokens
 from common.errors import Problem
 from common.mongo import Document, MongoDatabase, make_indexes
 from tests.contract.tenant_first import TenantFirst
-from tests.factories import KEY, make_caller, make_tenant
+from tests.factories import KEYS, make_caller, make_tenant
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -116,7 +117,44 @@ async def test_a_client_is_kept_as_it_is(store: MongoClientStore, tenant_id: str
     await store.add(tenant_id, client, digest="d", seat=0)
 
     assert await store.list(tenant_id) == [client]
-    assert await store.find_by_digest(tenant_id, "d") == client
+    assert await store.find_by_digests(tenant_id, ["x", "d"]) == client
+
+
+async def test_a_sighting_keeps_the_first_of_the_digests(store: MongoClientStore, tenant_id: str) -> None:
+    client = make_client()
+    await store.add(tenant_id, client, digest="old", seat=0)
+
+    await store.note_sighting(tenant_id, client.client_id, digests=["new", "old"], ip="192.0.2.1", program=1, at=NOW)
+
+    assert await store.find_by_digests(tenant_id, ["old"]) is None
+    assert await store.find_by_digests(tenant_id, ["new"]) == replace(client, ip="192.0.2.1", program=1, last_seen=NOW)
+
+
+async def test_a_sighting_brings_no_token_back_that_was_replaced_meanwhile(
+    store: MongoClientStore, tenant_id: str
+) -> None:
+    client = make_client()
+    await store.add(tenant_id, client, digest="old", seat=0)
+    await store.set_token(tenant_id, client.client_id, digest="another", hint=client.token_hint)
+
+    await store.note_sighting(tenant_id, client.client_id, digests=["new", "old"], ip="192.0.2.1", program=1, at=NOW)
+
+    assert await store.find_by_digests(tenant_id, ["new", "old"]) is None
+    assert await store.find_by_digests(tenant_id, ["another"]) == client
+
+
+async def test_who_was_not_seen_since_a_moment_is_counted(store: MongoClientStore, tenant_id: str) -> None:
+    before, after = NOW - timedelta(seconds=1), NOW + timedelta(seconds=1)
+    clients = (
+        make_client("never", created_at=before),
+        make_client("long ago", created_at=before, last_seen=before),
+        make_client("since", created_at=before, last_seen=after),
+        make_client("new", created_at=after),
+    )
+    for number, client in enumerate(clients):
+        await store.add(tenant_id, client, digest=client.name, seat=number)
+
+    assert await store.count_unseen(tenant_id, NOW) == 2
 
 
 async def test_a_token_belongs_to_one_client(store: MongoClientStore, tenant_id: str) -> None:
@@ -134,7 +172,7 @@ async def test_a_seat_has_room_for_one_client(store: MongoClientStore, tenant_id
 
 
 async def test_of_many_who_add_one_name_at_once_one_wins(store: MongoClientStore) -> None:
-    clients, caller = Clients(store, ClientTokens(KEY), NoNames()), make_caller()
+    clients, caller = Clients(store, ClientTokens(KEYS), NoNames()), make_caller()
 
     came_to = await outcomes(*(clients.add(caller, "pc" if number % 2 else "PC") for number in range(50)))
 
@@ -144,7 +182,7 @@ async def test_of_many_who_add_one_name_at_once_one_wins(store: MongoClientStore
 
 
 async def test_of_many_who_add_clients_at_once_as_many_win_as_may_be(store: MongoClientStore) -> None:
-    clients, caller = Clients(store, ClientTokens(KEY), NoNames()), make_caller(make_tenant(max_clients=5))
+    clients, caller = Clients(store, ClientTokens(KEYS), NoNames()), make_caller(make_tenant(max_clients=5))
 
     came_to = await outcomes(*(clients.add(caller, f"pc-{number}") for number in range(20)))
 
@@ -154,7 +192,7 @@ async def test_of_many_who_add_clients_at_once_as_many_win_as_may_be(store: Mong
 
 
 async def test_a_limit_set_later_counts_the_clients_there_are(store: MongoClientStore) -> None:
-    clients, tenant = Clients(store, ClientTokens(KEY), NoNames()), make_tenant()
+    clients, tenant = Clients(store, ClientTokens(KEYS), NoNames()), make_tenant()
     for number in range(4):
         await clients.add(make_caller(tenant), f"old-{number}")
     limited = make_caller(make_tenant(tenant_id=tenant.tenant_id, max_clients=6))
@@ -166,7 +204,7 @@ async def test_a_limit_set_later_counts_the_clients_there_are(store: MongoClient
 
 
 async def test_without_a_limit_all_who_add_clients_at_once_win(store: MongoClientStore) -> None:
-    clients, caller = Clients(store, ClientTokens(KEY), NoNames()), make_caller()
+    clients, caller = Clients(store, ClientTokens(KEYS), NoNames()), make_caller()
 
     assert await outcomes(*(clients.add(caller, f"pc-{number}") for number in range(50))) == [None] * 50
 
@@ -175,7 +213,7 @@ async def test_of_many_who_delete_a_client_at_once_one_does(store: MongoClientSt
     client = make_client()
     await store.add(tenant_id, client, digest="d", seat=0)
 
-    deleted = await asyncio.gather(*(store.delete(tenant_id, client.client_id, digest="d") for _ in range(10)))
+    deleted = await asyncio.gather(*(store.delete(tenant_id, client.client_id, digests=["d"]) for _ in range(10)))
 
     assert sorted(deleted) == [False] * 9 + [True]
 
@@ -188,7 +226,7 @@ async def test_a_client_goes_together_with_the_entries_about_it(
     about = [make_entry(client_id=client.client_id) for _ in range(10)]
 
     came_to = await outcomes(
-        store.delete(tenant_id, client.client_id, digest="d"),
+        store.delete(tenant_id, client.client_id, digests=["d"]),
         *(blacklist.add_entry(tenant_id, entry) for entry in about),
     )
 
@@ -315,7 +353,7 @@ async def test_every_command_begins_with_the_tenant(
     listener: TenantFirst,
 ) -> None:
     caller, listed = make_caller(make_tenant(max_clients=5)), Blacklist(blacklist)
-    clients, tenant_id = Clients(store, ClientTokens(KEY), NoNames()), caller.tenant_id
+    clients, tenant_id = Clients(store, ClientTokens(KEYS), NoNames()), caller.tenant_id
     client, token = await clients.add(caller, "pc")
     group = await listed.add_group(tenant_id, "Browsers", ["a"])
     parts = {"client_id": client.client_id, "network": None, "package_ids": (), "group_id": group.group_id}

@@ -10,10 +10,11 @@ import pytest
 from redis.asyncio import Redis
 
 from common.errors import NotAuthenticated
-from common.sessions import ALGORITHM, CONNECTIONS, RedisError, Session, Sessions, open_redis
-from tests.factories import KEY
+from common.sessions import CONNECTIONS, RedisError, Session, Sessions, open_redis
+from common.signing import ALGORITHM
+from tests.factories import KEY, KEYS
 
-OTHER_KEY = "another key for tests, long enough too"
+OTHER_KEY = "another-key-for-tests-long-enough-too"
 LIFETIME, IDLE = 3600, 600  # seconds
 
 
@@ -25,7 +26,7 @@ async def redis(redis_url: str) -> AsyncIterator["Redis"]:
 
 @pytest.fixture(scope="module")
 def sessions(redis: "Redis") -> Sessions:
-    return Sessions(redis, key=KEY, lifetime=LIFETIME, idle=IDLE)
+    return Sessions(redis, keys=KEYS, lifetime=LIFETIME, idle=IDLE)
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ async def test_a_session_past_its_lifetime_is_over(sessions: Sessions, redis: "R
 
 
 async def test_an_idle_time_beyond_the_lifetime_does_not_prolong_it(redis: "Redis", tenant_id: str) -> None:
-    sessions = Sessions(redis, key=KEY, lifetime=60, idle=3600)
+    sessions = Sessions(redis, keys=KEYS, lifetime=60, idle=3600)
     token = await sessions.open(tenant_id, "ada")
 
     await sessions.check(tenant_id, token)
@@ -139,7 +140,7 @@ async def test_an_idle_time_beyond_the_lifetime_does_not_prolong_it(redis: "Redi
 async def test_a_lifetime_is_counted_by_the_clock_of_redis(
     redis: "Redis", tenant_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sessions = Sessions(redis, key=KEY, lifetime=60, idle=60)
+    sessions = Sessions(redis, keys=KEYS, lifetime=60, idle=60)
     now, _ = await redis.time()
     monkeypatch.setattr("common.sessions.time.time", lambda: now + 7200.0)  # this machine's clock is wrong
 
@@ -179,8 +180,8 @@ async def test_what_is_known_of_a_users_sessions_does_not_grow_with_those_that_a
 
 
 async def test_a_session_is_known_of_for_as_long_as_it_may_live(redis: "Redis", tenant_id: str) -> None:
-    token = await Sessions(redis, key=KEY, lifetime=LIFETIME, idle=IDLE).open(tenant_id, "ada")
-    shorter = Sessions(redis, key=KEY, lifetime=1, idle=1)  # the setting was changed since
+    token = await Sessions(redis, keys=KEYS, lifetime=LIFETIME, idle=IDLE).open(tenant_id, "ada")
+    shorter = Sessions(redis, keys=KEYS, lifetime=1, idle=1)  # the setting was changed since
 
     await shorter.open(tenant_id, "ada")
 
@@ -283,7 +284,7 @@ async def test_a_session_that_redis_does_not_know_is_over_whatever_its_signature
 async def test_where_redis_is_away_nobody_is_let_in(sessions: Sessions, tenant_id: str) -> None:
     token = await sessions.open(tenant_id, "ada")
     async with open_redis("redis://127.0.0.1:1/0") as nobody:
-        away = Sessions(nobody, key=KEY, lifetime=LIFETIME, idle=IDLE)
+        away = Sessions(nobody, keys=KEYS, lifetime=LIFETIME, idle=IDLE)
 
         with pytest.raises(RedisError):
             await away.check(tenant_id, token)

@@ -10,7 +10,6 @@ from uuid import uuid4
 
 from aiohttp import ClientSession, web
 from motor.motor_asyncio import AsyncIOMotorClient
-from pydantic import SecretStr
 
 from auth_service.app import create_app
 from auth_service.keys import TENANTS
@@ -24,7 +23,7 @@ from common.mongo import Document
 from common.server import serving
 from common.sessions import Session, Sessions, open_redis
 from tests.api import Answer, ServiceApi
-from tests.factories import KEY, make_caller, make_tenant
+from tests.factories import KEY, KEYS, make_caller, make_tenant
 
 PASSWORD = "a password for tests"
 NOWHERE = "redis://127.0.0.1:1/0"  # a port that nobody listens on
@@ -123,9 +122,9 @@ async def serving_auth(mongo_url: str, redis_url: str, /, **settings: Any) -> As
         other_services = await stack.enter_async_context(serving(others.app(), "127.0.0.1:0"))
         given = AuthSettings(
             **{
-                "internal_key": SecretStr(KEY),
-                "session_key": SecretStr(KEY),
-                "audit_key": SecretStr(KEY),
+                "internal_key": KEYS,
+                "session_key": KEYS,
+                "audit_key": KEY,
                 "mongo_url": mongo_url,
                 "redis_url": redis_url,
                 "database": f"test_auth_{uuid4().hex[:12]}",
@@ -142,5 +141,5 @@ async def serving_auth(mongo_url: str, redis_url: str, /, **settings: Any) -> As
         stack.callback(mongo.close)
         stack.push_async_callback(mongo.drop_database, given.database)
         api, replica = [ServiceApi(session, address, "auth_service") for address in addresses]
-        sessions = Sessions(redis, key=KEY, lifetime=given.session_lifetime, idle=given.session_idle)
+        sessions = Sessions(redis, keys=KEYS, lifetime=given.session_lifetime, idle=given.session_idle)
         yield Auth(api, replica, apps[0][TENANTS], sessions, others, given)

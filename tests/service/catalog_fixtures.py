@@ -10,7 +10,6 @@ from uuid import uuid4
 from aiohttp import ClientSession, web
 from motor.motor_asyncio import AsyncIOMotorClient
 from PIL import Image
-from pydantic import SecretStr
 from yarl import URL
 
 from catalog_service.app import create_app
@@ -26,7 +25,7 @@ from common.middleware import json_response, problems
 from common.mongo import Document, MongoDatabase
 from common.server import serving
 from tests.api import Answer, ServiceApi, read_answer
-from tests.factories import KEY
+from tests.factories import KEY, KEYS
 
 DIGEST = "ab" * 32
 
@@ -213,8 +212,8 @@ async def serving_catalog(mongo_url: str, events: Events | None = None, **settin
     async with AsyncExitStack() as stack:
         address_of_others = await stack.enter_async_context(serving(others.app(), "127.0.0.1:0"))
         chosen = CatalogSettings(
-            internal_key=SecretStr(KEY),
-            download_key=SecretStr(KEY),
+            internal_key=KEYS,
+            download_key=KEYS,
             mongo_url=mongo_url,
             database=f"test_catalog_{uuid4().hex[:12]}",
             upload_service_url=address_of_others,
@@ -225,7 +224,7 @@ async def serving_catalog(mongo_url: str, events: Events | None = None, **settin
         address = await stack.enter_async_context(serving(app, "127.0.0.1:0"))
         session = await stack.enter_async_context(ClientSession())
         database = await stack.enter_async_context(own_database(mongo_url, chosen.database))
-        fellow = open_service(address_of_others, service="upload_service", key=KEY)
+        fellow = open_service(address_of_others, service="upload_service", keys=KEYS)
         installers = UploadService(await stack.enter_async_context(fellow))
         store = app[STORE]
         sweeper = Sweeper(app[PACKAGES], app[VERSIONS], installers, store.packages, store.versions)

@@ -8,7 +8,6 @@ from uuid import uuid4
 
 from aiohttp import ClientSession, web
 from motor.motor_asyncio import AsyncIOMotorClient
-from pydantic import SecretStr
 
 from client_registry.app import create_app
 from client_registry.settings import RegistrySettings
@@ -18,7 +17,7 @@ from common.middleware import json_response, problems
 from common.mongo import MongoDatabase
 from common.server import serving
 from tests.api import Answer, ServiceApi
-from tests.factories import KEY, make_caller
+from tests.factories import KEYS, make_caller
 
 DIGEST = "ab" * 32
 
@@ -105,9 +104,9 @@ async def serving_registry(mongo_url: str) -> AsyncIterator[Registry]:
     async with AsyncExitStack() as stack:
         upload_service = await stack.enter_async_context(serving(uploads.app(), "127.0.0.1:0"))
         settings = RegistrySettings(
-            internal_key=SecretStr(KEY),
-            client_token_key=SecretStr(KEY),
-            download_key=SecretStr(KEY),
+            internal_key=KEYS,
+            client_token_key=KEYS,
+            download_key=KEYS,
             mongo_url=mongo_url,
             database=f"test_clients_{uuid4().hex[:12]}",
             upload_service_url=upload_service,

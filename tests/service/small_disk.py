@@ -21,7 +21,7 @@ from common.settings import load
 from tests.api import ServiceApi
 from tests.factories import KEY
 from tests.ports import free_port
-from tests.service.upload_fixtures import DOWNLOAD_KEY, UploadApi
+from tests.service.upload_fixtures import DOWNLOAD_KEYS, UploadApi
 from tests.waiting import until
 from upload_service.app import create_app
 from upload_service.settings import UploadSettings
@@ -37,7 +37,7 @@ async def small_disk(mongo_url: str, database: str, folder: Path, size: int) -> 
     environment = {
         **os.environ,
         "INTERNAL_KEY": KEY,
-        "DOWNLOAD_KEY": DOWNLOAD_KEY,
+        "DOWNLOAD_KEY": DOWNLOAD_KEYS.signing,
         "MONGO_URL": mongo_url,
         "INSTALLERS": str(folder),
         "LISTEN": f"127.0.0.1:{port}",

@@ -19,7 +19,7 @@ from common.downloads import check_download
 from common.errors import StorageExceeded, Unavailable
 from common.forms import Form
 from common.tenants import VersionKey
-from tests.factories import KEY, make_caller, make_tenant
+from tests.factories import KEYS, make_caller, make_tenant
 from tests.service.catalog_fixtures import DIGEST, Catalog, serving_catalog, version_form
 
 GUID = "{0A1B2C3D-0000-4000-8000-00000000000F}"
@@ -173,7 +173,7 @@ async def test_the_installer_url_is_a_signed_address_that_expires(catalog: Catal
     query = {name: values[0] for name, values in parse_qs(url.query).items()}
     assert 3590 <= int(query["expires"]) - time.time() <= 3600
     check_download(
-        KEY,
+        KEYS,
         tenant_id=caller.tenant_id,
         server_filename=server_filename,
         file_name=file_name,
@@ -585,7 +585,7 @@ async def test_many_files_are_removed_a_few_at_a_time_and_patiently(
 
     monkeypatch.setattr(ServiceClient, "ask", ask)
     uids = [str(number) for number in range(950)]
-    async with open_service(catalog.api.address, service="upload_service", key=KEY) as client:
+    async with open_service(catalog.api.address, service="upload_service", keys=KEYS) as client:
         await UploadService(client).release(caller, uids)
 
     assert sorted(uid for slice_, _ in asked for uid in slice_) == sorted(uids)

@@ -17,7 +17,7 @@ from common.client import open_service
 from common.downloads import check_download
 from common.errors import StorageExceeded, Unavailable
 from tests.api import Answer
-from tests.factories import KEY, make_caller
+from tests.factories import KEYS, make_caller
 from tests.service.registry_fixtures import DIGEST, Registry, serving_registry
 
 FILE = "5b1f0c7de5b14a0f8a3d3f1c2e4b6a79.exe"
@@ -56,7 +56,7 @@ async def unfinished(registry: Registry, caller: Caller) -> int:
 async def sweep(registry: Registry, *, after: timedelta) -> None:
     """What the service does from time to time, at a later time."""
     settings = registry.settings
-    async with open_service(settings.upload_service_url, service="upload_service", key=KEY) as client:
+    async with open_service(settings.upload_service_url, service="upload_service", keys=KEYS) as client:
         store = MongoReleaseStore(registry.database)
         await Releases(store, UploadService(client), lambda: datetime.now(UTC) + after).sweep()
 
@@ -139,7 +139,7 @@ async def test_the_latest_version_says_where_its_file_is(registry: Registry) -> 
     assert address.path == f"/acme/download/{FILE}/client-1.4.0.2.exe"
     query = parse_qs(address.query)
     check_download(
-        KEY,
+        KEYS,
         tenant_id=caller.tenant_id,
         server_filename=FILE,
         file_name="client-1.4.0.2.exe",

@@ -7,6 +7,7 @@ import pytest
 from yarl import URL
 
 from common.caller import Caller
+from common.signing import Keys
 from tests.service.upload_fixtures import UploadApi, make_uploader, serving_uploads, settings_for, sha256
 
 FILE = bytes(range(256)) * 20
@@ -136,7 +137,9 @@ async def test_an_altered_query_is_refused(linked: Linked, part: str, value: str
 
 
 async def test_an_address_of_another_key_is_refused(linked: Linked) -> None:
-    address = linked.api.address(linked.caller, linked.server_filename, key="another key, just as long as the first")
+    address = linked.api.address(
+        linked.caller, linked.server_filename, keys=Keys("another-key-just-as-long-as-the-first")
+    )
     assert (await linked.api.get(address)).status == 403
 
 

@@ -16,6 +16,7 @@ from common.caller import Caller
 from common.downloads import download_url
 from common.events import Event, Events, LocalEvents
 from common.server import serving
+from common.signing import Keys
 from tests.api import Answer, ServiceApi, read_answer
 from tests.factories import KEY, make_caller, make_tenant
 from upload_service.app import create_app
@@ -28,7 +29,7 @@ from upload_service.removal import DoomedStore, Removal
 from upload_service.settings import UploadSettings
 from upload_service.transfers import Transfers
 
-DOWNLOAD_KEY = "a key for downloads in tests, long enough"
+DOWNLOAD_KEYS = Keys("a-key-for-downloads-in-tests-long-enough")
 FOREVER = 32503680000  # seconds since 1970: the year 3000
 
 
@@ -95,7 +96,7 @@ class UploadApi:
 
     def address(self, caller: Caller, server_filename: str, **given: Any) -> str:
         """A download address as catalog_service makes it."""
-        words = {"file_name": "setup.exe", "expires": FOREVER, "key": DOWNLOAD_KEY, **given}
+        words = {"file_name": "setup.exe", "expires": FOREVER, "keys": DOWNLOAD_KEYS, **given}
         base = f"{self.service.address}/{caller.tenant_id}"
         return download_url(base, tenant_id=caller.tenant_id, server_filename=server_filename, **words)
 
@@ -130,7 +131,7 @@ def settings_for(mongo_url: str, folder: Path, **settings: Any) -> UploadSetting
     return UploadSettings(
         **{
             "internal_key": KEY,
-            "download_key": DOWNLOAD_KEY,
+            "download_key": DOWNLOAD_KEYS,
             "mongo_url": mongo_url,
             "database": f"test_upload_{uuid4().hex[:8]}",
             "installers": folder,

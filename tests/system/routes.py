@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
-from pydantic import SecretStr
 
 from auth_service.app import create_app as create_auth_service
 from auth_service.settings import AuthSettings
@@ -13,15 +12,15 @@ from catalog_service.app import create_app as create_catalog_service
 from catalog_service.settings import CatalogSettings
 from client_registry.app import create_app as create_client_registry
 from client_registry.settings import RegistrySettings
-from tests.factories import KEY
+from tests.factories import KEY, KEYS
 from upload_service.app import create_app as create_upload_service
 from upload_service.settings import UploadSettings
 
-_KEY = SecretStr(KEY)
+_KEY = KEYS
 _COMMON: dict[str, Any] = {
     "internal_key": _KEY,
     "session_key": _KEY,
-    "audit_key": _KEY,
+    "audit_key": KEY,
     "download_key": _KEY,
     "client_token_key": _KEY,
     "installers": Path("/nowhere"),

@@ -10,7 +10,6 @@ from uuid import uuid4
 
 from aiohttp import ClientSession
 from multidict import CIMultiDict
-from pydantic import SecretStr
 
 from auth_service.app import create_app as create_auth_service
 from auth_service.settings import AuthSettings
@@ -28,7 +27,7 @@ from deploy.operations import Operator, open_operator
 from gateway.app import create_app as create_gateway
 from gateway.settings import GatewaySettings
 from tests.api import Answer, read_answer
-from tests.factories import KEY, make_tenant
+from tests.factories import KEY, KEYS, make_tenant
 from upload_service.app import create_app as create_upload_service
 from upload_service.settings import UploadSettings
 
@@ -102,12 +101,12 @@ async def all_services(folder: Path, mongo_url: str, redis_url: str, rabbitmq_ur
     """Start everything on unix sockets in `folder`, events over the broker; the gateways on free ports."""
     names = ("auth_service", "catalog_service", "upload_service", "client_registry")
     sockets = {name: f"unix:{folder / name}.sock" for name in names}
-    key = SecretStr(KEY)
+    key = KEYS
     (folder / "installers").mkdir()
     common: dict[str, Any] = {
         "internal_key": key,
         "session_key": key,
-        "audit_key": key,
+        "audit_key": KEY,
         "download_key": key,
         "client_token_key": key,
         "mongo_url": mongo_url,
@@ -138,7 +137,7 @@ async def all_services(folder: Path, mongo_url: str, redis_url: str, rabbitmq_ur
 @asynccontextmanager
 async def single_gateway(services: Services, redis_url: str, tenant: Api) -> AsyncIterator[Api]:
     """A gateway of the single-tenant deployment for a tenant of the multi-tenant one, and its way in."""
-    key = SecretStr(KEY)
+    key = KEYS
     settings = GatewaySettings(
         deployment=Deployment.SINGLE,
         tenant_id=tenant.tenant_id,

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from common.server import serving
@@ -17,7 +16,7 @@ from gateway.app import create_app
 from gateway.operations import OPERATIONS, Operation
 from gateway.settings import GatewaySettings
 from tests.api import Answer
-from tests.factories import KEY
+from tests.factories import KEYS
 from tests.system.estate import UNKNOWN, Estate, furnish, segments, title
 from tests.system.services import PASSWORD, Api, Services
 from tests.system.stories import publish_in_one_call, send_chunk
@@ -211,7 +210,7 @@ async def gateway(
     """A gateway that reaches auth_service through `before`."""
     server = await asyncio.start_server(before.answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    key: Any = SecretStr(KEY)
+    key = KEYS
     others = ("catalog_service", "upload_service", "client_registry")
     told: dict[str, Any] = {
         "internal_key": key,

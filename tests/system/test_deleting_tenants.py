@@ -13,7 +13,7 @@ from common.settings import BadSetting
 from deploy import operations
 from deploy.folder import Addresses
 from deploy.operations import delete_tenant, open_operator
-from tests.factories import KEY, make_tenant
+from tests.factories import KEYS, make_tenant
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def test_a_session_opened_while_gateways_still_know_the_tenant_ends_too(
         deletion = asyncio.create_task(delete_tenant(addresses, tmp_path, tenant.tenant_id))
         while tenant in await operator.tenants.list():
             pass
-        sessions = Sessions(redis, key=KEY, lifetime=60, idle=60)
+        sessions = Sessions(redis, keys=KEYS, lifetime=60, idle=60)
         token = await sessions.open(tenant.tenant_id, "helga")
         await deletion
         with pytest.raises(NotAuthenticated):

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from common.sessions import Sessions, open_redis
-from tests.factories import KEY, make_caller
+from tests.factories import KEYS, make_caller
 from tests.service.held import HeldChunk
 from tests.system.direct import SERVICE, At, direct
 from tests.system.fleet import Fleet
@@ -66,7 +66,7 @@ async def test_a_session_that_is_over_is_not_revived_by_a_wrong_clock(running_fl
     odd = await _skewed(running_fleet, "gateway", ahead, AUTH_SERVICE_URL=fellow.address)
     api = await running_fleet.services.tenant()
     async with open_redis(running_fleet.stores.redis_url) as redis:
-        sessions = Sessions(redis, key=KEY, lifetime=3600, idle=3600)
+        sessions = Sessions(redis, keys=KEYS, lifetime=3600, idle=3600)
         with patch("common.sessions.time.time", return_value=time.time() + ahead - 60):
             token = await sessions.open(api.tenant_id, "admin")
         there = replace(api, base_url=f"http://{odd.address}/{api.tenant_id}", headers=bearer(token))

@@ -9,7 +9,8 @@ import pytest
 from aiohttp import ClientSession, UnixConnector
 from yarl import URL
 
-from common.caller import ALGORITHM, INTERNAL_TOKEN, Caller, sign
+from common.caller import INTERNAL_TOKEN, Caller, sign
+from common.signing import ALGORITHM
 from gateway.operations import OPERATIONS, Access
 from tests.api import Answer, read_answer
 from tests.factories import KEY, make_caller, make_tenant

@@ -195,6 +195,23 @@ async def test_a_password_is_generated_where_none_is_given(running: tuple[Up, Pa
     assert (await pkgrepo("user", "delete", "demo", "erika", "--data", str(folder)))[0] == 0
 
 
+async def test_the_keys_are_replaced_beside_a_running_service(running: tuple[Up, Path]) -> None:
+    service, folder = running
+    password = (folder / "admin-password").read_text()
+    async with ClientSession() as session:
+        credentials = {"username": "admin", "password": password}
+        async with session.post(f"{service.base_url}/login", data=credentials) as answer:
+            headers = {"Authorization": f"Bearer {(await answer.json())['message']}"}
+        for option, status in ((), 200), (("--finish",), 401):
+            ended, said = await pkgrepo("keys", "rotate", "--data", str(folder), *option)
+            assert ended == 0, said
+            async with asyncio.timeout(LIMIT):
+                while await _status(session, f"{service.base_url}/test", headers) != status:
+                    assert option, "a session did not survive the rotation"
+        async with session.post(f"{service.base_url}/login", data=credentials) as answer:
+            assert answer.status == 200
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -213,6 +230,14 @@ async def test_what_cannot_be_done_is_said_in_one_line(
     status, said = await pkgrepo(*arguments, "--data", str(running[1]))
     assert status != 0
     assert reason in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("options", [(), ("--data", "x", "--folder", "y"), ("--folder", "/nowhere")])
+async def test_keys_that_cannot_be_rotated_are_said_in_one_line(options: tuple[str, ...]) -> None:
+    status, said = await pkgrepo("keys", "rotate", *options)
+    assert status == 1
+    assert said.startswith("pkgrepo: ")
     assert "Traceback" not in said
 
 
@@ -261,6 +286,11 @@ async def _until_ready(process: Process) -> str:
             if READY in said[-1]:
                 return "".join(said)
     raise AssertionError("".join(said))
+
+
+async def _status(session: ClientSession, url: str, headers: dict[str, str]) -> int:
+    async with session.get(url, headers=headers) as answer:
+        return answer.status
 
 
 async def _status_within(session: ClientSession, url: str, status: int) -> bool:

@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import pytest
 from aiohttp import ClientTimeout, web
-from pydantic import SecretStr
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 from yarl import URL
@@ -22,7 +21,7 @@ from gateway.app import create_app
 from gateway.operations import CATALOG, OPERATIONS, Operation
 from gateway.settings import GatewaySettings
 from tests.api import Answer, read_answer
-from tests.factories import KEY, make_tenant
+from tests.factories import KEYS, make_tenant
 from tests.system.raw import read_raw, send_raw
 from tests.system.services import SINGLE_TENANT, Api, Services
 from tests.system.stories import INSTALLER, add_package, package_id, publish, send_chunk, upload, version_of
@@ -238,7 +237,7 @@ async def test_what_is_no_request_is_told_as_a_problem(services: Services, name:
 async def gateway(services: Services, redis: str, **away: str) -> AsyncIterator[str]:
     """A gateway that finds some services elsewhere than they are."""
     addresses = {f"{name}_url": services.addresses[name] for name in ("auth_service", CATALOG, "upload_service")}
-    key: Any = SecretStr(KEY)
+    key: Any = KEYS
     settings = GatewaySettings(
         **{
             "internal_key": key,

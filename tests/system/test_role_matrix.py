@@ -9,7 +9,8 @@ import jwt
 import pytest
 
 from common.caller import Caller, Deployment, sign
-from common.sessions import ALGORITHM, AUDIENCE
+from common.sessions import AUDIENCE
+from common.signing import ALGORITHM
 from common.tenants import Tenant
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.api import Answer

@@ -64,9 +64,11 @@ async def test_a_service_runs_alone_and_stops_when_asked(service: str, environme
 @pytest.mark.parametrize("service", SERVICES)
 async def test_a_missing_key_stops_the_start_with_one_line(service: str, environment: dict[str, str]) -> None:
     del environment["INTERNAL_KEY_FILE"]
+    needed = "AUTH_SERVICE_KEY" if service == "gateway" else f"{service.upper()}_KEY"
     async with alone(service, environment) as process:
         _, said = await process.communicate()
-        assert (process.returncode, said.decode()) == (1, f"{service}: INTERNAL_KEY: Field required\n")
+        line = f"{service}: {needed}: must be given, or INTERNAL_KEY for all services\n"
+        assert (process.returncode, said.decode()) == (1, line)
 
 
 async def test_an_address_in_use_stops_the_start_with_one_line(environment: dict[str, str]) -> None:

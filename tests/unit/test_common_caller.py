@@ -2,19 +2,20 @@
 
 import base64
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jwt
 import orjson
 import pytest
 
-from common.caller import ALGORITHM, LIFETIME, Caller, Deployment, sign, verify
+from common.caller import LIFETIME, Caller, Deployment, sign, verify
 from common.errors import NotAuthenticated
+from common.signing import ALGORITHM, Keys
 from common.tenants import Tenant, VersionKey
-from tests.factories import KEY, make_caller, make_tenant
+from tests.factories import KEY, KEYS, make_caller, make_tenant
 
-OTHER_KEY = "another key for tests, long enough too"
+OTHER_KEY = "another-key-for-tests-long-enough-too"
 TENANT = make_tenant(tenant_id="acme")
 DOOR = {"service": "catalog_service", "operation": "add_package", "tenant_id": "acme"}
 
@@ -41,13 +42,13 @@ def forged(changes: Mapping[str, Any], *, key: str = KEY, algorithm: str = ALGOR
     ids=lambda caller: caller.kind,
 )
 def test_a_caller_arrives_as_it_was_sent(caller: Caller) -> None:
-    assert verify(KEY, token_for(caller), **DOOR) == caller
+    assert verify(KEYS, token_for(caller), **DOOR) == caller
 
 
 def test_what_only_the_gateway_decides_by_does_not_travel() -> None:
     tenant = make_tenant(tenant_id="acme", client_authentication=True, allowed_networks=("192.0.2.0/24",))
 
-    assert verify(KEY, token_for(Caller(tenant)), **DOOR).tenant == Tenant("acme")
+    assert verify(KEYS, token_for(Caller(tenant)), **DOOR).tenant == Tenant("acme")
 
 
 @pytest.mark.parametrize(
@@ -63,34 +64,39 @@ def test_what_only_the_gateway_decides_by_does_not_travel() -> None:
 )
 def test_a_token_opens_one_door_only(door: dict[str, str]) -> None:
     with pytest.raises(NotAuthenticated):
-        verify(KEY, token_for(), **door)
+        verify(KEYS, token_for(), **door)
 
 
-NOW = int(time.time())
-BAD = {
-    "none": "",
-    "nonsense": "nonsense",
-    "not ASCII": "\udcff.\udcff.\udcff",
-    "another key": token_for(key=OTHER_KEY),
-    "another key of the same claims": forged({}, key=OTHER_KEY),
-    "expired": forged({"iat": NOW - 2 * LIFETIME, "exp": NOW - LIFETIME}),
-    "of the future": forged({"iat": NOW + LIFETIME}),
-    "no expiry": forged({"exp": None}),
-    "no time of issue": forged({"iat": None}),
-    "no service": forged({"aud": None}),
-    "no operation": forged({"op": None}),
-    "no tenant": forged({"tenant": None}),
-    "a tenant that is no object": forged({"tenant": "acme"}),
-    "an unknown kind": forged({"kind": "root"}),
-    "a kind that is no word": forged({"kind": {}}),
-    "an unknown deployment": forged({"deployment": "both"}),
+def at(seconds: int) -> int:
+    """A moment so many seconds from now."""
+    return int(time.time()) + seconds
+
+
+# Made when they are used: a token of the future is one of today a minute later.
+BAD: dict[str, Callable[[], str]] = {
+    "none": lambda: "",
+    "nonsense": lambda: "nonsense",
+    "not ASCII": lambda: "\udcff.\udcff.\udcff",
+    "another key": lambda: token_for(key=OTHER_KEY),
+    "another key of the same claims": lambda: forged({}, key=OTHER_KEY),
+    "expired": lambda: forged({"iat": at(-2 * LIFETIME), "exp": at(-LIFETIME)}),
+    "of the future": lambda: forged({"iat": at(LIFETIME)}),
+    "no expiry": lambda: forged({"exp": None}),
+    "no time of issue": lambda: forged({"iat": None}),
+    "no service": lambda: forged({"aud": None}),
+    "no operation": lambda: forged({"op": None}),
+    "no tenant": lambda: forged({"tenant": None}),
+    "a tenant that is no object": lambda: forged({"tenant": "acme"}),
+    "an unknown kind": lambda: forged({"kind": "root"}),
+    "a kind that is no word": lambda: forged({"kind": {}}),
+    "an unknown deployment": lambda: forged({"deployment": "both"}),
 }
 
 
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_token_is_no_caller(kind: str) -> None:
     with pytest.raises(NotAuthenticated) as refused:
-        verify(KEY, BAD[kind], **DOOR)
+        verify(KEYS, BAD[kind](), **DOOR)
 
     assert refused.value.detail == "This service answers the gateway only."
 
@@ -99,7 +105,7 @@ def test_a_token_of_another_algorithm_is_no_caller() -> None:
     long_key = KEY * 2  # HS512 wants 64 bytes
 
     with pytest.raises(NotAuthenticated):
-        verify(long_key, forged({}, key=long_key, algorithm="HS512"), **DOOR)
+        verify(Keys(long_key), forged({}, key=long_key, algorithm="HS512"), **DOOR)
 
 
 @pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "nOnE", ""])
@@ -108,7 +114,7 @@ def test_a_token_without_a_signature_is_no_caller(algorithm: str) -> None:
     header = base64.urlsafe_b64encode(orjson.dumps({"alg": algorithm, "typ": "JWT"})).rstrip(b"=").decode()
 
     with pytest.raises(NotAuthenticated):
-        verify(KEY, f"{header}.{claims}.", **DOOR)
+        verify(KEYS, f"{header}.{claims}.", **DOOR)
 
 
 @pytest.mark.parametrize("segment", [0, 1, 2])
@@ -117,4 +123,4 @@ def test_a_token_with_a_letter_changed_is_no_caller(segment: int) -> None:
     parts[segment] = parts[segment][:9] + ("A" if parts[segment][9] != "A" else "B") + parts[segment][10:]
 
     with pytest.raises(NotAuthenticated):
-        verify(KEY, ".".join(parts), **DOOR)
+        verify(KEYS, ".".join(parts), **DOOR)

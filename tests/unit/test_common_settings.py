@@ -4,17 +4,34 @@ from pathlib import Path
 
 import pytest
 
+from auth_service.settings import AuthSettings
+from catalog_service.settings import CatalogSettings
+from client_registry.settings import RegistrySettings
 from common.server import Service, run
-from common.settings import BadSetting, Key, MongoUrl, RabbitUrl, RedisUrl, ServiceSettings, ServiceUrl, load
+from common.settings import (
+    BadSetting,
+    Key,
+    MongoUrl,
+    RabbitUrl,
+    RedisUrl,
+    ServiceSettings,
+    ServiceUrl,
+    load,
+    of_internal_key,
+)
+from common.signing import Keys
+from gateway.settings import GatewaySettings
+from upload_service.settings import UploadSettings
 
-SECRET = "a secret of the operator, 32 letters and more"
-SHORT = "too short a secret"
+SECRET = "a-secret-of-the-operator,32-letters-and-more"
+SHORT = "too-short-a-secret"
 
 
 class Some(ServiceSettings):
     """Settings of a service."""
 
     session_key: Key
+    some_service_key: Key = of_internal_key()
     patience: int = 3
     database: str = "some"
     mongo_url: MongoUrl = "mongodb://127.0.0.1"
@@ -41,31 +58,31 @@ def test_settings_come_from_the_environment(environment: pytest.MonkeyPatch) -> 
     settings = load(Some)
 
     assert (settings.listen, settings.patience) == ("0.0.0.0:9000", 7)
-    assert settings.session_key.get_secret_value() == SECRET
+    assert settings.session_key.signing == SECRET
 
 
 def test_a_setting_comes_from_a_file(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "key").write_text(f"{SECRET} from a file\n")
+    (tmp_path / "key").write_text(f"{SECRET}-from-a-file\n")
     environment.delenv("SESSION_KEY")
     environment.setenv("SESSION_KEY_FILE", str(tmp_path / "key"))
 
-    assert load(Some).session_key.get_secret_value() == f"{SECRET} from a file"
+    assert load(Some).session_key.signing == f"{SECRET}-from-a-file"
 
 
 def test_the_environment_goes_before_the_file(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "key").write_text(f"{SECRET} from a file")
+    (tmp_path / "key").write_text(f"{SECRET}-from-a-file")
     environment.setenv("SESSION_KEY_FILE", str(tmp_path / "key"))
 
-    assert load(Some).session_key.get_secret_value() == SECRET
+    assert load(Some).session_key.signing == SECRET
 
 
 def test_an_empty_variable_is_none(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "key").write_text(f"{SECRET} from a file")
+    (tmp_path / "key").write_text(f"{SECRET}-from-a-file")
     environment.setenv("SESSION_KEY", "")
     environment.setenv("SESSION_KEY_FILE", str(tmp_path / "key"))
     environment.setenv("PATIENCE", "")
 
-    assert load(Some).session_key.get_secret_value() == f"{SECRET} from a file"
+    assert load(Some).session_key.signing == f"{SECRET}-from-a-file"
     assert load(Some).patience == 3
 
 
@@ -116,6 +133,63 @@ def test_a_missing_key_is_named(environment: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(BadSetting, match=r"^SESSION_KEY: "):
         load(Some)
+
+
+def test_two_keys_are_taken_of_which_the_first_signs(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("SESSION_KEY", f"{SECRET}-2 {SECRET}")
+
+    assert load(Some).session_key.accepted == (f"{SECRET}-2", SECRET)
+
+
+@pytest.mark.parametrize(
+    "text", [f"{SECRET} {SHORT}", f"{SECRET} {SECRET}-2 {SECRET}-3", "with white space every ten letters"]
+)
+@pytest.mark.parametrize("place", ["variable", "file"])
+def test_what_is_no_key_or_two_stops_the_start(
+    environment: pytest.MonkeyPatch, tmp_path: Path, place: str, text: str
+) -> None:
+    if place == "file":
+        (tmp_path / "key").write_text(text)
+        environment.delenv("SESSION_KEY")
+        environment.setenv("SESSION_KEY_FILE", str(tmp_path / "key"))
+    else:
+        environment.setenv("SESSION_KEY", text)
+
+    with pytest.raises(BadSetting) as bad:
+        load(Some)
+
+    assert str(bad.value).startswith("SESSION_KEY: must be a key of 32 characters")
+    assert not any(word in str(bad.value) for word in text.split() if len(word) > 10)
+
+
+def test_the_internal_key_is_every_service_s_that_has_none_of_its_own(environment: pytest.MonkeyPatch) -> None:
+    assert load(Some).some_service_key.signing == SECRET
+    environment.setenv("SOME_SERVICE_KEY", f"{SECRET}-of-some")
+    assert load(Some).some_service_key.signing == f"{SECRET}-of-some"
+    environment.delenv("INTERNAL_KEY")
+    assert load(Some).some_service_key.signing == f"{SECRET}-of-some"
+    environment.delenv("SOME_SERVICE_KEY")
+    with pytest.raises(BadSetting, match=r"^SOME_SERVICE_KEY: must be given, or INTERNAL_KEY for all services$"):
+        load(Some)
+
+
+def test_every_key_of_every_service_has_a_least_length(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kinds = (AuthSettings, CatalogSettings, GatewaySettings, RegistrySettings, UploadSettings)
+    for kind in kinds:
+        names = [name for name, field in kind.model_fields.items() if field.annotation is Keys]
+        others = {"s3_secret_access_key", "audit_key"}
+        assert {name for name in kind.model_fields if name.endswith("_key")} - others == set(names)
+        for name in names:
+            given = {**dict.fromkeys([*names, "audit_key"], SECRET), "installers": tmp_path, name: SHORT}
+            with pytest.raises(BadSetting, match=rf"^{name.upper()}: must be a key of 32"):
+                load(kind, **given)
+
+
+@pytest.mark.parametrize("keys", [SHORT, f"{SECRET} {SHORT}", " "], ids=["one", "the second", "none"])
+@pytest.mark.usefixtures("environment")
+def test_every_key_of_the_audit_log_has_a_least_length(keys: str) -> None:
+    with pytest.raises(BadSetting, match=r"^AUDIT_KEY: must be keys of at least 32"):
+        load(AuthSettings, internal_key=SECRET, session_key=SECRET, audit_key=keys)
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
-from pydantic import SecretStr
 
 from common.caller import Deployment
 from common.errors import InvalidRequest
 from common.tenants import Network
 from gateway.origin import base_url, caller_address, is_https
 from gateway.settings import GatewaySettings
-from tests.factories import KEY
+from tests.factories import KEYS
 
 PROXIES: tuple[Network, ...] = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
 CALLER, PROXY, OTHER_PROXY = "203.0.113.9", "10.0.0.1", "10.0.0.2"
@@ -29,7 +28,7 @@ def sent_from(peer: str | None, *headers: tuple[str, str], scheme: str = "http")
 
 
 def settings(**more: Any) -> GatewaySettings:
-    key = SecretStr(KEY)
+    key = KEYS
     return GatewaySettings(internal_key=key, session_key=key, trusted_proxies=PROXIES, **more)
 
 

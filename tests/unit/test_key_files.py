@@ -1,0 +1,109 @@
+"""Files of keys: rotated all together, never left without a key that services accept."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from common.signing import LENGTH, NOTICED
+from deploy import key_files
+from deploy.folder import FolderProblem
+from deploy.key_files import KeyFiles
+
+OLD = "the-old-key-of-thirty-two-letters-and-more"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("session", "client-token"):
+        (tmp_path / name).write_text(OLD)
+    return tmp_path
+
+
+@pytest.fixture
+def handed_out(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
+    """What the file of the session's key holds while every service comes to know it; no time passes."""
+    seen: list[str] = []
+    monkeypatch.setattr(time, "sleep", lambda _: seen.append((folder / "session").read_text()))
+    return seen
+
+
+def test_a_new_key_is_accepted_before_it_signs(folder: Path, handed_out: list[str]) -> None:
+    assert [file.name for file in KeyFiles(folder).rotate()] == ["client-token", "session"]
+
+    new, old = (folder / "session").read_text().split()
+    assert old == OLD
+    assert len(new) >= LENGTH
+    assert handed_out == [f"{OLD}\n{new}"]
+    assert new not in (folder / "client-token").read_text()
+
+
+@pytest.mark.usefixtures("handed_out")
+def test_the_audit_log_s_keys_stay_as_they_are(folder: Path) -> None:
+    kept = folder / "audit_key"
+    kept.write_text("\n".join(["of today" * 5, "of yesterday" * 5, "of the day before" * 5]))
+    before = kept.read_bytes()
+    KeyFiles(folder).rotate()
+    KeyFiles(folder).finish(keep_client_tokens=False)
+    assert kept.read_bytes() == before
+
+
+@pytest.mark.usefixtures("handed_out")
+def test_a_finished_rotation_leaves_the_new_key(folder: Path) -> None:
+    KeyFiles(folder).rotate()
+    new = (folder / "session").read_text().split()[0]
+
+    assert [file.name for file in KeyFiles(folder).finish(keep_client_tokens=False)] == ["client-token", "session"]
+    assert (folder / "session").read_text() == new
+    assert KeyFiles(folder).finish(keep_client_tokens=False) == []
+
+
+@pytest.mark.usefixtures("handed_out")
+def test_the_key_that_client_tokens_are_known_by_stays_while_it_must(folder: Path) -> None:
+    KeyFiles(folder).rotate()
+    assert KeyFiles(folder).client_tokens_since() is not None
+
+    assert [file.name for file in KeyFiles(folder).finish(keep_client_tokens=True)] == ["session"]
+    assert OLD in (folder / "client-token").read_text()
+
+
+def test_a_rotation_under_way_is_finished_first(folder: Path, handed_out: list[str]) -> None:
+    (folder / "session").write_text(f"{OLD} {OLD}2")
+
+    with pytest.raises(FolderProblem, match="--finish"):
+        KeyFiles(folder).rotate()
+    assert handed_out == []
+    assert (folder / "client-token").read_text() == OLD
+
+
+@pytest.mark.parametrize("text", ["short", "", f"{OLD} {OLD} {OLD}", "some notes of the operator, with many words"])
+def test_a_folder_with_anything_else_in_it_is_left_as_it_is(folder: Path, text: str) -> None:
+    (folder / "session").write_text(text)
+
+    with pytest.raises(FolderProblem) as problem:
+        KeyFiles(folder)
+    assert OLD not in str(problem.value)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FolderProblem, match="absent: No such file"):
+        KeyFiles(tmp_path / "absent")
+    with pytest.raises(FolderProblem, match="no key file"):
+        KeyFiles(tmp_path)
+
+
+@pytest.mark.usefixtures("handed_out")
+def test_a_key_stays_its_owner_s_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "geteuid", lambda: (folder / "session").stat().st_uid + 1)
+    monkeypatch.setattr(os, "chown", lambda _, user, group: given.append((user, group)))
+    KeyFiles(folder).rotate()
+
+    found = (folder / "session").stat()
+    assert found.st_mode & 0o777 == 0o600
+    assert set(given) == {(found.st_uid, found.st_gid)}
+
+
+def test_services_know_a_file_s_keys_before_the_next_step() -> None:
+    assert key_files.HANDED_OUT > 2 * NOTICED

@@ -1,0 +1,50 @@
+"""What comes from others is locked by its hash, and under licences that let us use it."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from deploy import licenses
+
+ROOT = Path(__file__).parents[2]
+LOCKS = sorted(ROOT.glob("requirements*.lock"))
+
+
+def test_the_listing_has_every_locked_package_in_its_version() -> None:
+    assert {package: version for package, (version, _) in licenses.listed().items()} == licenses.locked()
+
+
+@pytest.mark.parametrize("package", licenses.locked())
+def test_a_package_is_listed_under_its_own_licence_which_is_allowed(package: str) -> None:
+    _, licence = licenses.listed()[package]
+    assert licence == licenses.licence_of(package)
+    assert licenses.words(licence) <= licenses.ALLOWED
+
+
+def test_a_licence_that_is_none_of_ours_is_not_allowed() -> None:
+    assert licenses.words("MIT AND (GPL-3.0-only OR Apache-2.0)") - licenses.ALLOWED == {"GPL-3.0-only"}
+    assert licenses.words("Our own licence") - licenses.ALLOWED
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_every_locked_package_has_its_hashes_and_no_other_place_to_come_from(lock: Path) -> None:
+    text = lock.read_text()
+    packages = re.split(r"^(?=[a-z0-9-]+==)", text, flags=re.MULTILINE)[1:]
+    assert packages
+    assert all("--hash=sha256:" in package for package in packages)
+    assert not re.findall(r"^(?:-e|--|\S+ @|git\+)", text, re.MULTILINE)
+    assert "://" not in text
+
+
+def test_every_installation_verifies_the_hashes() -> None:
+    installs = [line for line in (ROOT / "Makefile").read_text().splitlines() if "/pip install" in line]
+    assert all("--require-hashes" in line or "--no-deps --no-build-isolation --editable ." in line for line in installs)
+    assert {lock.name for lock in LOCKS} == {line.split()[-1] for line in installs if "--require-hashes" in line}
+
+
+def test_every_tool_is_locked() -> None:
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["tools"]
+    for tool in tools:
+        assert f"\n{tool.partition('>=')[0]}==" in (ROOT / "requirements-tools.lock").read_text()
