@@ -219,7 +219,9 @@ class MongoUploadStore:
         """
         old = {"$expr": {"$lt": ["$updated_at", {"$subtract": [_NOW, age * 1000]}]}}
         waiting = {"announced": False, "announced_as": {"$gt": ""}}
-        found = self._uploads.find({"status": status, **old, "$nor": [waiting]}).sort("updated_at", ASCENDING).limit(limit)
+        found = (
+            self._uploads.find({"status": status, **old, "$nor": [waiting]}).sort("updated_at", ASCENDING).limit(limit)
+        )
         return [known_upload(document) async for document in found]
 
     async def forget_tenant(self, tenant_id: str) -> None:
