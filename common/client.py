@@ -28,6 +28,7 @@ ANSWER_PATIENCE = 3.0  # seconds without a byte of the answer, and to wait for a
 STREAM_PATIENCE = 30.0  # seconds that a long transfer waits for a free connection
 CONNECTIONS = 128  # for questions; without a bound a burst of them is lost instead of waiting its turn
 STREAMS = 1024  # for long transfers
+MEMBERS = ("received", "total")  # in bytes: where a refused chunk leaves its transfer, told beside the problem
 IDLE = 1.0  # seconds after which a connection is not used again; a service that stops keeps it for longer
 HEADER_LIMIT = 256 << 10  # bytes: what a write of a thousand values says for the audit log
 
@@ -124,6 +125,7 @@ async def problem_of(response: ClientResponse) -> Answered | Unavailable:
         code=code,
         retry_after=int(retry_after) if retry_after.isdigit() else None,
         content_range=response.headers.get("Content-Range", ""),
+        members={name: value for name in MEMBERS if type(value := problem.get(name)) is int and value >= 0},
     )
 
 

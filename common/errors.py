@@ -1,5 +1,6 @@
 """What can go wrong for a caller. Raised where it happens, answered by `common.middleware`."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -130,12 +131,20 @@ class Answered(Problem):
     """
 
     def __init__(
-        self, detail: str, *, status: int, code: str, retry_after: int | None = None, content_range: str = ""
+        self,
+        detail: str,
+        *,
+        status: int,
+        code: str,
+        retry_after: int | None = None,
+        content_range: str = "",
+        members: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(detail, retry_after=retry_after)
         self.status = status
         self.code = code
         self.content_range = content_range
+        self.members = dict(members or {})
 
     @property
     def headers(self) -> dict[str, str]:

@@ -27,7 +27,8 @@ from common.telemetry import log
 
 EXCHANGE = "uploads"
 DEAD_EXCHANGE = "uploads.dead"
-DELIVERIES = 5
+FAILURES = 5
+DELIVERIES = 100  # by the broker, whatever became of them: an event that ends its process each time ends as well
 PUBLISH_PATIENCE = 5  # seconds
 CLOSE_PATIENCE = 1  # seconds
 RETRY_PAUSE = 1  # seconds
@@ -125,7 +126,9 @@ class RabbitEvents:
     """Facts over RabbitMQ: a durable topic exchange, a quorum queue per subscriber name, publisher confirms.
 
     An event that fails 5 times goes to the queue `<name>.dead`, what is none of ours at once; while a store is away
-    it waits. Whatever ends a connection, a channel or a consumer, it is made anew.
+    it waits. Whatever ends a connection, a channel or a consumer, it is made anew. The broker counts each such end as
+    a delivery of the events that waited, and itself ends the channel of one that waits for half an hour: at 100
+    deliveries, of which a store that is away for two days takes all, an event is dead as well.
     """
 
     def __init__(self, url: str) -> None:
@@ -221,13 +224,18 @@ class RabbitEvents:
             log.error("event_unreadable", queue=queue, message_id=message.message_id)
             await message.reject(requeue=False)
             return
-        try:
-            await self._patiently(handle, event)
-        except Exception as error:  # noqa: BLE001  whatever it was, the event stays in the queue
-            log.error("event_failed", queue=queue, event_id=event.event_id, exc_info=error)
-            await message.reject(requeue=True)
-        else:
-            await message.ack()
+        # Tried again here, not delivered again: the broker does not tell a failure from a lost connection.
+        for _ in range(FAILURES):
+            try:
+                await self._patiently(handle, event)
+            except Exception as error:  # noqa: BLE001  whatever it was, it is the event's failure
+                if self._closed:
+                    return  # Or ours: with the connection the event goes back to the queue.
+                log.error("event_failed", queue=queue, event_id=event.event_id, exc_info=error)
+            else:
+                await message.ack()
+                return
+        await message.reject(requeue=False)
 
     async def _patiently(self, handle: Handle, event: Event) -> None:
         """Handle an event. A store or a service that is away is waited for: that is no fault of the event's."""

@@ -14,8 +14,10 @@ from common.server import until_stopped
 from common.telemetry import configure_logs
 from deploy.places import Places, places
 from deploy.storage import Storage, open_storage
+from upload_service.identity import Identity
 from upload_service.model import Home
 from upload_service.mover import Mover, Outcome
+from upload_service.store_care import MongoKnownStore
 from upload_service.store_moves import MongoMoveStore
 
 PAUSE = 1.0  # seconds between two looks at what others have in hand
@@ -60,9 +62,15 @@ class Moving:
         self._stay: int | None = None
 
     async def run(self, where: Places) -> None:
-        """Move until nothing is left but what cannot be moved. Raises Unavailable."""
+        """Move until nothing is left but what cannot be moved.
+
+        Raises:
+            Unavailable: a home does not answer, or is not the database's.
+            StorageFull: the folder has no room.
+        """
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
         async with open_database(where.addresses.mongo_url, "upload") as database:
+            await database.command("ping")  # The count has time; that there is no server is said at once.
             store = MongoMoveStore(database)
             (source,) = set(Home) - {self._chosen}
             files, size = await store.remaining(source)
@@ -74,9 +82,10 @@ class Moving:
                     self._storage.homes,
                     self._storage.staging,
                     self._chosen,
+                    Identity(MongoKnownStore(database), self._storage.homes, self._storage.folder),
                     checked=lambda count: progress.advance(bar, count),
                 )
-                while (await store.remaining(source))[0] > self._count(Outcome.FAILED):
+                while (await store.remaining(source, self._having(Outcome.FAILED)))[0]:
                     async for upload, outcome in mover.moves():
                         self._outcomes[upload.upload_id] = outcome
                         if outcome is not Outcome.MOVED:
@@ -87,7 +96,7 @@ class Moving:
 
     def report(self) -> None:
         """Say what came of it. Raises typer.Exit where not all is moved."""
-        console.print(f"{self._count(Outcome.MOVED)} files were moved to the {_NAMES[self._chosen]}.")
+        console.print(f"{len(self._having(Outcome.MOVED))} files were moved to the {_NAMES[self._chosen]}.")
         if self._stay is None:
             console.print("Stopped; run again, it goes on from here.")
             raise typer.Exit(INTERRUPTED)
@@ -95,8 +104,9 @@ class Moving:
             console.print(f"{self._stay} files stay where they are: they are damaged, or could not be moved now.")
             raise typer.Exit(1)
 
-    def _count(self, outcome: Outcome) -> int:
-        return list(self._outcomes.values()).count(outcome)
+    def _having(self, outcome: Outcome) -> list[str]:
+        """The upload ids of the files that this became of, when they were last tried."""
+        return [upload_id for upload_id, became in self._outcomes.items() if became is outcome]
 
 
 _NAMES = {Home.FOLDER: "folder", Home.S3: "object storage"}

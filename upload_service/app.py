@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 from aiohttp import web
 
 from common.background import repeating
+from common.errors import Unavailable
 from common.events import Events, open_events
 from common.mongo import make_indexes, open_database
 from common.server import READINESS, Service, service_app
@@ -42,6 +43,7 @@ from upload_service.upkeep import upkeep
 RELAY_PAUSE = 1  # seconds
 COLLECTION_PAUSE = 60  # seconds
 MOVING_PAUSE = 5  # seconds
+AWAY = 1  # seconds without an answer after which a storage is away; all readiness has two
 READERS = 2  # files read again at once
 
 
@@ -95,8 +97,13 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             settings.download_key,
             signer=objects if settings.s3_redirect else None,
         )
+        known = MongoKnownStore(database)
+        identity = Identity(known, homes, settings.installers)
+        readiness.check("storage", lambda: identity.check(Home.FOLDER))
         if objects is not None:
-            mover = Mover(MongoMoveStore(database), homes, Staging(installers, parts), settings.installer_storage)
+            readiness.check("object_storage", lambda: _check_unless_away(identity, Home.S3))
+            staging = Staging(installers, parts)
+            mover = Mover(MongoMoveStore(database), homes, staging, settings.installer_storage, identity)
             await stack.enter_async_context(repeating("mover", mover.work, lambda: asyncio.sleep(MOVING_PAUSE)))
         collector = Collector(
             store,
@@ -105,9 +112,6 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             transfer_idle=settings.transfer_idle,
             unclaimed_age=settings.unclaimed_age,
         )
-        known = MongoKnownStore(database)
-        identity = Identity(known, homes, settings.installers)
-        readiness.check("storage", lambda: identity.check(Home.FOLDER))
         damaged = app[DAMAGED] = MongoScrubStore(database)
         age = settings.unclaimed_age
         await stack.enter_async_context(
@@ -123,6 +127,13 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             repeating("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE))
         )
         yield
+
+
+async def _check_unless_away(identity: Identity, home: Home) -> None:
+    """Raise StorageIsNotOurs. Storage that is away is no reason to be sent no uploads: they wait in the folder."""
+    with suppress(Unavailable, TimeoutError):
+        async with asyncio.timeout(AWAY):
+            await identity.check(home)
 
 
 SERVICE = Service("upload_service", UploadSettings, create_app, uvloop=False)

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import obstore
-from obstore.exceptions import AlreadyExistsError
+from obstore.exceptions import AlreadyExistsError, BaseError
 
 from common.errors import Unavailable
+from common.telemetry import log
 from common.tenants import is_tenant_id
 from upload_service.installers import FolderInstallers, Homes, Installers, Kept
 from upload_service.model import Home, InstallerMissing, Upload
-from upload_service.object_storage import answering, open_store
+from upload_service.object_storage import answering, is_not_implemented, open_store
 from upload_service.ranges import parse_server_filename
 from upload_service.settings import ObjectStorage
 
@@ -36,38 +37,23 @@ class ObjectInstallers:
     """Satisfies `upload_service.installers.Installers`.
 
     An object is there whole or not at all, so one that is there was put whole. A file up to 5 MiB is created on the
-    condition that there is none of its name. S3 has no such condition for a file in parts: the name is looked for
-    before, and two that put it at the same moment replace each other's object, with the same bytes, for a name is
-    given to one file only. What a putting that was cut short has sent stays hidden in the bucket until a rule of the
-    bucket removes incomplete multipart uploads; it can never be read.
+    condition that there is none of its name. S3 has no such condition for a file in parts, and some providers have
+    none at all: the name is looked for before, and two that put it at the same moment replace each other's object,
+    with the same bytes, for a name is given to one file only. What a putting that was cut short has sent stays hidden
+    in the bucket until a rule of the bucket removes incomplete multipart uploads; it can never be read.
     """
 
     def __init__(self, storage: ObjectStorage) -> None:
         self._store = open_store(storage)
+        self._has_conditions = True
 
     async def put(self, upload: Upload, source: Path) -> None:
         """Put a file; nothing where there is one of its name. Raises InstallerMissing and Unavailable."""
         try:
-            size = (await asyncio.to_thread(source.stat)).st_size
+            await self._put(upload, source)
         except FileNotFoundError:
-            size = None
-        if (size is None or size > PART) and await self.size(upload) is not None:
-            return
-        if size is None:
-            raise InstallerMissing("The file of this installer is missing.")
-        with answering("put"):
-            if size > PART:
-                part = max(PART, -(-size // MOST_PARTS))
-                at_once = max(1, AT_ONCE * PART // part)
-                await self._store.put_async(
-                    _key(upload), source, attributes=_HEADERS, chunk_size=part, max_concurrency=at_once
-                )
-                return
-            content = await asyncio.to_thread(source.read_bytes)
-            try:
-                await self._store.put_async(_key(upload), content, attributes=_HEADERS, mode="create")
-            except AlreadyExistsError:
-                return
+            if await self.size(upload) is None:
+                raise InstallerMissing("The file of this installer is missing.") from None
 
     async def size(self, upload: Upload) -> int | None:
         """The bytes of the object, None where there is none. Raises Unavailable."""
@@ -138,6 +124,39 @@ class ObjectInstallers:
             async with asyncio.timeout(PATIENCE):
                 signed: Literal["HEAD", "GET"] = "HEAD" if method == "HEAD" else "GET"
                 return await obstore.sign_async(self._store, signed, _key(upload), REDIRECT_LIFETIME)
+
+    async def _put(self, upload: Upload, source: Path) -> None:
+        """Put a file, where there is none of its name. Raises FileNotFoundError where the source is gone."""
+        size = (await asyncio.to_thread(source.stat)).st_size
+        if size <= PART:
+            await self._create(upload, await asyncio.to_thread(source.read_bytes))
+        elif await self.size(upload) is None:
+            part = max(PART, -(-size // MOST_PARTS))
+            at_once = max(1, AT_ONCE * PART // part)
+            with answering("put"):
+                await self._store.put_async(
+                    _key(upload), source, attributes=_HEADERS, chunk_size=part, max_concurrency=at_once
+                )
+
+    async def _create(self, upload: Upload, content: bytes) -> None:
+        """Put a small file on the condition that there is none of its name, or look for one before."""
+        if self._has_conditions:
+            with answering("put"):
+                try:
+                    await self._store.put_async(_key(upload), content, attributes=_HEADERS, mode="create")
+                except AlreadyExistsError:
+                    return
+                except BaseError as error:
+                    if not is_not_implemented(error):  # Not every provider has the condition.
+                        raise
+                else:
+                    return
+        if await self.size(upload) is None:
+            with answering("put"):
+                await self._store.put_async(_key(upload), content, attributes=_HEADERS)
+        if self._has_conditions:
+            log.warning("object_storage_without_conditions")
+            self._has_conditions = False
 
     async def _blocks(self, upload: Upload, start: int, end: int) -> AsyncIterator[bytes]:
         with answering("read"):

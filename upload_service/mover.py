@@ -3,6 +3,8 @@
 A file is put to its new home and read there again before the record names that home in one conditional update; only
 then it is removed from the old one. Whatever stops this leaves a whole file at the home that the record names, and what
 is needed to go on. Reading it again costs as much as putting it, in traffic and in about 2 s of a processor for a GiB.
+
+Only where every home belongs to the database: in a bucket of another installation its collector would remove the file.
 """
 
 import asyncio
@@ -18,6 +20,7 @@ from common.mongo import MongoError
 from common.telemetry import log
 from upload_service.installers import Homes, Installers
 from upload_service.model import Damage, Home, Status, StorageFull, Upload
+from upload_service.scrub import Rightful
 from upload_service.staging import Staging
 from upload_service.store_moves import Move
 
@@ -62,6 +65,7 @@ class Mover:
         homes: Homes,
         staging: Staging,
         chosen: Home,
+        identity: Rightful,
         *,
         checked: Callable[[int], None] = lambda _: None,
     ) -> None:
@@ -70,6 +74,7 @@ class Mover:
         self._homes = homes
         self._staging = staging
         self._chosen = chosen
+        self._identity = identity
         self._checked = checked
 
     async def work(self) -> None:
@@ -81,7 +86,7 @@ class Mover:
         """Move one file after another, and say what became of each, until there is none that nobody else has.
 
         Raises:
-            Unavailable: a home does not answer.
+            Unavailable: a home does not answer, or is not the database's.
             StorageFull: the folder has no room.
         """
         await self.tidy()
@@ -105,6 +110,7 @@ class Mover:
         """Do a step of a move under its lease. One that failed keeps the lease, and so is tried again in a minute."""
         try:
             async with self._renewed(move):
+                await self._expect_ours()
                 outcome = await work(move)
         except (Unavailable, StorageFull, asyncio.CancelledError):
             await self._store.release(move)
@@ -115,6 +121,12 @@ class Mover:
         if outcome is not Outcome.FAILED:
             await self._store.release(move)
         return outcome
+
+    async def _expect_ours(self) -> None:
+        """Raise Unavailable unless every home belongs to the database; asked for each file, for a disk may go away."""
+        for home in Home:
+            if home in self._homes and not await self._identity.is_ours(home):
+                raise Unavailable(f"The storage `{home}` does not belong to this database; no file is moved.")
 
     async def _move(self, move: Move) -> Outcome:
         upload, old, new = move.upload, self._homes.of(move.upload), self._homes.named(self._chosen)
@@ -130,7 +142,7 @@ class Mover:
     async def _give_up(self, move: Move, old: Installers, new: Installers) -> Outcome:
         """What stands at the new home is not the file: see whether the old home is to blame."""
         altered = not await self._is_whole(old, move.upload)
-        if not await self._store.renew(move):
+        if not await self._may_remove(move, self._chosen):
             await self._forsake(move.upload, new)
             return Outcome.CHANGED
         await new.remove(move.upload)
@@ -148,12 +160,21 @@ class Mover:
             await new.remove(upload)
 
     async def _leave(self, move: Move) -> Outcome:
-        # Another may have tidied up, and moved the file back since: whoever lost the lease removes nothing. Between
-        # this look and the removal lies one call; the lease just renewed gives it a minute.
-        if await self._store.renew(move):
+        if await self._may_remove(move, move.left):
             await self._homes.named(move.left).remove(move.upload)
             await self._store.tidied(move)
         return Outcome.MOVED
+
+    async def _may_remove(self, move: Move, home: Home) -> bool:
+        """Whether what stands at a home is nobody's: the lease is ours, and the record does not name that home.
+
+        Whoever slept, and lost the lease, may find there what another mover has put since. What is left is a sleep of
+        the lease's whole minute between the record's answer and the removal: no storage removes on a condition.
+        """
+        if not await self._store.renew(move):
+            return False
+        found = await self._store.find(move.upload)
+        return found is not None and found.home is not home
 
     async def _is_whole(self, home: Installers, upload: Upload) -> bool:
         digest = hashlib.sha256()

@@ -58,12 +58,18 @@ def answering(doing: str, *, missing_is_fine: bool = False) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        if doing == "put" or "NoSuchBucket" in str(error):
+        # The file to be put is missing as it is to the system; what the storage does not have is said otherwise.
+        if (doing == "put" and "(os error" not in str(error)) or "NoSuchBucket" in str(error):
             raise _unavailable(doing, error) from None
         if not missing_is_fine:
             raise
     except (BaseError, OSError, TimeoutError) as error:
         raise _unavailable(doing, error) from None
+
+
+def is_not_implemented(error: BaseError) -> bool:
+    """Whether the provider does not know what was asked for."""
+    return re.search(r"status code: 501|<Code>NotImplemented</Code>", str(error)) is not None
 
 
 def _unavailable(doing: str, error: Exception) -> Unavailable:

@@ -32,13 +32,15 @@ class Removal:
         """Remove an upload, or go on where an earlier try stopped; nothing where it changed since it was read.
 
         Raises:
-            Unavailable: the storage of the file does not answer; the upload is as good as gone.
+            Unavailable: the storage of the file does not answer, or the settings name none such; the upload is as good
+                as gone, and its record stays until its file is.
         """
         if upload.status is Status.DELETING or await self._store.doom(upload):
             await self.finish(upload)
 
     async def finish(self, upload: Upload) -> None:
         """Remove what an upload that is `deleting` still has; whatever stops this leaves what is needed to go on."""
+        self._homes.of(upload)
         await asyncio.to_thread(self._parts.remove, upload)
         for home in self._homes:
             await home.remove(upload)

@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager, closing, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 
 from upload_service.installers import FolderInstallers, Installers
@@ -36,13 +36,16 @@ class Staging:
         part = self._parts.path(upload)
         copy = part.parent.with_name(f"{upload.upload_id}.{token}") / part.name
         try:
-            with closing(await asyncio.to_thread(PartFile, copy, 0, None)) as file:
-                if shutil.disk_usage(copy.parent).free < upload.size:
+            file = await asyncio.to_thread(PartFile, copy, 0, None)
+            try:
+                if (await asyncio.to_thread(shutil.disk_usage, copy.parent)).free < upload.size:
                     raise StorageFull  # Said before gigabytes have come in vain.
                 async with aclosing(home.read(upload, 0, upload.size)) as blocks:
                     async for block in blocks:
                         await asyncio.to_thread(file.take, [block])
                 await asyncio.to_thread(file.sync)
+            finally:
+                await asyncio.to_thread(file.close)
             yield copy
         finally:
             await asyncio.to_thread(_remove, copy)

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from pymongo import ReturnDocument
 
-from common.mongo import Document, MongoDatabase
+from common.mongo import Document, MongoDatabase, unhurried
 from upload_service.model import Damage, Home, Status, Upload
 from upload_service.store import known_upload
 
@@ -75,18 +75,20 @@ class MongoMoveStore:
         found = await self._uploads.find_one(_names(upload))
         return None if found is None else known_upload(found)
 
-    async def remaining(self, home: Home) -> tuple[int, int]:
-        """The files at a home that can be moved: how many, and their bytes."""
+    async def remaining(self, home: Home, passed_over: Collection[str] = ()) -> tuple[int, int]:
+        """The files at a home that can be moved, but for these upload ids: how many, and their bytes."""
         stages: list[Mapping[str, Any]] = [
-            {"$match": _movable(home)},
+            {"$match": {**_movable(home), "upload_id": {"$nin": list(passed_over)}}},
             {"$group": {"_id": None, "files": {"$sum": 1}, "bytes": {"$sum": "$size"}}},
         ]
-        found = [row async for row in self._uploads.aggregate(stages)]
+        with unhurried():
+            found = [row async for row in self._uploads.aggregate(stages)]
         return (found[0]["files"], found[0]["bytes"]) if found else (0, 0)
 
     async def count(self, home: Home) -> int:
         """The files at a home, damaged ones included."""
-        return await self._uploads.count_documents({"home": home, "status": {"$in": _KEPT}})
+        with unhurried():
+            return await self._uploads.count_documents({"home": home, "status": {"$in": _KEPT}})
 
     async def has_any(self, tenant_id: str, home: Home) -> bool:
         """Whether a tenant has files at a home, or may have."""

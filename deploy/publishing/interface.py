@@ -1,6 +1,6 @@
 """The operations of the interface that publishing takes, asked with patience."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -45,6 +45,10 @@ class Interface:
                 return None
             raise
         return listed
+
+    async def damaged_versions(self) -> Set[str]:
+        """The UIDs of the tenant's versions whose stored files are damaged."""
+        return {row["version_uid"] for row in await self._ask("GET", "get_damaged_installers")}
 
     async def one_installer_a_version(self) -> bool:
         """Whether this tenant's versions are told apart by their version string alone."""

@@ -56,6 +56,13 @@ class StoredDifferently(Problem):
     code = "stored_differently"
 
 
+class StoredDamaged(Problem):
+    """The version is there with the same bytes, but its stored file is missing or altered."""
+
+    status = 409
+    code = "installer_damaged"
+
+
 def may_pass(problem: Problem) -> bool:
     """Whether the same may succeed later: the server is away or busy, and has not refused it for good."""
     return problem.status == 429 or (problem.status >= 500 and problem.code != "transfer_damaged")

@@ -8,12 +8,12 @@ from common.errors import Answered, NotFound, Problem
 from deploy.publishing.files import LocalFile, open_file
 from deploy.publishing.interface import Interface
 from deploy.publishing.model import Installer, NewPackage, NotPublished, Published
-from deploy.publishing.problems import StoredDifferently, VersionTaken
+from deploy.publishing.problems import StoredDamaged, StoredDifferently, VersionTaken
 from deploy.publishing.progress import Progress, Row
 from deploy.publishing.transfer import Transfer
 
 AT_ONCE = 4  # files; the connections share the line evenly among themselves
-UNUSABLE = frozenset(["transfer_damaged", "installer_not_found"])
+UNUSABLE = frozenset(["transfer_damaged", "installer_damaged", "installer_missing", "installer_not_found"])
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,7 @@ class Publisher:
         row.reading(file.size)
         sha256 = await file.sha256(row.at)
         if uid := catalog.uid_of(installer, sha256):
+            await self._check_whole(installer, uid)
             return Published(installer, uid, sha256, file.size, file.size, created=False)
         reason: Problem = StoredDifferently(f"The server has other bytes than {file.path}, again and again.")
         for file_id in installer.file_ids(sha256):
@@ -110,4 +111,13 @@ class Publisher:
                 uid = None
             if uid is None:
                 raise
+            await self._check_whole(installer, uid)
             return uid, False
+
+    async def _check_whole(self, installer: Installer, uid: str) -> None:
+        """Let a version pass whose file can be served. Raises StoredDamaged."""
+        if uid in await self._interface.damaged_versions():
+            raise StoredDamaged(
+                f"{installer.package_id} has version {installer.version} already, but its stored file is damaged; "
+                f"delete the version (UID {uid}) and publish it again."
+            )

@@ -12,7 +12,7 @@ import aio_pika
 import pytest
 
 from common.errors import Unavailable
-from common.events import DELIVERIES, Event, Events, EventsUnavailable, LocalEvents, RabbitEvents, open_events
+from common.events import FAILURES, Event, Events, EventsUnavailable, LocalEvents, RabbitEvents, open_events
 from common.mongo import Refused
 
 PATIENCE = 20  # seconds after which a test has failed
@@ -129,18 +129,72 @@ async def test_over_rabbitmq_an_event_that_always_fails_is_dead_lettered(rabbitm
     async with open_events(rabbitmq_url) as events:
         await events.subscribe(name, name, heard.handle)
         await publish(events, event)
-        await heard.until(lambda seen: len(seen) == DELIVERIES)
+        await heard.until(lambda seen: len(seen) == FAILURES)
         async with rabbit_queue(rabbitmq_url, f"{name}.dead") as dead:
             message = await taken(dead)
     assert Event.decode(message.body) == event
-    assert len(heard.events) == DELIVERIES
+    assert len(heard.events) == FAILURES
+
+
+async def test_over_rabbitmq_an_event_fails_as_often_where_there_are_several_consumers(rabbitmq_url: str) -> None:
+    heard, name = Heard(failures=100), make_name()
+    event = make_event(name)
+    async with open_events(rabbitmq_url) as one, open_events(rabbitmq_url) as other:
+        await one.subscribe(name, name, heard.handle)
+        await other.subscribe(name, name, heard.handle)
+        await publish(one, event)
+        async with rabbit_queue(rabbitmq_url, f"{name}.dead") as dead:
+            message = await taken(dead)
+    assert Event.decode(message.body) == event
+    assert heard.events == [event] * FAILURES
+
+
+async def test_over_rabbitmq_an_event_that_waits_outlives_any_number_of_its_consumers(rabbitmq_url: str) -> None:
+    heard, name = Heard(), make_name()
+    event = make_event(name)
+    for number in range(FAILURES + 2):
+        waits = asyncio.Event()
+
+        async def wait(_: Event, waits: asyncio.Event = waits) -> None:
+            waits.set()
+            raise Unavailable("The database does not answer.")
+
+        async with open_events(rabbitmq_url) as consumer, asyncio.timeout(PATIENCE):
+            await consumer.subscribe(name, name, wait)
+            if not number:
+                await publish(consumer, event)
+            await waits.wait()
+    async with open_events(rabbitmq_url) as events:
+        await events.subscribe(name, name, heard.handle)
+        await heard.until(bool)
+    assert heard.events == [event]
+
+
+async def test_over_rabbitmq_an_event_that_fails_while_its_consumer_stops_is_handled_by_the_next(
+    rabbitmq_url: str,
+) -> None:
+    failing, next_one, name = Heard(failures=1), Heard(), make_name()
+    event = make_event(name)
+    async with open_events(rabbitmq_url) as stopping:
+
+        async def stop_and_fail(event: Event) -> None:
+            stopping._closed = True  # The first that stopping does; what the handler needs may be gone by now.
+            await failing.handle(event)
+
+        await stopping.subscribe(name, name, stop_and_fail)
+        await publish(stopping, event)
+        await failing.until(bool)
+    async with open_events(rabbitmq_url) as events:
+        await events.subscribe(name, name, next_one.handle)
+        await next_one.until(bool)
+    assert (failing.events, next_one.events) == ([event], [event])
 
 
 async def test_over_rabbitmq_an_event_waits_for_a_store_that_is_away(
     rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.events.RETRY_PAUSE", 0.01)
-    tries, name = 3 * DELIVERIES, make_name()
+    tries, name = 3 * FAILURES, make_name()
     heard = Heard()
 
     async def handle(event: Event) -> None:

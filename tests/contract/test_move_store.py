@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from motor.motor_asyncio import AsyncIOMotorClient
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from tests.contract.tenant_first import TenantFirst
 from tests.service.moving_fixtures import Estate, estate
@@ -74,6 +75,42 @@ async def test_what_is_to_be_moved_is_counted_without_the_damaged(estate: Estate
     await estate.keep(home=Home.S3)
     assert await estate.store.remaining(Home.FOLDER) == (2, 8)
     assert await estate.store.count(Home.FOLDER) == 3
+
+
+async def test_what_cannot_be_moved_now_may_be_left_out_of_the_count(estate: Estate) -> None:
+    failed, other = await estate.keep(b"abc"), await estate.keep(b"defgh")
+    assert await estate.store.remaining(Home.FOLDER, [failed.upload_id]) == (1, 5)
+    assert await estate.store.remaining(Home.FOLDER, [failed.upload_id, other.upload_id]) == (0, 0)
+
+
+class Patience(CommandListener):
+    """Notes how many milliseconds the server is given for each aggregation."""
+
+    def __init__(self) -> None:
+        self.given: list[int] = []
+
+    def started(self, event: CommandStartedEvent) -> None:
+        if event.command_name == "aggregate":
+            self.given.append(event.command["maxTimeMS"])
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: CommandFailedEvent) -> None:
+        pass
+
+
+async def test_counting_all_files_may_take_minutes(mongo_url: str, estate: Estate) -> None:
+    patience = Patience()
+    client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(
+        mongo_url, timeoutMS=2500, event_listeners=[patience]
+    )
+    store = MongoMoveStore(client[estate.database.name])
+    await store.remaining(Home.FOLDER)
+    await store.count(Home.FOLDER)
+    client.close()
+    assert len(patience.given) == 2
+    assert min(patience.given) > 60_000
 
 
 async def test_a_tenant_has_files_at_a_home_or_has_not(estate: Estate) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from common.mongo import MongoDatabase, make_indexes, open_database
 from tests.objects import ObjectServer
+from upload_service.identity import Identity
 from upload_service.installers import FolderInstallers, Homes, Installers
 from upload_service.installers_s3 import ObjectInstallers, homes_of
 from upload_service.model import Home, Status, Upload
@@ -22,6 +23,7 @@ from upload_service.removal import Removal
 from upload_service.settings import StorageSettings
 from upload_service.staging import Staging
 from upload_service.store import INDEXES, MongoUploadStore
+from upload_service.store_care import MongoKnownStore
 from upload_service.store_moves import MongoMoveStore
 
 FILE = bytes(range(256)) * 300
@@ -51,11 +53,15 @@ class Estate:
         quota = MongoQuotaStore(self.database)
         return Removal(MongoUploadStore(self.database), quota, Parts(self.root), self.homes)
 
+    @property
+    def identity(self) -> Identity:
+        return Identity(MongoKnownStore(self.database), self.homes, self.root)
+
     def home(self, name: Home) -> Installers:
         return self.homes.named(name)
 
     def mover(self, chosen: Home, store: MoveStore | None = None, homes: Homes | None = None) -> Mover:
-        return Mover(store or self.store, homes or self.homes, self.staging, chosen)
+        return Mover(store or self.store, homes or self.homes, self.staging, chosen, self.identity)
 
     async def move_all(self, chosen: Home) -> list[Outcome]:
         """What becomes of each file."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tests.service.moving_fixtures import FILE, Estate, estate
 from upload_service.installers import Homes, Installers
 from upload_service.model import Damage, Home, Status, StorageFull, Upload
 from upload_service.mover import Outcome
+from upload_service.parts import PartFile
 
 __all__ = ["estate"]
 
@@ -199,6 +201,54 @@ async def test_of_a_file_deleted_while_it_is_moved_nothing_is_left(
     assert [await estate.home(home).size(upload) for home in Home] == [None, None]
 
 
+@BOTH_WAYS
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_mover_that_slept_over_its_last_look_removes_nothing_that_a_record_names(
+    estate: Estate, old: Home, new: Home, when: str
+) -> None:
+    """It is about to tidy up the old home; others bring the file back there meanwhile."""
+    upload = await estate.keep(home=old)
+    await arrive_and_stop(estate, upload, new)
+
+    async def oversleep() -> None:
+        await estate.let_leases_pass()
+        for home in (new, old):
+            await estate.mover(home).work()
+
+    mover, _ = meddling(estate, new, "renew", when, oversleep)
+    await mover.tidy()
+    await estate.expect_at(old, upload)
+
+
+async def arrive_and_stop(estate: Estate, upload: Upload, new: Home) -> None:
+    """Let a file be at its new home, and its copy at the old one too."""
+    copy = estate.root / "copy"
+    copy.write_bytes(FILE)
+    await estate.home(new).put(upload, copy)
+    await estate.database["uploads"].update_one(
+        {"tenant_id": upload.tenant_id}, {"$set": {"home": new, "left": upload.home}}
+    )
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_mover_that_slept_before_it_gave_up_removes_nothing_that_a_record_names(
+    estate: Estate, old: Home, new: Home, when: str
+) -> None:
+    upload = await estate.keep(home=old)
+    (estate.root / "other").write_bytes(bytes(upload.size))
+    await estate.home(new).put(upload, estate.root / "other")
+
+    async def oversleep() -> None:
+        for _ in range(2):  # The first that comes removes the other file.
+            await estate.let_leases_pass()
+            await estate.mover(new).work()
+
+    mover, _ = meddling(estate, new, "renew", when, oversleep)
+    await mover.work()
+    await estate.expect_at(new, upload)
+
+
 class Late:
     """A home at which a file arrives only after something else has happened."""
 
@@ -293,6 +343,25 @@ async def test_a_full_disk_ends_the_round_before_anything_is_fetched(
             await estate.mover(Home.FOLDER).work()
     await estate.expect_at(Home.S3, upload)
     assert await estate.move_all(Home.FOLDER) == [Outcome.MOVED]
+
+
+async def test_a_slow_disk_keeps_no_request_waiting(estate: Estate, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = list[threading.Thread]()
+
+    def noting(work: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*given: Any) -> Any:
+            threads.append(threading.current_thread())
+            return work(*given)
+
+        return noted
+
+    monkeypatch.setattr(shutil, "disk_usage", noting(shutil.disk_usage))
+    for name in ("take", "sync", "close"):
+        monkeypatch.setattr(PartFile, name, noting(getattr(PartFile, name)))
+    await estate.keep(home=Home.S3)
+    assert await estate.move_all(Home.FOLDER) == [Outcome.MOVED]
+    assert len(threads) == 4
+    assert threading.main_thread() not in threads
 
 
 async def test_a_file_that_is_only_just_complete_is_left_alone(estate: Estate) -> None:

@@ -4,19 +4,21 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from aiohttp import web
 
 from common.errors import Unavailable
+from common.server import serving
 from tests.objects import ObjectServer
 from tests.system.proxy import Mode, Proxy, proxy
 from tests.waiting import until
 from upload_service import installers_s3, object_storage
 from upload_service.installers_s3 import ObjectInstallers
-from upload_service.model import Upload
+from upload_service.model import InstallerMissing, Upload
 from upload_service.settings import StorageSettings
 
 LARGE = os.urandom(24 << 20)
@@ -128,3 +130,57 @@ async def test_a_putting_that_is_stopped_leaves_nothing_that_can_be_read(far: Fa
     with pytest.raises(asyncio.CancelledError):
         await putting
     assert await far.objects.size(far.upload) is None
+
+
+@pytest.mark.parametrize("content", [b"small", LARGE], ids=["small", "large"])
+async def test_a_file_that_goes_while_it_is_put_is_missing_and_no_fault_of_the_storage(
+    far: Far, source: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    source.write_bytes(content)
+    look = Path.stat
+
+    def look_and_remove(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        found = look(path, follow_symlinks=follow_symlinks)
+        if path == source:
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(Path, "stat", look_and_remove)
+    with pytest.raises(InstallerMissing):
+        await far.put(source)
+
+
+@dataclass
+class Old:
+    """A provider that has not heard of conditions."""
+
+    objects: dict[str, bytes] = field(default_factory=dict)
+    refused: int = 0
+
+    async def answer(self, request: web.Request) -> web.Response:
+        if request.method == "PUT":
+            if "If-None-Match" in request.headers:
+                self.refused += 1
+                return web.Response(status=501, text="<Error><Code>NotImplemented</Code></Error>")
+            self.objects[request.path] = await request.read()
+        elif request.path not in self.objects:
+            return web.Response(status=404, text="<Error><Code>NoSuchKey</Code></Error>")
+        headers = {"ETag": '"1"', "Last-Modified": "Thu, 01 Jan 1970 00:00:00 GMT"}
+        return web.Response(body=self.objects[request.path], headers=headers)
+
+
+async def test_a_provider_without_conditions_is_asked_first_and_found_out_once(
+    once: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, app = Old(), web.Application()
+    app.router.add_route("*", "/{key:.*}", old.answer)
+    async with serving(app, "127.0.0.1:0") as address:
+        port = int(address.rpartition(":")[2])
+        storage = StorageSettings(**ObjectServer(port).settings("old")).object_storage
+        assert storage is not None
+        objects = ObjectInstallers(storage)
+        for name, content in (("a", b"one"), ("b", b"two"), ("a", b"other")):
+            (tmp_path / name).write_bytes(content)
+            await objects.put(Upload("acme", "f", name, 3, server_filename=name), tmp_path / name)
+    assert (list(old.objects.values()), old.refused) == ([b"one", b"two"], 1)
+    assert capsys.readouterr().out.count("object_storage_without_conditions") == 1

@@ -102,7 +102,7 @@ async def test_what_cannot_be_handled_ends_in_the_dead_letters_and_the_next_even
     await at_rest(running_fleet, tenant.tenant_id)
     assert await waiting(tenant) == [name]
     letters = await dead_letters(dead, len(unreadable) + len(refused))
-    assert letters == {"rejected": len(unreadable), "delivery_limit": len(refused)}
+    assert letters == {"rejected": len(unreadable) + len(refused)}
     assert ended(running_fleet, before) == []
 
 

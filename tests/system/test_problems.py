@@ -31,6 +31,7 @@ PATIENCE = ClientTimeout(total=3)  # seconds within which a service that is away
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 TITLES = {407: "Storage Exceeded"}  # The interface has a meaning of its own for it.
 MEMBERS = ["type", "title", "status", "detail", "code", "request_id"]
+PLACE = ["received", "total"]  # Where a transfer stands, told of a refused chunk as far as it is known.
 INSIDES = ("Traceback", 'File "', ".py", "/work", "/usr", "site-packages", "Errno", "127.0.0.1:", "sock")
 DRIVERS = ("mongo", "redis", "rabbit", "amqp", "aiohttp", "motor", "bson", "orjson", "Exception", "Error:")
 
@@ -48,7 +49,7 @@ def logged() -> Iterator[Entries]:
 def check_problem(answer: Answer, status: int, code: str) -> None:
     """An error in the form that the interface promises (decision 11)."""
     assert (answer.status, answer.headers["Content-Type"]) == (status, "application/problem+json")
-    assert list(answer.body) == MEMBERS
+    assert [name for name in answer.body if name not in PLACE] == MEMBERS
     assert (answer.body["status"], answer.body["code"], answer.body["type"]) == (status, code, "about:blank")
     assert answer.body["title"] == TITLES.get(status, HTTPStatus(status).phrase)
     assert answer.body["detail"]
@@ -295,3 +296,22 @@ async def test_an_answer_that_is_none_of_ours_is_not_passed_on(services: Service
         answer = await call(address, tenant, "POST", "get_packages")
 
     check_problem(answer, 500, "dependency_unavailable")
+
+
+@pytest.mark.parametrize("wrong", [-1, True, 1.5, "7", None, [7]])
+async def test_of_a_problem_s_own_members_only_those_of_a_transfer_are_passed_on(
+    services: Services, redis_url: str, tenant: Api, wrong: object
+) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        told = {"detail": "Not so.", "code": "unexpected_chunk", "received": 7, "total": wrong, "fence": 7}
+        return web.json_response(told, status=400)
+
+    refusing = web.Application()
+    refusing.router.add_route("*", "/{path:.*}", refuse)
+    async with AsyncExitStack() as stack:
+        catalog = await stack.enter_async_context(serving(refusing, "127.0.0.1:0"))
+        address = await stack.enter_async_context(gateway(services, redis_url, catalog_service_url=catalog))
+        answer = await call(address, tenant, "POST", "get_packages")
+
+    assert list(answer.body) == [*MEMBERS, "received"]
+    assert answer.body["received"] == 7

@@ -9,14 +9,18 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from common.errors import Answered
+from common.mongo import open_database
 from deploy.publishing.interface import Interface, State
 from deploy.publishing.model import GENERATIONS, Architecture, FileType, Installer, NotPublished, Published
 from deploy.publishing.progress import Lines
 from deploy.publishing.publisher import Publisher
 from deploy.publishing.session import Session
 from tests.system.publish_command import session_of
-from tests.system.services import Api
+from tests.system.services import Api, Services
 from tests.system.stories import INSTALLER, add_package, download, package_id, send_chunk
+from upload_service.model import Damage
+from upload_service.store_care import MongoScrubStore
 
 CHUNK = 1 << 20
 Meanwhile = Callable[[], Awaitable[object]]
@@ -61,6 +65,20 @@ async def installer(tenant: Api, tmp_path: Path) -> Installer:
     path.write_bytes(os.urandom(3 * CHUNK))
     await add_package(tenant, name)
     return Installer(path, name, "1", Architecture.X64, FileType.EXE)
+
+
+@pytest.fixture
+def damage(services: Services, mongo_url: str, tenant: Api) -> Meanwhile:
+    """Alters all stored files of the tenant, and has that noticed."""
+
+    async def damage() -> None:
+        async with open_database(mongo_url, "upload") as database:
+            store = MongoScrubStore(database)
+            async for stored in store.kept(tenant.tenant_id):
+                (services.installers / tenant.tenant_id / stored.server_filename).write_bytes(b"\0" * stored.size)
+                assert await store.damaged(stored, Damage.ALTERED)
+
+    return damage
 
 
 def file_ids(installer: Installer) -> list[str]:
@@ -158,6 +176,55 @@ async def test_a_file_that_another_version_has_is_sent_under_another_id(
     await assert_whole(tenant, done)
     assert isinstance(done, Published)
     assert done.resumed_from == 0
+
+
+async def test_a_file_that_was_damaged_before_it_had_a_version_is_sent_under_another_id(
+    tenant: Api, interface: Busy, installer: Installer, damage: Meanwhile
+) -> None:
+    await upload(tenant, file_ids(installer)[0], installer.path.read_bytes())
+    await damage()
+    done = await publish(interface, installer)
+    await assert_whole(tenant, done)
+    assert isinstance(done, Published)
+    assert (done.resumed_from, done.created) == (0, True)
+
+
+async def test_a_file_that_the_server_has_lost_is_sent_under_another_id(
+    tenant: Api, interface: Busy, installer: Installer
+) -> None:
+    async def lose_the_file() -> None:
+        raise Answered("The file of this installer is missing.", status=404, code="installer_missing")
+
+    interface.before_version = lose_the_file
+    await assert_whole(tenant, await publish(interface, installer))
+
+
+async def test_a_version_whose_stored_file_is_damaged_is_no_success_until_it_is_deleted(
+    tenant: Api, interface: Busy, installer: Installer, damage: Meanwhile
+) -> None:
+    first = await publish(interface, installer)
+    assert isinstance(first, Published)
+    await damage()
+    refused = await publish(interface, installer)
+    assert isinstance(refused, NotPublished)
+    assert refused.problem.code == "installer_damaged"
+    assert f"delete the version (UID {first.uid}) and publish it again" in refused.problem.detail
+    await tenant.call("DELETE", "delete_package_version", installer.package_id, data={"versions_uids": first.uid})
+    await assert_whole(tenant, await publish(interface, installer))
+
+
+async def test_a_version_that_was_made_meanwhile_and_is_damaged_is_no_success(
+    tenant: Api, interface: Busy, installer: Installer, damage: Meanwhile
+) -> None:
+    async def make_the_version() -> None:
+        server_filename = await upload(tenant, "theirs", installer.path.read_bytes())
+        await add_version(tenant, installer.package_id, "1", server_filename)
+        await damage()
+
+    interface.before_version = make_the_version
+    done = await publish(interface, installer)
+    assert isinstance(done, NotPublished)
+    assert (done.problem.status, done.problem.code) == (409, "installer_damaged")
 
 
 async def test_other_bytes_under_its_id_never_become_the_version(

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from uuid import uuid4
 
 from aiohttp import FormData
 
@@ -18,6 +19,7 @@ from tests.system.stories import (
     upload,
     version_of,
 )
+from tests.system.uploader import Client
 
 
 async def test_an_installer_sent_in_chunks_comes_back_whole(either: Api) -> None:
@@ -137,6 +139,30 @@ async def test_a_full_quota_answers_407_at_the_first_chunk_and_in_one_call(servi
     form.add_field("file", b"x" * 1_001, filename="setup.exe")
     assert (await tenant.call("POST", "add_package_version", name, data=form)).status == 407
     assert (await tenant.call("GET", "server_information")).body["storage_used"] == 9_000
+
+
+async def test_a_refused_chunk_is_told_where_its_transfer_stands(either: Api) -> None:
+    content, file_id = os.urandom(100), uuid4().hex
+    await send_chunk(either, file_id, content, 0, 40)
+    gap = await send_chunk(either, file_id, content, 50, 60)
+    headers = {"X-File-ID": file_id, "Content-Range": "bytes 40-"}
+    malformed = await either.call("POST", "upload_package_version", headers=headers)
+    for answer, code in ((gap, "unexpected_chunk"), (malformed, "invalid_request")):
+        assert (answer.status, answer.body["code"]) == (400, code)
+        assert (answer.body["received"], answer.body["total"]) == (40, 100)
+
+
+async def test_a_chunk_that_the_quota_refuses_is_told_that_nothing_was_received(services: Services) -> None:
+    answer = await send_chunk(await services.tenant(storage_quota=10), "too-much", b"x" * 11, 0, 11)
+    assert (answer.status, answer.body["received"]) == (407, 0)
+
+
+async def test_a_client_goes_on_from_the_byte_that_a_refused_chunk_s_answer_names(tenant: Api) -> None:
+    content, file_id = os.urandom(5000), uuid4().hex
+    await send_chunk(tenant, file_id, content, 0, 1000)
+    server_filename = await Client(tenant).upload(content, chunk=1500, file_id=file_id)
+    state = (await tenant.call("GET", "upload_package_version", headers={"X-File-ID": file_id})).body
+    assert (state["server_filename"], state["sha256"]) == (server_filename, hashlib.sha256(content).hexdigest())
 
 
 async def test_a_part_of_an_installer_can_be_fetched(tenant: Api) -> None:
