@@ -10,7 +10,8 @@ from common.errors import Unavailable
 from common.mongo import MongoDatabase, open_database
 from tests.objects import ObjectServer
 from tests.service.moving_fixtures import Estate, estate
-from tests.service.upload_fixtures import make_removal, serving_uploads, settings_for
+from tests.service.upload_fixtures import UploadApi, make_removal, serving_uploads, settings_for
+from tests.waiting import until
 from upload_service.identity import Identity
 from upload_service.installers import Homes
 from upload_service.model import Home, Status
@@ -61,18 +62,24 @@ async def test_nothing_is_tidied_up_where_a_home_is_anothers(
     assert await estate.objects.size(upload) == len(b"copy")
 
 
+async def until_said(api: UploadApi, word: str) -> None:
+    """Wait until a service says of itself that it is, or why it is not, ready."""
+
+    async def said() -> bool:
+        async with api.service.session.get(f"{api.service.address}/readyz") as answer:
+            return f'"{word}"' in await answer.text()
+
+    await until(said)
+
+
 async def test_a_service_with_anothers_bucket_says_that_it_is_not_ready(
     mongo_url: str, tmp_path: Path, object_server: ObjectServer
 ) -> None:
     bucket = object_server.settings(uuid4().hex)
-    for ours in (True, False):
-        folder = tmp_path / f"ours-{ours}"
+    for folder, word in ((tmp_path / "ours", "ready"), (tmp_path / "theirs", "StorageIsNotOurs")):
         settings = settings_for(mongo_url, folder, installer_storage=Home.S3, **bucket)
-        async with (
-            serving_uploads(settings) as api,
-            api.service.session.get(f"{api.service.address}/readyz") as answer,
-        ):
-            assert ("StorageIsNotOurs" in await answer.text()) is not ours
+        async with serving_uploads(settings) as api:
+            await until_said(api, word)
 
 
 async def test_storage_that_is_away_keeps_no_service_from_being_ready(
@@ -80,8 +87,8 @@ async def test_storage_that_is_away_keeps_no_service_from_being_ready(
 ) -> None:
     bucket = {**object_server.settings(uuid4().hex), "s3_endpoint": "http://127.0.0.1:9"}
     settings = settings_for(mongo_url, tmp_path, installer_storage=Home.S3, **bucket)
-    async with serving_uploads(settings) as api, api.service.session.get(f"{api.service.address}/readyz") as answer:
-        assert answer.status == 200, await answer.text()
+    async with serving_uploads(settings) as api:
+        await until_said(api, "ready")
 
 
 async def test_an_upload_whose_home_the_settings_do_not_name_is_not_forgotten(estate: Estate) -> None:
