@@ -55,7 +55,7 @@ async def test_a_file_that_failed_and_that_another_moved_since_hides_none_that_i
             return await super().remaining(home, passed_over)
 
     monkeypatch.setattr(cli_storage, "MongoMoveStore", Beside)
-    await moving.run(Places(Addresses("", "", ""), estate.root))
+    await moving.run(Places(Addresses("", "", ""), estate.root, None))
     moving.report()
     await estate.expect_at(Home.S3, left)
     await estate.expect_at(Home.S3, failing)
