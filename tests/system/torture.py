@@ -111,7 +111,7 @@ async def _versions(on: Fleet) -> list[str]:
         f"Redis {redis.partition('v=')[2].partition(' ')[0]}",
         f"RabbitMQ {broker.decode() if isinstance(broker, bytes) else broker}",
         *(f"{name} {version(name)}" for name in LIBRARIES),
-        f"Linux {platform.release()}",
+        platform.system(),
     ]
 
 
