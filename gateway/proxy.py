@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 from aiohttp import ClientError, ClientResponse, web
 from multidict import CIMultiDict
@@ -10,7 +11,7 @@ from common.caller import Caller
 from common.client import ServiceClient, problem_of
 from common.errors import Problem
 from common.forms import body
-from common.middleware import AUDIT, AUDIT_HEADER
+from common.middleware import AUDIT_HEADER
 from common.telemetry import log
 from gateway.addresses import Target
 
@@ -45,6 +46,8 @@ ANSWER_HEADERS = (
     "X-Content-Type-Options",
 )
 SMALL = 64 << 10  # bytes: an answer up to here is read whole
+# What a service said for the audit log. No `AUDIT` of ours: that would be told to the caller.
+ABOUT: web.RequestKey[dict[str, Any]] = web.RequestKey("about", dict)
 
 
 class Body:
@@ -114,7 +117,7 @@ async def answer(request: web.Request, response: ClientResponse) -> web.StreamRe
         Unavailable: it is an error that tells nothing to the caller.
     """
     if about := response.headers.get(AUDIT_HEADER):
-        request[AUDIT] = json.loads(about)
+        request[ABOUT] = json.loads(about)
     if response.status >= 400 and request.method != "HEAD":
         raise await problem_of(response)
     headers = CIMultiDict((name, value) for name in ANSWER_HEADERS for value in response.headers.getall(name, []))

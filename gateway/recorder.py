@@ -13,10 +13,10 @@ from aiohttp import web
 from common.caller import Caller
 from common.client import ServiceClient
 from common.errors import Problem
-from common.middleware import AUDIT
 from common.telemetry import log, request_id
 from gateway.addresses import Target
 from gateway.operations import is_value
+from gateway.proxy import ABOUT
 
 PATIENCE = 1.0  # seconds that a caller waits for the log; it is written after that, too
 PAUSE = 1.0  # seconds between two attempts
@@ -58,7 +58,7 @@ class Recorder:
         else:
             return response
         finally:
-            if (target.operation.audited or AUDIT in request) and self._counts(caller, status):
+            if (target.operation.audited or ABOUT in request) and self._counts(caller, status):
                 task = asyncio.create_task(self._tell(caller, _entry(request, caller, target, status)))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -105,7 +105,7 @@ class Recorder:
 def _entry(request: web.Request, caller: Caller, target: Target, status: int) -> Entry:
     parts = zip(target.operation.parts, target.segments, strict=False)
     named = {part.strip("{}"): value for part, value in parts if is_value(part)}
-    about = request.get(AUDIT) or {"target": {name: named[name] for name in named.keys() - SECRETS}, "changes": {}}
+    about = request.get(ABOUT) or {"target": {name: named[name] for name in named.keys() - SECRETS}, "changes": {}}
     return {
         **about,
         "id": uuid4().hex,
