@@ -12,11 +12,14 @@ from tests.waiting import until
 
 SETTLED_WITHIN = 60.0  # seconds
 TRIES = 2  # stories, for a step that may come in another order than before
+EVERY = slice(None)
 A_DAY = 24 * 3600 + 61  # seconds, and a little more
 
 
-async def dead_at_every_step(fleet: Fleet, steps: Steps, service: str, *, insisting: bool) -> Outcome:
-    """The service, of which only the replica with these `steps` runs, dies once at each of them.
+async def dead_at_every_step(
+    fleet: Fleet, steps: Steps, service: str, *, insisting: bool, chosen: slice = EVERY
+) -> Outcome:
+    """The service, of which only the replica with these `steps` runs, dies once at each of them that is `chosen`.
 
     An insisting client sends again what was not answered, and is answered as on a day without crash. What another one
     leaves halfway is finished or undone by the services themselves, once a day has passed.
@@ -24,7 +27,7 @@ async def dead_at_every_step(fleet: Fleet, steps: Steps, service: str, *, insist
     client = "the client insists" if insisting else "the client gives up"
     outcome = Outcome(f"{service} killed at each of its steps, {client}")
     stories = []
-    for step in await _all_steps(fleet, steps):
+    for step in (await _all_steps(fleet, steps))[chosen]:
         for _ in range(TRIES):
             steps.die_after(step)
             story = await Story.begin(fleet, steps, step)
