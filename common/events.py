@@ -20,6 +20,7 @@ from aio_pika.abc import (
     AbstractQueue,
 )
 from structlog.contextvars import bound_contextvars
+from yarl import URL
 
 from common.errors import Unavailable
 from common.mongo import MongoError, Refused
@@ -169,13 +170,16 @@ class RabbitEvents:
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[AbstractConnection]:
         # The library's own reconnecting connection may come back without its consumers, and tells nobody.
-        connection = await aio_pika.connect(self._url, timeout=PUBLISH_PATIENCE, heartbeat=HEARTBEAT)
+        connection = aio_pika.Connection(URL(self._url).update_query(heartbeat=HEARTBEAT))
         try:
+            await connection.connect(timeout=PUBLISH_PATIENCE)
             yield connection
         finally:
             with suppress(*BROKER_TROUBLE):
                 async with asyncio.timeout(CLOSE_PATIENCE):
                     await connection.close()
+            # Where that was cut short the library would go on with it whenever the memory is collected.
+            await connection.close()
 
     async def _publishing_channel(self) -> AbstractChannel:
         async with self._opening:

@@ -1,6 +1,7 @@
 """What every way for facts to travel promises, in one process and over RabbitMQ."""
 
 import asyncio
+import gc
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
@@ -340,3 +341,11 @@ def test_an_event_survives_its_encoding() -> None:
 def test_what_is_no_event_is_refused(body: bytes) -> None:
     with pytest.raises((ValueError, KeyError, TypeError)):
         Event.decode(body)
+
+
+async def test_a_broker_that_is_away_leaves_no_connection_to_be_closed_later() -> None:
+    async with open_events("amqp://guest:guest@127.0.0.1:1/") as events:
+        with pytest.raises(EventsUnavailable):
+            await events.publish(make_event("upload.finished"))
+    left = [one for one in gc.get_objects() if isinstance(one, aio_pika.Connection) and one.url.port == 1]
+    assert all(connection.is_closed for connection in left)
