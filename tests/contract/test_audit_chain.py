@@ -9,9 +9,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from motor.motor_asyncio import AsyncIOMotorClient
+from pymongo.errors import BulkWriteError
 
 from auth_service import audit as audit_module
 from auth_service.audit import Audit, Selection
@@ -238,14 +239,18 @@ def forge(rows: list[Document], data: st.DataObject) -> list[Document]:
 
 
 @pytest.mark.parametrize("tampering", [remove, alter, alter_inside, drop_a_field, swap, insert, truncate, forge])
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_tampering_is_found(
     written: tuple[Log, list[Document]], tampering: Tampering, data: st.DataObject
 ) -> None:
     log, original = written
     tampered = tampering(copy.deepcopy(original), data)
-    await log.rewrite(tampered)
+    try:
+        await log.rewrite(tampered)
+    except BulkWriteError:  # The database itself refuses two of one number.
+        await log.rewrite(original)
+        reject()
 
     found = await log.broken_at()
 
