@@ -20,7 +20,7 @@ fuzz: $(VENV)/.test  ## five minutes of requests made up from the interface's do
 	deploy/install-packages curl rabbitmq-server redis-server
 	$(BIN)/python -m tests.system.fuzz 300
 
-torture: $(VENV)/.test  ## half an hour of everything that can fail, and tests/system/RESULTS.md of it
+torture: $(VENV)/.test  ## forty minutes of everything that can fail, and tests/system/RESULTS.md of it
 	deploy/install-packages rabbitmq-server redis-server
 	$(BIN)/python -m tests.system.torture
 
