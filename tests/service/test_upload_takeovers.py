@@ -224,6 +224,14 @@ def test_a_copy_that_meets_a_full_disk_leaves_nothing_of_itself(
     assert [path.parent.name for path in tmp_path.rglob("*.part")] == ["id.0"]
 
 
+def test_what_a_deleted_transfer_left_goes_though_its_file_id_is_free_again(tmp_path: Path) -> None:
+    parts, upload = Parts(tmp_path), Upload("acme", "f", "id", len(FILE))
+    with closing(parts.open(upload, None)) as file:
+        file.take([FILE])
+    parts.remove(replace(upload, file_id="~id", announced_as="f"))
+    assert list(tmp_path.rglob("*id*")) == []
+
+
 async def complete_without_a_name(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> tuple[Caller, str]:
     """A file whose process died between saying that it is complete and naming it; its server filename."""
     caller = await replicas.begun()
