@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TOOLS := $(VENV)-tools
 
-.PHONY: run test fuzz torture bench lint locks licenses audit sbom clean
+.PHONY: run test fuzz torture attack bench lint locks licenses audit sbom clean
 
 run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	$(BIN)/pkgrepo up --demo
@@ -23,6 +23,10 @@ fuzz: $(VENV)/.test  ## five minutes of requests made up from the interface's do
 torture: $(VENV)/.test  ## forty minutes of everything that can fail, and tests/system/RESULTS.md of it
 	deploy/install-packages rabbitmq-server redis-server
 	$(BIN)/python -m tests.system.torture
+
+attack: $(VENV)/.test  ## every test that is an attack, and tests/system/ATTACKS.md of what they were answered
+	deploy/install-packages curl libfaketime rabbitmq-server redis-server
+	$(BIN)/pytest -m attack --attack-table tests/system/ATTACKS.md
 
 bench: $(VENV)/.test  ## what uploads cost, and the memory that a crowd of them needs
 	deploy/install-packages rabbitmq-server redis-server

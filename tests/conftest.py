@@ -7,6 +7,8 @@ import pytest
 from tests import servers
 from tests.objects import ObjectServer
 
+pytest_plugins = ["tests.attacks"]
+
 
 @pytest.fixture(scope="session")
 async def mongo_url() -> AsyncIterator[str]:

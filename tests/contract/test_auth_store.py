@@ -172,6 +172,7 @@ async def test_a_deleted_tenant_is_gone_with_its_users_and_its_log(
         await tenants.edit(tenant.tenant_id, {"client_authentication": True})
 
 
+@pytest.mark.attack("S18")
 async def test_every_filter_begins_with_the_tenant(
     tenants: Tenants, users: MongoUserStore, audit: Audit, tenant: Tenant, listener: TenantFirst
 ) -> None:

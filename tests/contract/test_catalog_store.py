@@ -308,6 +308,7 @@ async def test_every_index_begins_with_the_tenant_but_those_of_the_sweepers(stor
     assert set(first) - {"tenant_id"} == {"changed_at", "expires_at"}
 
 
+@pytest.mark.attack("S18")
 async def test_every_filter_begins_with_the_tenant(stores: Stores) -> None:
     tenant_id, catalog = stores.tenant_id, stores.catalog
     stores.filters.sent.clear()

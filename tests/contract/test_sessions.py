@@ -76,6 +76,7 @@ async def test_closing_twice_changes_nothing(sessions: Sessions, tenant_id: str)
     await sessions.close(session)
 
 
+@pytest.mark.attack("S12")
 async def test_another_tenants_token_is_refused(sessions: Sessions, tenant_id: str) -> None:
     token = await sessions.open(tenant_id, "ada")
 
@@ -232,6 +233,7 @@ async def forged(sessions: Sessions, tenant_id: str, changes: dict[str, Any], *,
     return jwt.encode({name: value for name, value in claims.items() if value is not None}, key, algorithm=ALGORITHM)
 
 
+@pytest.mark.attack("S12")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -257,21 +259,25 @@ async def test_a_token_with_other_claims_is_refused(
     assert await refused(sessions, tenant_id, await forged(sessions, tenant_id, changes))
 
 
+@pytest.mark.attack("S12")
 async def test_a_token_of_another_key_is_refused(sessions: Sessions, tenant_id: str) -> None:
     assert await refused(sessions, tenant_id, await forged(sessions, tenant_id, {}, key=OTHER_KEY))
 
 
+@pytest.mark.attack("S12")
 @pytest.mark.parametrize("token", ["", "nonsense", "a.b.c", "\udcff.\udcff.\udcff", "é" * 50])
 async def test_what_is_no_token_is_refused(sessions: Sessions, tenant_id: str, token: str) -> None:
     assert await refused(sessions, tenant_id, token)
 
 
+@pytest.mark.attack("S12")
 async def test_a_token_without_a_signature_is_refused(sessions: Sessions, tenant_id: str) -> None:
     claims = _claims(await sessions.open(tenant_id, "ada"))
 
     assert await refused(sessions, tenant_id, jwt.encode(claims, "", algorithm="none"))
 
 
+@pytest.mark.attack("S12")
 async def test_a_session_that_redis_does_not_know_is_over_whatever_its_signature(
     sessions: Sessions, redis: "Redis", tenant_id: str
 ) -> None:

@@ -282,6 +282,7 @@ class Filters(CommandListener):
     def failed(self, event: CommandFailedEvent) -> None: ...
 
 
+@pytest.mark.attack("S18")
 async def test_every_filter_begins_with_the_tenant(mongo_url: str, database: MongoDatabase) -> None:
     filters = Filters()
     client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[filters])

@@ -65,6 +65,7 @@ async def test_a_wrong_password_is_refused(auth: Auth, caller: Caller) -> None:
     assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
+@pytest.mark.attack("S13")
 async def test_an_unknown_user_is_answered_as_a_wrong_password_is(auth: Auth, caller: Caller) -> None:
     unknown, wrong = await auth.login(caller, "nobody"), await auth.login(caller, password=WRONG)
 
@@ -73,6 +74,7 @@ async def test_an_unknown_user_is_answered_as_a_wrong_password_is(auth: Auth, ca
     assert unknown.headers.keys() == wrong.headers.keys()
 
 
+@pytest.mark.attack("S18")
 async def test_a_user_signs_in_at_their_own_tenant_only(auth: Auth, caller: Caller) -> None:
     await auth.add_user(caller, "ada")
 
@@ -99,6 +101,7 @@ async def test_a_login_may_come_as_multipart(auth: Auth, caller: Caller) -> None
     assert (await auth.call(caller, "POST", "login", data=body, headers=headers)).status == 200
 
 
+@pytest.mark.attack("S6")
 @pytest.mark.parametrize(
     ("form", "field"),
     [
@@ -123,11 +126,13 @@ async def test_a_login_without_proper_credentials_is_invalid(
     assert answer.body["detail"].startswith(f"{field}: ")
 
 
+@pytest.mark.attack("S6")
 @pytest.mark.parametrize("username", ['{"$ne": ""}', "$where", "admin' || '1'=='1"])
 async def test_no_username_is_an_expression(auth: Auth, caller: Caller, username: str) -> None:
     assert (await auth.login(caller, username)).status == 401
 
 
+@pytest.mark.attack("S3")
 async def test_a_login_in_json_is_invalid(auth: Auth, caller: Caller) -> None:
     answer = await auth.call(caller, "POST", "login", json={"username": "admin", "password": PASSWORD})
 
@@ -158,6 +163,7 @@ async def test_logout_of_an_unknown_token_is_no_error(auth: Auth, caller: Caller
     assert (answer.status, answer.body) == (200, {"message": "Logout Successful!"})
 
 
+@pytest.mark.attack("S18")
 async def test_logout_ends_no_session_of_another_tenant(auth: Auth, caller: Caller) -> None:
     token = await auth.token(caller)
 
@@ -174,6 +180,7 @@ async def test_logout_wants_a_token(auth: Auth, caller: Caller, form: dict[str, 
     assert (answer.status, answer.body["detail"].partition(":")[0]) == (400, "token")
 
 
+@pytest.mark.attack("S14")
 async def test_ten_failures_of_a_user_are_enough(auth: Auth, caller: Caller) -> None:
     await fail(auth, caller, times=FAILURES)
 
@@ -183,6 +190,7 @@ async def test_ten_failures_of_a_user_are_enough(auth: Auth, caller: Caller) -> 
     assert 0 < int(answer.headers["Retry-After"]) <= WINDOW
 
 
+@pytest.mark.attack("S14")
 async def test_ten_failures_from_an_address_are_enough(auth: Auth, caller: Caller) -> None:
     for number in range(FAILURES):
         await fail(auth, caller, f"user-{number}", times=1)
@@ -193,6 +201,7 @@ async def test_ten_failures_from_an_address_are_enough(auth: Auth, caller: Calle
     assert (await auth.login(elsewhere(caller))).status == 200
 
 
+@pytest.mark.attack("S14")
 async def test_an_address_counts_for_all_tenants_together(auth: Auth, caller: Caller) -> None:
     await fail(auth, caller, times=FAILURES)
 
@@ -205,6 +214,7 @@ async def test_a_user_of_the_same_name_elsewhere_is_not_slowed_down(auth: Auth, 
     assert (await auth.login(await auth.tenant())).status == 200
 
 
+@pytest.mark.attack("S14")
 async def test_a_success_forgives_the_user_but_not_the_address(auth: Auth, caller: Caller) -> None:
     await fail(auth, caller, times=FAILURES - 1)
     await auth.token(caller)
@@ -214,6 +224,7 @@ async def test_a_success_forgives_the_user_but_not_the_address(auth: Auth, calle
     assert (await auth.login(caller)).status == 429
 
 
+@pytest.mark.attack("S14")
 async def test_failures_count_for_every_replica(auth: Auth, caller: Caller) -> None:
     wrong = {"username": "admin", "password": WRONG}
     for number in range(FAILURES):
@@ -225,6 +236,7 @@ async def test_failures_count_for_every_replica(auth: Auth, caller: Caller) -> N
     assert [answer.status for answer in answers] == [429, 429]
 
 
+@pytest.mark.attack("S14")
 async def test_guesses_sent_at_once_are_no_more_than_guesses_one_by_one(auth: Auth, caller: Caller) -> None:
     answers = await asyncio.gather(*(auth.login(caller, password=WRONG) for _ in range(60)))
 

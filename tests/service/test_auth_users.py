@@ -140,6 +140,7 @@ async def test_an_unknown_user_cannot_be_deleted(auth: Auth, caller: Caller) -> 
     assert (answer.status, answer.body["code"]) == (404, "user_not_found")
 
 
+@pytest.mark.attack("S18")
 async def test_a_user_of_another_tenant_cannot_be_deleted(auth: Auth, caller: Caller) -> None:
     other = await auth.tenant("admin", "bob")
 
@@ -223,6 +224,7 @@ async def test_only_who_knows_the_old_password_changes_it(auth: Auth, caller: Ca
     assert await auth.session(caller, other)
 
 
+@pytest.mark.attack("S14")
 async def test_old_passwords_cannot_be_guessed_without_end(auth: Auth, caller: Caller) -> None:
     for _ in range(10):
         await change_password(auth, caller, old="not this password")
@@ -265,6 +267,7 @@ async def test_writes_say_whom_they_were_about_and_no_secret(auth: Auth, caller:
     assert told == [{"username": "bob"}, {"username": "bob"}, {"username": "admin"}]
 
 
+@pytest.mark.attack("S17")
 async def test_only_the_gateway_is_answered(auth: Auth, caller: Caller) -> None:
     url = f"{auth.api.address}/{caller.tenant_id}/get_users"
     async with auth.api.session.get(url) as answer:

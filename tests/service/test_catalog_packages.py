@@ -158,6 +158,7 @@ async def test_a_logo_becomes_a_small_png_data_uri(catalog: Catalog, name: str, 
     assert (logo.format, logo.size) == ("PNG", (256, 128))
 
 
+@pytest.mark.attack("S7")
 @pytest.mark.parametrize(
     "image", [picture("GIF"), b"<svg/>", picture() + bytes(5 << 20), picture(mode="1", size=(9000, 9000))], ids=len
 )
@@ -177,6 +178,7 @@ async def test_a_logo_that_is_no_file_is_refused(catalog: Catalog) -> None:
     assert (answer.status, answer.body["detail"]) == (400, "Logo: must be a file")
 
 
+@pytest.mark.attack("S7")
 async def test_a_form_larger_than_any_logo_is_refused(catalog: Catalog) -> None:
     answer = await catalog.call(make_caller(), "POST", "add_package", data=with_logo(bytes(7 << 20)))
 

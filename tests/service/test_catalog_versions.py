@@ -486,6 +486,7 @@ async def test_a_uid_is_found_in_any_letter_case(catalog: Catalog, caller: Calle
     assert (await catalog.version(caller, uid.upper()))["UID"] == uid
 
 
+@pytest.mark.attack("S25")
 async def test_one_tenant_does_not_see_the_versions_of_another(catalog: Catalog, caller: Caller) -> None:
     uid = await catalog.add_version(caller)
     stranger = make_caller()

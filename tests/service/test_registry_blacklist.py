@@ -115,6 +115,7 @@ async def test_an_entry_names_a_group_there_is(registry: Registry, group_id: str
     assert (answer.status, answer.body["code"]) == (404, "group_not_found")
 
 
+@pytest.mark.attack("S25")
 async def test_an_entry_does_not_name_what_another_tenant_has(registry: Registry) -> None:
     other, caller = make_caller(), make_caller()
     client, group_id = await registry.add_client(other), await add_group(registry, other)

@@ -287,6 +287,7 @@ async def test_writes_say_what_they_were_about_and_no_token(registry: Registry) 
     assert not any(token in str(told) for token in (added.body["auth_token"], rotated.body["auth_token"]))
 
 
+@pytest.mark.attack("S17")
 async def test_a_request_without_the_gateways_token_is_refused(registry: Registry) -> None:
     async with registry.api.session.get(f"{registry.api.address}/acme/get_clients") as response:
         assert response.status == 401

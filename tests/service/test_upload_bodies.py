@@ -50,6 +50,7 @@ async def test_a_raw_request_of_the_right_form_is_taken(api: UploadApi) -> None:
     assert await status_of(api, make_uploader(), *lines) == 200
 
 
+@pytest.mark.attack("S2")
 @pytest.mark.parametrize(
     "lines",
     [
@@ -106,6 +107,7 @@ async def until(happened: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.attack("L5")
 async def test_a_chunk_that_stops_coming_is_given_up(api: UploadApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.forms.PATIENCE", 0.1)
     caller = make_uploader()

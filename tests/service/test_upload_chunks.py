@@ -128,6 +128,7 @@ async def test_a_chunk_that_does_not_continue_is_refused(api: UploadApi, start: 
     assert await stands_at(api, caller, HALF)
 
 
+@pytest.mark.attack("S2")
 @pytest.mark.parametrize("length", [1, 99, 101, HALF], ids=str)
 async def test_a_body_shorter_or_longer_than_its_range_is_refused(api: UploadApi, length: int) -> None:
     caller = await begun(api)
@@ -138,6 +139,7 @@ async def test_a_body_shorter_or_longer_than_its_range_is_refused(api: UploadApi
     assert (await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))).body["sha256"] == sha256(FILE)
 
 
+@pytest.mark.attack("S2")
 async def test_a_long_body_is_refused_before_it_is_written(api: UploadApi) -> None:
     caller = await begun(api)
     answer = await api.chunk(caller, "f", bytes(5 << 20), HALF, len(FILE), end=HALF + 99)
@@ -210,6 +212,7 @@ async def test_a_body_that_ends_early_leaves_the_offset_as_it_was(api: UploadApi
     assert last.body["sha256"] == sha256(FILE)
 
 
+@pytest.mark.attack("S3")
 @pytest.mark.parametrize(
     "body",
     [
@@ -237,6 +240,7 @@ async def test_a_malformed_body_is_refused(api: UploadApi, body: bytes) -> None:
     assert await stands_at(api, caller, HALF)
 
 
+@pytest.mark.attack("S2")
 @pytest.mark.parametrize("content_range", ["bytes */9", "bytes 5-1/9", "bytes 1-2", "chunks 0-1/2"])
 async def test_a_range_that_cannot_be_read_is_answered_with_the_byte_that_is_expected(
     api: UploadApi, content_range: str
@@ -274,6 +278,7 @@ async def test_two_chunks_in_one_body_are_refused(api: UploadApi) -> None:
     assert api.files(caller) == []
 
 
+@pytest.mark.attack("S2")
 @pytest.mark.parametrize("missing", ["X-File-ID", "Content-Range"])
 async def test_both_headers_are_required(api: UploadApi, missing: str) -> None:
     caller = make_uploader()
@@ -286,6 +291,7 @@ async def test_both_headers_are_required(api: UploadApi, missing: str) -> None:
     assert missing in answer.body["detail"]
 
 
+@pytest.mark.attack("S1")
 @pytest.mark.parametrize("file_id", ["../../x", "a/b", "a\\b", ".", "..", "x" * 300])
 async def test_a_file_id_cannot_leave_the_tenants_folder(api: UploadApi, file_id: str) -> None:
     caller = make_uploader()
@@ -294,6 +300,7 @@ async def test_a_file_id_cannot_leave_the_tenants_folder(api: UploadApi, file_id
     assert api.files(caller) == []
 
 
+@pytest.mark.attack("S1")
 async def test_one_file_id_in_two_tenants_never_mixes(api: UploadApi) -> None:
     one, two = await begun(api), make_uploader()
     assert (await api.state(two, "f")).status == 404
@@ -339,6 +346,7 @@ async def test_a_full_disk_is_said_and_the_transfer_goes_on_once_there_is_room(
     assert (await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))).body["sha256"] == sha256(FILE)
 
 
+@pytest.mark.attack("S17")
 async def test_the_service_answers_nothing_without_the_gateways_token(api: UploadApi) -> None:
     address = f"{api.service.address}/acme/upload_package_version"
     async with api.service.session.get(address, headers={"X-File-ID": "f"}) as response:

@@ -10,6 +10,8 @@ from common.caller import Caller
 from common.signing import Keys
 from tests.service.upload_fixtures import UploadApi, make_uploader, serving_uploads, settings_for, sha256
 
+pytestmark = pytest.mark.attack("S28")
+
 FILE = bytes(range(256)) * 20
 ETAG = f'"{sha256(FILE)}"'
 

@@ -81,6 +81,7 @@ async def test_a_form_that_says_two_things_is_refused_and_leaves_nothing(
     assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
 
 
+@pytest.mark.attack("S4")
 async def test_long_fields_are_refused(api: UploadApi) -> None:
     caller = make_uploader()
     answer = await api.store(caller, ("file", FILE, "a"), ("name", "x" * (1 << 20), None), ("more", "x", None))
@@ -119,6 +120,7 @@ async def test_files_of_unknown_length_at_once_never_pass_the_quota(api: UploadA
     assert (await api.usage(caller), len(api.files(caller))) == ((0, len(kept) * SIZE), len(kept))
 
 
+@pytest.mark.attack("S3")
 async def test_a_form_that_is_not_multipart_is_refused(api: UploadApi) -> None:
     answer = await api.service.call(make_uploader(), "POST", "store_installer", data={"a": "b"})
     assert answer.status == 400

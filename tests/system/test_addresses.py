@@ -14,6 +14,8 @@ from tests.system.raw import send_raw
 from tests.system.routes import ROUTES
 from tests.system.services import Api, Services
 
+pytestmark = pytest.mark.attack("S11")
+
 TABLE = {row.word for row in OPERATIONS}
 INTERNAL = sorted({route.word for route in ROUTES} - TABLE)
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
@@ -171,6 +173,7 @@ def methods_of(row: Operation) -> set[str]:
     return {other.method for other in OPERATIONS if other.path == row.path}
 
 
+@pytest.mark.attack("S30")
 @pytest.mark.parametrize("row", OPERATIONS, ids=title)
 async def test_an_operation_names_its_methods_to_another(row: Operation, each: Api) -> None:
     _, prefix = way(each)
@@ -181,6 +184,7 @@ async def test_an_operation_names_its_methods_to_another(row: Operation, each: A
             assert (answer.status, answer.headers["Allow"]) == (405, ", ".join(sorted(own)))
 
 
+@pytest.mark.attack("S30")
 @pytest.mark.parametrize("row", [row for row in OPERATIONS if row.method == "GET"], ids=title)
 async def test_head_answers_as_get_does_without_a_body(row: Operation, each: Api) -> None:
     path = segments(row, UNKNOWN)
@@ -190,6 +194,7 @@ async def test_head_answers_as_get_does_without_a_body(row: Operation, each: Api
     assert not head.body
 
 
+@pytest.mark.attack("S30")
 @pytest.mark.parametrize("row", OPERATIONS, ids=title)
 async def test_a_slash_at_the_end_or_capitals_are_another_address(row: Operation, each: Api) -> None:
     path = "/".join([way(each)[1], *segments(row, UNKNOWN)])

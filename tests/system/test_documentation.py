@@ -18,6 +18,7 @@ async def sign_in(api: Api, **fields: str) -> dict[str, str]:
     return {"Cookie": f"{cookie.key}={cookie.value}"}
 
 
+@pytest.mark.attack("S23")
 @pytest.mark.parametrize("page", ["docs", "openapi.json"])
 async def test_without_a_session_the_pages_redirect_to_the_tenants_sign_in_page(either: Api, page: str) -> None:
     for headers in ({}, {"Cookie": f"session-{either.tenant_id}=forged"}, either.headers, {"Host": "evil.example"}):
@@ -34,6 +35,7 @@ async def test_a_browser_signs_in_and_reads_the_documentation(either: Api) -> No
     assert "/get_packages" in document.body["paths"]
 
 
+@pytest.mark.attack("S21")
 async def test_what_the_pages_load_comes_from_the_same_origin(either: Api) -> None:
     for asset in ("swagger-ui-bundle.js", "swagger-ui.css", "docs.js", "style.css"):
         assert (await either.anonymous().call("GET", "docs", "assets", asset)).status == 200
@@ -49,11 +51,13 @@ async def test_wrong_credentials_show_the_sign_in_page_again(either: Api) -> Non
     assert b"<script>" not in answer.body
 
 
+@pytest.mark.attack("S20")
 async def test_a_sign_in_form_of_another_site_is_refused(either: Api) -> None:
     form = {"username": "admin", "password": PASSWORD}
     answer = await either.anonymous().call("POST", "sign_in", data=form, headers={"Sec-Fetch-Site": "cross-site"})
     assert answer.status == 403
 
 
+@pytest.mark.attack("S20")
 async def test_the_cookie_is_no_session_token_for_the_interface(either: Api) -> None:
     assert (await either.anonymous().call("GET", "test", headers=await sign_in(either))).status == 401

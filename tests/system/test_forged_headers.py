@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import pytest
+
 from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, sign
 from common.middleware import AUDIT_HEADER
 from common.tenants import Tenant
@@ -10,6 +12,8 @@ from tests.factories import KEY, make_tenant
 from tests.system.estate import UNKNOWN, segments
 from tests.system.services import Api, Services
 from tests.system.stories import add_package, package_id, publish
+
+pytestmark = pytest.mark.attack("S15")
 
 
 def forged() -> Iterator[tuple[str, str]]:
@@ -49,6 +53,7 @@ async def test_an_address_that_is_given_out_has_the_host_that_was_asked(tenant: 
     assert answer.body["INSTALLER_URL"].startswith(f"{tenant.base_url}/download/")
 
 
+@pytest.mark.attack("S12")
 async def test_an_internal_token_is_no_key_to_the_gateway(each: Api) -> None:
     caller = Caller(Tenant(each.tenant_id)).as_administrator("admin", "x")
     for row in OPERATIONS:

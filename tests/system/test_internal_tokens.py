@@ -17,6 +17,8 @@ from tests.factories import KEY, make_caller, make_tenant
 from tests.system.routes import APPLICATIONS, PROBES, ROUTES, Route
 from tests.system.services import Services
 
+pytestmark = pytest.mark.attack("S17")
+
 SIGNED = {row.word for row in OPERATIONS if row.access is Access.SIGNED}
 CLOSED = [route for route in ROUTES if route.word not in SIGNED]
 REFUSED = (401, "untrusted_caller")

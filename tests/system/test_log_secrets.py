@@ -21,6 +21,8 @@ from tests.system.stores import private_stores
 from tests.system.stories import add_package, package_id, publish, publish_in_one_call, upload, version_of
 from tests.waiting import until
 
+pytestmark = pytest.mark.attack("S22")
+
 ID = re.compile(r"[0-9a-f]{32}")
 TEMPLATES = {f"/{{tenant_id}}/{row.path}" for row in OPERATIONS}
 

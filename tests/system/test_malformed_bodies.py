@@ -17,6 +17,8 @@ from tests.system.estate import UNKNOWN, Estate, furnish, segments, title
 from tests.system.raw import send_raw
 from tests.system.services import Api, Services
 
+pytestmark = pytest.mark.attack("S3")
+
 PATHS: dict[str, Any] = yaml.safe_load((files("gateway") / "openapi.yaml").read_text(encoding="utf-8"))["paths"]
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data; boundary=limit"

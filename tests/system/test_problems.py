@@ -26,6 +26,8 @@ from tests.system.raw import read_raw, send_raw
 from tests.system.services import SINGLE_TENANT, Api, Services
 from tests.system.stories import INSTALLER, add_package, package_id, publish, send_chunk, upload, version_of
 
+pytestmark = pytest.mark.attack("S29")
+
 NOWHERE = "http://127.0.0.1:1"  # a port that nobody listens on
 PATIENCE = ClientTimeout(total=3)  # seconds within which a service that is away has to be told of
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -260,6 +262,7 @@ async def call(address: str, api: Api, method: str, *path: str, **request: Any) 
         return await read_answer(response)
 
 
+@pytest.mark.attack("S29", expected=[500])
 @pytest.mark.parametrize("row", [row for row in OPERATIONS if row.service == CATALOG], ids=lambda row: row.word)
 async def test_a_service_that_is_away_is_told_of_in_time(
     services: Services, redis_url: str, tenant: Api, row: Operation
@@ -271,6 +274,7 @@ async def test_a_service_that_is_away_is_told_of_in_time(
     assert int(answer.headers["Retry-After"]) > 0
 
 
+@pytest.mark.attack("S29", expected=[500])
 @pytest.mark.parametrize("away", ["auth_service_url", "redis_url"])
 async def test_nobody_is_let_in_without_what_knows_them(
     services: Services, redis_url: str, tenant: Api, away: str, logged: Entries
@@ -284,6 +288,7 @@ async def test_nobody_is_let_in_without_what_knows_them(
     assert answer.body["request_id"] in {entry["request_id"] for entry in logged if entry["log_level"] == "error"}
 
 
+@pytest.mark.attack("S29", expected=[500])
 async def test_an_answer_that_is_none_of_ours_is_not_passed_on(services: Services, redis_url: str, tenant: Api) -> None:
     async def crash(_: web.Request) -> web.Response:
         return web.Response(status=500, text='Traceback: File "/srv/store.py", pymongo.errors.AutoReconnect')

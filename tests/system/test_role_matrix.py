@@ -14,13 +14,21 @@ from common.signing import ALGORITHM
 from common.tenants import Tenant
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.api import Answer
+from tests.attacks import Cell
 from tests.factories import KEY
 from tests.system.estate import UNKNOWN, segments, title
 from tests.system.services import Api, Services, bearer
 
+pytestmark = pytest.mark.attack("S19")
+
 INVALID = "The session token is not valid, or no longer."
 MISSING = "Send one header `Authorization: Bearer <token>` with a token of /login."
 WANTED = "This tenant wants a valid session token or client token."
+# By whether clients must identify themselves. The things that a path names are unknown: who is let in gets 404.
+MATRIX = {
+    False: "Roles and operations: clients may stay anonymous; nothing exists that a path names",
+    True: "Roles and operations: clients must identify themselves; nothing exists that a path names",
+}
 
 
 class Role(StrEnum):
@@ -117,10 +125,11 @@ async def tenants_credentials(
 @pytest.mark.parametrize("role", list(Role), ids=str)
 @pytest.mark.parametrize("row", OPERATIONS, ids=title)
 async def test_an_operation_is_open_to_whom_its_row_says(
-    row: Operation, role: Role, tenants_credentials: Credentials
+    row: Operation, role: Role, tenants_credentials: Credentials, cell: Cell
 ) -> None:
     there = tenants_credentials
     answer = await there.api.call(row.method, *segments(row, UNKNOWN), **there.of(role, row))
+    cell(MATRIX[there.enforcing], title(row), role, answer.status)
     if _is_allowed(row, role, enforcing=there.enforcing):
         assert answer.status != 401
         assert answer.status < 500

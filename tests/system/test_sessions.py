@@ -1,5 +1,7 @@
 """A session token's whole life, through the gateway."""
 
+import pytest
+
 from tests.system.services import PASSWORD, Api, Services
 
 
@@ -19,6 +21,7 @@ async def test_a_session_outlives_the_end_of_another(either: Api) -> None:
     assert (await two.call("GET", "test")).status == 200
 
 
+@pytest.mark.attack("S13")
 async def test_wrong_credentials_are_refused_alike(either: Api) -> None:
     wrong = await either.anonymous().call("POST", "login", data={"username": "admin", "password": "not this one"})
     unknown = await either.anonymous().call("POST", "login", data={"username": "nobody", "password": PASSWORD})
@@ -26,6 +29,7 @@ async def test_wrong_credentials_are_refused_alike(either: Api) -> None:
     assert {**wrong.body, "request_id": ""} == {**unknown.body, "request_id": ""}
 
 
+@pytest.mark.attack("S18")
 async def test_a_token_of_one_tenant_opens_no_other(tenant: Api, other_tenant: Api, services: Services) -> None:
     stranger = services.api(other_tenant.tenant_id)
     assert (await stranger.call("GET", "test", headers=tenant.headers)).status == 401

@@ -9,10 +9,14 @@ from yarl import URL
 from auth_service.throttle_store import RedisFailures
 from common.sessions import open_redis
 from gateway.operations import OPERATIONS, Access, Operation, is_value
+from tests.attacks import Cell
 from tests.system.estate import LONG_PASSWORD, UNKNOWN, Estate, furnish, names_something, segments, title
 from tests.system.services import Api, Services
 from tests.system.stories import send_chunk
 
+pytestmark = pytest.mark.attack("S18")
+
+MATRIX = "Tenants and operations: what one tenant, A, has, tried at another, B"
 GUARDED = [row for row in OPERATIONS if row.access is Access.ADMINISTRATOR]
 WRITES = [row for row in GUARDED if row.method != "GET"]
 CLIENT_FACING = [row for row in OPERATIONS if row.access is Access.CLIENT]
@@ -42,54 +46,66 @@ def test_the_owner_has_everything_that_a_path_may_name() -> None:
 
 
 @pytest.mark.parametrize("row", GUARDED, ids=title)
-async def test_a_session_of_one_tenant_opens_nothing_of_another(row: Operation, owner: Estate, each: Api) -> None:
+async def test_a_session_of_one_tenant_opens_nothing_of_another(
+    row: Operation, owner: Estate, each: Api, cell: Cell
+) -> None:
     answer = await owner.send(row, each.anonymous(), headers=owner.api.headers, data=owner.form)
+    cell(MATRIX, title(row), "A's session at B", answer.status)
     assert answer.status == 401
     assert not owner.leaked(answer, owner.parts, owner.form)
 
 
 @pytest.mark.parametrize("row", GUARDED, ids=title)
 async def test_a_strangers_session_changes_nothing_of_the_owner(
-    row: Operation, owner: Estate, other_tenant: Api
+    row: Operation, owner: Estate, other_tenant: Api, cell: Cell
 ) -> None:
     async with unharmed(owner):
         answer = await owner.send(row, owner.api.anonymous(), headers=other_tenant.headers, data=owner.form)
+    cell(MATRIX, title(row), "B's session at A", answer.status)
     assert answer.status == 401
     assert not owner.leaked(answer, owner.parts, owner.form)
 
 
 @pytest.mark.parametrize("row", [row for row in GUARDED if names_something(row)], ids=title)
-async def test_the_ids_of_one_tenant_are_unknown_to_another(row: Operation, owner: Estate, other_tenant: Api) -> None:
+async def test_the_ids_of_one_tenant_are_unknown_to_another(
+    row: Operation, owner: Estate, other_tenant: Api, cell: Cell
+) -> None:
     async with unharmed(owner):
         answer = await owner.send(row, other_tenant, data=owner.form)
+    cell(MATRIX, title(row), "A's ids at B", answer.status)
     assert answer.status == 404
     assert not owner.leaked(answer, segments(row, owner.parts), owner.form)
 
 
 @pytest.mark.parametrize("row", [row for row in GUARDED if given_ids(row)], ids=title)
 async def test_the_ids_of_one_tenant_are_unknown_to_one_that_gave_its_things_the_same_names(
-    row: Operation, owner: Estate, services: Services
+    row: Operation, owner: Estate, services: Services, cell: Cell
 ) -> None:
     twin = await furnish(await services.tenant(), owner.marker)
     async with unharmed(owner):
         answer = await owner.send(row, twin.api, data=owner.form)
+    cell(MATRIX, title(row), "A's ids at B, names alike", answer.status)
     assert answer.status == 404
 
 
 @pytest.mark.parametrize("row", WRITES, ids=title)
 async def test_a_form_full_of_one_tenants_ids_does_not_reach_it_from_another(
-    row: Operation, owner: Estate, services: Services
+    row: Operation, owner: Estate, services: Services, cell: Cell
 ) -> None:
     stranger = await furnish(await services.tenant())
     async with unharmed(owner):
         answer = await stranger.send(row, data=owner.form, headers={"Content-Range": "bytes 0-3/4"})
+    cell(MATRIX, title(row), "A's ids in B's form", answer.status)
     assert answer.status < 500
     assert not owner.leaked(answer, owner.form)
 
 
 @pytest.mark.parametrize("row", [row for row in GUARDED if row.method == "GET" and not names_something(row)], ids=title)
-async def test_a_list_holds_nothing_of_another_tenant(row: Operation, owner: Estate, other_tenant: Api) -> None:
+async def test_a_list_holds_nothing_of_another_tenant(
+    row: Operation, owner: Estate, other_tenant: Api, cell: Cell
+) -> None:
     answer = await owner.send(row, other_tenant)
+    cell(MATRIX, title(row), "B's own list", answer.status)
     assert answer.status in {200, 404}  # 404 where a transfer of the owner is asked for
     assert not owner.leaked(answer)
 
@@ -118,24 +134,27 @@ async def test_a_form_cannot_name_what_another_tenant_has(
 
 @pytest.mark.parametrize("row", [row for row in WRITES if names_something(row)], ids=title)
 async def test_things_of_the_same_name_in_two_tenants_are_two_things(
-    row: Operation, owner: Estate, services: Services
+    row: Operation, owner: Estate, services: Services, cell: Cell
 ) -> None:
     twin = await furnish(await services.tenant(), owner.marker)
     async with unharmed(owner):
         answer = await twin.send(row, data={**twin.form, "versions_uids": twin.parts["version_uid"]})
+    cell(MATRIX, title(row), "B's own, names alike", answer.status)
     assert answer.status in {200, 201}
 
 
 @pytest.mark.parametrize("row", CLIENT_FACING, ids=title)
 async def test_a_client_token_of_one_tenant_identifies_nobody_at_another(
-    row: Operation, owner: Estate, other_tenant: Api, enforcing: Api, enforcing_single: Api
+    row: Operation, owner: Estate, other_tenant: Api, enforcing: Api, enforcing_single: Api, cell: Cell
 ) -> None:
     async with unharmed(owner):
-        for api in (enforcing, enforcing_single):
-            assert (await owner.send(row, api.anonymous(), data=owner.form)).status == 401
-            assert (await owner.send(row, api.anonymous(), headers=owner.api.headers)).status == 401
         for credentials in ({"data": owner.form}, {"headers": owner.api.headers}):
+            for api in (enforcing, enforcing_single):
+                answer = await owner.send(row, api.anonymous(), **credentials)
+                cell(MATRIX, title(row), "A's token at B, who wants one", answer.status)
+                assert answer.status == 401
             answer = await owner.send(row, other_tenant.anonymous(), **credentials)
+            cell(MATRIX, title(row), "A's token at B, who wants none", answer.status)
             assert answer.status == 200
             assert not owner.leaked(answer)
 

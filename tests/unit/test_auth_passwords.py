@@ -86,6 +86,7 @@ async def test_nobody_has_any_password(passwords: Passwords) -> None:
     assert not await matches(passwords, None, "nobody has this password")
 
 
+@pytest.mark.attack("S13")
 async def test_a_user_who_is_unknown_costs_a_comparison_too(counting: CountingHasher) -> None:
     passwords = Passwords()
     before = counting.calls
@@ -95,6 +96,7 @@ async def test_a_user_who_is_unknown_costs_a_comparison_too(counting: CountingHa
     assert counting.calls == before + 1
 
 
+@pytest.mark.attack("L8")
 async def test_four_passwords_are_hashed_at_once_and_no_more(counting: CountingHasher) -> None:
     passwords = Passwords()
 

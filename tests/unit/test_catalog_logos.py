@@ -13,6 +13,8 @@ from catalog_service.logos import LOGO_LIMIT, read_logo
 from common.errors import InvalidField
 from tests.service.catalog_fixtures import picture
 
+pytestmark = pytest.mark.attack("S7")
+
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 
 

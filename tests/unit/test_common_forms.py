@@ -93,6 +93,7 @@ MALFORMED = {
 }
 
 
+@pytest.mark.attack("S3")
 @pytest.mark.parametrize("kind", MALFORMED)
 async def test_a_malformed_body_is_answered_with_400(address: str, kind: str) -> None:
     answer = await send(address, *MALFORMED[kind])
@@ -101,6 +102,7 @@ async def test_a_malformed_body_is_answered_with_400(address: str, kind: str) ->
     assert answer.headers["Content-Type"] == "application/problem+json"
 
 
+@pytest.mark.attack("S3")
 @pytest.mark.parametrize(
     ("head", "body"),
     [
@@ -137,12 +139,14 @@ async def test_no_body_is_an_empty_form_whatever_its_type(address: str, headers:
     assert (await send(address, b"", headers)).body == {"fields": {}, "files": {}}
 
 
+@pytest.mark.attack("S3")
 async def test_multipart_of_unknown_length_and_nothing_in_it_is_answered_with_400(address: str) -> None:
     head = b"Transfer-Encoding: chunked\r\nContent-Type: " + MULTIPART.encode()
 
     assert await send_raw(address, head, b"0\r\n\r\n") == 400
 
 
+@pytest.mark.attack("S4")
 @pytest.mark.parametrize("content_type", [URLENCODED, MULTIPART])
 async def test_a_form_longer_than_the_limit_is_answered_with_413(address: str, content_type: str) -> None:
     body = PART + b"\r\n" + b"a" * LIMIT + b"\r\n--X--\r\n"
@@ -150,6 +154,7 @@ async def test_a_form_longer_than_the_limit_is_answered_with_413(address: str, c
     assert (await send(address, body, {"Content-Type": content_type})).status == 413
 
 
+@pytest.mark.attack("S4")
 @pytest.mark.parametrize("head", [b"Content-Type: " + URLENCODED.encode(), b"Content-Type: " + MULTIPART.encode()])
 async def test_a_form_of_unknown_length_is_answered_with_413_past_the_limit(address: str, head: bytes) -> None:
     content = PART + b"\r\n" + b"a" * LIMIT + b"\r\n--X--\r\n"
@@ -158,6 +163,7 @@ async def test_a_form_of_unknown_length_is_answered_with_413_past_the_limit(addr
     assert await send_raw(address, b"Transfer-Encoding: chunked\r\n" + head, chunked) == 413
 
 
+@pytest.mark.attack("S5")
 @pytest.mark.parametrize("character", ["\0", "\x1b", "\x7f", "\x85", "\n", "\ud800", "\u202e", "\u2066", "\u2028"])
 def test_characters_that_are_not_text_are_refused(character: str) -> None:
     with pytest.raises(InvalidField, match=r"^name: "):
@@ -172,6 +178,7 @@ def test_text_is_kept_in_normal_form() -> None:
     assert Form({"name": ("a\u0308",)}).text("name", limit=10) == "ä"
 
 
+@pytest.mark.attack("S5")
 def test_a_flood_of_combining_marks_is_too_long() -> None:
     with pytest.raises(InvalidField, match="longer than 10"):
         Form({"name": ("a" + "\u0308" * 1000,)}).text("name", limit=10)
@@ -199,6 +206,7 @@ def test_a_whole_number_is_read(text: str) -> None:
     assert Form({"client": (text,)}).integer("client", default=5) == int(text)
 
 
+@pytest.mark.attack("S5")
 @pytest.mark.parametrize(
     "text",
     ["-1", "+1", str(2**31), str(2**63), "1" + "0" * 30, "1e3", "0x1", "1.0", " 1", "1_0", "\uff11", "one", "1\n"],
@@ -240,6 +248,7 @@ def test_a_list_is_repeated_or_separated_by_commas() -> None:
     assert Form({"ids": ("a, b,,", "c")}).texts("ids", limit=5) == ("a", "b", "c")
 
 
+@pytest.mark.attack("S4")
 def test_a_list_has_an_end() -> None:
     with pytest.raises(InvalidField, match="more than 1000"):
         Form({"ids": (",".join(["a"] * 1001),)}).texts("ids", limit=5)
@@ -255,6 +264,7 @@ def test_of_two_spellings_the_one_that_says_something_counts() -> None:
     assert form.get("auth_token", "Auth-Token") == "a-token"
 
 
+@pytest.mark.attack("S4")
 def test_a_list_is_counted_before_it_is_read() -> None:
     with pytest.raises(InvalidField, match="more than 3 items"):
         Form({"ids": (",,,,",)}).texts("ids", limit=10, most=3)

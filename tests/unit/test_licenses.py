@@ -8,6 +8,8 @@ import pytest
 
 from deploy import licenses
 
+pytestmark = pytest.mark.attack("S27")
+
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted(ROOT.glob("requirements*.lock"))
 

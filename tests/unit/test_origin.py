@@ -16,6 +16,8 @@ from gateway.origin import base_url, caller_address, is_https
 from gateway.settings import GatewaySettings
 from tests.factories import KEYS
 
+pytestmark = pytest.mark.attack("S15")
+
 PROXIES: tuple[Network, ...] = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
 CALLER, PROXY, OTHER_PROXY = "203.0.113.9", "10.0.0.1", "10.0.0.2"
 

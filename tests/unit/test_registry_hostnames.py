@@ -12,6 +12,8 @@ from client_registry.hostnames import AT_ONCE, SystemResolver, host_name
 from client_registry.model import NameNotResolved
 from common.errors import InvalidField
 
+pytestmark = pytest.mark.attack("S16")
+
 Found = list[tuple[Any, ...]]
 
 

@@ -15,6 +15,7 @@ def test_a_file_id_is_kept_as_it_is(text: str) -> None:
     assert parse_file_id([text]) == text
 
 
+@pytest.mark.attack("S1")
 @pytest.mark.parametrize(
     "text",
     [
@@ -69,6 +70,7 @@ def test_a_content_range_names_bytes_of_a_file(text: str, expected: ContentRange
     assert ContentRange.parse([text]) == expected
 
 
+@pytest.mark.attack("S2")
 @pytest.mark.parametrize(
     "text",
     [
@@ -109,12 +111,14 @@ def test_a_content_range_of_another_form_is_refused(text: str) -> None:
         ContentRange.parse([text])
 
 
+@pytest.mark.attack("S2")
 @pytest.mark.parametrize("values", [[], ["bytes 0-9/10", "bytes 0-9/10"]])
 def test_a_content_range_is_sent_once(values: list[str]) -> None:
     with pytest.raises(InvalidRequest):
         ContentRange.parse(values)
 
 
+@pytest.mark.attack("S2")
 @given(st.integers(0, 2 * MAX_TOTAL), st.integers(0, 2 * MAX_TOTAL), st.integers(0, 2 * MAX_TOTAL))
 def test_a_content_range_lies_inside_its_file_or_is_refused(start: int, end: int, total: int) -> None:
     inside = start <= end < total <= MAX_TOTAL
@@ -129,6 +133,7 @@ def test_a_content_range_lies_inside_its_file_or_is_refused(start: int, end: int
         assert span.last == (end == total - 1)
 
 
+@pytest.mark.attack("S2")
 @given(st.text())
 def test_any_text_is_a_content_range_or_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):

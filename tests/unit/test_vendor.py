@@ -7,6 +7,8 @@ from string import Template
 
 import pytest
 
+pytestmark = pytest.mark.attack("S27")
+
 GATEWAY = Path(__file__).parents[2] / "gateway"
 VENDOR = GATEWAY / "vendor"
 PAGES = sorted(path for path in (GATEWAY / "pages").iterdir() if path.suffix in {".html", ".js", ".css"})
