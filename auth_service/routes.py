@@ -9,6 +9,7 @@ from auth_service import forms, wire
 from auth_service.keys import AUDIT_LOG, LOGIN, TENANTS, USAGES, USERS
 from auth_service.model import PASSWORD_LIMIT, USERNAME_LIMIT, AuditEntry
 from auth_service.tenants import administrators_changes, in_words
+from common.errors import InvalidRequest
 from common.forms import Form, read_form
 from common.middleware import audit, caller_of, json_response
 from common.telemetry import request_id
@@ -111,18 +112,21 @@ async def find_tenant(request: web.Request) -> web.Response:
 @routes.post("/{tenant_id}/record_audit")
 async def record_audit(request: web.Request) -> web.Response:
     """Internal: what an administrator did elsewhere, told by the gateway."""
-    told = await request.json()
-    entry = AuditEntry(
-        operation=told["operation"],
-        user=told["user"],
-        ip=told["ip"],
-        status=told["status"],
-        request_id=told["request_id"],
-        target=told["target"],
-        changes={name: (before, after) for name, (before, after) in told["changes"].items()},
-        at=datetime.fromisoformat(told["at"]),
-        entry_id=told["id"],
-    )
+    try:
+        told = await request.json()
+        entry = AuditEntry(
+            operation=told["operation"],
+            user=told["user"],
+            ip=told["ip"],
+            status=told["status"],
+            request_id=told["request_id"],
+            target=told["target"],
+            changes={name: (before, after) for name, (before, after) in told["changes"].items()},
+            at=datetime.fromisoformat(told["at"]),
+            entry_id=told["id"],
+        )
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InvalidRequest("This is no entry of the audit log.") from error
     await request.app[AUDIT_LOG].record(caller_of(request).tenant_id, entry)
     return json_response({})
 

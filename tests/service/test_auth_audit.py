@@ -83,6 +83,14 @@ async def test_an_entry_is_read_as_it_was_written(auth: Auth, caller: Caller) ->
     assert (entry["tenant_id"], entry["sequence"], entry["previous"]) == (caller.tenant_id, 1, "0" * 64)
 
 
+@pytest.mark.attack("S3")
+@pytest.mark.parametrize("told", ["", "\xff", "{}", "[]", '{"operation": 1}', "{", "null"])
+async def test_what_is_no_entry_is_refused(auth: Auth, caller: Caller, told: str) -> None:
+    answer = await auth.call(caller, "POST", "record_audit", data=told.encode("latin-1"))
+    assert (answer.status, answer.body["code"]) == (400, "invalid_request")
+    assert (await read(auth, caller)).body == []
+
+
 async def test_the_newest_entry_comes_first(auth: Auth, caller: Caller) -> None:
     for number in range(3):
         await record(auth, caller, f"operation_{number}")
@@ -136,6 +144,7 @@ async def test_every_condition_has_to_hold(auth: Auth, caller: Caller) -> None:
     assert [(entry["user"], entry["operation"]) for entry in found] == [("bob", "add_user")]
 
 
+@pytest.mark.attack("S18")
 async def test_a_tenant_reads_its_own_log_only(auth: Auth, caller: Caller) -> None:
     other = make_caller()
     await record(auth, other, "theirs")
@@ -240,6 +249,7 @@ async def test_conditions_are_text(auth: Auth, caller: Caller, query: dict[str, 
     assert (answer.status, answer.body["code"]) == (400, "invalid_field")
 
 
+@pytest.mark.attack("S6")
 @pytest.mark.parametrize("query", [{"user[$ne]": ""}, {"user": '{"$ne": ""}'}, {"operation": "$where"}], ids=str)
 async def test_no_condition_is_an_expression(auth: Auth, caller: Caller, query: dict[str, str]) -> None:
     await record(auth, caller)
