@@ -81,8 +81,10 @@ class Recorder:
             raise pytest.fail.Exception("\n".join(self._errors), pytrace=False)
         return None
 
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the table, of a run that failed too: it says so."""
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Write the table, of a run that failed too: it says so. One that was broken off has none."""
+        if exitstatus not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
+            return
         command = shlex.join(["pytest", *session.config.invocation_params.args])
         self.to.write_text(page(command, self.attacks, self.matrices, session.testsfailed), encoding="utf-8")
 
