@@ -52,7 +52,7 @@ async def add_user(request: web.Request) -> web.Response:
     return json_response({"Message": "User was added successfully!"}, status=201)
 
 
-@routes.delete("/{tenant_id}/delete_user/{username}")
+@routes.delete("/{tenant_id}/delete_user/{username:[^/]+}")
 async def delete_user(request: web.Request) -> web.Response:
     username = request.match_info["username"]
     audit(request, username=username)

@@ -31,7 +31,7 @@ async def add_client(request: web.Request) -> web.Response:
     )
 
 
-@routes.patch("/{tenant_id}/edit_client/{client_id}")
+@routes.patch("/{tenant_id}/edit_client/{client_id:[^/]+}")
 async def edit_client(request: web.Request) -> web.Response:
     client_id, enabled = request.match_info["client_id"], (await read_form(request)).flag("enabled")
     audit(request, client_id=client_id, enabled=str(int(enabled)))
@@ -39,7 +39,7 @@ async def edit_client(request: web.Request) -> web.Response:
     return json_response({"Message": "Client was updated successfully!"})
 
 
-@routes.post("/{tenant_id}/rotate_client_token/{client_id}")
+@routes.post("/{tenant_id}/rotate_client_token/{client_id:[^/]+}")
 async def rotate_client_token(request: web.Request) -> web.Response:
     client_id = request.match_info["client_id"]
     audit(request, client_id=client_id)
@@ -73,7 +73,7 @@ async def add_blacklist_entry(request: web.Request) -> web.Response:
     return json_response({"Message": "Blacklist entry was added successfully!", "entry_id": entry.entry_id}, status=201)
 
 
-@routes.delete("/{tenant_id}/delete_blacklist_entry/{entry_id}")
+@routes.delete("/{tenant_id}/delete_blacklist_entry/{entry_id:[^/]+}")
 async def delete_blacklist_entry(request: web.Request) -> web.Response:
     entry_id = request.match_info["entry_id"]
     audit(request, entry_id=entry_id)
@@ -96,7 +96,7 @@ async def add_blacklist_group(request: web.Request) -> web.Response:
     return json_response({"Message": "Blacklist group was added successfully!", "group_id": group.group_id}, status=201)
 
 
-@routes.delete("/{tenant_id}/delete_blacklist_group/{group_id}")
+@routes.delete("/{tenant_id}/delete_blacklist_group/{group_id:[^/]+}")
 async def delete_blacklist_group(request: web.Request) -> web.Response:
     group_id = request.match_info["group_id"]
     audit(request, group_id=group_id)

@@ -35,7 +35,7 @@ async def transfer_state(request: web.Request) -> web.Response:
     return json_response(wire.progress(upload))
 
 
-@routes.get("/{tenant_id}/download/{server_filename}/{file_name}")
+@routes.get("/{tenant_id}/download/{server_filename:[^/]+}/{file_name:[^/]+}")
 async def download(request: web.Request) -> web.StreamResponse:
     address = Address(
         **request.match_info,

@@ -135,9 +135,9 @@ async def test_a_user_who_comes_back_has_none_of_the_earlier_sessions(auth: Auth
 
 
 async def test_an_unknown_user_cannot_be_deleted(auth: Auth, caller: Caller) -> None:
-    answer = await auth.call(caller, "DELETE", "delete_user", "nobody")
-
-    assert (answer.status, answer.body["code"]) == (404, "user_not_found")
+    for unknown in ("nobody", "{}"):
+        answer = await auth.call(caller, "DELETE", "delete_user", unknown)
+        assert (answer.status, answer.body["code"]) == (404, "user_not_found")
 
 
 @pytest.mark.attack("S18")

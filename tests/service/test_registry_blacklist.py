@@ -138,7 +138,7 @@ async def test_an_entry_is_deleted(registry: Registry) -> None:
 async def test_an_unknown_entry_is_not_deleted(registry: Registry) -> None:
     entry_id = await add_entry(registry, make_caller(), package_ids="a.a")
 
-    for unknown in (entry_id, str(uuid4()), "nonsense"):
+    for unknown in (entry_id, str(uuid4()), "nonsense", "{}"):
         answer = await registry.call(make_caller(), "DELETE", "delete_blacklist_entry", unknown)
         assert (answer.status, answer.body["code"]) == (404, "entry_not_found")
 
@@ -202,7 +202,7 @@ async def test_a_group_is_deleted_when_no_entry_uses_it(registry: Registry) -> N
 async def test_an_unknown_group_is_not_deleted(registry: Registry) -> None:
     group_id = await add_group(registry, make_caller())
 
-    for unknown in (group_id, str(uuid4()), "nonsense"):
+    for unknown in (group_id, str(uuid4()), "nonsense", "{}"):
         answer = await registry.call(make_caller(), "DELETE", "delete_blacklist_group", unknown)
         assert (answer.status, answer.body["code"]) == (404, "group_not_found")
 

@@ -206,9 +206,9 @@ async def test_enabled_is_one_or_zero(registry: Registry, form: dict[str, str]) 
 
 
 async def test_an_unknown_client_is_not_edited(registry: Registry) -> None:
-    answer = await registry.call(make_caller(), "PATCH", "edit_client", str(uuid4()), data={"enabled": "1"})
-
-    assert (answer.status, answer.body["code"]) == (404, "client_not_found")
+    for unknown in (str(uuid4()), "{}"):
+        answer = await registry.call(make_caller(), "PATCH", "edit_client", unknown, data={"enabled": "1"})
+        assert (answer.status, answer.body["code"]) == (404, "client_not_found")
 
 
 async def test_a_new_token_ends_the_old_one(registry: Registry) -> None:
@@ -226,9 +226,9 @@ async def test_a_new_token_ends_the_old_one(registry: Registry) -> None:
 
 
 async def test_an_unknown_client_gets_no_token(registry: Registry) -> None:
-    answer = await registry.call(make_caller(), "POST", "rotate_client_token", "nonsense")
-
-    assert (answer.status, answer.body["code"]) == (404, "client_not_found")
+    for unknown in ("nonsense", "{}"):
+        answer = await registry.call(make_caller(), "POST", "rotate_client_token", unknown)
+        assert (answer.status, answer.body["code"]) == (404, "client_not_found")
 
 
 async def test_a_token_names_its_client_and_the_sighting_is_noted(registry: Registry) -> None:
