@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from tests.api import Answer
+from tests.api import Answer, checked
 
 
 async def send_raw(
@@ -35,7 +35,7 @@ def read_raw(received: bytes, method: str) -> Answer:
     body = response.read()
     headers = dict(response.headers.items())
     is_json = headers.get("Content-Type", "").endswith("json") and body
-    return Answer(response.status, headers, json.loads(body) if is_json else body)
+    return checked(Answer(response.status, headers, json.loads(body) if is_json else body))
 
 
 class _Received:
