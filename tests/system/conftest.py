@@ -1,20 +1,30 @@
 """The running whole, shared by the stories: each works in a tenant of its own."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from motor.motor_asyncio import AsyncIOMotorClient
 
 from common.caller import Deployment
+from tests.system.commands import Commands
 from tests.system.fleet import OFTEN, Fleet, fleet
 from tests.system.services import Api, Services, all_services, single_gateway
 from tests.system.stores import private_stores
 
 
 @pytest.fixture(scope="session")
-async def services(mongo_url: str, redis_url: str, rabbitmq_url: str) -> AsyncIterator[Services]:
-    with TemporaryDirectory(prefix="pkgrepo-") as folder:  # short: sockets lie in it
+def commands() -> Commands:
+    """What the services ask of their databases."""
+    return Commands()
+
+
+@pytest.fixture(scope="session")
+async def services(mongo_url: str, redis_url: str, rabbitmq_url: str, commands: Commands) -> AsyncIterator[Services]:
+    with TemporaryDirectory(prefix="pkgrepo-") as folder, pytest.MonkeyPatch.context() as patched:  # short: for sockets
+        patched.setattr("common.mongo.AsyncIOMotorClient", partial(AsyncIOMotorClient, event_listeners=[commands]))
         async with all_services(Path(folder), mongo_url, redis_url, rabbitmq_url) as running:
             yield running
 
