@@ -14,7 +14,7 @@ from tests.system.commands import Commands, Watched
 from tests.system.estate import Estate, furnish, names_something, segments, title
 from tests.system.fields import fields_of
 from tests.system.services import Services
-from tests.system.test_hostile_values import WITH_FIELDS, own_form, send
+from tests.system.test_hostile_values import WITH_FIELDS, WRITES, own_form, send
 
 INJECTIONS = (
     '{{"$ne": "{0}"}}',
@@ -83,6 +83,18 @@ async def test_no_part_of_an_address_is_an_expression(
                 assert 400 <= answer.status < 500, (path, answer.body)
     check_plain(watched, marker)
     assert await estate.contents() == before
+
+
+async def test_every_question_to_a_database_begins_with_the_tenant(services: Services, commands: Commands) -> None:
+    with commands.watched() as watched:
+        estate = await furnish(await services.tenant())
+        await estate.contents()
+        # What others are about is deleted last.
+        for row in sorted(WRITES, key=lambda row: (row.method == "DELETE", row.word == "delete_package")):
+            answer = await estate.send(row, data=own_form(row, estate))
+            assert answer.status < 500, (title(row), answer.body)
+    assert {"find", "insert", "update", "delete", "tenant_id"} <= watched.names()
+    assert watched.without_tenant == []
 
 
 def check_plain(watched: Watched, marker: str) -> None:
