@@ -47,7 +47,20 @@ class ServiceApi:
 
 # What an error never tells: where our code and its stores are, and what they are made of.
 INSIDES = ("Traceback", 'File "', ".py", "/work", "/usr", "site-packages", "Errno", "127.0.0.1:", "sock")
-DRIVERS = ("mongo", "redis", "rabbit", "amqp", "aiohttp", "motor", "bson", "orjson", "Exception", "Error:")
+DRIVERS = (
+    "mongo",
+    "redis",
+    "rabbit",
+    "amqp",
+    "aiohttp",
+    "motor",
+    "bson",
+    "orjson",
+    "Exception",
+    "Error:",
+    "Error(",
+    "object at",
+)
 
 
 def checked(answer: Answer) -> Answer:
