@@ -68,8 +68,10 @@ async def get_blacklist(request: web.Request) -> web.Response:
 @routes.post("/{tenant_id}/add_blacklist_entry")
 async def add_blacklist_entry(request: web.Request) -> web.Response:
     parts = forms.new_entry(await read_form(request))
+    about = wire.about_entry(**parts)
+    audit(request, **about)
     entry = await request.app[BLACKLIST].add_entry(caller_of(request).tenant_id, **parts)
-    audit(request, entry_id=entry.entry_id)
+    audit(request, entry_id=entry.entry_id, **about)
     return json_response({"Message": "Blacklist entry was added successfully!", "entry_id": entry.entry_id}, status=201)
 
 
@@ -90,9 +92,9 @@ async def get_blacklist_groups(request: web.Request) -> web.Response:
 @routes.post("/{tenant_id}/add_blacklist_group")
 async def add_blacklist_group(request: web.Request) -> web.Response:
     name, package_ids = forms.new_group(await read_form(request))
-    audit(request, name=name)
+    audit(request, name=name, package_ids=package_ids)
     group = await request.app[BLACKLIST].add_group(caller_of(request).tenant_id, name, package_ids)
-    audit(request, group_id=group.group_id, name=group.name)
+    audit(request, group_id=group.group_id, name=group.name, package_ids=package_ids)
     return json_response({"Message": "Blacklist group was added successfully!", "group_id": group.group_id}, status=201)
 
 

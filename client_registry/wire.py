@@ -1,5 +1,6 @@
 """How clients, the blacklist and releases look on the wire."""
 
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -32,6 +33,14 @@ def entry(found: Entry) -> dict[str, Any]:
         "group_id": found.group_id,
         "created_at": found.created_at,
     }
+
+
+def about_entry(
+    *, client_id: str | None, network: str | None, package_ids: Sequence[str], group_id: str | None
+) -> dict[str, str | Sequence[str]]:
+    """What an entry says, for the audit log, by the names of its form; what it leaves open is left out."""
+    said = {"client_id": client_id, "network": network, "package_ids": package_ids, "group": group_id}
+    return {name: value for name, value in said.items() if value}
 
 
 def group(found: Group) -> dict[str, Any]:

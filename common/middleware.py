@@ -27,6 +27,7 @@ ROUTE: web.RequestKey[str] = web.RequestKey("route", str)
 # The interface means another thing by this status than HTTP does (section 7).
 TITLES = {407: "Storage Exceeded"}
 AUDIT_HEADER = "X-Internal-Audit"
+LISTED = 200_000  # bytes of that header that a list may take; `common.client` takes more
 REQUEST_IDS = re.compile(r"[0-9a-f]{32}")
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 
@@ -49,9 +50,19 @@ def audit(
     Said before the write, it is there for a refused one too. `changes` has what was before and is after, by name.
     """
     request[AUDIT] = {
-        "target": {name: value if isinstance(value, str) else ",".join(value) for name, value in target.items()},
+        "target": {name: value if isinstance(value, str) else _listed(value) for name, value in target.items()},
         "changes": changes or {},
     }
+
+
+def _listed(values: Sequence[str]) -> str:
+    """One text of them all; where they are longer than a header holds, of the first, and how many more there are."""
+    room = LISTED
+    for place, value in enumerate(values):
+        room -= len(json.dumps(value))
+        if room < 0:
+            return f"{','.join(values[:place])} and {len(values) - place} more"
+    return ",".join(values)
 
 
 def problem_response(problem: Problem) -> web.Response:

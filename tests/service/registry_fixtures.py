@@ -12,6 +12,7 @@ from motor.motor_asyncio import AsyncIOMotorClient
 from client_registry.app import create_app
 from client_registry.settings import RegistrySettings
 from common.caller import Caller
+from common.client import HEADER_LIMIT
 from common.errors import NotFound, Problem
 from common.middleware import json_response, problems
 from common.mongo import MongoDatabase
@@ -112,7 +113,7 @@ async def serving_registry(mongo_url: str) -> AsyncIterator[Registry]:
             upload_service_url=upload_service,
         )
         address = await stack.enter_async_context(serving(create_app(settings), "127.0.0.1:0"))
-        session = await stack.enter_async_context(ClientSession())
+        session = await stack.enter_async_context(ClientSession(max_field_size=HEADER_LIMIT))
         mongo: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, tz_aware=True)
         stack.callback(mongo.close)
         stack.push_async_callback(mongo.drop_database, settings.database)

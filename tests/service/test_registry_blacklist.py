@@ -5,8 +5,11 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from aiohttp import FormData
 
 from common.caller import Caller
+from common.client import HEADER_LIMIT
+from common.middleware import AUDIT_HEADER
 from tests.factories import make_caller
 from tests.service.registry_fixtures import Registry, serving_registry
 
@@ -270,15 +273,44 @@ async def test_writes_say_what_they_were_about(registry: Registry) -> None:
     caller = make_caller()
     form = {"name": "Browsers", "package_ids": "a.a"}
     group = await registry.call(caller, "POST", "add_blacklist_group", data=form)
-    entry = await registry.call(caller, "POST", "add_blacklist_entry", data={"group": group.body["group_id"]})
+    client_id = (await registry.add_client(caller, "pc-1"))["client_id"]
+    said = {"client_id": client_id, "network": "192.0.2.0/24", "package_ids": "b.b,c.c"}
+    said["group"] = group.body["group_id"]
+    entry = await registry.call(caller, "POST", "add_blacklist_entry", data=said)
     no_entry = await registry.call(caller, "DELETE", "delete_blacklist_entry", entry.body["entry_id"])
     no_group = await registry.call(caller, "DELETE", "delete_blacklist_group", group.body["group_id"])
 
     told = [answer.audit_target for answer in (group, entry, no_entry, no_group)]
 
     assert told == [
-        {"group_id": group.body["group_id"], "name": "Browsers"},
-        {"entry_id": entry.body["entry_id"]},
+        {"group_id": group.body["group_id"], "name": "Browsers", "package_ids": "a.a"},
+        {"entry_id": entry.body["entry_id"], **said},
         {"entry_id": entry.body["entry_id"]},
         {"group_id": group.body["group_id"]},
     ]
+
+
+async def test_a_refused_entry_says_what_it_would_have_been(registry: Registry) -> None:
+    said = {"client_id": str(uuid4()), "package_ids": "a.a"}
+
+    answer = await registry.call(make_caller(), "POST", "add_blacklist_entry", data=said)
+
+    assert (answer.status, answer.audit_target) == (404, said)
+
+
+@pytest.mark.parametrize(
+    ("operation", "named"), [("add_blacklist_entry", {}), ("add_blacklist_group", {"name": "All"})]
+)
+async def test_however_much_is_hidden_the_audit_log_hears_of_it(
+    registry: Registry, operation: str, named: dict[str, str]
+) -> None:
+    ids = [f"{number:03}{'包' * 125}" for number in range(1000)]
+    form = FormData({**named, "package_ids": ",".join(ids)}, default_to_multipart=True)
+
+    answer = await registry.call(make_caller(), "POST", operation, data=form)
+
+    told = answer.audit_target["package_ids"]
+    assert answer.status == 201
+    assert len(answer.headers[AUDIT_HEADER]) < HEADER_LIMIT
+    assert told.startswith(f"{ids[0]},{ids[1]},")
+    assert told.endswith(f" and {1000 - told.count(',') - 1} more")
