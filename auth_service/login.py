@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from auth_service.audit import Audit
-from auth_service.model import AuditEntry, BadCredentials, User
+from auth_service.model import AuditEntry, BadCredentials, TooManyFailures, User
 from auth_service.passwords import Passwords, new_password
 from auth_service.throttle import Throttle
 from common.caller import Caller
@@ -51,9 +51,15 @@ class Login:
             TooManyFailures: too many failed before.
         """
         tenant_id = caller.tenant_id
-        await self._throttle.check(tenant_id, username, caller.ip)
-        user = await self._users.find(tenant_id, username)
-        right = await self._compare(caller, username, user, password)
+        try:
+            await self._throttle.check(tenant_id, username, caller.ip)
+            user = await self._users.find(tenant_id, username)
+            right = await self._compare(caller, username, user, password)
+        except TooManyFailures as refused:
+            if await self._throttle.is_on_record(tenant_id):
+                entry = AuditEntry("login", username, caller.ip, refused.status, request_id)
+                await self._audit.record(tenant_id, entry)
+            raise
         # First on record, then in: where the log does not answer nobody is signed in.
         await self._audit.record(tenant_id, AuditEntry("login", username, caller.ip, 200 if right else 401, request_id))
         if not right:

@@ -6,8 +6,9 @@ from redis.asyncio import Redis
 
 # KEYS: a count. ARGV: window (seconds).
 _COUNT = """
-if redis.call('INCR', KEYS[1]) == 1 then redis.call('EXPIRE', KEYS[1], ARGV[1]) end
-return 1
+local count = redis.call('INCR', KEYS[1])
+if count == 1 then redis.call('EXPIRE', KEYS[1], ARGV[1]) end
+return count
 """
 
 
@@ -18,8 +19,8 @@ class RedisFailures:
         self._redis = redis
         self._count: Any = redis.register_script(_COUNT)
 
-    async def count(self, name: str, window: int) -> None:
-        await self._count(keys=[_key(name)], args=[window])
+    async def count(self, name: str, window: int) -> int:
+        return int(await self._count(keys=[_key(name)], args=[window]))
 
     async def wait(self, names: tuple[str, ...], limit: int) -> int:
         longest = 0

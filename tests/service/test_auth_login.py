@@ -8,6 +8,7 @@ from dataclasses import replace
 import jwt
 import pytest
 
+from auth_service import throttle
 from auth_service.passwords import AT_ONCE
 from auth_service.throttle import FAILURES, WINDOW
 from common.caller import Caller
@@ -268,6 +269,33 @@ async def test_signing_in_and_out_is_in_the_audit_log(auth: Auth, caller: Caller
 
     told = [(entry["operation"], entry["user"], entry["status"]) for entry in await auth.audit_log(caller)]
     assert told == [("logout", "admin", 200), ("login", "admin", 200), ("login", "mallory", 401)]
+
+
+async def test_sign_ins_that_nobody_looks_at_are_in_the_audit_log(auth: Auth, caller: Caller) -> None:
+    await fail(auth, caller, times=FAILURES)
+    for api in (auth.api, auth.replica):
+        await replace(auth, api=api).login(caller)
+    await auth.login(caller, "mallory")
+
+    told = [(entry["user"], entry["status"], entry["ip"]) for entry in await auth.audit_log(caller, limit=4)]
+    expected = [("mallory", 429), ("admin", 429), ("admin", 429), ("admin", 401)]
+    assert told == [(user, status, caller.ip) for user, status in expected]
+
+
+async def test_of_sign_ins_that_nobody_looks_at_a_minute_has_a_bounded_number(
+    auth: Auth, caller: Caller, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throttle, "REFUSALS", 3)
+    await fail(auth, caller, times=FAILURES)
+    doors = [replace(auth, api=api) for api in (auth.api, auth.replica)] * 4
+    answers = await asyncio.gather(*(door.login(caller, f"user-{number}") for number, door in enumerate(doors)))
+    assert {answer.status for answer in answers} == {429}
+
+    recorded = [entry for entry in await auth.audit_log(caller) if entry["status"] == 429]
+
+    assert len(recorded) == 3
+    async with open_redis(redis_url) as redis:
+        assert 0 < await redis.ttl(f"failures:refused:{caller.tenant_id}") <= throttle.MINUTE
 
 
 async def test_no_password_reaches_the_audit_log(auth: Auth, caller: Caller) -> None:

@@ -57,8 +57,9 @@ class CountedFailures:
     free: int = 100
     counted: int = 0
 
-    async def count(self, name: str, window: int) -> None:
-        self.counted += 1
+    async def count(self, name: str, window: int) -> int:
+        self.counted += not name.startswith("refused:")
+        return self.counted
 
     async def wait(self, names: tuple[str, ...], limit: int) -> int:
         self.free -= 1
