@@ -106,7 +106,7 @@ class Auth:
 
 def address() -> str:
     """An address that no other test calls from: failed logins are counted by address too."""
-    return str(IPv6Address(0x20010DB8 << 96 | secrets.randbits(64)))
+    return str(IPv6Address(0x20010DB8 << 96 | secrets.randbits(96)))
 
 
 def elsewhere(caller: Caller) -> Caller:

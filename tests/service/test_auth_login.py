@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from ipaddress import IPv6Network
 
 import jwt
 import pytest
@@ -203,6 +204,14 @@ async def test_ten_failures_from_an_address_are_enough(auth: Auth, caller: Calle
 
 
 @pytest.mark.attack("S14")
+async def test_whoever_has_a_network_of_ipv6_has_no_more_guesses_than_one_address(auth: Auth, caller: Caller) -> None:
+    for number, ip in zip(range(FAILURES), IPv6Network((caller.ip, 64), strict=False), strict=False):
+        await fail(auth, replace(caller, ip=str(ip)), f"user-{number}", times=1)
+
+    assert (await auth.login(caller)).status == 429
+
+
+@pytest.mark.attack("S14")
 async def test_an_address_counts_for_all_tenants_together(auth: Auth, caller: Caller) -> None:
     await fail(auth, caller, times=FAILURES)
 
@@ -249,7 +258,8 @@ async def test_guesses_sent_at_once_are_no_more_than_guesses_one_by_one(auth: Au
 async def test_failures_are_forgotten_five_minutes_after_the_first(auth: Auth, caller: Caller, redis_url: str) -> None:
     await fail(auth, caller, times=FAILURES)
     async with open_redis(redis_url) as redis:
-        names = [f"failures:user:{caller.tenant_id}:admin", f"failures:address:{caller.ip}"]
+        place = IPv6Network((caller.ip, 64), strict=False)
+        names = [f"failures:user:{caller.tenant_id}:admin", f"failures:address:{place}"]
         assert all([0 < await redis.ttl(name) <= WINDOW for name in names])
         for name in names:
             await redis.expire(name, 0)  # five minutes later
