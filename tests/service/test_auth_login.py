@@ -8,6 +8,7 @@ from ipaddress import IPv6Network
 
 import jwt
 import pytest
+from argon2 import Parameters, PasswordHasher, extract_parameters
 
 from auth_service import throttle
 from auth_service.passwords import AT_ONCE
@@ -74,6 +75,34 @@ async def test_an_unknown_user_is_answered_as_a_wrong_password_is(auth: Auth, ca
     assert unknown.status == wrong.status == 401
     assert {**unknown.body, "request_id": ""} == {**wrong.body, "request_id": ""}
     assert unknown.headers.keys() == wrong.headers.keys()
+
+
+@pytest.mark.attack("S13")
+async def test_whatever_is_wrong_the_same_work_is_done(
+    auth: Auth, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for username in ("ada", "deleted"):
+        await auth.add_user(caller, username)
+    await auth.call(caller, "DELETE", "delete_user", "deleted")
+    cost: list[Parameters] = []
+    verify = PasswordHasher.verify
+
+    def counted(hasher: PasswordHasher, kept: str, password: str) -> bool:
+        cost.append(extract_parameters(kept))
+        return verify(hasher, kept, password)
+
+    monkeypatch.setattr(PasswordHasher, "verify", counted)
+    assert (await auth.login(caller, "ada")).status == 200
+    [one] = cost
+    for there, username, password in (
+        (caller, "nobody", PASSWORD),
+        (caller, "ada", WRONG),
+        (caller, "deleted", PASSWORD),
+        (await auth.tenant(), "ada", PASSWORD),
+    ):
+        cost.clear()
+        assert (await auth.login(elsewhere(there), username, password)).status == 401
+        assert cost == [one], username
 
 
 @pytest.mark.attack("S18")
