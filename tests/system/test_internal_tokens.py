@@ -14,6 +14,7 @@ from common.signing import ALGORITHM
 from gateway.operations import OPERATIONS, Access
 from tests.api import Answer, read_answer
 from tests.factories import KEY, make_caller, make_tenant
+from tests.forgeries import forgeries
 from tests.system.routes import APPLICATIONS, PROBES, ROUTES, Route
 from tests.system.services import Services
 
@@ -86,6 +87,17 @@ async def test_a_service_answers_nothing_without_a_token_for_it(
         assert (answer.status, answer.body["code"]) == REFUSED, kind
     good = sign(KEY, caller, service=route.service, operation=route.word)
     assert (await knock(doors[route.service], route.method, path, good)).status != 401
+
+
+@pytest.mark.parametrize("service", APPLICATIONS)
+async def test_a_forged_token_is_told_what_any_wrong_one_is(service: str, doors: Mapping[str, ClientSession]) -> None:
+    route, caller = next(route for route in CLOSED if route.service == service), make_caller()
+    said = set()
+    for trick, forged in forgeries(sign(KEY, caller, service=service, operation=route.word), KEY):
+        answer = await knock(doors[service], route.method, path_of(route, caller.tenant_id), forged)
+        assert (answer.status, answer.body["code"]) == REFUSED, trick
+        said.add(str({**answer.body, "request_id": ""}))
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize("route", CLOSED, ids=str)

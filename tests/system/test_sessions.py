@@ -2,7 +2,9 @@
 
 import pytest
 
-from tests.system.services import PASSWORD, Api, Services
+from tests.factories import KEY
+from tests.forgeries import forgeries
+from tests.system.services import PASSWORD, Api, Services, bearer
 
 
 async def test_a_token_opens_what_it_should_until_logout(either: Api) -> None:
@@ -13,6 +15,18 @@ async def test_a_token_opens_what_it_should_until_logout(either: Api) -> None:
     answer = await api.anonymous().call("POST", "logout", data={"token": token})
     assert (answer.status, answer.body) == (200, {"message": "Logout Successful!"})
     assert (await api.call("GET", "test")).status == 401
+
+
+@pytest.mark.attack("S12")
+async def test_a_forged_token_is_told_what_any_wrong_one_is(each: Api) -> None:
+    token = each.headers["Authorization"].removeprefix("Bearer ")
+    said = set()
+    for trick, forged in forgeries(token, KEY):
+        answer = await each.anonymous().call("GET", "test", headers=bearer(forged or "x"))
+        assert answer.status == 401, trick
+        said.add(str({**answer.body, "request_id": ""}) + answer.headers["WWW-Authenticate"])
+    assert len(said) == 1
+    assert (await each.call("GET", "test")).status == 200
 
 
 async def test_a_session_outlives_the_end_of_another(either: Api) -> None:

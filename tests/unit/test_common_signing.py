@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 
 from common import signing
 from common.signing import Keys
+from tests.forgeries import flipped
 
 OLD, NEW, STRANGE = (f"{name}-key-of-thirty-two-letters-and-more" for name in ("the-old", "the-new", "a-strange"))
 CLAIMS = {"aud": "tests", "iat": 1, "exp": 32503680000, "jti": "1"}
@@ -45,6 +46,15 @@ def test_what_neither_signed_is_refused() -> None:
     assert not keys.signed("another text", Keys(NEW).digests("text")[0])
     with pytest.raises(jwt.InvalidSignatureError):
         keys.claims(token(STRANGE), audience="tests", required=["jti"])
+
+
+def test_no_bit_of_a_token_can_be_turned() -> None:
+    keys, parts = Keys(OLD), token(OLD).split(".")
+    for place, part in enumerate(parts):
+        for bit in range(len(part) * 6 // 8 * 8):
+            altered = [*parts[:place], flipped(part, bit), *parts[place + 1 :]]
+            with pytest.raises((jwt.InvalidTokenError, ValueError)):
+                keys.claims(".".join(altered), audience="tests", required=["jti"])
 
 
 def test_a_token_of_the_second_key_is_held_to_the_same_claims() -> None:

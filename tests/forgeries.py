@@ -1,0 +1,71 @@
+"""What forgers make of a token that is good: nothing of it may be taken for one."""
+
+import hmac
+import json
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jwt
+
+THEIRS = "a-key-of-their-own-long-enough-to-be-one"
+HOUR = 3600  # seconds
+
+
+def forgeries(token: str, key: str) -> Iterator[tuple[str, str]]:
+    """Tokens like a good one of this key, each with the name of the trick."""
+    head, payload, signature = token.split(".")
+    claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
+    yield "nothing", ""
+    yield "no token", "x.y.z"
+    yield "a part too many", f"{token}.{signature}"
+    yield "a part too few", f"{head}.{payload}"
+    yield "no signature", f"{head}.{payload}."
+    yield "a signature alone", f"..{signature}"
+    for spelling in ("none", "None", "NONE", "nOnE", "noNe"):
+        unsigned = f"{_part({'alg': spelling, 'typ': 'JWT'})}.{payload}."
+        yield f"{spelling}, unsigned", unsigned
+        yield f"{spelling}, with the signature", unsigned + signature
+    for longer in ("sha384", "sha512"):
+        yield longer, _signed({"alg": f"HS{longer[3:]}"}, payload, key, longer)
+    for name in ("RS256", "ES256", "PS256", "EdDSA", "hs256", "HS256 ", "", None, 256, ["HS256"]):
+        yield f"{name!r} in name", _signed({"alg": name, "typ": "JWT"}, payload, key)
+    yield "no algorithm", _signed({"typ": "JWT"}, payload, key)
+    yield "another key", _signed({"alg": "HS256"}, payload, THEIRS)
+    for kid in ("/dev/null", "../../../dev/null", "' UNION SELECT '", "|echo", "0", 0, None):
+        yield f"kid {kid!r}", _signed({"alg": "HS256", "kid": kid}, payload, "")
+    jwk = {"kty": "oct", "k": _text(THEIRS.encode())}
+    for told in ({"jwk": jwk}, {"jku": "https://evil.example/keys"}, {"x5u": "https://evil.example/cert"}):
+        yield f"their own {min(told)}", _signed({"alg": "HS256", **told}, payload, THEIRS)
+    for place, part in enumerate((head, payload, signature)):
+        for bit in (0, 4 * len(part), 6 * len(part) // 8 * 8 - 1):
+            parts = [head, payload, signature]
+            parts[place] = flipped(part, bit)
+            yield f"bit {bit} of part {place}", ".".join(parts)
+    now = int(time.time())
+    for changes in ({"exp": now - HOUR}, {"exp": "x"}, {"exp": None}, {"nbf": now + HOUR}, {"iat": now + HOUR}):
+        yield str(changes), jwt.encode({**claims, **changes}, key, algorithm="HS256")
+    for missing in ("exp", "iat", "aud"):
+        rest = {name: value for name, value in claims.items() if name != missing}
+        yield f"without {missing}", jwt.encode(rest, key, algorithm="HS256")
+
+
+def flipped(part: str, bit: int) -> str:
+    """A part of a token with one bit of its bytes the other way."""
+    content = bytearray(urlsafe_b64decode(part + "=="))
+    content[bit // 8 % len(content)] ^= 1 << bit % 8
+    return _text(bytes(content))
+
+
+def _signed(head: Mapping[str, Any], payload: str, key: str, digest: str = "sha256") -> str:
+    signed = f"{_part(head)}.{payload}"
+    return f"{signed}.{_text(hmac.digest(key.encode(), signed.encode(), digest))}"
+
+
+def _part(content: Mapping[str, Any]) -> str:
+    return _text(json.dumps(content).encode())
+
+
+def _text(content: bytes) -> str:
+    return urlsafe_b64encode(content).rstrip(b"=").decode()
