@@ -197,7 +197,8 @@ async def test_head_answers_as_get_does_without_a_body(row: Operation, each: Api
 @pytest.mark.attack("S30")
 @pytest.mark.parametrize("row", OPERATIONS, ids=title)
 async def test_a_slash_at_the_end_or_capitals_are_another_address(row: Operation, each: Api) -> None:
-    path = "/".join([way(each)[1], *segments(row, UNKNOWN)])
-    capitals = path.replace(row.word, row.word.swapcase())
-    for target in (f"{path}/", f"{path}//", f"{path}%2f", f"{path}/x", capitals):
+    prefix = way(each)[1]
+    path = "/".join([prefix, *segments(row, UNKNOWN)])
+    capitals = path.replace(row.word, row.word.swapcase()), path.replace(prefix, prefix.upper())
+    for target in (f"{path}/", f"{path}//", f"{path}%2f", f"{path}/x", *capitals):
         assert (await ask(each, row.method, target)).status == 404

@@ -1,11 +1,17 @@
 """The documentation pages stand behind a browser's session (section 5.2, rule 5)."""
 
+from dataclasses import replace
 from http.cookies import SimpleCookie
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.system.services import PASSWORD, Api
+from gateway.operations import OPERATIONS, Access
+from tests.system.estate import READS, UNKNOWN, furnish, segments, title
+from tests.system.services import PASSWORD, Api, Services
+from tests.system.test_problems import gateway
+
+SCRIPT = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>${alert(1)}"
 
 
 async def sign_in(api: Api, **fields: str) -> dict[str, str]:
@@ -52,12 +58,67 @@ async def test_wrong_credentials_show_the_sign_in_page_again(either: Api) -> Non
 
 
 @pytest.mark.attack("S20")
-async def test_a_sign_in_form_of_another_site_is_refused(either: Api) -> None:
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "", "x"])
+async def test_a_sign_in_form_of_another_site_is_refused(either: Api, site: str) -> None:
     form = {"username": "admin", "password": PASSWORD}
-    answer = await either.anonymous().call("POST", "sign_in", data=form, headers={"Sec-Fetch-Site": "cross-site"})
-    assert answer.status == 403
+    answer = await either.anonymous().call("POST", "sign_in", data=form, headers={"Sec-Fetch-Site": site})
+    assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
 
 
 @pytest.mark.attack("S20")
-async def test_the_cookie_is_no_session_token_for_the_interface(either: Api) -> None:
-    assert (await either.anonymous().call("GET", "test", headers=await sign_in(either))).status == 401
+async def test_an_address_alone_signs_nobody_in(either: Api) -> None:
+    answer = await either.anonymous().call("GET", "sign_in", params={"username": "admin", "password": PASSWORD})
+    assert (answer.status, "Set-Cookie" in answer.headers) == (200, False)
+
+
+@pytest.mark.attack("S20")
+async def test_over_tls_the_cookie_is_of_one_host_and_stays_on_tls(
+    services: Services, redis_url: str, tenant: Api
+) -> None:
+    async with gateway(services, redis_url, public_url="https://packages.example.com") as address:
+        behind = replace(tenant.anonymous(), base_url=f"{address}/{tenant.tenant_id}")
+        answer = await behind.call("POST", "sign_in", data={"username": "admin", "password": PASSWORD})
+        (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
+        assert (cookie["secure"], cookie["httponly"], cookie["samesite"]) == (True, True, "Lax")
+        assert (cookie["path"], cookie["domain"]) == ("/", "")
+        # A neighbouring host can set the name without the prefix, for all of its domain.
+        for name, status in ((f"__Host-session-{tenant.tenant_id}", 200), (f"session-{tenant.tenant_id}", 307)):
+            assert (await behind.call("GET", "docs", headers={"Cookie": f"{name}={cookie.value}"})).status == status
+
+
+@pytest.mark.attack("S20")
+async def test_the_cookie_is_no_session_token_for_the_interface(
+    either: Api, enforcing: Api, enforcing_single: Api
+) -> None:
+    for api, access in ((either, Access.ADMINISTRATOR), (enforcing, Access.CLIENT), (enforcing_single, Access.CLIENT)):
+        cookie = await sign_in(api)
+        for row in OPERATIONS:
+            if row.access is access:
+                answer = await api.anonymous().call(row.method, *segments(row, UNKNOWN), headers=cookie)
+                assert answer.status == 401, title(row)
+
+
+@pytest.mark.attack("S8")
+async def test_what_tenants_write_is_never_part_of_a_page(tenant: Api) -> None:
+    estate = await furnish(tenant)
+    texts = ("package_name", "package_publisher", "package_description", "channel", "name", "switch_Silent")
+    stored = {**estate.form, **dict.fromkeys((*texts, "file_nested_path", "package_family_name"), SCRIPT)}
+    everywhere = dict.fromkeys(stored, SCRIPT)
+    for row in OPERATIONS:
+        if row.access is Access.ADMINISTRATOR and row.method in {"POST", "PATCH"} and row.word != "change_password":
+            for form in (stored, everywhere):
+                answer = await estate.send(row, data=form)
+                kind = "application/json" if answer.status < 400 else "application/problem+json"
+                assert answer.headers["Content-Type"].partition(";")[0] == kind, title(row)
+    told = set()
+    for row in READS:
+        answer = await estate.send(row, params={"include_disabled": "true"} if row.word == "get_packages" else {})
+        assert answer.headers["Content-Type"].partition(";")[0] == "application/json", title(row)
+        told |= {row.word} if "alert(1)" in str(answer.body) else set()
+    assert told >= {"get_packages", "get_package_versions", "get_blacklist_groups", "get_audit_log"}
+    cookie = await sign_in(tenant)
+    for page in ("docs", "openapi.json", "sign_in"):
+        answer = await tenant.anonymous().call("GET", page, headers=cookie, params={"next": SCRIPT, "x": SCRIPT})
+        assert (answer.status, b"alert(1)" in str(answer.body).encode()) == (200, False)
+    answer = await tenant.anonymous().call("GET", "docs", "assets", SCRIPT.replace("/", ""))
+    assert answer.headers["Content-Type"] == "application/problem+json"

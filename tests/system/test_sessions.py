@@ -2,9 +2,10 @@
 
 import pytest
 
+from auth_service.throttle import FAILURES
 from tests.factories import KEY
 from tests.forgeries import forgeries
-from tests.system.services import PASSWORD, Api, Services, bearer
+from tests.system.services import PASSWORD, Api, Services, bearer, single_gateway
 
 
 async def test_a_token_opens_what_it_should_until_logout(either: Api) -> None:
@@ -41,6 +42,23 @@ async def test_wrong_credentials_are_refused_alike(either: Api) -> None:
     unknown = await either.anonymous().call("POST", "login", data={"username": "nobody", "password": PASSWORD})
     assert (wrong.status, unknown.status) == (401, 401)
     assert {**wrong.body, "request_id": ""} == {**unknown.body, "request_id": ""}
+
+
+@pytest.mark.attack("S14")
+async def test_guesses_count_together_by_whichever_door_and_from_whomever_they_say_they_come(
+    tenant: Api, services: Services, redis_url: str
+) -> None:
+    async with single_gateway(services, redis_url, tenant) as other:
+        doors = [(api.anonymous(), form) for api in (tenant, other) for form in ("login", "sign_in")]
+        for number in range(FAILURES):
+            api, form = doors[number % len(doors)]
+            said = dict.fromkeys(("X-Forwarded-For", "X-Real-IP", "Forwarded"), f"for=198.51.100.{number}")
+            answer = await api.call("POST", form, data={"username": f"user-{number}", "password": "x"}, headers=said)
+            assert answer.status == 401
+        for api, form in doors:
+            answer = await api.call("POST", form, data={"username": "admin", "password": PASSWORD})
+            assert (answer.status, int(answer.headers["Retry-After"]) > 0) == (429, True)
+    await services.failures.forget("address:127.0.0.1")
 
 
 @pytest.mark.attack("S18")

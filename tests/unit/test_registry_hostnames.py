@@ -66,6 +66,16 @@ async def test_localhost_has_an_address(resolver: SystemResolver) -> None:
     assert await resolver.resolve("localhost") in {"127.0.0.1", "::1"}
 
 
+async def test_nothing_connects_to_what_is_found(resolver: SystemResolver, monkeypatch: pytest.MonkeyPatch) -> None:
+    connected: list[object] = []
+    for name in ("connect", "connect_ex", "sendto"):
+        monkeypatch.setattr(socket.socket, name, lambda *arguments: connected.append(arguments))
+
+    await resolver.resolve("localhost")
+
+    assert connected == []
+
+
 async def test_a_name_that_leads_nowhere_is_not_resolved(resolver: SystemResolver) -> None:
     with pytest.raises(NameNotResolved, match=r"nowhere\.invalid"):
         await resolver.resolve("nowhere.invalid")
