@@ -310,6 +310,7 @@ async def test_signing_in_and_out_is_in_the_audit_log(auth: Auth, caller: Caller
     assert told == [("logout", "admin", 200), ("login", "admin", 200), ("login", "mallory", 401)]
 
 
+@pytest.mark.attack("S14")
 async def test_sign_ins_that_nobody_looks_at_are_in_the_audit_log(auth: Auth, caller: Caller) -> None:
     await fail(auth, caller, times=FAILURES)
     for api in (auth.api, auth.replica):
@@ -321,6 +322,7 @@ async def test_sign_ins_that_nobody_looks_at_are_in_the_audit_log(auth: Auth, ca
     assert told == [(user, status, caller.ip) for user, status in expected]
 
 
+@pytest.mark.attack("S14")
 async def test_of_sign_ins_that_nobody_looks_at_a_minute_has_a_bounded_number(
     auth: Auth, caller: Caller, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
