@@ -50,9 +50,17 @@ def _own_origin(request: web.Request, settings: GatewaySettings) -> str:
     if _is_trusted(_socket_address(request), settings.trusted_proxies):
         scheme = request.headers.get("X-Forwarded-Proto", scheme)
         host = request.headers.get("X-Forwarded-Host", host)
-    if scheme not in {"http", "https"} or not _HOST.fullmatch(host):
+    if scheme not in {"http", "https"} or not _is_host(host):
         raise InvalidRequest("The Host header is not a host name.")
     return f"{scheme}://{host}"
+
+
+def _is_host(host: str) -> bool:
+    """Whether this is a name or an address, with a port or without, that addresses can be made of."""
+    try:
+        return _HOST.fullmatch(host) is not None and urlsplit(f"//{host}").port != 0
+    except ValueError:  # What is in brackets is no IPv6 address, or the port is beyond 65535.
+        return False
 
 
 def _socket_address(request: web.Request) -> Address:

@@ -105,7 +105,23 @@ def test_a_public_url_overrides_whatever_was_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["", "evil.example/x", "a b", "user@evil.example", "a:b", "[::1", "a#b", "a\\b", "é", "<x>"]
+    "host",
+    [
+        "",
+        "evil.example/x",
+        "a b",
+        "user@evil.example",
+        "a:b",
+        "a:0",
+        "a:65536",
+        "[::1",
+        "[::::]",
+        "[1.2.3.4]",
+        "a#b",
+        "a\\b",
+        "é",
+        "<x>",
+    ],
 )
 def test_a_host_that_is_none_is_refused(host: str) -> None:
     for request in (sent_from(CALLER, ("Host", host)), sent_from(PROXY, ("Host", "ok"), ("X-Forwarded-Host", host))):
