@@ -89,7 +89,9 @@ class MongoQuotaStore:
             return
         # Without a row a whole file was charged; of one that is not whole, whose size is 0, nothing was reserved.
         unsettled = {"$and": [{"$lte": [hold, None]}, {"$lte": [f"$settled.{upload.upload_id}", None]}]}
-        await self._change(upload, unsettled, {"$set": {"used": {"$subtract": ["$used", upload.size]}, **settled}})
+        changes = {"$set": {"used": {"$subtract": ["$used", upload.size]}, **settled}}
+        if not await self._change(upload, unsettled, changes) and await self._make(upload.tenant_id):
+            await self._change(upload, unsettled, changes)
 
     async def usage(self, tenant_id: str) -> tuple[int, int]:
         document = await self._quotas.find_one({"tenant_id": tenant_id}, {"used": 1, "reserved": 1})
@@ -117,13 +119,15 @@ class MongoQuotaStore:
         kept = {document["upload_id"] async for document in self._uploads.find(wanted, {"upload_id": 1})}
         return [f"settled.{upload_id}" for upload_id in upload_ids if upload_id not in kept]
 
-    async def _make(self, tenant_id: str) -> None:
+    async def _make(self, tenant_id: str) -> bool:
+        """Let the tenant have a ledger; whether it had none."""
         # Two of these at once are one document: the server tries an upsert by a unique key again by itself.
-        await self._quotas.update_one(
+        made = await self._quotas.update_one(
             {"tenant_id": tenant_id},
             {"$setOnInsert": {"used": 0, "reserved": 0, "holds": {}, "settled": {}}},
             upsert=True,
         )
+        return made.upserted_id is not None
 
     async def _change(self, upload: Upload, condition: dict[str, Any], *stages: dict[str, Any]) -> bool:
         result = await self._quotas.update_one({"tenant_id": upload.tenant_id, "$expr": condition}, list(stages))

@@ -1,12 +1,14 @@
 """The ledger of a tenant's storage: bounded, safe against what comes twice or late, and held against the records."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo import MongoClient
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
@@ -70,6 +72,81 @@ async def ledger(database: MongoDatabase, upload: Upload) -> dict[str, Any]:
 
 async def set_ledger(database: MongoDatabase, upload: Upload, **changes: Any) -> None:
     await database["quotas"].update_one({"tenant_id": upload.tenant_id}, {"$set": changes})
+
+
+@dataclass
+class Books:
+    """What a tenant's ledger must say, in bytes by the upload's number."""
+
+    holds: dict[int, int] = field(default_factory=dict)
+    used: dict[int, int] = field(default_factory=dict)
+    settled: set[int] = field(default_factory=set)
+
+    def usage(self) -> tuple[int, int]:
+        return sum(self.used.values()), sum(self.holds.values())
+
+    def reserve(self, number: int, size: int, quota: int) -> bool:
+        held = self.holds.get(number, 0)
+        if number in self.settled or held >= size:
+            return True
+        if sum(self.usage()) - held + size > quota:
+            return False
+        self.holds[number] = size
+        return True
+
+    def charge(self, number: int, size: int, quota: int) -> bool:
+        if number not in self.holds:
+            return True
+        if sum(self.usage()) > quota:
+            return False
+        del self.holds[number]
+        self.used[number] = size
+        return True
+
+    def shrink(self, number: int, size: int) -> None:
+        if number in self.holds:
+            self.holds[number] = min(size, self.holds[number])
+
+    def give_back(self, number: int) -> None:
+        self.holds.pop(number, None)
+        self.used.pop(number, None)
+        self.settled.add(number)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["reserve", "reserve", "charge", "shrink", "give_back"]),
+        st.integers(0, 2),
+        st.integers(1, 60),  # bytes
+        st.sampled_from([100, 100, 60]),  # bytes of quota, which an operator may lower
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(steps=STEPS)
+async def test_used_and_reserved_are_right_whatever_is_done_in_whatever_order_and_twice(
+    quota: MongoQuotaStore, steps: list[tuple[str, int, int, int]]
+) -> None:
+    tenant_id, books = uuid4().hex, Books()
+    uploads = [make_upload(tenant_id=tenant_id) for _ in range(3)]
+    for step, number, size, limit in steps:
+        upload = replace(uploads[number], size=books.used.get(number, 0))
+        for _ in range(2):
+            match step:
+                case "reserve" if number not in books.used:
+                    assert await quota.reserve(upload, size, limit) is books.reserve(number, size, limit)
+                case "charge":
+                    whole = replace(upload, size=books.holds.get(number, upload.size))
+                    assert await quota.charge(whole, limit) is books.charge(number, whole.size, limit)
+                case "shrink":
+                    await quota.shrink(upload, size)
+                    books.shrink(number, size)
+                case "give_back":
+                    await quota.give_back(upload)
+                    books.give_back(number)
+            assert await quota.usage(tenant_id) == books.usage(), (step, number, size, limit)
 
 
 async def test_an_upload_that_was_given_back_reserves_nothing_any_more(quota: MongoQuotaStore) -> None:
