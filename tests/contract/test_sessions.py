@@ -7,6 +7,8 @@ from uuid import uuid4
 
 import jwt
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from common.errors import NotAuthenticated
@@ -127,6 +129,36 @@ async def test_a_session_past_its_lifetime_is_over(sessions: Sessions, redis: "R
 
     assert await refused(sessions, tenant_id, token)
     assert await redis.exists(key) == 0
+
+
+async def pass_time(redis: "Redis", session: Session, seconds: int) -> None:
+    """Let Redis believe that so much time passed for a session."""
+    key = kept_as(session)
+    ends, left = int(await redis.get(key) or 0), await redis.pttl(key)
+    await redis.set(key, ends - seconds, px=max(1, left - seconds * 1000))
+    if left <= seconds * 1000:
+        await redis.delete(key)
+
+
+# Never within a few seconds of what ends a session: real time passes too.
+PAUSES = st.lists(st.integers(0, 13).map(lambda steps: 50 * steps + 3), max_size=14)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(pauses=PAUSES)
+async def test_a_session_lives_as_long_as_no_pause_is_too_long_and_all_are_within_its_lifetime(
+    sessions: Sessions, redis: "Redis", pauses: list[int]
+) -> None:
+    token = await sessions.open("acme", uuid4().hex)
+    session = sessions.read(token)
+    passed = 0
+    for pause in pauses:
+        passed += pause
+        await pass_time(redis, session, pause)
+        over = pause > IDLE or passed > LIFETIME
+        assert await refused(sessions, "acme", token) is over, (pause, passed)
+        if over:
+            break
 
 
 async def test_an_idle_time_beyond_the_lifetime_does_not_prolong_it(redis: "Redis", tenant_id: str) -> None:
