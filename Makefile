@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TOOLS := $(VENV)-tools
 
-.PHONY: run test fuzz torture attack bench lint locks licenses audit sbom clean
+.PHONY: run test fuzz fuzz-parsers torture attack bench lint locks licenses audit sbom clean
 
 run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	$(BIN)/pkgrepo up --demo
@@ -19,6 +19,9 @@ test: $(VENV)/.test  ## everything that must hold before a change lands
 fuzz: $(VENV)/.test  ## five minutes of requests made up from the interface's document
 	deploy/install-packages curl rabbitmq-server redis-server
 	$(BIN)/python -m tests.system.fuzz 300
+
+fuzz-parsers: $(VENV)/.fuzz  ## twenty minutes of inputs made up for what reads strangers' bytes; Linux on x86_64 alone
+	$(BIN)/python -m tests.fuzz 60
 
 torture: $(VENV)/.test  ## forty minutes of everything that can fail, and tests/system/RESULTS.md of it
 	deploy/install-packages rabbitmq-server redis-server
@@ -42,12 +45,13 @@ locks:  ## renew the locks; wants `uv`
 	uv pip compile --universal --generate-hashes --no-annotate --no-header --upgrade --extra build --extra local pyproject.toml -o requirements.lock
 	uv pip compile --universal --generate-hashes --no-annotate --no-header --extra build --extra local --extra test -c requirements.lock pyproject.toml -o requirements-test.lock
 	uv pip compile --universal --generate-hashes --no-annotate --no-header --upgrade --group pyproject.toml:tools -o requirements-tools.lock
+	uv pip compile --universal --generate-hashes --no-annotate --no-header --upgrade --group pyproject.toml:fuzz -o requirements-fuzz.lock
 
 licenses: $(VENV)/.test  ## list the licences of what is installed, after new locks
 	$(BIN)/python -m deploy.licenses
 
 audit: $(TOOLS)/.tools  ## ask PyPI whether anything locked is known to be vulnerable
-	@for lock in requirements.lock requirements-test.lock requirements-tools.lock; do \
+	@for lock in requirements.lock requirements-test.lock requirements-tools.lock requirements-fuzz.lock; do \
 		echo "$$lock:" && $(TOOLS)/bin/pip-audit --strict --disable-pip --require-hashes -r $$lock || { \
 			echo "make audit: $$lock is not known to be free of vulnerabilities: see above what was found," \
 				"or what could not be asked; this wants https://pypi.org" >&2; exit 1; }; \
@@ -70,6 +74,10 @@ $(VENV)/.test: requirements-test.lock pyproject.toml | $(BIN)/pip
 	deploy/install-packages 'libcurl4|libcurl4t64'
 	$(BIN)/pip install --quiet --require-hashes -r requirements-test.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/.fuzz: requirements-fuzz.lock $(VENV)/.test
+	$(BIN)/pip install --quiet --require-hashes -r requirements-fuzz.lock
 	touch $@
 
 # A lock of its own, because the tools need not fit what the product needs.

@@ -1,0 +1,56 @@
+"""Look for inputs that a target does not read as it should, or that reach code which no kept input reaches.
+
+`python -m tests.fuzz 60 form chunk` spends 60 seconds on each of these targets, one after the other, on all where none
+is named. It then keeps of the corpus and of what was found the least that reaches as much. Wants atheris, which
+`make fuzz-parsers` installs; the tests do not.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import atheris
+
+LONGEST = 4096  # bytes of an input
+MEMORY = 1024  # MiB
+HANGS = 10  # seconds that one input may take
+OURS = ["common", "gateway", "auth_service", "catalog_service", "upload_service", "client_registry"]
+READERS = ["multipart", "jwt", "PIL", "urllib.parse", "ipaddress", "email"]
+
+
+def main(arguments: list[str]) -> int:
+    with atheris.instrument_imports(include=OURS + READERS):
+        from tests.fuzz.targets import CORPUS, TARGETS  # noqa: PLC0415  what is imported here is watched
+
+    if arguments[0] == "--target":
+        atheris.Setup([sys.argv[0], *arguments[2:]], TARGETS[arguments[1]])
+        atheris.Fuzz()
+        return 0
+    return max([_search(CORPUS / name, int(arguments[0])) for name in arguments[1:] or TARGETS])
+
+
+def _search(corpus: Path, seconds: int) -> int:
+    """Fuzz one target in a process of its own: libFuzzer ends the process that it runs in."""
+    limits = [f"-max_len={LONGEST}", f"-rss_limit_mb={MEMORY}", f"-timeout={HANGS}"]
+    with TemporaryDirectory(prefix="pkgrepo-") as folder:
+        found, kept = Path(folder) / "found", Path(folder) / "kept"
+        found.mkdir()
+        kept.mkdir()
+        searching = [f"-max_total_time={seconds}", "-print_final_stats=1", f"-artifact_prefix={corpus.name}-"]
+        ended = _run(corpus.name, *limits, *searching, str(found), str(corpus))
+        if ended == 0 and _run(corpus.name, *limits, "-merge=1", str(kept), str(corpus), str(found)) == 0:
+            for path in corpus.iterdir():
+                path.unlink()
+            for path in kept.iterdir():
+                (corpus / path.name).write_bytes(path.read_bytes())
+    return ended
+
+
+def _run(target: str, *options: str) -> int:
+    command = [sys.executable, "-m", "tests.fuzz", "--target", target, *options]
+    return subprocess.run(command, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,35 @@
+"""Every target by its name, which is that of its folder in `corpus`."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tests.fuzz import addresses, bodies, tokens, values
+
+CORPUS = Path(__file__).parent / "corpus"
+
+TARGETS: Mapping[str, Callable[[bytes], None]] = {
+    target.__name__: target
+    for target in (
+        addresses.address,
+        addresses.host,
+        addresses.network,
+        addresses.origin,
+        bodies.chunk,
+        bodies.form,
+        bodies.installer,
+        bodies.question,
+        tokens.caller,
+        tokens.download,
+        tokens.internal_claims,
+        tokens.internal_token,
+        tokens.session_claims,
+        tokens.session_token,
+        values.content_range,
+        values.event,
+        values.file_id,
+        values.host_names,
+        values.logo,
+        values.requested_part,
+        values.versions,
+    )
+}

@@ -1,0 +1,141 @@
+"""Targets: values inside requests, and what comes from the broker."""
+
+import io
+import re
+import string
+from contextlib import suppress
+from dataclasses import dataclass
+
+from PIL import Image
+
+from catalog_service.forms import package_id
+from catalog_service.logos import EDGE, read_logo
+from catalog_service.ordering import VersionOrder, newest_first
+from client_registry.hostnames import NAME_LIMIT, host_name
+from client_registry.releases import release_version
+from common.errors import InvalidField, InvalidRequest
+from common.events import Event
+from common.forms import clean
+from tests.fuzz.requests import blame, outcome, request
+from upload_service.model import PreconditionFailed, RangeNotSatisfiable
+from upload_service.ranges import MAX_TOTAL, ContentRange, parse_file_id, parse_server_filename, suffix_of
+from upload_service.wire import not_modified, wanted_part
+
+SHA256 = "5" * 64
+SIZE = 1000  # bytes of a file that is downloaded
+VERSION_LIMIT = 128  # characters
+
+
+def content_range(data: bytes) -> None:
+    """A Content-Range lies inside its file or is refused; each line of an input is one header."""
+    try:
+        span = ContentRange.parse(data.decode(errors="surrogateescape").split("\n"))
+    except InvalidRequest as problem:
+        blame(problem)
+    else:
+        assert 0 <= span.start <= span.end < span.total <= MAX_TOTAL
+        assert 1 <= span.length <= span.total
+        assert ContentRange.parse([f"bytes {span.start}-{span.end}/{span.total}"]) == span
+
+
+def file_id(data: bytes) -> None:
+    """An X-File-ID, and a stored file's name, cannot lead out of their folder."""
+    text = data.decode(errors="surrogateescape")
+    assert not suffix_of(text) or suffix_of(text)[1:].isascii()
+    for name in (parse_server_filename(text), _file_id(text)):
+        if name is not None:
+            assert name == text
+            assert set(name) <= set(string.ascii_letters + string.digits + "._~+=@-")
+            assert name[0] not in ".-~"
+            assert len(name) <= 128
+
+
+def requested_part(data: bytes) -> None:
+    """A part that is asked for lies inside the file; a file of another ETag is whole.
+
+    The lines of an input: the headers Range, If-Range, If-Match, If-None-Match.
+    """
+    values = data.decode(errors="surrogateescape").split("\n")
+    given = zip(("Range", "If-Range", "If-Match", "If-None-Match"), values, strict=False)
+    headers = [(name, value) for name, value in given if value]
+    asked = request(headers)
+    try:
+        if not_modified(asked, SHA256) is not None:
+            return
+        part = wanted_part(asked, SHA256, SIZE)
+    except (PreconditionFailed, RangeNotSatisfiable) as problem:
+        blame(problem)
+    else:
+        assert 0 <= part.start < part.start + part.length <= SIZE
+        assert not part.whole or part.length == SIZE
+
+
+def logo(data: bytes) -> None:
+    """A logo comes out as a small PNG that holds a picture and nothing else, or is refused."""
+    drawn = outcome(read_logo("Logo", data))
+    if isinstance(drawn, int):
+        return
+    with Image.open(io.BytesIO(drawn), formats=("PNG",)) as picture:
+        assert max(picture.size) <= EDGE
+        assert (picture.mode, picture.info) == ("RGBA", {})
+    assert not isinstance(outcome(read_logo("Logo", drawn)), int)
+
+
+def host_names(data: bytes) -> None:
+    """A host name, a release's version and a package's id have the form that is promised."""
+    text = data.decode(errors="surrogateescape")
+    with suppress(InvalidField):
+        name = host_name("client_name", text)
+        assert name.isascii()
+        assert len(name) <= NAME_LIMIT
+        assert all(0 < len(label) <= 63 for label in name.split("."))
+    with suppress(InvalidField):
+        version = release_version("version", text)
+        assert re.fullmatch(r"(0|[1-9][0-9]{0,4})(\.(0|[1-9][0-9]{0,4})){3}", version, re.ASCII)
+        assert release_version("version", version) == version
+    with suppress(InvalidField):
+        named = package_id(text)
+        assert package_id(named) == named
+        assert named not in {".", ".."}
+        assert not set(named) & set('/\\\0\r\n,:*?"<>|')
+
+
+def versions(data: bytes) -> None:
+    """Versions stand in one order, whatever they are called and whichever was there first; one on each line."""
+    texts = []
+    for line in data.decode(errors="surrogateescape").split("\n")[:4]:
+        with suppress(InvalidField):
+            texts.append(clean("version", line, limit=VERSION_LIMIT))
+    order = [VersionOrder(text) for text in texts]
+    for a in order:
+        for b in order:
+            assert [a < b, a == b, b < a].count(True) == 1
+            assert a != b or hash(a) == hash(b)
+            assert all(a <= c for c in order if a <= b <= c)
+    listed = [_Version(text) for text in texts]
+    assert newest_first(listed) == newest_first(reversed(listed))
+
+
+def event(data: bytes) -> None:
+    """What the broker gives is an event of a tenant, which can be told on, or none of ours."""
+    try:
+        decoded = Event.decode(data)
+    except (ValueError, KeyError, TypeError):
+        return
+    assert isinstance(decoded.tenant_id, str)
+    assert isinstance(decoded.data, dict)
+    assert decoded.routing_key == f"{decoded.type}.{decoded.tenant_id}"
+
+
+@dataclass(frozen=True)
+class _Version:
+    version: str
+    uid: str = ""
+
+
+def _file_id(text: str) -> str | None:
+    try:
+        return parse_file_id([text])
+    except InvalidRequest as problem:
+        blame(problem)
+        return None
