@@ -19,7 +19,7 @@ from common.downloads import check_download
 from common.errors import StorageExceeded, Unavailable
 from common.forms import Form
 from common.tenants import VersionKey
-from tests.factories import KEYS, make_caller, make_tenant
+from tests.factories import KEYS, NOBODYS_ID, make_caller, make_tenant
 from tests.service.catalog_fixtures import DIGEST, Catalog, serving_catalog, version_form
 
 GUID = "{0A1B2C3D-0000-4000-8000-00000000000F}"
@@ -473,7 +473,7 @@ async def test_a_file_claimed_for_a_deleted_package_is_released_without_a_hand(
     assert await catalog.count_of(caller) == 0
 
 
-@pytest.mark.parametrize("uid", [str(uuid4()), "1", "x" * 300, "a/b", "\0"])
+@pytest.mark.parametrize("uid", [NOBODYS_ID, "1", "x" * 300, "a/b", "\0"])
 async def test_an_unknown_uid_is_answered_404(catalog: Catalog, uid: str) -> None:
     answer = await catalog.call(make_caller(), "GET", "get_specific_package_version", uid)
 

@@ -10,7 +10,7 @@ from aiohttp import FormData
 from common.caller import Caller
 from common.client import HEADER_LIMIT
 from common.middleware import AUDIT_HEADER
-from tests.factories import make_caller
+from tests.factories import NOBODYS_ID, make_caller
 from tests.service.registry_fixtures import Registry, serving_registry
 
 
@@ -100,7 +100,7 @@ async def test_an_entry_hides_something_from_a_network_that_is_one(registry: Reg
     assert (await registry.call(caller, "GET", "get_blacklist")).body == []
 
 
-@pytest.mark.parametrize("client_id", [str(uuid4()), "nonsense"])
+@pytest.mark.parametrize("client_id", [NOBODYS_ID, "nonsense"])
 async def test_an_entry_is_about_a_client_there_is(registry: Registry, client_id: str) -> None:
     caller = make_caller()
 
@@ -111,7 +111,7 @@ async def test_an_entry_is_about_a_client_there_is(registry: Registry, client_id
     assert (await registry.call(caller, "GET", "get_blacklist")).body == []
 
 
-@pytest.mark.parametrize("group_id", [str(uuid4()), "nonsense"])
+@pytest.mark.parametrize("group_id", [NOBODYS_ID, "nonsense"])
 async def test_an_entry_names_a_group_there_is(registry: Registry, group_id: str) -> None:
     answer = await registry.call(make_caller(), "POST", "add_blacklist_entry", data={"group": group_id})
 

@@ -41,6 +41,13 @@ class Machine:
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def planned(*words: str) -> str:
+    """What `make` would do."""
+    make = shutil.which("make")
+    assert make
+    return subprocess.run([make, "-n", *words], cwd=ROOT, capture_output=True, check=True, text=True).stdout
+
+
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
@@ -80,10 +87,14 @@ def test_an_interrupted_installation_leaves_no_policy_behind(machine: Machine, n
 def test_an_environment_without_pip_is_made_again(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").touch()
-    make = shutil.which("make")
-    assert make
-    planned = subprocess.run([make, "-n", f"VENV={tmp_path}", "run"], cwd=ROOT, capture_output=True, check=True)
-    assert f"-m venv {tmp_path}".encode() in planned.stdout
+    assert f"-m venv {tmp_path}" in planned("run", f"VENV={tmp_path}")
+
+
+@pytest.mark.parametrize("given", ["TEST_MONGO_URL", "TEST_REDIS_URL", "TEST_RABBITMQ_URL"])
+def test_a_server_that_is_given_is_used_by_one_process_of_tests(given: str) -> None:
+    unset = ("TEST_MONGO_URL=", "TEST_REDIS_URL=", "TEST_RABBITMQ_URL=")
+    assert "--numprocesses" in planned("test", *unset)
+    assert "--numprocesses" not in planned("test", *unset, f"{given}=somewhere")
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-test.lock"])
