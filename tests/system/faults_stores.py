@@ -89,8 +89,8 @@ async def broker_away(fleet: Fleet, *, times: int = 1, seconds: float = 2) -> Ou
     return await _announced_later(
         fleet,
         Outcome(f"rabbitmq away for {seconds:.0f} s", times),
-        lambda: broker.control("stop_app"),
-        lambda: broker.control("start_app"),
+        lambda _: broker.control("stop_app"),
+        lambda _: broker.control("start_app"),
         seconds,
         at_most=0,
     )
@@ -102,8 +102,8 @@ async def broker_full(fleet: Fleet, *, times: int = 1, seconds: float = 2) -> Ou
     return await _announced_later(
         fleet,
         Outcome(f"rabbitmq's disk full for {seconds:.0f} s", times),
-        lambda: broker.control("set_disk_free_limit", "1000000GB"),
-        lambda: broker.control("set_disk_free_limit", "50MB"),
+        lambda _: broker.control("set_disk_free_limit", "1000000GB"),
+        lambda _: broker.control("set_disk_free_limit", "50MB"),
         seconds,
         at_most=UPLOADS // 2,  # RabbitMQ blocks a connection after what it sends next.
     )
@@ -112,7 +112,7 @@ async def broker_full(fleet: Fleet, *, times: int = 1, seconds: float = 2) -> Ou
 async def queue_deleted(fleet: Fleet, *, times: int = 1) -> Outcome:
     """The consumer's queue is deleted, empty: what no queue takes is not announced until there is one again."""
 
-    async def delete() -> None:
+    async def delete(_: str) -> None:
         async with await aio_pika.connect(fleet.stores.broker.url) as connection:
             await (await connection.channel()).queue_delete(QUEUE)
 
@@ -122,8 +122,8 @@ async def queue_deleted(fleet: Fleet, *, times: int = 1) -> Outcome:
 async def relay_killed(fleet: Fleet, *, times: int = 1) -> Outcome:
     """The state that a relay leaves which dies between the broker's confirmation and its own note: a second event."""
 
-    async def unsay() -> None:
-        complete = {"status": {"$in": ["complete", "linked"]}}
+    async def unsay(tenant_id: str) -> None:
+        complete = {"tenant_id": tenant_id, "status": {"$in": ["complete", "linked"]}}
         await fleet.mongo["upload"]["uploads"].update_many(complete, {"$set": {"announced": False}})
 
     return await _announced_later(fleet, Outcome("events published twice", times), nothing, unsay, 1)
@@ -132,17 +132,17 @@ async def relay_killed(fleet: Fleet, *, times: int = 1) -> Outcome:
 async def _announced_later(
     fleet: Fleet,
     outcome: Outcome,
-    fail: Callable[[], Awaitable[None]],
-    recover: Callable[[], Awaitable[None]],
+    fail: Callable[[str], Awaitable[None]],
+    recover: Callable[[str], Awaitable[None]],
     seconds: float,
     *,
     at_most: int = UPLOADS,
 ) -> Outcome:
-    """`at_most` is how many can be announced between the two."""
+    """`fail` and `recover` are told the tenant's id; `at_most` is how many can be announced between the two."""
     loop, before = asyncio.get_running_loop(), pids(fleet)
     for _ in range(outcome.times):
         api = await fleet.services.tenant()
-        await fail()
+        await fail(api.tenant_id)
         try:
             names = await many_uploads(api)
             await asyncio.sleep(seconds)
@@ -151,7 +151,7 @@ async def _announced_later(
             )
             outcome.violations += [f"{said} were announced meanwhile"] if said > at_most else []
         finally:
-            await recover()
+            await recover(api.tenant_id)
         began = loop.time()
         await at_rest(fleet, api.tenant_id)
         outcome.recoveries.append(loop.time() - began)
@@ -163,7 +163,7 @@ async def _announced_later(
     return outcome
 
 
-async def nothing() -> None:
+async def nothing(_: str) -> None:
     """What recovers by itself."""
 
 

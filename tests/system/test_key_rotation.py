@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from yarl import URL
 
 from auth_service.settings import AuthSettings
@@ -129,38 +130,45 @@ async def settled(running: Fleet) -> tuple[Callers, str]:
     return callers, f"{silent['client_id']}/{silent['auth_token']}"
 
 
-async def test_no_request_fails_while_every_key_is_replaced() -> None:
+@pytest.fixture(scope="module")
+async def house() -> AsyncIterator[tuple[Fleet, Path]]:
+    """Processes that have a key for every purpose, and the folder of the keys."""
     with TemporaryDirectory(prefix="pkgrepo-") as place:
-        folder, keys = Path(place), Path(place, "keys")
+        keys = Path(place, "keys")
         async with (
-            private_stores(folder) as stores,
+            private_stores(Path(place)) as stores,
             fleet(stores, key_files(keys), gateway=2, client_registry=2) as running,
         ):
-            before, silent = await settled(running)
-            first = kept(keys)
-            async with calling(before) as failed:
-                await rotate(keys)
-                both = kept(keys)
-                assert all(len(words) == 2 and words[1:] == first[name] for name, words in both.items())
-                after = await Callers.of(before.api, before.client_token)
-                assert set((await after.answers()).values()) == {200}
-            assert failed == []
+            yield running, keys
 
-            # A client that never calls is known by its key of before alone, so that key stays.
-            environment = {"MONGO_URL": stores.mongo_url, "REDIS_URL": stores.redis_url}
-            await running.age(before.api.tenant_id, 600)
-            assert (await after.answers())["client"] == 200
-            os.utime(keys / "client_token_key", (time.time() - 90, time.time() - 90))
-            async with calling(after) as failed:
-                assert "1 clients have not called since" in await rotate(keys, "--finish", **environment)
-                assert len(kept(keys)["client_token_key"]) == 2
-                deleted = await after.api.call("DELETE", "delete_client", *silent.split("/"))
-                assert deleted.status == 200
-                assert "1 clients" not in await rotate(keys, "--finish", **environment)
-                assert kept(keys) == {name: words[:1] for name, words in both.items()}
-                await until(lambda: _void(before))
-            assert failed == []
-            assert all((keys / name).stat().st_mode & 0o777 == 0o600 for name in NAMES)
+
+async def test_no_request_fails_while_every_key_is_replaced(house: tuple[Fleet, Path]) -> None:
+    running, keys = house
+    before, silent = await settled(running)
+    first = kept(keys)
+    async with calling(before) as failed:
+        await rotate(keys)
+        both = kept(keys)
+        assert all(len(words) == 2 and words[1:] == first[name] for name, words in both.items())
+        after = await Callers.of(before.api, before.client_token)
+        assert set((await after.answers()).values()) == {200}
+    assert failed == []
+
+    # A client that never calls is known by its key of before alone, so that key stays.
+    environment = {"MONGO_URL": running.stores.mongo_url, "REDIS_URL": running.stores.redis_url}
+    await running.age(before.api.tenant_id, 600)
+    assert (await after.answers())["client"] == 200
+    os.utime(keys / "client_token_key", (time.time() - 90, time.time() - 90))
+    async with calling(after) as failed:
+        assert "1 clients have not called since" in await rotate(keys, "--finish", **environment)
+        assert len(kept(keys)["client_token_key"]) == 2
+        deleted = await after.api.call("DELETE", "delete_client", *silent.split("/"))
+        assert deleted.status == 200
+        assert "1 clients" not in await rotate(keys, "--finish", **environment)
+        assert kept(keys) == {name: words[:1] for name, words in both.items()}
+        await until(lambda: _void(before))
+    assert failed == []
+    assert all((keys / name).stat().st_mode & 0o777 == 0o600 for name in NAMES)
 
 
 async def _void(callers: Callers) -> bool:
@@ -169,17 +177,15 @@ async def _void(callers: Callers) -> bool:
     return (answers["administrator"], answers["download"], answers["client"]) == (401, 403, 200)
 
 
-async def test_what_one_service_holds_opens_only_those_it_asks() -> None:
-    with TemporaryDirectory(prefix="pkgrepo-") as place:
-        folder, keys = Path(place), Path(place, "keys")
-        async with private_stores(folder) as stores, fleet(stores, key_files(keys)) as running:
-            for thief, settings in SETTINGS.items():
-                held = [name for name in NAMES if name in settings.model_fields]
-                for victim in SERVICES:
-                    opened = [name for name in held if await _opens(running, keys / name, victim)]
-                    assert opened == [name for name in held if name == f"{victim}_key"], (thief, victim)
-            assert "upload_service_key" in CatalogSettings.model_fields
-            assert not {"auth_service_key", "catalog_service_key"} & UploadSettings.model_fields.keys()
+async def test_what_one_service_holds_opens_only_those_it_asks(house: tuple[Fleet, Path]) -> None:
+    running, keys = house
+    for thief, settings in SETTINGS.items():
+        held = [name for name in NAMES if name in settings.model_fields]
+        for victim in SERVICES:
+            opened = [name for name in held if await _opens(running, keys / name, victim)]
+            assert opened == [name for name in held if name == f"{victim}_key"], (thief, victim)
+    assert "upload_service_key" in CatalogSettings.model_fields
+    assert not {"auth_service_key", "catalog_service_key"} & UploadSettings.model_fields.keys()
 
 
 async def _opens(running: Fleet, key: Path, service: str) -> bool:
