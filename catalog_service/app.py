@@ -28,7 +28,8 @@ from catalog_service.uploads import UploadService
 from catalog_service.versions import Versions
 from common.background import repeating
 from common.client import open_service
-from common.events import Events, open_events
+from common.events import Events
+from common.events.broker import open_events
 from common.mongo import make_indexes, open_database
 from common.server import READINESS, Service, service_app
 

@@ -14,7 +14,7 @@ from catalog_service.settings import CatalogSettings
 from client_registry.app import create_app as create_client_registry
 from client_registry.settings import RegistrySettings
 from common.caller import Deployment
-from common.events import LocalEvents
+from common.events.local import LocalEvents
 from common.server import keep_memory, serving
 from common.settings import load
 from common.tenants import Tenant

@@ -15,7 +15,7 @@ DRIVERS = {
     "motor": {"common/mongo.py"},
     "pymongo": {"common/mongo.py"},
     "redis": {"common/sessions.py", "auth_service/throttle_store.py"},
-    "aio_pika": {"common/events.py"},
+    "aio_pika": {"common/events/broker.py"},
     "obstore": {"upload_service/installers_s3.py", "upload_service/object_storage.py"},
 }
 # From the front of a service to its heart: a module imports only what stands further right.

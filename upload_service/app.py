@@ -9,7 +9,8 @@ from aiohttp import web
 
 from common.background import repeating
 from common.errors import Unavailable
-from common.events import Events, open_events
+from common.events import Events
+from common.events.broker import open_events
 from common.mongo import make_indexes, open_database
 from common.server import READINESS, Service, service_app
 from upload_service.claims import Claims

@@ -13,7 +13,9 @@ import aio_pika
 import pytest
 
 from common.errors import Unavailable
-from common.events import FAILURES, Event, Events, EventsUnavailable, LocalEvents, RabbitEvents, open_events
+from common.events import Event, Events, EventsUnavailable
+from common.events.broker import FAILURES, RabbitEvents, open_events
+from common.events.local import LocalEvents
 from common.mongo import Refused
 
 PATIENCE = 20  # seconds after which a test has failed
@@ -194,7 +196,7 @@ async def test_over_rabbitmq_an_event_that_fails_while_its_consumer_stops_is_han
 async def test_over_rabbitmq_an_event_waits_for_a_store_that_is_away(
     rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.events.RETRY_PAUSE", 0.01)
+    monkeypatch.setattr("common.events.broker.RETRY_PAUSE", 0.01)
     tries, name = 3 * FAILURES, make_name()
     heard = Heard()
 
@@ -261,7 +263,7 @@ async def test_while_the_broker_is_away_publishing_fails_and_closing_works(nobod
 
 
 async def test_a_broker_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.events.PUBLISH_PATIENCE", 0.2)
+    monkeypatch.setattr("common.events.broker.PUBLISH_PATIENCE", 0.2)
     held: list[asyncio.StreamWriter] = []
     server = await asyncio.start_server(lambda _, writer: held.append(writer), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]

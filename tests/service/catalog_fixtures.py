@@ -20,7 +20,8 @@ from catalog_service.uploads import UploadService
 from common.caller import INTERNAL_TOKEN, Caller, sign
 from common.client import open_service
 from common.errors import NotFound, Problem
-from common.events import Events, LocalEvents
+from common.events import Events
+from common.events.local import LocalEvents
 from common.middleware import json_response, problems
 from common.mongo import Document, MongoDatabase
 from common.server import serving

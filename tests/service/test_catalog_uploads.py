@@ -9,7 +9,8 @@ from uuid import uuid4
 import pytest
 
 from common.caller import Caller
-from common.events import Event, Events, EventsUnavailable, Handle, open_events
+from common.events import Event, Events, EventsUnavailable, Handle
+from common.events.broker import open_events
 from tests.factories import make_caller
 from tests.service.catalog_fixtures import DIGEST, Catalog, serving_catalog
 

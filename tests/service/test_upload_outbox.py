@@ -7,7 +7,9 @@ from uuid import uuid4
 import aio_pika
 import pytest
 
-from common.events import Event, LocalEvents, open_events
+from common.events import Event
+from common.events.broker import open_events
+from common.events.local import LocalEvents
 from common.mongo import open_database
 from tests.service.upload_fixtures import UploadApi, make_uploader, serving_uploads, settings_for, sha256
 from upload_service.settings import UploadSettings

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from common.caller import Caller
-from common.events import LocalEvents
+from common.events.local import LocalEvents
 from common.mongo import MongoDatabase, open_database
 from tests.api import Answer
 from tests.service.upload_fixtures import UploadApi, make_uploader, serving_uploads, settings_for, sha256

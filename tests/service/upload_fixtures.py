@@ -14,7 +14,8 @@ from aiohttp import BytesIOPayload, ClientSession, MultipartWriter
 
 from common.caller import Caller
 from common.downloads import download_url
-from common.events import Event, Events, LocalEvents
+from common.events import Event, Events
+from common.events.local import LocalEvents
 from common.server import serving
 from common.signing import Keys
 from tests.api import Answer, ServiceApi, read_answer

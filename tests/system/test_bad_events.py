@@ -13,7 +13,8 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractExchange, AbstractQueue
 
-from common.events import EXCHANGE, Event
+from common.events import Event
+from common.events.broker import EXCHANGE
 from tests.system.faults_stores import QUEUE, ended, pids
 from tests.system.fleet import Fleet
 from tests.system.publishers import at_rest

@@ -1,28 +1,21 @@
-"""Facts that travel from one service to others: over RabbitMQ, or inside one process.
-
-Publishing returns once the fact is kept; a handler may see a fact twice and must change nothing the second time.
-"""
+"""The way of facts where services are processes of their own."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Protocol, Self
 
 import aio_pika
-import orjson
 from aio_pika.abc import (
     AbstractChannel,
     AbstractConnection,
     AbstractIncomingMessage,
     AbstractQueue,
 )
-from structlog.contextvars import bound_contextvars
 from yarl import URL
 
 from common.errors import Unavailable
+from common.events import Event, EventsUnavailable, Handle, handled
 from common.mongo import MongoError, Refused
 from common.telemetry import log
 
@@ -35,92 +28,6 @@ CLOSE_PATIENCE = 1  # seconds
 RETRY_PAUSE = 1  # seconds
 HEARTBEAT = 10  # seconds; a broker that is silent for two of them is gone
 BROKER_TROUBLE = (aio_pika.exceptions.AMQPError, OSError, RuntimeError)
-
-Handle = Callable[["Event"], Awaitable[None]]
-
-
-@dataclass(frozen=True)
-class Event:
-    """A CloudEvents 1.0 event of one tenant. `data` holds what JSON can.
-
-    `request_id` is that of the request which made it a fact: the extension attribute `requestid`.
-    """
-
-    event_id: str
-    type: str
-    source: str
-    tenant_id: str
-    time: datetime
-    data: dict[str, Any]
-    request_id: str = ""
-
-    @property
-    def routing_key(self) -> str:
-        return f"{self.type}.{self.tenant_id}"
-
-    def encode(self) -> bytes:
-        return orjson.dumps(
-            {
-                "specversion": "1.0",
-                "id": self.event_id,
-                "type": self.type,
-                "source": self.source,
-                "time": self.time,
-                "datacontenttype": "application/json",
-                **({"requestid": self.request_id} if self.request_id else {}),
-                "data": {"tenant_id": self.tenant_id, **self.data},
-            }
-        )
-
-    @classmethod
-    def decode(cls, body: bytes) -> Self:
-        """Read an event. Raises ValueError, KeyError or TypeError when it is none of ours."""
-        message = orjson.loads(body)
-        data = dict(message["data"])
-        return cls(
-            event_id=str(message["id"]),
-            type=str(message["type"]),
-            source=str(message["source"]),
-            tenant_id=str(data.pop("tenant_id")),
-            time=datetime.fromisoformat(message["time"]),
-            data=data,
-            request_id=str(message.get("requestid", "")),
-        )
-
-
-class EventsUnavailable(Unavailable):
-    """The event was not kept: the broker is away, full, or nobody listens yet. Publish it again later."""
-
-
-class Events(Protocol):
-    """A way for facts to travel."""
-
-    async def publish(self, event: Event) -> None:
-        """Hand an event over; once this returns it will reach every subscriber. Raises EventsUnavailable."""
-
-    async def subscribe(self, queue: str, event_type: str, handle: Handle) -> None:
-        """Have every event of a type handled, one of the subscribers of a `queue` name each."""
-
-
-class LocalEvents:
-    """Facts inside one process. The publisher hears of a handler that fails, and publishes again later."""
-
-    def __init__(self) -> None:
-        self._handlers: dict[str, dict[str, Handle]] = {}
-
-    async def publish(self, event: Event) -> None:
-        handlers = self._handlers.get(event.type, {})
-        if not handlers:
-            raise EventsUnavailable(f"Nobody listens for {event.type} yet.")
-        for queue, handle in handlers.items():
-            try:
-                await _handled(handle, event)
-            except Exception as error:
-                log.error("event_failed", queue=queue, event_id=event.event_id, exc_info=error)
-                raise EventsUnavailable(f"{queue} could not take the event.") from error
-
-    async def subscribe(self, queue: str, event_type: str, handle: Handle) -> None:
-        self._handlers.setdefault(event_type, {})[queue] = handle
 
 
 class RabbitEvents:
@@ -245,19 +152,12 @@ class RabbitEvents:
         """Handle an event. A store or a service that is away is waited for: that is no fault of the event's."""
         while True:
             try:
-                return await _handled(handle, event)
+                return await handled(handle, event)
             except (MongoError, Unavailable) as error:
                 if self._closed or isinstance(error, Refused):
                     raise
                 log.warning("event_waits", event_id=event.event_id, error=type(error).__name__)
                 await asyncio.sleep(RETRY_PAUSE)
-
-
-async def _handled(handle: Handle, event: Event) -> None:
-    """Handle an event as part of the request that it comes from."""
-    with bound_contextvars(request_id=event.request_id):
-        await handle(event)
-        log.info("event_handled", type=event.type, event_id=event.event_id, tenant_id=event.tenant_id)
 
 
 async def _declare(channel: AbstractChannel, queue: str, event_type: str) -> AbstractQueue:

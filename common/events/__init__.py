@@ -1,0 +1,87 @@
+"""Facts that travel from one service to others: over RabbitMQ (`broker`), or inside one process (`local`).
+
+Publishing returns once the fact is kept; a handler may see a fact twice and must change nothing the second time.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol, Self
+
+import orjson
+from structlog.contextvars import bound_contextvars
+
+from common.errors import Unavailable
+from common.telemetry import log
+
+Handle = Callable[["Event"], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Event:
+    """A CloudEvents 1.0 event of one tenant. `data` holds what JSON can.
+
+    `request_id` is that of the request which made it a fact: the extension attribute `requestid`.
+    """
+
+    event_id: str
+    type: str
+    source: str
+    tenant_id: str
+    time: datetime
+    data: dict[str, Any]
+    request_id: str = ""
+
+    @property
+    def routing_key(self) -> str:
+        return f"{self.type}.{self.tenant_id}"
+
+    def encode(self) -> bytes:
+        return orjson.dumps(
+            {
+                "specversion": "1.0",
+                "id": self.event_id,
+                "type": self.type,
+                "source": self.source,
+                "time": self.time,
+                "datacontenttype": "application/json",
+                **({"requestid": self.request_id} if self.request_id else {}),
+                "data": {"tenant_id": self.tenant_id, **self.data},
+            }
+        )
+
+    @classmethod
+    def decode(cls, body: bytes) -> Self:
+        """Read an event. Raises ValueError, KeyError or TypeError when it is none of ours."""
+        message = orjson.loads(body)
+        data = dict(message["data"])
+        return cls(
+            event_id=str(message["id"]),
+            type=str(message["type"]),
+            source=str(message["source"]),
+            tenant_id=str(data.pop("tenant_id")),
+            time=datetime.fromisoformat(message["time"]),
+            data=data,
+            request_id=str(message.get("requestid", "")),
+        )
+
+
+class EventsUnavailable(Unavailable):
+    """The event was not kept: the broker is away, full, or nobody listens yet. Publish it again later."""
+
+
+class Events(Protocol):
+    """A way for facts to travel."""
+
+    async def publish(self, event: Event) -> None:
+        """Hand an event over; once this returns it will reach every subscriber. Raises EventsUnavailable."""
+
+    async def subscribe(self, queue: str, event_type: str, handle: Handle) -> None:
+        """Have every event of a type handled, one of the subscribers of a `queue` name each."""
+
+
+async def handled(handle: Handle, event: Event) -> None:
+    """Handle an event as part of the request that it comes from."""
+    with bound_contextvars(request_id=event.request_id):
+        await handle(event)
+        log.info("event_handled", type=event.type, event_id=event.event_id, tenant_id=event.tenant_id)
