@@ -7,8 +7,9 @@ from aiohttp import web
 
 from catalog_service.logos import LOGO_LIMIT, read_logo
 from catalog_service.model import Package, PackageChanges, PackageNotFound, VersionNotFound
+from common.bodies import FORM_LIMIT
 from common.errors import InvalidField
-from common.forms import FORM_LIMIT, Form, clean, flag, read_form
+from common.forms import Form, clean, flag, read_form
 
 ID_LIMIT = 128  # characters, of these four
 NAME_LIMIT = 256

@@ -8,8 +8,9 @@ from aiohttp import web
 from client_registry.hostnames import NAME_LIMIT, host_name
 from client_registry.model import ClientNotFound, GroupNotFound, uuid_text
 from client_registry.releases import release_version
+from common.bodies import read_question
 from common.errors import InvalidField
-from common.forms import MAX_INTEGER, Form, read_question
+from common.forms import MAX_INTEGER, Form
 from common.tenants import parse_network
 
 PACKAGE_ID_LIMIT = 128

@@ -1,29 +1,19 @@
-"""Request bodies, read strictly: what cannot be understood is answered 400, and nothing reaches a driver unchecked.
+"""Forms, read strictly: what cannot be understood is answered 400, and nothing reaches a driver unchecked."""
 
-aiohttp's own `request.post()` answers 500 to a dozen kinds of malformed body, so bodies are read here instead.
-"""
-
-import asyncio
 import re
-import time
 import unicodedata
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import parse_qsl
 
-import orjson
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
-from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
+from multipart import MultipartSegment, parse_options_header
 
-from common.errors import BodyTooLarge, InvalidField, InvalidRequest
+from common.bodies import FIELDS_LIMIT, FORM_LIMIT, field_text, multipart_events, read_body
+from common.errors import InvalidField, InvalidRequest
 
-FORM_LIMIT = 1 << 20  # bytes of a whole form, small files included
-FIELDS_LIMIT = 1000
-PATIENCE = 30.0  # seconds of waiting for the next `PROGRESS` bytes of a body
-PROGRESS = 64 << 10  # bytes
 MAX_INTEGER = 2**31 - 1
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -150,101 +140,10 @@ async def read_form(request: web.Request, *, limit: int = FORM_LIMIT) -> Form:
     if options.get("charset", "utf-8").casefold() not in {"utf-8", "utf8"}:
         raise InvalidRequest("A form must be in UTF-8.")
     if kind == "application/x-www-form-urlencoded":
-        return _urlencoded(await _read(request, limit))
+        return _urlencoded(await read_body(request, limit))
     if kind == "multipart/form-data":
         return await _multipart(request, limit)
     raise InvalidRequest("The body must be application/x-www-form-urlencoded or multipart/form-data.")
-
-
-async def read_question(request: web.Request) -> Mapping[str, Any]:
-    """The JSON object that another service sent.
-
-    Raises:
-        InvalidRequest: it is none.
-        BodyTooLarge: it is longer than `FORM_LIMIT`.
-    """
-    try:
-        question = orjson.loads(await _read(request, FORM_LIMIT))
-    except orjson.JSONDecodeError:
-        raise InvalidRequest("The body must be JSON.") from None
-    if not isinstance(question, dict):
-        raise InvalidRequest("The body must be a JSON object.")
-    return question
-
-
-async def body(request: web.Request, *, limit: int | None = None, joined: bool = True) -> AsyncIterator[bytes]:
-    """The bytes of the body as they come, at most `limit`.
-
-    `joined` copies all that have come into one block: less work for who parses them. Without it they are passed on as
-    they are, in the least memory.
-
-    Raises:
-        InvalidRequest: the transfer is broken, compressed, or too slow: less than `PROGRESS` bytes in `PATIENCE`
-            seconds of waiting for them.
-        BodyTooLarge: it is longer than `limit`.
-    """
-    if request.headers.get("Content-Encoding", "identity").casefold() != "identity":
-        raise InvalidRequest("A compressed body is not accepted.")
-    if limit is not None and (request.content_length or 0) > limit:
-        raise BodyTooLarge(f"The body is longer than {limit} bytes.")
-    content = request.content
-    joined = joined or request.content_length is None  # The sender chooses how small the pieces without a length are.
-    received = marked = 0
-    left = PATIENCE
-    while True:
-        started = time.monotonic()
-        try:
-            async with asyncio.timeout(left):
-                block = await content.readany() if joined else (await content.readchunk())[0]
-        except TimeoutError:
-            raise InvalidRequest("The body came too slowly.") from None
-        except (web.RequestPayloadError, HttpProcessingError):
-            raise InvalidRequest("The body is broken or ended early.") from None
-        if not block:
-            return
-        received += len(block)
-        if limit is not None and received > limit:
-            raise BodyTooLarge(f"The body is longer than {limit} bytes.")
-        left -= time.monotonic() - started
-        if received - marked >= PROGRESS:
-            marked, left = received, PATIENCE
-        yield block
-
-
-async def multipart_events(
-    request: web.Request, *, limit: int | None = None
-) -> AsyncIterator[MultipartSegment | bytes | None]:
-    """A multipart body as it comes: a segment's head, its bytes in blocks, None at its end.
-
-    Raises:
-        InvalidRequest: the body is not well-formed multipart.
-        BodyTooLarge: it is longer than `limit`, heads included.
-    """
-    _, options = parse_options_header(request.headers.get("Content-Type", ""))
-    try:
-        parser = PushMultipartParser(options.get("boundary", ""), max_segment_count=FIELDS_LIMIT)
-        async for block in body(request, limit=limit):
-            if parser.closed or not block:
-                continue
-            for event in parser.parse(block):
-                yield event
-        parser.close()
-    except (MultipartError, UnicodeError):
-        raise InvalidRequest("The multipart body is malformed.") from None
-
-
-def field_text(segment: MultipartSegment, value: bytes) -> str:
-    """The text of a multipart field. Raises InvalidRequest when it is not UTF-8."""
-    if (segment.charset or "utf-8").casefold() not in {"utf-8", "utf8"}:
-        raise InvalidRequest("A form must be in UTF-8.")
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise InvalidRequest("A form must be in UTF-8.") from None
-
-
-async def _read(request: web.Request, limit: int) -> bytes:
-    return b"".join([block async for block in body(request, limit=limit)])
 
 
 def _urlencoded(raw: bytes) -> Form:

@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import zip_longest
 
-from common.forms import FORM_LIMIT
+from common.bodies import FORM_LIMIT
 
 
 class Access(StrEnum):

@@ -7,10 +7,10 @@ from typing import Any
 from aiohttp import ClientError, ClientResponse, web
 from multidict import CIMultiDict
 
+from common.bodies import body
 from common.caller import Caller
 from common.client import ServiceClient, problem_of
 from common.errors import Problem
-from common.forms import body
 from common.middleware import AUDIT_HEADER
 from common.telemetry import log
 from gateway.addresses import Target

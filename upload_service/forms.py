@@ -6,8 +6,8 @@ from typing import Any
 from aiohttp import web
 from multipart import MultipartSegment
 
+from common.bodies import FORM_LIMIT, field_text, multipart_events
 from common.errors import BodyTooLarge, InvalidField, InvalidRequest
-from common.forms import FORM_LIMIT, field_text, multipart_events
 from upload_service.ranges import suffix_of
 
 BESIDE_LIMIT = 1 << 16  # bytes of other parts beside a chunk

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from aiohttp import web
 
-from common.forms import read_question
+from common.bodies import read_question
 from common.middleware import audit, caller_of, json_response
 from upload_service import wire
 from upload_service.downloads import Address

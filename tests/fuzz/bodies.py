@@ -9,8 +9,9 @@ from auth_service import forms as auth_forms
 from catalog_service.forms import listed_uids, package_id
 from catalog_service.version_forms import new_version
 from client_registry.forms import client_name, new_entry, new_group, new_release, sighting
+from common.bodies import read_question
 from common.errors import InvalidField, InvalidRequest, NotFound
-from common.forms import MAX_INTEGER, Form, clean, flag, read_form, read_question
+from common.forms import MAX_INTEGER, Form, clean, flag, read_form
 from tests.fuzz.requests import outcome, request
 from upload_service.forms import ChunkForm, InstallerForm
 from upload_service.ranges import SUFFIXES

@@ -109,7 +109,7 @@ async def until(happened: Callable[[], Awaitable[bool]]) -> None:
 
 @pytest.mark.attack("L5")
 async def test_a_chunk_that_stops_coming_is_given_up(api: UploadApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.forms.PATIENCE", 0.1)
+    monkeypatch.setattr("common.bodies.PATIENCE", 0.1)
     caller = make_uploader()
     slow = Slow(api, caller)
     async with asyncio.timeout(PATIENCE):

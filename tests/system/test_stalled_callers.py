@@ -49,7 +49,7 @@ async def test_slow_downloads_do_not_keep_others_from_the_upload_service(tenant:
 
 
 async def test_a_body_that_comes_too_slowly_is_refused(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.forms.PATIENCE", 0.1)
+    monkeypatch.setattr("common.bodies.PATIENCE", 0.1)
 
     async def body() -> AsyncIterator[bytes]:
         yield b"username=admin"
