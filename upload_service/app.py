@@ -35,9 +35,11 @@ from upload_service.scrub import Scrub
 from upload_service.settings import UploadSettings
 from upload_service.single import Singles
 from upload_service.staging import Staging
-from upload_service.store import INDEXES, MongoUploadStore
+from upload_service.store import MongoUploadStore
 from upload_service.store_care import MongoKnownStore, MongoScrubStore
 from upload_service.store_moves import MongoMoveStore
+from upload_service.store_outbox import MongoOutboxStore
+from upload_service.store_records import INDEXES
 from upload_service.transfers import Transfers
 from upload_service.upkeep import upkeep
 
@@ -82,7 +84,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         objects = ObjectInstallers(settings.object_storage) if settings.object_storage else None
         homes = homes_of(installers, objects)
         removal = Removal(store, quota, parts, homes)
-        outbox = Outbox(store, events, installers)
+        outbox = Outbox(MongoOutboxStore(database), events, installers)
         app[QUOTA] = quota
         # Threads of their own: a large file takes minutes, and all other work of the process shares a few threads.
         readers = ThreadPoolExecutor(READERS, "reader")

@@ -1,43 +1,16 @@
 """The collection `uploads` in MongoDB. Time is the database's own, so that replicas agree about leases and ages."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from pymongo import ASCENDING, IndexModel, ReturnDocument
+from pymongo import ASCENDING, ReturnDocument
 
-from common.mongo import Document, Indexes, MongoDatabase
+from common.mongo import MongoDatabase
 from upload_service.model import Damage, Home, Status, Upload
+from upload_service.store_records import GIVEN_BACK, known_upload, upload_of
 
 LEASE = 15_000  # milliseconds
-ANNOUNCING = 5_000  # milliseconds that an announcement may take, and that a failed one waits
-GIVEN_BACK = datetime(1970, 1, 1, tzinfo=UTC)
-
-INDEXES: Indexes = {
-    "uploads": [
-        IndexModel([("tenant_id", ASCENDING), ("file_id", ASCENDING)], unique=True),
-        IndexModel(
-            [("tenant_id", ASCENDING), ("server_filename", ASCENDING)],
-            unique=True,
-            partialFilterExpression={"server_filename": {"$gt": ""}},
-        ),
-        IndexModel(
-            [("tenant_id", ASCENDING), ("version_uid", ASCENDING)],
-            partialFilterExpression={"version_uid": {"$gt": ""}},
-        ),
-        IndexModel([("tenant_id", ASCENDING), ("upload_id", ASCENDING)]),
-        IndexModel([("tenant_id", ASCENDING), ("damage", ASCENDING)], partialFilterExpression={"damage": {"$gt": ""}}),
-        # Scans of the service's own span all tenants: what is to be announced, read again, moved, or was left behind.
-        IndexModel([("announced", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression={"announced": False}),
-        IndexModel([("status", ASCENDING), ("updated_at", ASCENDING)]),
-        IndexModel([("status", ASCENDING), ("checked_at", ASCENDING)]),
-        IndexModel([("damage", ASCENDING), ("checked_at", ASCENDING)], partialFilterExpression={"damage": {"$gt": ""}}),
-        IndexModel([("home", ASCENDING), ("status", ASCENDING)]),
-        IndexModel([("left", ASCENDING)], partialFilterExpression={"left": {"$gt": ""}}),
-    ],
-    "quotas": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
-}
 
 _NOW = "$$NOW"
 _FREE = {"$expr": {"$lt": ["$lease_until", _NOW]}}
@@ -50,10 +23,10 @@ class MongoUploadStore:
         self._uploads = database["uploads"]
 
     async def find(self, tenant_id: str, file_id: str) -> Upload | None:
-        return _upload(await self._uploads.find_one({"tenant_id": tenant_id, "file_id": file_id}))
+        return upload_of(await self._uploads.find_one({"tenant_id": tenant_id, "file_id": file_id}))
 
     async def find_installer(self, tenant_id: str, server_filename: str) -> Upload | None:
-        return _upload(await self._uploads.find_one({"tenant_id": tenant_id, "server_filename": server_filename}))
+        return upload_of(await self._uploads.find_one({"tenant_id": tenant_id, "server_filename": server_filename}))
 
     async def unclaimed(self, tenant_id: str, server_filenames: Sequence[str]) -> list[str]:
         """The names of those that are complete and linked to nothing."""
@@ -105,7 +78,7 @@ class MongoUploadStore:
             ],
             return_document=ReturnDocument.AFTER,
         )
-        return _upload(document)
+        return upload_of(document)
 
     async def renew(self, upload: Upload) -> bool:
         # One that comes late must not take again what was given back.
@@ -182,7 +155,7 @@ class MongoUploadStore:
             ],
             return_document=ReturnDocument.AFTER,
         )
-        return _upload(document)
+        return upload_of(document)
 
     async def unlink(self, upload: Upload) -> bool:
         """linked → complete, where a claim could not be paid and is the last one."""
@@ -196,22 +169,6 @@ class MongoUploadStore:
             Status.LINKED: {"version_uid": upload.version_uid},
         }
         return await self._turn(upload, upload.status, {"status": Status.DELETING}, conditions.get(upload.status))
-
-    async def next_unannounced(self) -> Upload | None:
-        """The oldest file of all tenants that nobody has heard of, and that no other relay has in hand."""
-        document = await self._uploads.find_one_and_update(
-            {"announced": False, "$expr": {"$lt": ["$announcing_until", _NOW]}},
-            [{"$set": {"announcing_until": {"$add": [_NOW, ANNOUNCING]}}}],
-            sort=[("updated_at", ASCENDING)],
-            return_document=ReturnDocument.AFTER,
-        )
-        return _upload(document)
-
-    async def announced(self, upload: Upload) -> None:
-        await self._uploads.update_one(
-            {"tenant_id": upload.tenant_id, "file_id": upload.file_id, "upload_id": upload.upload_id},
-            {"$set": {"announced": True}},
-        )
 
     async def left_behind(self, status: Status, age: int, limit: int) -> list[Upload]:
         """Uploads of all tenants in this status that have not changed for `age` seconds.
@@ -246,30 +203,3 @@ class MongoUploadStore:
             [{"$set": {**fields, "updated_at": _NOW}}],
         )
         return result.matched_count == 1
-
-
-def _upload(document: Document | None) -> Upload | None:
-    return None if document is None else known_upload(document)
-
-
-def known_upload(document: Document) -> Upload:
-    """The upload that a record describes."""
-    return Upload(
-        tenant_id=document["tenant_id"],
-        file_id=document["file_id"],
-        upload_id=document["upload_id"],
-        total=document["total"],
-        offset=document["offset"],
-        fence=document["fence"],
-        status=Status(document["status"]),
-        tainted=document["tainted"],
-        part=document["part"],
-        home=Home(document["home"]),
-        damage=Damage(document["damage"]),
-        server_filename=document.get("server_filename", ""),
-        size=document.get("size", 0),
-        sha256=document.get("sha256", ""),
-        version_uid=document.get("version_uid", ""),
-        announced_as=document.get("announced_as", ""),
-        request_id=document.get("request_id", ""),
-    )

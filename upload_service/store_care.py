@@ -14,7 +14,7 @@ from pymongo import ASCENDING, ReturnDocument
 
 from common.mongo import Document, MongoDatabase, unhurried
 from upload_service.model import Damage, Home, Status, Upload
-from upload_service.store import known_upload
+from upload_service.store_records import known_upload
 
 LEASE = 3_600_000  # milliseconds; a reading that takes longer may be done twice
 DAMAGED_AGAIN = 3600  # seconds until a damaged file is read again, which an operator may have restored

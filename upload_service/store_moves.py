@@ -13,7 +13,7 @@ from pymongo import ReturnDocument
 
 from common.mongo import Document, MongoDatabase, unhurried
 from upload_service.model import Damage, Home, Status, Upload
-from upload_service.store import known_upload
+from upload_service.store_records import known_upload
 
 LEASE = 60_000  # milliseconds
 SETTLED = 5_000  # milliseconds without a change, after which the request that completed a file has named it

@@ -13,8 +13,9 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 
 from common.mongo import MongoDatabase, make_indexes, open_database
 from upload_service.model import Damage, Home, Status, Upload
-from upload_service.store import INDEXES, MongoUploadStore
+from upload_service.store import MongoUploadStore
 from upload_service.store_care import MongoKnownStore, MongoScrubStore
+from upload_service.store_records import INDEXES
 
 WEEK = 7 * 24 * 3600
 

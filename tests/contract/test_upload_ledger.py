@@ -20,7 +20,7 @@ from upload_service.model import Status, Upload
 from upload_service.quota import TooManyUploads
 from upload_service.quota_store import MongoQuotaStore
 from upload_service.reconcile import Reconciliation, as_recorded
-from upload_service.store import INDEXES
+from upload_service.store_records import INDEXES
 
 SIZE = 10
 

@@ -22,9 +22,10 @@ from upload_service.quota_store import MongoQuotaStore
 from upload_service.removal import Removal
 from upload_service.settings import StorageSettings
 from upload_service.staging import Staging
-from upload_service.store import INDEXES, MongoUploadStore
+from upload_service.store import MongoUploadStore
 from upload_service.store_care import MongoKnownStore
 from upload_service.store_moves import MongoMoveStore
+from upload_service.store_records import INDEXES
 
 FILE = bytes(range(256)) * 300
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)

@@ -22,7 +22,8 @@ from tests.service.upload_fixtures import make_transfers
 from upload_service.model import Status, Upload
 from upload_service.quota_store import MongoQuotaStore
 from upload_service.ranges import ContentRange, FileId
-from upload_service.store import INDEXES, MongoUploadStore
+from upload_service.store import MongoUploadStore
+from upload_service.store_records import INDEXES
 
 Answer = TypeVar("Answer")
 FILE_IDS = st.sampled_from(["one", "two"])
