@@ -10,8 +10,10 @@ from argon2.exceptions import VerificationError
 from auth_service.model import PASSWORD_LIMIT, PASSWORD_MINIMUM
 from common.errors import InvalidField
 from common.forms import clean
+from common.turns import Turns
 
 AT_ONCE = 4  # hashes; each holds 19 MiB and a core for about 25 ms
+PATIENCE = 10.0  # seconds that one waits for one's turn; the gateway waits longer
 
 
 class Passwords:
@@ -19,18 +21,18 @@ class Passwords:
 
     def __init__(self) -> None:
         self._hasher = PasswordHasher(time_cost=2, memory_cost=19456, parallelism=1)
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._turns = Turns(AT_ONCE)
         # Compared with where there is no such user, so that an answer takes as long as with one.
         self._nobody = self._hasher.hash("nobody has this password")
 
     async def hash(self, password: str) -> str:
-        async with self._slots:
+        async with self._turns.one(PATIENCE):
             return await asyncio.to_thread(self._hasher.hash, password)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """One's turn to `compare`, for whoever has something to look up in it."""
-        async with self._slots:
+        """One's turn to `compare`, for whoever has something to look up in it. Raises Overloaded."""
+        async with self._turns.one(PATIENCE):
             yield
 
     async def compare(self, password_hash: str | None, password: str) -> bool:

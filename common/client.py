@@ -22,12 +22,14 @@ from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, UntrustedCaller, s
 from common.errors import Answered, Unavailable
 from common.signing import Keys
 from common.telemetry import request_id
+from common.turns import Turns
 
 CONNECT_PATIENCE = 1.0  # seconds
-ANSWER_PATIENCE = 3.0  # seconds without a byte of the answer, and to wait for a free connection
-STREAM_PATIENCE = 30.0  # seconds that a long transfer waits for a free connection
+ANSWER_PATIENCE = 3.0  # seconds without a byte of the answer
+TURN_PATIENCE = 3.0  # seconds that a question waits for its turn
+STREAM_PATIENCE = 30.0  # seconds that a long transfer does
 CONNECTIONS = 128  # for questions; without a bound a burst of them is lost instead of waiting its turn
-STREAMS = 1024  # for long transfers
+STREAMS = 1024  # for what takes its time
 MEMBERS = ("received", "total")  # in bytes: where a refused chunk leaves its transfer, told beside the problem
 IDLE = 1.0  # seconds after which a connection is not used again; a service that stops keeps it for longer
 HEADER_LIMIT = 256 << 10  # bytes: what a write of a thousand values says for the audit log
@@ -37,9 +39,11 @@ class ServiceClient:
     """Calls one other service."""
 
     def __init__(self, session: ClientSession, streams: ClientSession, base: str, *, service: str, keys: Keys) -> None:
-        """`streams` has the connections of long transfers, so that those never keep a short question waiting."""
+        """`streams` has the connections of what takes its time, so that it never keeps a short question waiting."""
         self._session = session
         self._streams = streams
+        self._turns = Turns(CONNECTIONS)
+        self._stream_turns = Turns(STREAMS)
         self._base = base
         self._service = service
         self._keys = keys
@@ -57,6 +61,7 @@ class ServiceClient:
         Raises:
             Answered: the service answered with a problem.
             Unavailable: it did not answer.
+            Overloaded: too much is asked of it at once.
         """
         headers = {"Content-Type": "application/json"}
         data = orjson.dumps(body or {})
@@ -86,26 +91,39 @@ class ServiceClient:
 
         Raises:
             Unavailable: the service did not answer, or not to the end.
+            Overloaded: too much is asked of it at once.
         """
         path = "/".join(quote(segment, safe="") for segment in (caller.tenant_id, *segments))
         url = URL(f"{self._base}/{path}{'?' + query if query else ''}", encoded=True)
         all_headers = CIMultiDict(headers or {})
         all_headers[INTERNAL_TOKEN] = sign(self._keys.signing, caller, service=self._service, operation=segments[0])
         all_headers[REQUEST_ID] = request_id()
-        session, turn = (self._streams, STREAM_PATIENCE) if streamed else (self._session, ANSWER_PATIENCE)
-        timeout = ClientTimeout(sock_connect=CONNECT_PATIENCE, connect=turn, sock_read=patience)
+        timeout = ClientTimeout(sock_connect=CONNECT_PATIENCE, sock_read=patience)
         try:
-            async with session.request(
-                method,
-                url,
-                headers=all_headers,
-                data=data,
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
+            async with (
+                self._turn(streamed=streamed, patience=patience) as session,
+                session.request(
+                    method,
+                    url,
+                    headers=all_headers,
+                    data=data,
+                    timeout=timeout,
+                    allow_redirects=False,
+                ) as response,
+            ):
                 yield response
         except (ClientError, TimeoutError) as error:
             raise Unavailable(f"The {self._service.replace('_', ' ')} does not answer; try again soon.") from error
+
+    @asynccontextmanager
+    async def _turn(self, *, streamed: bool, patience: float) -> AsyncIterator[ClientSession]:
+        """A connection for whoever has one's turn."""
+        if streamed or patience > ANSWER_PATIENCE:
+            async with self._stream_turns.one(STREAM_PATIENCE if streamed else TURN_PATIENCE):
+                yield self._streams
+        else:
+            async with self._turns.one(TURN_PATIENCE):
+                yield self._session
 
 
 async def problem_of(response: ClientResponse) -> Answered | Unavailable:

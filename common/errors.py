@@ -124,6 +124,16 @@ class Unavailable(Problem):
         super().__init__(detail, retry_after=retry_after)
 
 
+class Overloaded(Problem):
+    """More is asked at once than can be done; the same request may succeed in `retry_after` seconds."""
+
+    status = 503
+    code = "overloaded"
+
+    def __init__(self) -> None:
+        super().__init__("Too many requests at once; try again soon.", retry_after=2)
+
+
 class Answered(Problem):
     """A problem that another service answered with, on its way to the caller as it is.
 

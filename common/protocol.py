@@ -1,8 +1,13 @@
-"""HTTP on the connection itself: what is no request is answered as a problem too, and tells nothing of our software."""
+"""HTTP on the connection itself: how long it may take, and what every answer on it says.
+
+What is no request is answered as a problem too. Whoever neither sends nor reads is let go: bodies have a deadline where
+they are read, in `common.forms`; everything else has its own here, for aiohttp has none.
+"""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from aiohttp import web
@@ -13,6 +18,18 @@ from common.middleware import problem_response
 from common.telemetry import log, request_id
 
 POLL = 0.05  # seconds
+HEAD_PATIENCE = 15.0  # seconds for a request line and its headers, from the first byte or the opening of a connection
+HEAD_LIMIT = 64 << 10  # bytes of a head that has no end yet; aiohttp would hold a hundred headers of 8 KiB
+READ_PATIENCE = 60.0  # seconds in which a caller takes what waits for them
+# What every answer says that does not say otherwise: it is no page, no part of another site's, and not to be kept.
+SAFE_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
 
 
 class Runner(web.AppRunner):
@@ -21,7 +38,7 @@ class Runner(web.AppRunner):
     def __init__(self, app: web.Application, **options: Any) -> None:
         super().__init__(app, **options)
         self._draining = False
-        app.on_response_prepare.append(self._end_connection)
+        app.on_response_prepare.append(self._finish)
 
     async def drain(self, patience: float) -> None:
         """Take no new connections, and let each that is open end with its next answer; at most `patience` seconds.
@@ -36,7 +53,8 @@ class Runner(web.AppRunner):
                 while self.server is not None and self.server.connections:  # noqa: ASYNC110  nothing tells of their end
                     await asyncio.sleep(POLL)
 
-    async def _end_connection(self, _: web.Request, response: web.StreamResponse) -> None:
+    async def _finish(self, _: web.Request, response: web.StreamResponse) -> None:
+        sign(response)
         if self._draining:
             response.force_close()
             response.headers["Connection"] = "close"
@@ -46,15 +64,78 @@ class Runner(web.AppRunner):
         return _Server(server.request_handler, request_factory=server.request_factory, **server._kwargs)
 
 
+def sign(response: web.StreamResponse) -> None:
+    """Give an answer the headers that all of ours have, whatever kind it is."""
+    response.headers.update({"Server": "pkgrepo", "X-Request-Id": request_id()})
+    for name, value in SAFE_HEADERS.items():
+        response.headers.setdefault(name, value)
+
+
 class _Server(web.Server):
     def __call__(self) -> web.RequestHandler:
         return _Connection(self, loop=self._loop, **self._kwargs)
 
 
+class _Deadline:
+    """Does something in time, unless it is ended before."""
+
+    __slots__ = ("_act", "_handle")
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+        self._handle: asyncio.TimerHandle | None = None
+
+    @property
+    def begun(self) -> bool:
+        return self._handle is not None
+
+    def begin(self, patience: float) -> None:
+        """Do it in so many seconds; where that is so already, nothing changes."""
+        if self._handle is None:
+            self._handle = asyncio.get_running_loop().call_later(patience, self._act)
+
+    def end(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+
 class _Connection(web.RequestHandler):
     """One connection. An application's own errors are answered by its middleware and do not come here."""
 
-    __slots__ = ()
+    __slots__ = ("_head", "_head_size", "_reading")
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._head_size = 0
+        self._head = _Deadline(self.force_close)
+        self._head.begin(HEAD_PATIENCE)
+        self._reading = _Deadline(cast("asyncio.Transport", transport).abort)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._head.end()
+        self._reading.end()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        before = self._request_count
+        super().data_received(data)
+        if self._request_count > before:
+            self._head.end()
+            self._head_size = 0
+        elif self._head.begun or (self._waiter and not self._waiter.done()):  # Else it is of a body.
+            self._head.begin(HEAD_PATIENCE)
+            self._head_size += len(data)
+            if self._head_size > HEAD_LIMIT:
+                self.force_close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._reading.begin(READ_PATIENCE)
+
+    def resume_writing(self) -> None:
+        self._reading.end()
+        super().resume_writing()
 
     def handle_error(
         self,
@@ -74,6 +155,6 @@ class _Connection(web.RequestHandler):
             if status < 500
             else Problem("Something went wrong here; the log has it under the request id.")
         )
-        response.headers.update({"Server": "pkgrepo", "X-Request-Id": request_id()})
+        sign(response)
         response.force_close()
         return response

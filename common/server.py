@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import platform
+import resource
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -27,6 +28,7 @@ SHUTDOWN_PATIENCE = 10  # seconds that running requests are given
 DRAIN_PATIENCE = 2.0  # seconds that idle connections are given; our own clients use none that was idle for half of it
 CHECK_PATIENCE = 2  # seconds
 RETRY_PAUSE = 1  # seconds
+BACKLOG = 4096  # connections that wait to be taken, as far as the system lets them
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
 
 Connect = Callable[[web.Application], AsyncIterator[None]]
@@ -158,11 +160,11 @@ async def serving(app: web.Application, listen: str, *, drain: float = 0) -> Asy
     await runner.setup()
     try:
         if listen.startswith("unix:"):
-            await web.UnixSite(runner, listen.removeprefix("unix:")).start()
+            await web.UnixSite(runner, listen.removeprefix("unix:"), backlog=BACKLOG).start()
             yield listen
         else:
             host, _, port = listen.rpartition(":")
-            await web.TCPSite(runner, host.strip("[]"), int(port)).start()
+            await web.TCPSite(runner, host.strip("[]"), int(port), backlog=BACKLOG).start()
             yield f"http://{host}:{runner.addresses[0][1]}"
     finally:
         await runner.drain(drain)
@@ -177,6 +179,7 @@ def run(*services: Service) -> None:  # type: ignore[type-arg]  # each has setti
         sys.exit(f"{services[0].name}: {error}")
     configure_logs(ready[0][1].log_level)
     keep_memory()
+    open_many_files()
     loop_factory = uvloop.new_event_loop if all(service.uvloop for service in services) else None
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         try:
@@ -195,6 +198,13 @@ def keep_memory() -> None:
         library = ctypes.CDLL(None)
         library.mallopt(MMAP_THRESHOLD, 32 << 20)  # the largest that is accepted
         library.mallopt(TRIM_THRESHOLD, 64 << 20)
+
+
+def open_many_files() -> None:
+    """Let this process have as many connections as it is allowed; what it is given at first is often 1,024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS names a limit that it does not take.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _run(apps: list[tuple[web.Application, str]]) -> None:

@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 
 from common.errors import NotAuthenticated
 from common.signing import ALGORITHM, Keys
+from common.turns import Turns
 
 __all__ = ["RedisError", "Session", "Sessions", "open_redis"]
 
@@ -96,6 +97,7 @@ class Sessions:
         self._keys = keys
         self._lifetime = lifetime
         self._idle = idle
+        self._checks = Turns(CONNECTIONS)
         self._open: Any = redis.register_script(_OPEN)
         self._check: Any = redis.register_script(_CHECK)
         self._end_all: Any = redis.register_script(_END_ALL)
@@ -123,9 +125,10 @@ class Sessions:
 
         Raises:
             NotAuthenticated: the token is not ours, another tenant's, expired, idle for too long or logged out.
+            Overloaded: too many are looked up at once.
         """
         session = self.read(token)
-        if session.tenant_id != tenant_id or not await self._check(keys=[_session_key(session)], args=[self._idle]):
+        if session.tenant_id != tenant_id or not await self._alive(session):
             raise NotAuthenticated("The session token is not valid, or no longer.")
         return session
 
@@ -140,6 +143,10 @@ class Sessions:
             return Session(str(claims["tenant"]), str(claims["sub"]), str(claims["jti"]))
         except (jwt.InvalidTokenError, UnicodeError, KeyError, ValueError):
             raise NotAuthenticated("The session token is not valid, or no longer.") from None
+
+    async def _alive(self, session: Session) -> bool:
+        async with self._checks.one(CONNECTION_PATIENCE):
+            return bool(await self._check(keys=[_session_key(session)], args=[self._idle]))
 
     async def close(self, session: Session) -> None:
         """End a session; ending one that is over already changes nothing."""

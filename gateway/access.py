@@ -7,9 +7,8 @@ from common.client import ServiceClient
 from common.errors import NotAuthenticated
 from common.forms import read_form
 from common.sessions import Sessions
-from gateway.operations import Access, Operation
+from gateway.operations import CREDENTIALS_LIMIT, Access, Operation
 
-CLIENT_FORM_LIMIT = 64 << 10  # bytes
 TOKEN_LIMIT = 4096  # characters
 
 
@@ -40,7 +39,7 @@ class Gatekeeper:
         return visitor.as_administrator(session.username, session.session_id)
 
     async def _administrator_or_client(self, request: web.Request, visitor: Caller) -> Caller:
-        form = await read_form(request, limit=CLIENT_FORM_LIMIT)
+        form = await read_form(request, limit=CREDENTIALS_LIMIT)
         number = form.integer("client", "Client", default=0)
         token = form.get("auth_token", "Auth-Token")
         if "Authorization" in request.headers:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from common.background import repeating
 from common.client import open_service
@@ -26,8 +26,9 @@ def create_app(settings: GatewaySettings) -> web.Application:
     app[SETTINGS] = settings
     app[PAGES] = Pages()
     add_probes(app)
-    app.router.add_route("*", "/{path:.*}", dispatch)
-    app.on_response_prepare.append(_sign_answer)
+    app.router.add_route("*", "/{path:.*}", dispatch, expect_handler=_expect)
+    if settings.public_url.startswith("https:"):
+        app.on_response_prepare.append(_stay_on_https)
     app.cleanup_ctx.append(connect)
     return app
 
@@ -63,9 +64,15 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         yield
 
 
-async def _sign_answer(_: web.Request, response: web.StreamResponse) -> None:
-    response.headers["Server"] = "pkgrepo"
-    response.headers["X-Request-Id"] = request_id()
+async def _expect(request: web.Request) -> None:
+    """Ask for a body whose sender waits for that. aiohttp's own answers in its own form to whatever else they say."""
+    if request.headers["Expect"].casefold() == "100-continue" and request.version == HttpVersion11:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # The answer itself has not begun.
+
+
+async def _stay_on_https(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Strict-Transport-Security"] = "max-age=31536000"
 
 
 SERVICE = Service("gateway", GatewaySettings, create_app)

@@ -14,18 +14,15 @@ from common.errors import Forbidden, NotAuthenticated, Problem
 from common.forms import read_form
 from gateway.addresses import Target
 from gateway.keys import PAGES, SERVICES, SESSIONS
-from gateway.operations import AUTH
+from gateway.operations import AUTH, CREDENTIALS_LIMIT
 from gateway.origin import is_https
 from gateway.pages import CONTENT_TYPES, Pages
 
 PAGE_HEADERS = {
-    "Cache-Control": "no-store",
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
         "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
 }
 
 
@@ -71,7 +68,7 @@ async def _sign_in(request: web.Request, caller: Caller) -> web.Response:
 
 
 async def _login(request: web.Request, caller: Caller) -> str:
-    form = await read_form(request)
+    form = await read_form(request, limit=CREDENTIALS_LIMIT)
     fields = {name: form.get(name) or "" for name in ("username", "password")}
     async with request.app[SERVICES][AUTH].open(
         caller,
@@ -96,7 +93,7 @@ def _sign_in_page(pages: Pages, caller: Caller, problem: Problem | None = None) 
 
 
 def _redirect(status: int, path: str) -> web.Response:
-    return web.Response(status=status, headers={"Location": path, "Cache-Control": "no-store"})
+    return web.Response(status=status, headers={"Location": path})
 
 
 def _prefix(caller: Caller) -> str:
@@ -106,9 +103,4 @@ def _prefix(caller: Caller) -> str:
 def _file(content: bytes, name: str, headers: Mapping[str, str]) -> web.Response:
     kind = CONTENT_TYPES[name.rpartition(".")[2]]
     charset = None if kind.startswith("image/") else "utf-8"
-    return web.Response(
-        body=content,
-        content_type=kind,
-        charset=charset,
-        headers={"X-Content-Type-Options": "nosniff", **headers},
-    )
+    return web.Response(body=content, content_type=kind, charset=charset, headers=headers)

@@ -90,13 +90,14 @@ def _write(
 
 AUTH, CATALOG, UPLOAD, CLIENTS = "auth_service", "catalog_service", "upload_service", "client_registry"
 GATEWAY = "gateway"
+CREDENTIALS_LIMIT = 64 << 10  # bytes, of bodies that are read before it is known who sends them
 WITH_LOGO = 6 << 20  # bytes: a form and a logo of at most 5 MiB
 LONG = 120.0  # seconds: hashing and storing a large installer
 
 OPERATIONS: tuple[Operation, ...] = (
     # Session (4.1). A login waits its turn for one of the few password hashes at once.
-    Operation("POST", "login", AUTH, Access.OPEN, patience=15.0),
-    Operation("POST", "logout", AUTH, Access.OPEN),
+    Operation("POST", "login", AUTH, Access.OPEN, patience=15.0, body_limit=CREDENTIALS_LIMIT),
+    Operation("POST", "logout", AUTH, Access.OPEN, body_limit=CREDENTIALS_LIMIT),
     _read("GET", "test", GATEWAY),
     # Client-facing (4.2)
     _read("POST", "client_version", CLIENTS, Access.CLIENT),

@@ -10,7 +10,7 @@ from multidict import CIMultiDict
 from common.bodies import body
 from common.caller import Caller
 from common.client import ServiceClient, problem_of
-from common.errors import Problem
+from common.errors import InvalidRequest, Problem
 from common.middleware import AUDIT_HEADER
 from common.telemetry import log
 from gateway.addresses import Target
@@ -79,12 +79,14 @@ async def forward(
         BodyTooLarge: it is longer than a form may be.
     """
     sends = with_body and request.body_exists
+    query = request.rel_url.raw_query_string
     headers = CIMultiDict(
         (name, value)
         for name in REQUEST_HEADERS
         if sends or not name.startswith("Content-")
         for value in request.headers.getall(name, [])
     )
+    _check_text(query, *headers.values())
     content = Body(request, None if target.operation.streamed else target.operation.body_limit)
     data: AsyncIterator[bytes] | bytes | None = None
     if sends:
@@ -94,7 +96,7 @@ async def forward(
         caller,
         request.method,
         target.segments,
-        query=request.rel_url.raw_query_string,
+        query=query,
         headers=headers,
         data=data,
         patience=target.operation.patience,
@@ -107,6 +109,14 @@ async def forward(
         if content.problem:
             raise content.problem from None
         raise
+
+
+def _check_text(*values: str) -> None:
+    """Raise InvalidRequest where what is to be sent on has bytes that are no text."""
+    try:
+        "".join(values).encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest("The address or a header is not UTF-8.") from None
 
 
 async def answer(request: web.Request, response: ClientResponse) -> web.StreamResponse:
