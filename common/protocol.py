@@ -53,9 +53,10 @@ class Runner(web.AppRunner):
                 while self.server is not None and self.server.connections:  # noqa: ASYNC110  nothing tells of their end
                     await asyncio.sleep(POLL)
 
-    async def _finish(self, _: web.Request, response: web.StreamResponse) -> None:
+    async def _finish(self, request: web.Request, response: web.StreamResponse) -> None:
         sign(response)
-        if self._draining:
+        # aiohttp loses what follows a request for a protocol that it does not know, and would go on in its middle.
+        if self._draining or "Upgrade" in request.headers:
             response.force_close()
             response.headers["Connection"] = "close"
 

@@ -12,9 +12,15 @@ from tests.api import Answer, checked
 
 
 async def send_raw(
-    address: str, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+    address: str,
+    method: str,
+    target: str,
+    headers: Mapping[str, str] | None = None,
+    body: bytes = b"",
+    *,
+    to_the_end: bool = True,
 ) -> Answer:
-    """Send a request line as it stands, and read the answer to the end of the connection."""
+    """Send a request line as it stands, and read the answer, or everything to the end of the connection."""
     lines = [f"{method} {target} HTTP/1.1", f"Host: {urlsplit(address).netloc}", "Connection: close"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     url = urlsplit(address)
@@ -22,10 +28,16 @@ async def send_raw(
     try:
         writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
         await writer.drain()
-        return read_raw(await reader.read(), method)
+        return read_raw(await (reader.read() if to_the_end else read_one(reader)), method)
     finally:
         writer.close()
         await writer.wait_closed()
+
+
+async def read_one(reader: asyncio.StreamReader) -> bytes:
+    """One answer that says its length, of a connection that goes on."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    return head + await reader.readexactly(int(head.partition(b"Content-Length: ")[2].partition(b"\r\n")[0]))
 
 
 def read_raw(received: bytes, method: str) -> Answer:

@@ -32,6 +32,28 @@ async def test_without_a_session_the_pages_redirect_to_the_tenants_sign_in_page(
         assert (answer.status, answer.headers["Location"]) == (307, f"{urlsplit(either.base_url).path}/sign_in")
 
 
+@pytest.mark.parametrize("page", ["docs", "openapi.json", "sign_in"])
+async def test_no_redirect_leads_to_another_origin(either: Api, page: str) -> None:
+    there = urlsplit(either.base_url).path
+    for query in ("//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "%0d%0aX: 1"):
+        named = dict.fromkeys(("next", "url", "redirect", "return_to", "continue"), query)
+        for headers in (
+            {"Host": "evil.example"},
+            {"X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "javascript", "X-Forwarded-Prefix": "/evil"},
+            {"Forwarded": "host=evil.example", "X-Original-Url": "//evil.example", "Referer": "https://evil.example/"},
+            {"Cookie": f"session-{either.tenant_id}=forged; next=//evil.example"},
+        ):
+            answer = await either.anonymous().call("GET", page, params=named, headers=headers)
+            if page == "sign_in":
+                assert (answer.status, b"evil" in answer.body) == (200, False)
+            else:
+                assert (answer.status, answer.headers["Location"]) == (307, f"{there}/sign_in")
+            if page == "docs":
+                form = {"username": "admin", "password": PASSWORD, **named}
+                answer = await either.anonymous().call("POST", "sign_in", params=named, data=form, headers=headers)
+                assert (answer.status, answer.headers["Location"]) == (303, f"{there}/docs")
+
+
 async def test_a_browser_signs_in_and_reads_the_documentation(either: Api) -> None:
     cookie = await sign_in(either)
     page = await either.anonymous().call("GET", "docs", headers=cookie)

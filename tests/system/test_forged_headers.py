@@ -1,6 +1,8 @@
 """What a caller says of itself in headers that only proxies and the product's own parts may send."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from tests.factories import KEY, make_tenant
 from tests.system.estate import UNKNOWN, segments
 from tests.system.services import Api, Services
 from tests.system.stories import add_package, package_id, publish
+from tests.system.test_problems import gateway
 
 pytestmark = pytest.mark.attack("S15")
 
@@ -71,3 +74,17 @@ async def test_a_network_that_is_not_allowed_cannot_be_talked_into(services: Ser
     for row in OPERATIONS:
         answer = await services.api(shut.tenant_id).call(row.method, *segments(row, UNKNOWN), headers=headers)
         assert (answer.status, answer.body["code"]) == (403, "network_not_allowed")
+
+
+async def test_behind_a_trusted_proxy_the_hop_before_it_is_the_caller(
+    services: Services, redis_url: str, tenant: Api
+) -> None:
+    hops = {"X-Forwarded-For": "198.51.100.7, 203.0.113.9", "X-Forwarded-Host": "packages.example.com"}
+    hops["X-Forwarded-Proto"] = "https"
+    trusted: dict[str, Any] = {"trusted_proxies": "127.0.0.0/8"}
+    async with gateway(services, redis_url, **trusted) as address:
+        behind = replace(tenant, base_url=f"{address}/{tenant.tenant_id}")
+        form = {"package_id": f"Behind.{tenant.tenant_id}", "package_name": "a", "package_publisher": "a"}
+        assert (await behind.call("POST", "add_package", data=form, headers=hops)).status == 200
+    entry = (await tenant.call("GET", "get_audit_log")).body[0]
+    assert entry["ip"] == "203.0.113.9"

@@ -7,10 +7,13 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import pytest
+from aiohttp import web
 
 from tests.system.services import Api
+from tests.system.standin import instead
 from tests.system.stories import add_package, package_id, publish, version_of
 
+SOON = 20  # seconds, where a deadline is shortened to a fraction of one
 MANY = 140  # more than the connections that a gateway keeps for questions to one service
 
 
@@ -57,3 +60,102 @@ async def test_a_body_that_comes_too_slowly_is_refused(tenant: Api, monkeypatch:
 
     answer = await tenant.call("POST", "login", data=body())
     assert (answer.status, answer.body["detail"]) == (400, "The body came too slowly.")
+
+
+async def served(api: Api, path: str = "test") -> None:
+    """An honest caller's request, at once."""
+    async with asyncio.timeout(SOON):
+        assert (await api.call("GET", path)).status == 200
+
+
+async def dribble(api: Api, start: bytes, rest: bytes) -> bytes:
+    """What is answered on a connection on which one byte comes after the other, and no end."""
+    address = urlsplit(api.base_url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(start)
+    answer = asyncio.ensure_future(reader.read())
+    try:
+        async with asyncio.timeout(SOON):
+            while not answer.done():
+                writer.write(rest)
+                await asyncio.wait({answer}, timeout=0.02)
+            return await answer
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("start", "rest"),
+    [
+        (b"", b""),
+        (b"", b"G"),
+        (b"GET /test HTTP/1.1\r\nHost: x\r\n", b"X: a\r\n"),
+        (b"GET /test HTTP/1.1\r\nHost: x\r\nX: ", b"a"),
+        (b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\nGET /test HTTP/1.1\r\nHost: x\r\nX: ", b"a"),
+        (b"", b"\r\n"),
+    ],
+)
+async def test_heads_that_never_end_are_let_go_while_others_are_served(
+    start: bytes, rest: bytes, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.protocol.HEAD_PATIENCE", 0.5)
+    slow = [asyncio.ensure_future(dribble(tenant, start, rest)) for _ in range(50)]
+    await served(tenant)
+    answers = await asyncio.gather(*slow)
+    # The whole request before an endless one was answered; that one was not.
+    assert {answer.count(b"HTTP/1.1") for answer in answers} == {1 if b"nothing" in start else 0}
+
+
+async def test_a_connection_may_be_idle_for_longer_between_two_requests(
+    tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.protocol.HEAD_PATIENCE", 0.1)
+    address = urlsplit(tenant.base_url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    try:
+        for _ in range(2):
+            writer.write(b"HEAD /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 404")
+            await asyncio.sleep(0.3)  # longer than a head may take
+    finally:
+        writer.close()
+
+
+async def test_bodies_that_never_end_are_let_go_while_others_are_served(
+    tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.forms.PATIENCE", 0.5)
+    token = f"Authorization: {tenant.headers['Authorization']}"
+    form, parts = "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"
+    slow = []
+    # Before it is known who calls, before a service is asked, on the way to one, and never.
+    for word, kind in {"login": form, "add_package": form, "upload_package_version": parts, "nothing": form}.items():
+        head = f"POST /{tenant.tenant_id}/{word} HTTP/1.1\r\nHost: x\r\n{token}\r\nContent-Type: {kind}\r\n"
+        head += f"X-File-ID: {word}\r\nContent-Range: bytes 0-1999/2000\r\nContent-Length: 2000\r\n\r\n"
+        slow += [asyncio.ensure_future(dribble(tenant, head.encode(), b"a")) for _ in range(10)]
+    await served(tenant)
+    await asyncio.gather(*slow)
+
+
+async def test_an_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.protocol.READ_PATIENCE", 0.2)
+    given_up = asyncio.Event()
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(bytes(64 << 10))
+        finally:
+            given_up.set()
+
+    async with instead(endless) as address:
+        url = urlsplit(address)
+        _, writer = await asyncio.open_connection(url.hostname, url.port, limit=1024)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(SOON):
+            await given_up.wait()
+        writer.close()

@@ -1,0 +1,49 @@
+"""A service that answers every request alike and remembers what reached it."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from common.server import serving
+
+
+@dataclass(frozen=True)
+class Received:
+    """A whole request, its body included."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass
+class Standin:
+    """Where the service is, and what it received."""
+
+    address: str = ""
+    received: list[Received] = field(default_factory=list)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        self.received.append(Received(request.method, request.path, request.headers.copy(), body))
+        return web.json_response([])
+
+
+@asynccontextmanager
+async def standin() -> AsyncIterator[Standin]:
+    """Takes the place of a service."""
+    service = Standin()
+    async with instead(service.answer) as service.address:
+        yield service
+
+
+@asynccontextmanager
+async def instead(answer: Callable[[web.Request], object]) -> AsyncIterator[str]:
+    """The address of a service that answers every request with this."""
+    app = web.Application(client_max_size=64 << 20)
+    app.router.add_route("*", "/{path:.*}", answer)  # type: ignore[arg-type]  # whatever a test makes of an answer
+    async with serving(app, "127.0.0.1:0") as address:
+        yield address

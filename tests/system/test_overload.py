@@ -1,0 +1,113 @@
+"""More requests at one instant than can be answered: some are, the others are told to come again, and none is lost."""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, TCPConnector, web
+
+from auth_service.passwords import Passwords
+from common.client import CONNECTIONS
+from tests.api import Answer, read_answer
+from tests.system.services import PASSWORD, Api, Services
+from tests.system.standin import instead
+from tests.system.test_problems import check_problem, gateway
+
+SOON = 60  # seconds: an upper bound for a machine that does other things too
+AT_ONE_INSTANT = 1000
+
+
+@pytest.fixture
+async def crowd() -> AsyncIterator[ClientSession]:
+    """Callers without number, each on a connection of their own."""
+    async with ClientSession(connector=TCPConnector(limit=0, force_close=True)) as session:
+        yield session
+
+
+async def call(crowd: ClientSession, api: Api, method: str, operation: str, **request: Any) -> Answer:
+    async with crowd.request(method, f"{api.base_url}/{operation}", headers=api.headers, **request) as response:
+        return await read_answer(response)
+
+
+def check_refused(answer: Answer) -> None:
+    check_problem(answer, 503, "overloaded")
+    assert int(answer.headers["Retry-After"]) > 0
+
+
+async def test_of_a_thousand_requests_at_one_instant_each_is_answered_or_told_to_come_again(
+    crowd: ClientSession, tenant: Api
+) -> None:
+    operations = [("GET", "test"), ("POST", "get_packages"), ("GET", "get_users"), ("POST", "client_version")]
+    calls = operations * (AT_ONE_INSTANT // len(operations))
+    async with asyncio.timeout(SOON):
+        answers = await asyncio.gather(*(call(crowd, tenant, *operation) for operation in calls))
+    for answer in answers:
+        if answer.status != 200:
+            check_refused(answer)
+    assert Counter(answer.status for answer in answers)[200] > 0
+
+
+async def test_whose_turn_at_a_service_does_not_come_is_told_to_come_again(
+    services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.client.TURN_PATIENCE", 0.5)
+    monkeypatch.setattr("common.client.ANSWER_PATIENCE", SOON)
+    too_many, asked, release = 100, 0, asyncio.Event()
+
+    async def busy(_: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        await release.wait()
+        return web.json_response([])
+
+    async with instead(busy) as catalog, gateway(services, redis_url, catalog_service_url=catalog) as address:
+        before = replace(tenant, base_url=f"{address}/{tenant.tenant_id}")
+        answering = [
+            asyncio.ensure_future(call(crowd, before, "GET", "get_finished_uploads"))
+            for _ in range(CONNECTIONS + too_many)
+        ]
+        async with asyncio.timeout(SOON):
+            coming = asyncio.as_completed(answering)
+            for _ in range(too_many):
+                check_refused(await next(coming))
+            # Another service's turns are its own.
+            assert (await call(crowd, before, "GET", "get_users")).status == 200
+            release.set()
+            answers = await asyncio.gather(*answering)
+    assert Counter(answer.status for answer in answers) == {200: CONNECTIONS, 503: too_many}
+    assert asked == CONNECTIONS
+
+
+async def test_of_two_hundred_logins_at_once_four_compare_their_password(
+    crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, running, counted = threading.Lock(), 0, []
+    compare = Passwords._matches
+
+    def counting(passwords: Passwords, password_hash: str, password: str) -> bool:
+        nonlocal running
+        with lock:
+            running += 1
+            counted.append(running)
+        try:
+            return compare(passwords, password_hash, password)
+        finally:
+            with lock:
+                running -= 1
+
+    monkeypatch.setattr(Passwords, "_matches", counting)
+    form = {"username": "admin", "password": PASSWORD}
+    async with asyncio.timeout(SOON):
+        logins = asyncio.gather(*(call(crowd, tenant, "POST", "login", data=form) for _ in range(200)))
+        # Who waits for a login keeps nobody from the service that does it.
+        assert (await call(crowd, tenant, "GET", "get_users")).status == 200
+        answers = await logins
+    for answer in answers:
+        if answer.status != 200:
+            check_refused(answer)
+    assert len(counted) == Counter(answer.status for answer in answers)[200] > 0
+    assert max(counted) <= 4
