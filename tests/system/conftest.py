@@ -10,6 +10,7 @@ from motor.motor_asyncio import AsyncIOMotorClient
 
 from common.caller import Deployment
 from tests.system.commands import Commands
+from tests.system.estate import Estate, furnish
 from tests.system.fleet import OFTEN, Fleet, fleet
 from tests.system.services import Api, Services, all_services, single_gateway
 from tests.system.stores import private_stores
@@ -70,6 +71,17 @@ async def enforcing_single(services: Services, enforcing: Api, redis_url: str) -
     """The same through a gateway of the single-tenant deployment."""
     async with single_gateway(services, redis_url, enforcing) as api:
         yield api
+
+
+@pytest.fixture(scope="session", params=list(Deployment))
+async def furnished(services: Services, redis_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Estate]:
+    """A tenant that has one of everything, in each deployment, shared by the tests that end nothing of it."""
+    tenant = await services.tenant()
+    if request.param is Deployment.MULTI:
+        yield await furnish(tenant)
+        return
+    async with single_gateway(services, redis_url, tenant) as single:
+        yield (await furnish(tenant)).through(single)
 
 
 @pytest.fixture(scope="session")
