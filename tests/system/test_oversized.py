@@ -14,17 +14,18 @@ from tests.system.services import Api
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 MULTIPART = {"Content-Type": "multipart/form-data; boundary=limit"}
-MANY = b"&".join(b"f%d=x" % number for number in range(1001))
 UIDS = b"versions_uids=" + b",".join([b"3f2b8e5c-7a43-4d19-b7c8-2f4b9a1d6e70"] * 100_000)
 FILE = b'--limit\r\nContent-Disposition: form-data; name="f"\r\n\r\n'
+TOKEN = FILE.replace(b'"f"', b'"token"') + b"x\r\n"
+HEAD = FILE.replace(b'"f"', b'"' + b"f" * (60 << 10) + b'"') + b"x\r\n"
 
 # operation, headers, body, what it is answered with
 BODIES = {
-    "a thousand and one fields": ("POST login", FORM, MANY, 400),
-    "a thousand and one parts": ("POST login", MULTIPART, (FILE + b"x\r\n") * 1001 + b"--limit--\r\n", 400),
-    "a name of a mebibyte": ("POST login", FORM, b"a" * (1 << 20) + b"=x", 413),
-    "a name of nearly a mebibyte": ("POST logout", FORM, b"a" * (60 << 10) + b"=x", 400),
-    "a name in a part's head": ("POST login", MULTIPART, FILE[:-6] + b"f" * (60 << 10) + FILE[-6:], 400),
+    "a thousand fields": ("POST logout", FORM, b"token=x&" + b"&".join([b"f=x"] * 999), 200),
+    "a thousand and one fields": ("POST logout", FORM, b"token=x&" + b"&".join([b"f=x"] * 1000), 400),
+    "a thousand and one parts": ("POST logout", MULTIPART, TOKEN + (FILE + b"x\r\n") * 1000 + b"--limit--\r\n", 400),
+    "a name of a mebibyte": ("POST logout", FORM, b"token=x&" + b"a" * (1 << 20) + b"=x", 413),
+    "a name in a part's head": ("POST logout", MULTIPART, TOKEN + HEAD + b"--limit--\r\n", 400),
     "a password of ten mebibytes": ("POST login", FORM, b"username=admin&password=" + b"a" * (10 << 20), 413),
     "a password of sixty kibibytes": ("POST login", FORM, b"username=nobody&password=" + b"a" * (60 << 10), 400),
     "a hundred thousand uids": ("DELETE delete_package_version/a", FORM, UIDS, 413),
