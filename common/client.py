@@ -24,7 +24,7 @@ from common.signing import Keys
 from common.telemetry import request_id
 from common.turns import Turns
 
-CONNECT_PATIENCE = 1.0  # seconds
+CONNECT_PATIENCE = 2.5  # seconds; in a crowd our own loop may be late by one
 ANSWER_PATIENCE = 3.0  # seconds without a byte of the answer
 TURN_PATIENCE = 3.0  # seconds that a question waits for its turn
 STREAM_PATIENCE = 30.0  # seconds that a long transfer does
