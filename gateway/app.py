@@ -10,7 +10,6 @@ from common.client import open_service
 from common.middleware import problems
 from common.server import READINESS, Service, access_logging, add_probes
 from common.sessions import Sessions, open_redis
-from common.telemetry import request_id
 from gateway.access import Gatekeeper
 from gateway.keys import GATEKEEPER, PAGES, RECORDER, SERVICES, SESSIONS, SETTINGS, TENANTS
 from gateway.operations import AUTH, CATALOG, CLIENTS, UPLOAD
