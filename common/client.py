@@ -1,7 +1,7 @@
 """One service asking another: signed for the caller, bounded in time, its problems passed on."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
 from urllib.parse import quote
 
@@ -22,10 +22,11 @@ from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, UntrustedCaller, s
 from common.errors import Answered, Unavailable
 from common.signing import Keys
 from common.telemetry import request_id
-from common.turns import Turns
+from common.turns import Turns, within
 
-CONNECT_PATIENCE = 2.5  # seconds; in a crowd our own loop may be late by one
-ANSWER_PATIENCE = 3.0  # seconds without a byte of the answer
+ANSWER_PATIENCE = 3.0  # seconds for an answer to begin
+CONNECT_PATIENCE = 5.0  # seconds, where the answer may take longer
+BLOCK_PATIENCE = 10.0  # seconds without a byte of an answer that has begun
 TURN_PATIENCE = 3.0  # seconds that a question waits for its turn
 STREAM_PATIENCE = 30.0  # seconds that a long transfer does
 CONNECTIONS = 128  # for questions; without a bound a burst of them is lost instead of waiting its turn
@@ -86,8 +87,8 @@ class ServiceClient:
         """The answer to an operation, to be read within the block.
 
         `segments` are the decoded parts of the path after the tenant, the operation first; `query` is as it stands in
-        an address. `patience` is how many seconds the service may take until its next byte; `streamed` says that the
-        body or the answer may take its time.
+        an address. `patience` is how many seconds the service may take until its answer begins, once it has the body;
+        `streamed` says that the body or the answer may take its time.
 
         Raises:
             Unavailable: the service did not answer, or not to the end.
@@ -98,20 +99,23 @@ class ServiceClient:
         all_headers = CIMultiDict(headers or {})
         all_headers[INTERNAL_TOKEN] = sign(self._keys.signing, caller, service=self._service, operation=segments[0])
         all_headers[REQUEST_ID] = request_id()
-        timeout = ClientTimeout(sock_connect=CONNECT_PATIENCE, sock_read=patience)
+        timeout = ClientTimeout(sock_connect=CONNECT_PATIENCE, sock_read=max(patience, BLOCK_PATIENCE))
+        # How long a body takes that is still being sent is not the service's doing.
+        sending = isinstance(data, AsyncIterator)
+        limit: AbstractAsyncContextManager[None] = nullcontext() if sending else within(patience)
         try:
-            async with (
-                self._turn(streamed=streamed, patience=patience) as session,
-                session.request(
-                    method,
-                    url,
-                    headers=all_headers,
-                    data=data,
-                    timeout=timeout,
-                    allow_redirects=False,
-                ) as response,
-            ):
-                yield response
+            async with self._turn(streamed=streamed, patience=patience) as session:
+                async with limit:
+                    response = await session.request(
+                        method,
+                        url,
+                        headers=all_headers,
+                        data=data,
+                        timeout=timeout,
+                        allow_redirects=False,
+                    )
+                async with response:
+                    yield response
         except (ClientError, TimeoutError) as error:
             raise Unavailable(f"The {self._service.replace('_', ' ')} does not answer; try again soon.") from error
 

@@ -12,21 +12,23 @@ from typing import Any
 from uuid import uuid4
 
 import jwt
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeout
 
 from common.errors import NotAuthenticated
 from common.signing import ALGORITHM, Keys
-from common.turns import Turns
+from common.turns import Turns, within
 
 __all__ = ["RedisError", "Session", "Sessions", "open_redis"]
 
 AUDIENCE = "session"
 
 CONNECTIONS = 128
-CONNECTION_PATIENCE = 2  # seconds that a call waits for one of them
+TURN_PATIENCE = 3.0  # seconds that a call waits for one of them
+ANSWER_PATIENCE = 1.0  # seconds that Redis may take, the connecting included
 
 # KEYS: the session, the user's sessions by their ends. ARGV: session id, lifetime, idle (seconds).
 _OPEN = """
@@ -71,21 +73,36 @@ class Session:
 
 @asynccontextmanager
 async def open_redis(url: str) -> AsyncIterator["Redis"]:
-    """A connection pool that says within about a second that Redis is away; calls beyond its size wait their turn."""
-    pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
+    """A client that says within about a second that Redis is away; calls beyond its connections wait their turn."""
+    pool: ConnectionPool = ConnectionPool.from_url(
         url,
-        socket_connect_timeout=0.5,
-        socket_timeout=1,
+        socket_connect_timeout=None,
+        socket_timeout=None,
         retry=Retry(ConstantBackoff(0.05), 1),
         max_connections=CONNECTIONS,
-        timeout=CONNECTION_PATIENCE,
         decode_responses=True,
     )
-    client = Redis.from_pool(pool)
+    client = _Redis.from_pool(pool)
     try:
         yield client
     finally:
         await client.aclose()
+
+
+class _Redis(Redis):
+    """Every command waits its turn, and raises Overloaded where that does not come; RedisError without an answer."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._turns = Turns(CONNECTIONS)
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        async with self._turns.one(TURN_PATIENCE):
+            try:
+                async with within(ANSWER_PATIENCE):
+                    return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+            except TimeoutError:
+                raise RedisTimeout("Redis does not answer.") from None
 
 
 class Sessions:
@@ -97,7 +114,6 @@ class Sessions:
         self._keys = keys
         self._lifetime = lifetime
         self._idle = idle
-        self._checks = Turns(CONNECTIONS)
         self._open: Any = redis.register_script(_OPEN)
         self._check: Any = redis.register_script(_CHECK)
         self._end_all: Any = redis.register_script(_END_ALL)
@@ -128,7 +144,7 @@ class Sessions:
             Overloaded: too many are looked up at once.
         """
         session = self.read(token)
-        if session.tenant_id != tenant_id or not await self._alive(session):
+        if session.tenant_id != tenant_id or not await self._check(keys=[_session_key(session)], args=[self._idle]):
             raise NotAuthenticated("The session token is not valid, or no longer.")
         return session
 
@@ -143,10 +159,6 @@ class Sessions:
             return Session(str(claims["tenant"]), str(claims["sub"]), str(claims["jti"]))
         except (jwt.InvalidTokenError, UnicodeError, KeyError, ValueError):
             raise NotAuthenticated("The session token is not valid, or no longer.") from None
-
-    async def _alive(self, session: Session) -> bool:
-        async with self._checks.one(CONNECTION_PATIENCE):
-            return bool(await self._check(keys=[_session_key(session)], args=[self._idle]))
 
     async def close(self, session: Session) -> None:
         """End a session; ending one that is over already changes nothing."""

@@ -1,10 +1,16 @@
-"""So many things at once and no more: the others wait their turn, and not for ever."""
+"""So many things at once and no more: the others wait their turn, and not for ever.
+
+And where nobody else is slow but we are, it is not them whom we have no patience with.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import ceil
 
 from common.errors import Overloaded
+
+TICK = 0.1  # seconds
 
 
 class Turns:
@@ -25,3 +31,29 @@ class Turns:
             yield
         finally:
             self._free.release()
+
+
+@asynccontextmanager
+async def within(patience: float) -> AsyncIterator[None]:
+    """Raise TimeoutError where others take longer than so many seconds.
+
+    The time is counted in ticks of our own loop: in a crowd that is late by seconds, while an answer has long been
+    there, and however late a tick is, it counts as one.
+    """
+    loop, left = asyncio.get_running_loop(), ceil(patience / TICK)
+    timer: asyncio.TimerHandle
+
+    def tick() -> None:
+        nonlocal left, timer
+        left -= 1
+        if left > 0:
+            timer = loop.call_later(TICK, tick)
+        else:
+            limit.reschedule(loop.time())
+
+    async with asyncio.timeout(None) as limit:
+        timer = loop.call_later(TICK, tick)
+        try:
+            yield
+        finally:
+            timer.cancel()

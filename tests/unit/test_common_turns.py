@@ -1,11 +1,12 @@
 """So many at once, the others in their order and for a bounded time."""
 
 import asyncio
+import time
 
 import pytest
 
 from common.errors import Overloaded
-from common.turns import Turns
+from common.turns import Turns, within
 
 
 async def test_no_more_than_so_many_have_their_turn_at_once() -> None:
@@ -57,3 +58,19 @@ async def test_a_turn_that_ends_in_an_error_or_is_not_taken_is_the_next_ones() -
         await asyncio.wait({leaving})
     async with turns.one(60):
         pass
+
+
+async def test_who_takes_longer_than_is_waited_for_is_given_up() -> None:
+    with pytest.raises(TimeoutError):
+        async with within(0.2):
+            await asyncio.Event().wait()
+
+
+async def test_that_our_own_loop_is_late_is_nobody_elses_doing() -> None:
+    loop = asyncio.get_running_loop()
+    there = asyncio.Event()
+    async with within(0.3):
+        loop.call_later(0.01, there.set)
+        time.sleep(0.5)  # noqa: ASYNC251  that is the lateness
+        await there.wait()
+        await asyncio.sleep(0)
