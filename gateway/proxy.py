@@ -79,14 +79,13 @@ async def forward(
         BodyTooLarge: it is longer than a form may be.
     """
     sends = with_body and request.body_exists
-    query = request.rel_url.raw_query_string
     headers = CIMultiDict(
         (name, value)
         for name in REQUEST_HEADERS
         if sends or not name.startswith("Content-")
         for value in request.headers.getall(name, [])
     )
-    _check_text(query, *headers.values())
+    _check_text(*headers.values())
     content = Body(request, None if target.operation.streamed else target.operation.body_limit)
     data: AsyncIterator[bytes] | bytes | None = None
     if sends:
@@ -96,7 +95,7 @@ async def forward(
         caller,
         request.method,
         target.segments,
-        query=query,
+        query=request.rel_url.raw_query_string,
         headers=headers,
         data=data,
         patience=target.operation.patience,
@@ -112,11 +111,11 @@ async def forward(
 
 
 def _check_text(*values: str) -> None:
-    """Raise InvalidRequest where what is to be sent on has bytes that are no text."""
+    """Raise InvalidRequest where what is to be sent on has bytes that are no text: aiohttp would leave them out."""
     try:
         "".join(values).encode()
     except UnicodeEncodeError:
-        raise InvalidRequest("The address or a header is not UTF-8.") from None
+        raise InvalidRequest("A header is not UTF-8.") from None
 
 
 async def answer(request: web.Request, response: ClientResponse) -> web.StreamResponse:

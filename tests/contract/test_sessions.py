@@ -1,6 +1,7 @@
 """Sessions on a real Redis. Time is moved by its own commands, so nothing here waits (section 5.1)."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
@@ -326,3 +327,14 @@ async def test_where_redis_is_away_nobody_is_let_in(sessions: Sessions, tenant_i
 
         with pytest.raises(RedisError):
             await away.check(tenant_id, token)
+
+
+async def test_where_redis_does_not_answer_nobody_is_let_in(
+    sessions: Sessions, tenant_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.sessions.ANSWER_PATIENCE", 0.2)
+    token = await sessions.open(tenant_id, "ada")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with asyncio.timeout(20), open_redis(f"redis://127.0.0.1:{silent.getsockname()[1]}/0") as nobody:
+            with pytest.raises(RedisError):
+                await Sessions(nobody, keys=KEYS, lifetime=LIFETIME, idle=IDLE).check(tenant_id, token)

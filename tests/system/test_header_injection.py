@@ -1,6 +1,7 @@
 """No caller writes a header of an answer, or of what a service is asked."""
 
 from urllib.parse import urlencode, urlsplit
+from uuid import uuid4
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.api import Answer
 from tests.system.estate import Estate, segments, title
 from tests.system.raw import send_raw
 from tests.system.services import Api
+from tests.system.stories import send_chunk
 
 SPLITS = ("\r\nX-Injected: 1", "\nX-Injected: 1", "\rX-Injected: 1", "\r\n\r\nHTTP/1.1 200 OK\r\nX-Injected: 1")
 # As they stand in an address: once, twice, over-long, and as characters that some programs cut down to CR and LF.
@@ -72,3 +74,13 @@ async def test_a_header_holds_one_line_of_text(header: str, furnished: Estate) -
 async def test_a_header_that_is_no_text_is_no_error_of_ours(header: str, value: str, furnished: Estate) -> None:
     for path in ("/get_users", "/upload_package_version", "/get_audit_log"):
         check(await ask(furnished.api, "GET", path, {header: value}))
+
+
+async def test_a_header_with_bytes_that_are_no_text_is_not_taken_for_what_is_left_without_them(
+    furnished: Estate,
+) -> None:
+    transfer = uuid4().hex
+    await send_chunk(furnished.api, transfer, b"0123456789", 0, 5)
+    for given, status in {transfer: 200, f"{transfer}\xff": 400, f"\x80{transfer}": 400}.items():
+        answer = await ask(furnished.api, "GET", "/upload_package_version", {"X-File-ID": given})
+        assert answer.status == status, given
