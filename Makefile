@@ -33,10 +33,11 @@ attack: $(VENV)/.test  ## every test that is an attack, and tests/system/ATTACKS
 	deploy/install-packages curl libfaketime rabbitmq-server redis-server
 	$(BIN)/pytest -m attack --attack-table tests/system/ATTACKS.md
 
-bench: $(VENV)/.test  ## what uploads cost, the memory that a crowd of them needs, and what a sign-in's time tells
+bench: $(VENV)/.test  ## what uploads, crowds of them, rushes of requests and sign-ins cost
 	deploy/install-packages rabbitmq-server redis-server
 	$(BIN)/python -m tests.bench.transfer
 	$(BIN)/python -m tests.bench.crowd
+	$(BIN)/python -m tests.bench.rush
 	$(BIN)/python -m tests.bench.sign_in
 
 lint: $(VENV)/.test  ## put the code in order
