@@ -1,5 +1,6 @@
 """From the first part of a path to a tenant, remembered for a few seconds."""
 
+import asyncio
 import time
 
 from common.caller import Caller
@@ -31,6 +32,7 @@ class TenantDirectory:
     def __init__(self, auth_service: ServiceClient) -> None:
         self._auth_service = auth_service
         self._known: dict[str, tuple[float, Tenant | None]] = {}
+        self._asking: dict[str, asyncio.Task[Tenant | None]] = {}
 
     async def find(self, tenant_id: str) -> Tenant:
         """Raises NoSuchTenant, or Unavailable where auth_service does not answer."""
@@ -38,11 +40,18 @@ class TenantDirectory:
             raise NoSuchTenant
         until, tenant = self._known.get(tenant_id, (0.0, None))
         if time.monotonic() >= until:
-            tenant = await self._ask(tenant_id)
-            self._remember(tenant_id, tenant)
+            tenant = await self._ask_once(tenant_id)
         if tenant is None:
             raise NoSuchTenant
         return tenant
+
+    async def _ask_once(self, tenant_id: str) -> Tenant | None:
+        """What auth_service says; a crowd that comes while it is being asked hears the same answer."""
+        asking = self._asking.get(tenant_id)
+        if asking is None:
+            asking = self._asking[tenant_id] = asyncio.create_task(self._ask(tenant_id))
+            asking.add_done_callback(lambda _: self._asking.pop(tenant_id))
+        return await asyncio.shield(asking)
 
     def _remember(self, tenant_id: str, tenant: Tenant | None) -> None:
         self._known.pop(tenant_id, None)
@@ -54,10 +63,11 @@ class TenantDirectory:
         try:
             found = await self._auth_service.ask(Caller.service(Tenant(tenant_id)), "find_tenant")
         except Answered as problem:
-            if problem.status == 404:
-                return None
-            raise
-        return Tenant(
+            if problem.status != 404:
+                raise
+            self._remember(tenant_id, None)
+            return None
+        tenant = Tenant(
             tenant_id=found["tenant_id"],
             client_authentication=found["client_authentication"],
             allowed_networks=tuple(found["allowed_networks"]),
@@ -65,6 +75,8 @@ class TenantDirectory:
             max_clients=found["max_clients"],
             version_key=VersionKey(found["version_key"]),
         )
+        self._remember(tenant_id, tenant)
+        return tenant
 
 
 def check_network(tenant: Tenant, address: Address) -> None:

@@ -1,5 +1,6 @@
 """How the gateway knows tenants: asked once in a while, and no more of them remembered than it may."""
 
+import asyncio
 from ipaddress import ip_address
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ class AuthService:
     async def ask(self, caller: Caller, operation: str) -> dict[str, Any]:
         assert (operation, caller.kind) == ("find_tenant", Kind.SERVICE)
         self.asked.append(caller.tenant_id)
+        await asyncio.sleep(0)
         if self.problem:
             raise self.problem
         if caller.tenant_id not in self.known:
@@ -133,3 +135,35 @@ def test_a_network_that_is_not_allowed_is_refused() -> None:
         with pytest.raises(NetworkNotAllowed):
             check_network(tenant, ip_address(address))
     check_network(Tenant("acme"), ip_address("127.0.0.1"))
+
+
+async def test_a_crowd_that_comes_at_once_asks_once() -> None:
+    auth_service = AuthService("acme")
+    tenants_known = directory(auth_service)
+
+    found = await asyncio.gather(*(tenants_known.find("acme") for _ in range(100)))
+
+    assert ({tenant.tenant_id for tenant in found}, auth_service.asked) == ({"acme"}, ["acme"])
+
+
+async def test_whoever_of_a_crowd_leaves_takes_the_answer_from_nobody() -> None:
+    tenants_known = directory(AuthService("acme"))
+    first, second = (asyncio.ensure_future(tenants_known.find("acme")) for _ in range(2))
+    await asyncio.sleep(0)
+
+    first.cancel()
+
+    assert (await second).tenant_id == "acme"
+
+
+async def test_a_crowd_that_is_not_answered_asks_again_the_next_time() -> None:
+    auth_service = AuthService("acme")
+    tenants_known = directory(auth_service)
+    auth_service.problem = Unavailable("away")
+
+    found = await asyncio.gather(*(tenants_known.find("acme") for _ in range(3)), return_exceptions=True)
+
+    assert [type(problem) for problem in found] == [Unavailable] * 3
+    auth_service.problem = None
+    assert (await tenants_known.find("acme")).tenant_id == "acme"
+    assert len(auth_service.asked) == 2
