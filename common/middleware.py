@@ -14,7 +14,7 @@ from aiohttp.typedefs import Handler, Middleware
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, Kind, UntrustedCaller, verify
-from common.errors import Answered, Problem, Unavailable
+from common.errors import Answered, Overloaded, Problem, Unavailable
 from common.mongo import MongoError
 from common.sessions import RedisError
 from common.signing import Keys
@@ -128,7 +128,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except Problem as problem:
-        if problem.status >= 500:
+        if problem.status >= 500 and not isinstance(problem, Overloaded):  # A crowd is no failure, and logging costs.
             log.error("request_failed", code=problem.code, detail=problem.detail, cause=repr(problem.__cause__))
         return problem_response(problem)
     except web.HTTPException as answer:
