@@ -114,6 +114,13 @@ async def test_a_head_without_an_end_is_not_kept(each: Api, monkeypatch: pytest.
 
 async def test_the_heads_of_a_connection_are_counted_one_by_one(each: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEAD_LIMIT", 1 << 10)
+    taken, take = asyncio.Event(), protocol._Connection.data_received
+
+    def taking(connection: protocol._Connection, data: bytes) -> None:
+        take(connection, data)
+        taken.set()
+
+    monkeypatch.setattr(protocol._Connection, "data_received", taking)
     address, prefix = way(each)
     url = urlsplit(address)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
@@ -122,9 +129,9 @@ async def test_the_heads_of_a_connection_are_counted_one_by_one(each: Api, monke
         for end in [b""] * 9 + [b"Connection: close\r\n"]:
             head = f"GET {prefix}/nothing HTTP/1.1\r\nHost: x\r\nX-A: {'a' * 500}\r\n".encode() + end
             # In two pieces, so that there is a head without an end each time.
+            taken.clear()
             writer.write(head)
-            await writer.drain()
-            await asyncio.sleep(0)
+            await taken.wait()
             writer.write(b"\r\n")
             answers.append(read_raw(await read_one(reader), "GET"))
     finally:
