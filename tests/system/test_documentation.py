@@ -32,6 +32,7 @@ async def test_without_a_session_the_pages_redirect_to_the_tenants_sign_in_page(
         assert (answer.status, answer.headers["Location"]) == (307, f"{urlsplit(either.base_url).path}/sign_in")
 
 
+@pytest.mark.attack("S23")
 @pytest.mark.parametrize("page", ["docs", "openapi.json", "sign_in"])
 async def test_no_redirect_leads_to_another_origin(either: Api, page: str) -> None:
     there = urlsplit(either.base_url).path

@@ -13,6 +13,8 @@ from tests.system.raw import send_raw
 from tests.system.services import Api
 from tests.system.stories import send_chunk
 
+pytestmark = pytest.mark.attack("S9")
+
 SPLITS = ("\r\nX-Injected: 1", "\nX-Injected: 1", "\rX-Injected: 1", "\r\n\r\nHTTP/1.1 200 OK\r\nX-Injected: 1")
 # As they stand in an address: once, twice, over-long, and as characters that some programs cut down to CR and LF.
 BREAKS = ("%0d%0a", "%0a", "%250d%250a", "%c0%8d%c0%8a", "%e5%98%8d%e5%98%8a")

@@ -17,6 +17,8 @@ from tests.system.services import PASSWORD, Api, Services
 from tests.system.standin import instead
 from tests.system.test_problems import check_problem, gateway
 
+pytestmark = pytest.mark.attack("L6", expected=[503])
+
 SOON = 60  # seconds: an upper bound for a machine that does other things too
 AT_ONE_INSTANT = 1000
 
@@ -105,6 +107,7 @@ async def test_what_takes_its_time_keeps_no_short_question_waiting(
             assert {answer.status for answer in await asyncio.gather(*deleting)} == {200}
 
 
+@pytest.mark.attack("L8", expected=[503])
 async def test_of_two_hundred_logins_at_once_four_compare_their_password(
     crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,8 @@ from tests.api import Answer
 from tests.system.raw import read_one, read_raw, send_raw
 from tests.system.services import Api
 
+pytestmark = pytest.mark.attack("S4")
+
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 MULTIPART = {"Content-Type": "multipart/form-data; boundary=limit"}
 UIDS = b"versions_uids=" + b",".join([b"3f2b8e5c-7a43-4d19-b7c8-2f4b9a1d6e70"] * 100_000)

@@ -18,6 +18,8 @@ from tests.system.standin import instead
 from tests.system.test_documentation import sign_in
 from tests.system.test_problems import check_problem, gateway
 
+pytestmark = pytest.mark.attack("S21")
+
 ELSEWHERE = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
 PREFLIGHT = {
     **ELSEWHERE,
@@ -86,6 +88,7 @@ async def test_what_is_no_request_is_answered_safely(line: str, services: Servic
     check_safe(await send_raw(services.addresses[Deployment.MULTI], line, ""))
 
 
+@pytest.mark.attack("S21", expected=[500])
 async def test_a_service_that_is_called_itself_answers_as_safely(services: Services) -> None:
     async with instead(_crash) as address:
         check_safe(await send_raw(address, "GET", "/"))
@@ -132,6 +135,7 @@ async def _talk_nonsense(request: web.Request) -> web.StreamResponse:
 BROKEN = (_crash, _tell, _tell_in_json, _hang_up, _talk_nonsense)
 
 
+@pytest.mark.attack("S29", expected=[500])
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
 @pytest.mark.parametrize("row", [row for row in OPERATIONS if row.access is not Access.PAGE], ids=title)
 async def test_a_service_that_breaks_tells_callers_nothing(

@@ -11,6 +11,8 @@ from tests.system.services import Api, Services
 from tests.system.standin import Standin, standin
 from tests.system.test_problems import gateway
 
+pytestmark = pytest.mark.attack("S10")
+
 OUTER = ("add_package", "upload_package_version")  # read before a service is asked, and streamed to it
 BODY = b"abcd"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"

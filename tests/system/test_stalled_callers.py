@@ -13,6 +13,8 @@ from tests.system.services import Api
 from tests.system.standin import instead
 from tests.system.stories import add_package, package_id, publish, version_of
 
+pytestmark = pytest.mark.attack("L5")
+
 SOON = 20  # seconds, where a deadline is shortened to a fraction of one
 MANY = 140  # more than the connections that a gateway keeps for questions to one service
 
