@@ -18,6 +18,8 @@ from tests.system.raw import send_raw
 from tests.system.services import Api, Services
 from tests.system.test_malformed_bodies import TRANSFER, good_form, multipart, part
 
+pytestmark = pytest.mark.attack("S5")
+
 TEXTS = {
     "a NUL": "a\0b",
     "a line": "a\r\nb",
@@ -55,6 +57,7 @@ FILE_IDS = (
     "a b",
     "\xd0\xb0",  # a letter that looks like a Latin one
     "~a",
+    "a\xff",  # no text at all
 )
 RANGES = (
     "*",
@@ -146,6 +149,7 @@ async def test_text_is_shown_as_it_was_sent_in_its_normal_form(
         assert SHOWN_NOWHERE.match(name) or json.dumps(normal)[1:-1] in shown, name
 
 
+@pytest.mark.attack("S24")
 async def test_fields_that_an_operation_does_not_know_reach_no_database(services: Services, commands: Commands) -> None:
     with commands.watched() as furnishing:
         estate = await furnish(await services.tenant())
@@ -171,6 +175,7 @@ async def send_whole(row: Operation, estate: Estate, more: Mapping[str, str]) ->
     return await estate.send(row, headers={**headers, **TRANSFER}, data=body)
 
 
+@pytest.mark.attack("S1")
 async def test_a_chunk_with_a_hostile_head_is_refused_and_no_file_is_made(each: Api, services: Services) -> None:
     gateway, _, prefix = each.base_url.removeprefix("http://").partition("/")
     headers, body = multipart({}, more=part("chunk", b"abcd", '; filename="blob"'))

@@ -16,6 +16,8 @@ from tests.system.fields import fields_of
 from tests.system.services import Services
 from tests.system.test_hostile_values import WITH_FIELDS, WRITES, own_form, send
 
+pytestmark = pytest.mark.attack("S6")
+
 INJECTIONS = (
     '{{"$ne": "{0}"}}',
     '{{"$where": "{0}"}}',
