@@ -22,6 +22,12 @@ PASSWORD = "a password for measurements"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
+def spent(process: int) -> float:
+    """Seconds of processor time that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
 @dataclass(frozen=True)
 class Bench:
     """A tenant with a signed-in administrator, and the processes that answer."""
@@ -33,8 +39,7 @@ class Bench:
 
     def cpu(self, service: str) -> float:
         """Seconds of processor time a service has used."""
-        fields = Path(f"/proc/{self.processes[service]}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return spent(self.processes[service])
 
     def memory(self, service: str) -> int:
         """The bytes of memory that a service holds."""

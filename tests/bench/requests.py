@@ -1,0 +1,96 @@
+"""What the requests of a working day cost, as multiples of a bare aiohttp handler that runs beside them.
+
+python -m tests.bench.requests [packages]
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import urlencode
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.bench.catalogs import seed
+from tests.bench.load import Call, send
+from tests.bench.processes import PASSWORD, Bench, running
+from tests.bench.yardsticks import Yardstick, bare_aiohttp
+
+FORM = ("Content-Type", "application/x-www-form-urlencoded")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A request of the table: how often it is sent, and how many times a bare handler's cost it may have."""
+
+    title: str
+    call: Call
+    times: int
+    budget: float | None = None
+    status: int = 200
+    connections: int = 32
+
+
+async def rows(bench: Bench) -> Sequence[Row]:
+    """The requests, as an administrator and a client send them."""
+    bearer = ("Authorization", bench.session.headers["Authorization"])
+    async with bench.session.post(f"{bench.base_url}/add_client", data={"client_name": "bench"}) as answer:
+        token = (await answer.json())["auth_token"]
+    as_client = urlencode({"auth_token": token, "client": "1"}).encode()
+    sign_in = urlencode({"username": "admin", "password": PASSWORD}).encode()
+
+    def call(method: str, operation: str, *headers: tuple[str, str], body: bytes = b"") -> Call:
+        return Call(method, f"{bench.base_url}/{operation}", headers, body)
+
+    catalog = call("POST", "get_packages", FORM, body=as_client)
+    async with bench.session.post(catalog.url, data=as_client, headers=[FORM]) as answer:
+        tag = answer.headers.get("ETag")
+    known = [Row("get_packages, unchanged (304)", call("POST", "get_packages", FORM, ("If-None-Match", tag),
+                 body=as_client), 5000, 2.2, status=304)] if tag else []  # fmt: skip
+    return [
+        Row("test", call("GET", "test", bearer), 10_000, 2.2),
+        Row("client_version, client token", call("POST", "client_version", FORM, body=as_client), 10_000, 2.4),
+        *known,
+        Row("get_packages, whole", catalog, 300),
+        Row("get_package_versions", call("GET", "get_package_versions/Bench.000000", bearer), 2000, 20.0),
+        Row("server_information", call("GET", "server_information", bearer), 2000),
+        Row("login", call("POST", "login", FORM, body=sign_in), 100, connections=4),
+    ]
+
+
+async def main(packages: int) -> None:
+    """Measure every request, each between two measurements of the bare handler."""
+    table = Table("Request", "p50 ms", "p99 ms", "gateway µs", "services µs", "all µs", "bare µs", "ratio", "budget")
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="pkgrepo-")))
+        bench = await stack.enter_async_context(running(folder))
+        bare = await stack.enter_async_context(bare_aiohttp())
+        await seed(bench, packages)
+        for row in await rows(bench):
+            await send(row.call, max(10, row.times // 20), connections=row.connections, status=row.status)
+            before = {name: bench.cpu(name) for name in bench.processes}
+            taken = await send(row.call, row.times, connections=row.connections, status=row.status)
+            cost = {name: (bench.cpu(name) - was) / row.times * 1e6 for name, was in before.items()}
+            hello = await _hello(bare)
+            total, gateway = sum(cost.values()), cost["gateway"]
+            numbers = f"{gateway:.0f}", f"{total - gateway:.0f}", f"{total:.0f}", f"{hello:.0f}", f"{total / hello:.1f}"
+            times = f"{taken.percentile(50):.1f}", f"{taken.percentile(99):.1f}"
+            table.add_row(row.title, *times, *numbers, f"{row.budget:.1f}" if row.budget else "")
+    console = Console(width=120)
+    console.print(f"{packages} packages; CPU time a request, {', '.join(bench.processes)} as processes of their own")
+    console.print(table)
+
+
+async def _hello(bare: Yardstick) -> float:
+    """Microseconds of processor time that the bare handler needs for an answer, now."""
+    before = bare.cpu()
+    await send(Call("GET", f"{bare.base_url}/hello"), 10_000)
+    return (bare.cpu() - before) / 10_000 * 1e6
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000))
