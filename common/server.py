@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import multiprocessing
 import platform
 import resource
 import signal
@@ -9,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic
 
 import uvloop
@@ -22,6 +24,7 @@ from common.protocol import Runner
 from common.settings import BadSetting, Settings, load
 from common.signing import Keys
 from common.telemetry import configure_logs, log
+from common.workers import keep_working
 
 KEEP_ALIVE = 75  # seconds; aiohttp's own hour would let slow senders stay
 SHUTDOWN_PATIENCE = 10  # seconds that running requests are given
@@ -145,10 +148,11 @@ async def only_when_ready(request: web.Request, handler: Handler) -> web.StreamR
 
 
 @asynccontextmanager
-async def serving(app: web.Application, listen: str, *, drain: float = 0) -> AsyncIterator[str]:
+async def serving(app: web.Application, listen: str, *, drain: float = 0, shared: bool = False) -> AsyncIterator[str]:
     """Serve at `host:port`, `[host]:port` or `unix:/path`, and say where: port 0 becomes the one that was free.
 
-    At the end idle connections are given `drain` seconds to be left by who has them.
+    At the end idle connections are given `drain` seconds to be left by who has them. A `shared` port is one of several
+    processes, among which the system divides the connections.
     """
     runner = Runner(
         app,
@@ -164,7 +168,7 @@ async def serving(app: web.Application, listen: str, *, drain: float = 0) -> Asy
             yield listen
         else:
             host, _, port = listen.rpartition(":")
-            await web.TCPSite(runner, host.strip("[]"), int(port), backlog=BACKLOG).start()
+            await web.TCPSite(runner, host.strip("[]"), int(port), backlog=BACKLOG, reuse_port=shared).start()
             yield f"http://{host}:{runner.addresses[0][1]}"
     finally:
         await runner.drain(drain)
@@ -172,21 +176,30 @@ async def serving(app: web.Application, listen: str, *, drain: float = 0) -> Asy
 
 
 def run(*services: Service) -> None:  # type: ignore[type-arg]  # each has settings of its own
-    """Run services in this process until SIGINT or SIGTERM, with settings from the environment."""
+    """Run services until SIGINT or SIGTERM, with settings from the environment: here, or in several processes."""
     try:
         ready = [(service, load(service.settings)) for service in services]
     except BadSetting as error:
         sys.exit(f"{services[0].name}: {error}")
+    first = ready[0][1]
+    if first.workers == 1:
+        _run(ready, shared=False)
+    else:
+        keep_working(first.workers, partial(_run, ready, shared=True))
+
+
+def _run(ready: list[tuple[Service, Any]], *, shared: bool) -> None:  # type: ignore[type-arg]
+    """Run services in this process, with these settings."""
     configure_logs(ready[0][1].log_level)
     keep_memory()
     open_many_files()
-    loop_factory = uvloop.new_event_loop if all(service.uvloop for service in services) else None
+    loop_factory = uvloop.new_event_loop if all(service.uvloop for service, _ in ready) else None
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         try:
             apps = [(service.create_app(settings), settings.listen) for service, settings in ready]
-            runner.run(until_stopped(_run(apps)))
+            runner.run(until_stopped(_serve(apps, shared=shared)))
         except (OSError, MongoError) as error:  # The latter is what the driver thinks of an address's options.
-            sys.exit(f"{services[0].name}: {error}")
+            sys.exit(f"{ready[0][0].name}: {error}")
 
 
 def keep_memory() -> None:
@@ -207,10 +220,10 @@ def open_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _run(apps: list[tuple[web.Application, str]]) -> None:
+async def _serve(apps: list[tuple[web.Application, str]], *, shared: bool) -> None:
     async with AsyncExitStack() as stack:
         for app, listen in apps:
-            address = await stack.enter_async_context(serving(app, listen, drain=DRAIN_PATIENCE))
+            address = await stack.enter_async_context(serving(app, listen, drain=DRAIN_PATIENCE, shared=shared))
             log.info("serving", address=address)
         await asyncio.Event().wait()
 
@@ -221,6 +234,8 @@ async def until_stopped(work: Coroutine[Any, Any, None]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    if parent := multiprocessing.parent_process():
+        loop.add_reader(parent.sentinel, stop.set)  # It is readable once the parent is no more.
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

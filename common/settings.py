@@ -9,7 +9,15 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    InstanceOf,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, SchemaValidator
 from pydantic_core.core_schema import multi_host_url_schema, url_schema
@@ -93,12 +101,22 @@ class ServiceSettings(EnvironmentSettings):
     """What every service is told. `listen` is `host:port` or `unix:/path/of/the.sock`.
 
     A service has its own key, `<service>_key`, and the keys of those it asks; `internal_key` is any that is not given.
+    `workers` processes share a port; a socket of the file system and a port that is free are one process's.
     """
 
     listen: Listen = "127.0.0.1:8080"
     internal_key: Key = _NOT_GIVEN
     access_log: bool = True
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
+    workers: int = Field(default=1, ge=1, le=64)
+
+    @field_validator("workers")
+    @classmethod
+    def _share_a_port(cls, value: int, others: ValidationInfo) -> int:
+        listen = str(others.data.get("listen", ""))
+        if value > 1 and (listen.startswith("unix:") or listen.endswith(":0")):
+            raise ValueError("more than one needs a LISTEN of host:port with a port that is chosen")
+        return value
 
 
 class VariableSource(EnvSettingsSource):

@@ -1,0 +1,51 @@
+"""A service in several processes on one host, where no orchestrator starts them."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkProcess
+
+PAUSE = 1.0  # seconds before a worker that died is replaced
+_FORK = multiprocessing.get_context("fork")
+
+
+def keep_working(count: int, work: Callable[[], None]) -> None:
+    """Do `work` in so many processes until SIGINT or SIGTERM, which end each of them as they would end one alone.
+
+    A worker that a signal ended is replaced. Where one gives up the others are ended, and so is this process, with its
+    status. Where this process is killed its workers notice, see `common.server.until_stopped`.
+    """
+    ended, end = os.pipe()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os.write(end, b"."))
+    workers = [_start(work) for _ in range(count)]
+    try:
+        while ended not in wait([ended, *(worker.sentinel for worker in workers)]):
+            for number, worker in enumerate(workers):
+                if worker.exitcode is None:
+                    continue
+                if worker.exitcode >= 0:
+                    sys.exit(worker.exitcode)
+                time.sleep(PAUSE)
+                workers[number] = _start(work)
+    finally:
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join()
+
+
+def _start(work: Callable[[], None]) -> ForkProcess:
+    worker = _FORK.Process(target=_work, args=(work,))
+    worker.start()
+    return worker
+
+
+def _work(work: Callable[[], None]) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    work()
