@@ -25,13 +25,13 @@ def keep_working(count: int, work: Callable[[], None]) -> None:
     workers = [_start(work) for _ in range(count)]
     try:
         while ended not in wait([ended, *(worker.sentinel for worker in workers)]):
-            for number, worker in enumerate(workers):
+            for place, worker in enumerate(workers):
                 if worker.exitcode is None:
                     continue
                 if worker.exitcode >= 0:
                     sys.exit(worker.exitcode)
                 time.sleep(PAUSE)
-                workers[number] = _start(work)
+                workers[place] = _start(work)
     finally:
         for worker in workers:
             worker.terminate()
