@@ -97,10 +97,4 @@ async def get_damaged_installers(request: web.Request) -> web.Response:
 
 
 def _shown(request: web.Request, version: PackageVersion) -> dict[str, object]:
-    settings = request.app[SETTINGS]
-    return wire.package_version(
-        version,
-        caller_of(request),
-        keys=settings.download_key,
-        lifetime=settings.download_lifetime,
-    )
+    return wire.package_version(version, caller_of(request), request.app[SETTINGS])

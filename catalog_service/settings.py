@@ -2,11 +2,11 @@
 
 from pydantic import Field
 
-from common.settings import Key, Listen, MongoUrl, RabbitUrl, ServiceSettings, ServiceUrl, of_internal_key
+from common.settings import Key, Listen, MongoUrl, Origin, RabbitUrl, ServiceSettings, ServiceUrl, of_internal_key
 
 
 class CatalogSettings(ServiceSettings):
-    """Lifetimes and ages are seconds."""
+    """Lifetimes and ages are seconds. `download_url` is where upload_service is reached past the gateway, if it is."""
 
     listen: Listen = "127.0.0.1:8082"
     mongo_url: MongoUrl = "mongodb://127.0.0.1:27017"
@@ -15,6 +15,7 @@ class CatalogSettings(ServiceSettings):
     upload_service_url: ServiceUrl = "http://127.0.0.1:8083"
     client_registry_url: ServiceUrl = "http://127.0.0.1:8084"
     download_key: Key
+    download_url: Origin = ""
     catalog_service_key: Key = of_internal_key()
     upload_service_key: Key = of_internal_key()
     client_registry_key: Key = of_internal_key()

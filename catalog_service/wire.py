@@ -8,10 +8,10 @@ from typing import Any
 from catalog_service.damaged import DamagedInstaller
 from catalog_service.model import FinishedUpload
 from catalog_service.packages import CatalogEntry
+from catalog_service.settings import CatalogSettings
 from catalog_service.version_model import PackageVersion
 from common.caller import Caller
 from common.downloads import download_url
-from common.signing import Keys
 
 
 def package(entry: CatalogEntry) -> dict[str, Any]:
@@ -29,8 +29,8 @@ def package(entry: CatalogEntry) -> dict[str, Any]:
     }
 
 
-def package_version(version: PackageVersion, caller: Caller, *, keys: Keys, lifetime: int) -> dict[str, Any]:
-    """A Package_Version object. `keys` sign its installer's address, which is good for `lifetime` seconds."""
+def package_version(version: PackageVersion, caller: Caller, settings: CatalogSettings) -> dict[str, Any]:
+    """A Package_Version object, with an address of its installer that is good for a while."""
     return {
         "PACKAGE_ID": version.package_id,
         "VERSION": version.version,
@@ -38,12 +38,12 @@ def package_version(version: PackageVersion, caller: Caller, *, keys: Keys, life
         "ARCHITECTURE": version.architecture,
         "INSTALLER_TYPE": version.installer_type,
         "INSTALLER_URL": download_url(
-            caller.base_url,
-            keys,
-            tenant_id=caller.tenant_id,
+            caller,
+            settings.download_key,
+            direct=settings.download_url,
             server_filename=version.server_filename,
             file_name=f"{version.package_id}-{version.version}{version.installer_type.suffix}",
-            expires=int(time.time()) + lifetime,
+            expires=int(time.time()) + settings.download_lifetime,
         ),
         "INSTALLER_SHA256": version.sha256,
         "INSTALLER_SCOPE": version.scope,

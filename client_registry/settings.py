@@ -2,11 +2,14 @@
 
 from pydantic import Field
 
-from common.settings import Key, Listen, MongoUrl, ServiceSettings, ServiceUrl, of_internal_key
+from common.settings import Key, Listen, MongoUrl, Origin, ServiceSettings, ServiceUrl, of_internal_key
 
 
 class RegistrySettings(ServiceSettings):
-    """`download_lifetime` is in seconds. Without its `client_token_key` of before a client token is unknown."""
+    """`download_lifetime` is in seconds; `download_url` is where upload_service is reached past the gateway, if it is.
+
+    Without its `client_token_key` of before a client token is unknown.
+    """
 
     listen: Listen = "127.0.0.1:8084"
     mongo_url: MongoUrl = "mongodb://127.0.0.1:27017"
@@ -15,5 +18,6 @@ class RegistrySettings(ServiceSettings):
     client_registry_key: Key = of_internal_key()
     upload_service_key: Key = of_internal_key()
     download_key: Key
+    download_url: Origin = ""
     download_lifetime: int = Field(default=3600, ge=1)
     upload_service_url: ServiceUrl = "http://127.0.0.1:8083"

@@ -60,9 +60,9 @@ def client_version(latest: Release | None, caller: Caller, settings: RegistrySet
         return {"Version": latest.version}
     suffix = PurePath(latest.installer.server_filename).suffix
     address = download_url(
-        caller.base_url,
+        caller,
         settings.download_key,
-        tenant_id=caller.tenant_id,
+        direct=settings.download_url,
         server_filename=latest.installer.server_filename,
         file_name=f"client-{latest.version}{suffix}",
         expires=int(now) + settings.download_lifetime,

@@ -6,21 +6,22 @@ catalog_service and client_registry make such addresses, upload_service checks t
 import re
 from urllib.parse import quote
 
+from common.caller import Caller
 from common.errors import Forbidden
 from common.signing import Keys
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
-def download_url(
-    base_url: str, keys: Keys, *, tenant_id: str, server_filename: str, file_name: str, expires: int
-) -> str:
-    """An absolute address below `base_url`, valid until `expires` (seconds since 1970).
+def download_url(caller: Caller, keys: Keys, *, direct: str, server_filename: str, file_name: str, expires: int) -> str:
+    """An absolute address where the caller reaches the tenant, valid until `expires` (seconds since 1970).
 
+    `direct` is where upload_service is reached past the gateway; "" where it is not.
     `file_name` is what a browser saves the file as; characters that trouble file systems become `-`.
     """
     name = _UNSAFE.sub("-", file_name).strip("-.") or "installer"
-    signature = keys.digests(_message(tenant_id, server_filename, name, expires))[0]
+    signature = keys.digests(_message(caller.tenant_id, server_filename, name, expires))[0]
+    base_url = f"{direct}/{caller.tenant_id}" if direct else caller.base_url
     path = f"{base_url}/download/{quote(server_filename)}/{name}"
     return f"{path}?expires={expires}&signature={signature}"
 

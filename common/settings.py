@@ -70,6 +70,7 @@ MongoUrl = Annotated[str, _url(multi_host_url_schema(allowed_schemes=["mongodb",
 RedisUrl = Annotated[str, _url(url_schema(allowed_schemes=["redis", "rediss"], host_required=True), "unix:///")]
 RabbitUrl = Annotated[str, _url(url_schema(allowed_schemes=["amqp", "amqps"], host_required=True))]
 ServiceUrl = Annotated[str, _url(url_schema(allowed_schemes=["http", "https"], host_required=True), "unix:/")]
+Origin = Annotated[str, Field(pattern=r"^(https?://[^/?#\s]+)?$")]
 Settings = TypeVar("Settings", bound="EnvironmentSettings")
 
 # Nobody tells a service the name of its database: the operator's commands look for each service's data by that name.

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
 from common.caller import Deployment
-from common.settings import Key, Listen, RedisUrl, ServiceSettings, ServiceUrl, of_internal_key
+from common.settings import Key, Listen, Origin, RedisUrl, ServiceSettings, ServiceUrl, of_internal_key
 from common.tenants import Network, is_tenant_id
 
 
@@ -22,7 +22,7 @@ class GatewaySettings(ServiceSettings):
     listen: Listen = "127.0.0.1:8080"
     deployment: Deployment = Deployment.MULTI
     tenant_id: str = "main"
-    public_url: str = Field(default="", pattern=r"^(https?://[^/?#\s]+)?$")
+    public_url: Origin = ""
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = ()
     redis_url: RedisUrl = "redis://127.0.0.1:6379"
     session_key: Key

@@ -94,9 +94,9 @@ def download(data: bytes) -> None:
     name, expires, signature = (f"{data.decode(errors='surrogateescape')}\n\n").split("\n")[:3]
     made = urlsplit(
         download_url(
-            "http://host/acme",
+            VISITOR,
             KEYS,
-            tenant_id="acme",
+            direct="http://host",
             server_filename=SERVER_FILENAME,
             file_name=name[:NAME_LIMIT],
             expires=EXPIRES,

@@ -160,6 +160,17 @@ async def test_switches_upgrades_and_dependencies_are_kept(catalog: Catalog, cal
     assert kept["dependencies"]["packages"] == [{"package_id": "acme.runtime", "min_version": "2"}]
 
 
+async def test_installers_are_fetched_past_the_gateway_where_that_is_set(mongo_url: str) -> None:
+    async with serving_catalog(mongo_url, download_url="https://files.example.com") as catalog:
+        caller = make_caller()
+        await catalog.add_package(caller, "acme")
+        uid = await catalog.add_version(caller, "acme")
+
+        address = (await catalog.version(caller, uid))["INSTALLER_URL"]
+
+    assert address.startswith(f"https://files.example.com/{caller.tenant_id}/download/")
+
+
 async def test_the_installer_url_is_a_signed_address_that_expires(catalog: Catalog) -> None:
     caller = make_caller(base_url="https://packages.example.com/acme")
     await catalog.add_package(caller, "acme ö")

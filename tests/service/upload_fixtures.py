@@ -98,8 +98,7 @@ class UploadApi:
     def address(self, caller: Caller, server_filename: str, **given: Any) -> str:
         """A download address as catalog_service makes it."""
         words = {"file_name": "setup.exe", "expires": FOREVER, "keys": DOWNLOAD_KEYS, **given}
-        base = f"{self.service.address}/{caller.tenant_id}"
-        return download_url(base, tenant_id=caller.tenant_id, server_filename=server_filename, **words)
+        return download_url(caller, direct=self.service.address, server_filename=server_filename, **words)
 
     async def get(self, address: str, *, method: str = "GET", **headers: str) -> Answer:
         """Ask for an address without any token; `_` in a header's name stands for `-`."""
