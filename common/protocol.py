@@ -1,7 +1,7 @@
 """HTTP on the connection itself: how long it may take, and what every answer on it says.
 
 What is no request is answered as a problem too. Whoever neither sends nor reads is let go: bodies have a deadline where
-they are read, in `common.forms`; everything else has its own here, for aiohttp has none.
+they are read, in `common.bodies`; everything else has its own here, for aiohttp has none.
 """
 
 import asyncio

@@ -128,7 +128,7 @@ async def test_a_connection_may_be_idle_for_longer_between_two_requests(
 async def test_bodies_that_never_end_are_let_go_while_others_are_served(
     tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.forms.PATIENCE", 0.5)
+    monkeypatch.setattr("common.bodies.PATIENCE", 0.5)
     token = f"Authorization: {tenant.headers['Authorization']}"
     form, parts = "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"
     slow = []
