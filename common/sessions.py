@@ -5,30 +5,23 @@ Redis does not answer nobody is let in: a signature alone never counts.
 """
 
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 import jwt
-from redis.asyncio import ConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import ConstantBackoff
-from redis.exceptions import RedisError
-from redis.exceptions import TimeoutError as RedisTimeout
 
 from common.errors import NotAuthenticated
+from common.gathered import Gathered
+from common.redis import CONNECTIONS, Redis, RedisError, open_redis
 from common.signing import ALGORITHM, Keys
-from common.turns import Turns, within
+from common.stamps import stamp_key
+from common.tokens import Tokens
 
-__all__ = ["RedisError", "Session", "Sessions", "open_redis"]
+__all__ = ["CONNECTIONS", "Look", "RedisError", "Session", "Sessions", "open_redis"]
 
 AUDIENCE = "session"
-
-CONNECTIONS = 128
-TURN_PATIENCE = 3.0  # seconds that a call waits for one of them
-ANSWER_PATIENCE = 1.0  # seconds that Redis may take, the connecting included
 
 # KEYS: the session, the user's sessions by their ends. ARGV: session id, lifetime, idle (seconds).
 _OPEN = """
@@ -40,14 +33,22 @@ redis.call('EXPIREAT', KEYS[2], redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORE
 return 1
 """
 
-# KEYS: the session. ARGV: idle (seconds). Answers 1 where the session lives, and counts this as a use of it.
-_CHECK = """
-local ends = redis.call('GET', KEYS[1])
-if not ends then return 0 end
-local left = tonumber(ends) - tonumber(redis.call('TIME')[1])
-if left <= 0 then redis.call('DEL', KEYS[1]) return 0 end
-redis.call('EXPIRE', KEYS[1], math.min(left, ARGV[1]))
-return 1
+# KEYS: sessions, then tenants' stamps. ARGV: idle (seconds), how many sessions.
+# Answers 1 for each session that lives, and counts this as a use of it, else 0; then the stamps.
+_LOOK = """
+local now = tonumber(redis.call('TIME')[1])
+local answers = {}
+for place, key in ipairs(KEYS) do
+  local kept = redis.call('GET', key)
+  if place > tonumber(ARGV[2]) then
+    answers[place] = kept or ''
+  else
+    local left = kept and tonumber(kept) - now or 0
+    if left > 0 then redis.call('EXPIRE', key, math.min(left, ARGV[1])) elseif kept then redis.call('DEL', key) end
+    answers[place] = left > 0 and 1 or 0
+  end
+end
+return answers
 """
 
 # KEYS: the user's sessions. ARGV: the prefix of session keys, the session id to keep ("" keeps none).
@@ -71,38 +72,12 @@ class Session:
     session_id: str
 
 
-@asynccontextmanager
-async def open_redis(url: str) -> AsyncIterator["Redis"]:
-    """A client that says within about a second that Redis is away; calls beyond its connections wait their turn."""
-    pool: ConnectionPool = ConnectionPool.from_url(
-        url,
-        socket_connect_timeout=None,
-        socket_timeout=None,
-        retry=Retry(ConstantBackoff(0.05), 1),
-        max_connections=CONNECTIONS,
-        decode_responses=True,
-    )
-    client = _Redis.from_pool(pool)
-    try:
-        yield client
-    finally:
-        await client.aclose()
+@dataclass(frozen=True)
+class Look:
+    """What Redis said at one moment: a tenant's stamp, and the session of a token where there was one that lives."""
 
-
-class _Redis(Redis):
-    """Every command waits its turn, and raises Overloaded where that does not come; RedisError without an answer."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._turns = Turns(CONNECTIONS)
-
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
-        async with self._turns.one(TURN_PATIENCE):
-            try:
-                async with within(ANSWER_PATIENCE):
-                    return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-            except TimeoutError:
-                raise RedisTimeout("Redis does not answer.") from None
+    stamp: str
+    session: Session | None = None
 
 
 class Sessions:
@@ -114,8 +89,10 @@ class Sessions:
         self._keys = keys
         self._lifetime = lifetime
         self._idle = idle
+        self._tokens = Tokens(keys, audience=AUDIENCE, required=["jti", "sub"], parse=_session)
+        self._gathered = Gathered(self._look_at_all)
         self._open: Any = redis.register_script(_OPEN)
-        self._check: Any = redis.register_script(_CHECK)
+        self._look: Any = redis.register_script(_LOOK)
         self._end_all: Any = redis.register_script(_END_ALL)
 
     async def open(self, tenant_id: str, username: str) -> str:
@@ -137,16 +114,26 @@ class Sessions:
         return jwt.encode(claims, self._keys.signing, algorithm=ALGORITHM)
 
     async def check(self, tenant_id: str, token: str) -> Session:
-        """The session of a token, used just now. One Lua call.
+        """The session of a token, used just now.
 
         Raises:
             NotAuthenticated: the token is not ours, another tenant's, expired, idle for too long or logged out.
-            Overloaded: too many are looked up at once.
         """
         session = self.read(token)
-        if session.tenant_id != tenant_id or not await self._check(keys=[_session_key(session)], args=[self._idle]):
+        if session.tenant_id != tenant_id or not (await self._gathered.ask((_session_key(session), "")))[0]:
             raise NotAuthenticated("The session token is not valid, or no longer.")
         return session
+
+    async def look(self, tenant_id: str, token: str = "") -> Look:
+        """A tenant's stamp, and the session of a token, used just now; a token that `check` would refuse has none."""
+        try:
+            session = self.read(token) if token else None
+        except NotAuthenticated:
+            session = None
+        if session is None or session.tenant_id != tenant_id:
+            return Look((await self._gathered.ask(("", stamp_key(tenant_id))))[1])
+        lives, stamp = await self._gathered.ask((_session_key(session), stamp_key(tenant_id)))
+        return Look(stamp, session if lives else None)
 
     def read(self, token: str) -> Session:
         """What a token says, its life aside.
@@ -155,10 +142,17 @@ class Sessions:
             NotAuthenticated: the token is not ours, or past its hour.
         """
         try:
-            claims = self._keys.claims(token, audience=AUDIENCE, required=["jti", "sub"])
-            return Session(str(claims["tenant"]), str(claims["sub"]), str(claims["jti"]))
+            return self._tokens.read(token)
         except (jwt.InvalidTokenError, UnicodeError, KeyError, ValueError):
             raise NotAuthenticated("The session token is not valid, or no longer.") from None
+
+    async def _look_at_all(self, asked: Sequence[tuple[str, str]]) -> Sequence[tuple[bool, str]]:
+        """Whether sessions live, and stamps, by their keys, "" for none; all in one command."""
+        sessions = list({session for session, _ in asked if session})
+        stamps = list({stamp for _, stamp in asked if stamp})
+        answers = await self._look(keys=[*sessions, *stamps], args=[self._idle, len(sessions)])
+        found = dict(zip([*sessions, *stamps], answers, strict=True))
+        return [(found.get(session) == 1, found.get(stamp, "")) for session, stamp in asked]
 
     async def close(self, session: Session) -> None:
         """End a session; ending one that is over already changes nothing."""
@@ -175,6 +169,10 @@ class Sessions:
         for pattern in (f"session:{{{tenant_id}:*", f"sessions:{{{tenant_id}:*"):
             async for key in self._redis.scan_iter(match=pattern, count=1000):
                 await self._redis.delete(key)
+
+
+def _session(claims: Mapping[str, Any]) -> Session:
+    return Session(str(claims["tenant"]), str(claims["sub"]), str(claims["jti"]))
 
 
 def _user_key(tenant_id: str, username: str) -> str:

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from common.errors import NotAuthenticated
 from common.sessions import CONNECTIONS, RedisError, Session, Sessions, open_redis
 from common.signing import ALGORITHM
+from common.stamps import Stamps
 from tests.factories import KEY, KEYS
 
 OTHER_KEY = "another-key-for-tests-long-enough-too"
@@ -232,6 +233,90 @@ async def test_many_more_calls_than_connections_wait_their_turn(sessions: Sessio
     assert {session.username for session in checked} == {"ada"}
 
 
+async def commands(redis: "Redis") -> int:
+    """How many commands Redis has been sent."""
+    return int((await redis.info("stats"))["total_commands_processed"])
+
+
+async def test_checks_that_wait_together_cost_redis_few_commands(
+    sessions: Sessions, redis: "Redis", tenant_id: str
+) -> None:
+    tokens = [await sessions.open(tenant_id, f"user-{number}") for number in range(20)]
+    before = await commands(redis)
+
+    looks = [sessions.look(tenant_id, token) for token in tokens * 10]
+    found = await asyncio.gather(*looks, *(sessions.check(tenant_id, token) for token in tokens * 10))
+
+    assert len(found) == 400
+    in_the_script = 20 * 2 + 2  # a look and a use of each session, the stamp, the time
+    assert await commands(redis) - before <= in_the_script + 2  # the script, and the counting
+
+
+async def test_of_checks_that_wait_together_each_gets_its_own_answer(sessions: Sessions, tenant_id: str) -> None:
+    tokens = [await sessions.open(tenant_id, f"user-{number}") for number in range(20)]
+    for token in tokens[::2]:
+        await sessions.close(sessions.read(token))
+
+    found = await asyncio.gather(*(sessions.look(tenant_id, token) for token in tokens))
+
+    names = [look.session.username if look.session else None for look in found]
+    assert names == [None if number % 2 == 0 else f"user-{number}" for number in range(20)]
+
+
+async def test_a_session_that_one_gateway_ends_is_over_at_once_for_another(redis: "Redis", tenant_id: str) -> None:
+    one, other = [Sessions(redis, keys=KEYS, lifetime=LIFETIME, idle=IDLE) for _ in range(2)]
+    token = await one.open(tenant_id, "ada")
+    await asyncio.gather(*(other.check(tenant_id, token) for _ in range(3)))
+
+    await one.close(one.read(token))
+
+    assert await refused(other, tenant_id, token)
+    assert (await other.look(tenant_id, token)).session is None
+
+
+async def test_a_look_uses_a_session_as_a_check_does(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
+    token = await sessions.open(tenant_id, "ada")
+    key = kept_as(sessions.read(token))
+    await redis.pexpire(key, 60_000)
+
+    assert (await sessions.look(tenant_id, token)).session == sessions.read(token)
+    assert await redis.pttl(key) > 60_000
+
+
+async def test_a_look_shows_no_session_of_another_tenant(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
+    token = await sessions.open(f"{tenant_id}-2", "ada")
+    key = kept_as(sessions.read(token))
+    await redis.pexpire(key, 60_000)
+
+    assert (await sessions.look(tenant_id, token)).session is None
+    assert await redis.pttl(key) <= 60_000
+
+
+@pytest.mark.parametrize("token", ["", "nonsense", "a.b.c", "\udcff.\udcff.\udcff"])
+async def test_a_look_with_what_is_no_token_shows_the_stamp_alone(
+    sessions: Sessions, redis: "Redis", tenant_id: str, token: str
+) -> None:
+    await Stamps(redis).move(tenant_id)
+
+    look = await sessions.look(tenant_id, token)
+
+    assert (look.stamp, look.session) == (await redis.get(f"stamp:{tenant_id}"), None)
+
+
+async def test_a_tenant_without_changes_has_the_same_stamp_and_each_change_gives_another(
+    sessions: Sessions, redis: "Redis", tenant_id: str
+) -> None:
+    stamps, seen = Stamps(redis), []
+    for _ in range(3):
+        seen += [(await sessions.look(tenant_id)).stamp, (await sessions.look(tenant_id)).stamp]
+        await stamps.move(f"{tenant_id}-2")
+        assert (await sessions.look(tenant_id)).stamp == seen[-1]
+        await stamps.move(tenant_id)
+
+    assert seen[::2] == seen[1::2]
+    assert len(set(seen)) == 3
+
+
 async def test_ending_a_users_sessions_leaves_others_alone(sessions: Sessions, tenant_id: str) -> None:
     other_user = await sessions.open(tenant_id, "adam")
     other_tenant = await sessions.open(f"{tenant_id}-2", "ada")
@@ -325,14 +410,16 @@ async def test_where_redis_is_away_nobody_is_let_in(sessions: Sessions, tenant_i
     async with open_redis("redis://127.0.0.1:1/0") as nobody:
         away = Sessions(nobody, keys=KEYS, lifetime=LIFETIME, idle=IDLE)
 
-        with pytest.raises(RedisError):
-            await away.check(tenant_id, token)
+        asked = [away.check(tenant_id, token), away.look(tenant_id, token), away.look(tenant_id)]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+
+        assert [isinstance(error, RedisError) for error in found] == [True, True, True]
 
 
 async def test_where_redis_does_not_answer_nobody_is_let_in(
     sessions: Sessions, tenant_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.sessions.ANSWER_PATIENCE", 0.2)
+    monkeypatch.setattr("common.redis.ANSWER_PATIENCE", 0.2)
     token = await sessions.open(tenant_id, "ada")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with asyncio.timeout(20), open_redis(f"redis://127.0.0.1:{silent.getsockname()[1]}/0") as nobody:
