@@ -14,12 +14,16 @@ from typing import Any, Self
 import jwt
 
 from common.errors import NotAuthenticated
+from common.memory import Memory
 from common.signing import ALGORITHM, Keys
 from common.tenants import Address, Tenant, VersionKey
+from common.tokens import Tokens
 
 INTERNAL_TOKEN = "X-Internal-Token"  # noqa: S105  the header's name
 REQUEST_ID = "X-Internal-Request-Id"
 LIFETIME = 30  # seconds
+REUSED = 12.0  # seconds, less than half of that
+REMEMBERED_AT_MOST = 4096  # tokens
 
 
 class UntrustedCaller(NotAuthenticated):
@@ -110,20 +114,54 @@ def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
     return jwt.encode(claims, key, algorithm=ALGORITHM)
 
 
-def verify(keys: Keys, token: str, *, service: str, operation: str, tenant_id: str) -> Caller:
-    """The caller that a token names.
+class Signer:
+    """Signs for the callers of one service; a token serves all that a caller asks of an operation for a while."""
 
-    Raises:
-        UntrustedCaller: the token is not ours, not for this service, operation or tenant, or expired.
-    """
-    try:
-        claims = keys.claims(token, audience=service, required=["op", "tenant"])
-        caller = _caller(claims)
-    except (jwt.InvalidTokenError, UnicodeError, KeyError, TypeError, ValueError):
-        raise UntrustedCaller("This service answers the gateway only.") from None
-    if claims.get("op") != operation or caller.tenant_id != tenant_id:
-        raise UntrustedCaller("This service answers the gateway only.")
-    return caller
+    def __init__(self, keys: Keys, *, service: str) -> None:
+        self._keys = keys
+        self._service = service
+        self._signed: Memory[tuple[Caller, str], _Signed] = Memory(REMEMBERED_AT_MOST)
+
+    def sign(self, caller: Caller, operation: str) -> str:
+        """A token as `sign` gives it, that lives for `LIFETIME - REUSED` seconds at least."""
+        key, now = self._keys.signing, time.time()
+        signed = self._signed.get((caller, operation))
+        if signed is None or signed.key != key or not 0 <= now - signed.at < REUSED:
+            signed = _Signed(sign(key, caller, service=self._service, operation=operation), key, now)
+            self._signed.put((caller, operation), signed)
+        return signed.token
+
+
+class Callers:
+    """Knows the callers of one service by their tokens."""
+
+    def __init__(self, keys: Keys, *, service: str) -> None:
+        self._tokens = Tokens(keys, audience=service, required=["op", "tenant"], parse=_called)
+
+    def verify(self, token: str, *, operation: str, tenant_id: str) -> Caller:
+        """The caller that a token names.
+
+        Raises:
+            UntrustedCaller: the token is not ours, not for this service, operation or tenant, or expired.
+        """
+        try:
+            called, caller = self._tokens.read(token)
+        except (jwt.InvalidTokenError, UnicodeError, KeyError, TypeError, ValueError):
+            raise UntrustedCaller("This service answers the gateway only.") from None
+        if called != operation or caller.tenant_id != tenant_id:
+            raise UntrustedCaller("This service answers the gateway only.")
+        return caller
+
+
+@dataclass(frozen=True)
+class _Signed:
+    token: str
+    key: str
+    at: float  # seconds since 1970
+
+
+def _called(claims: Mapping[str, Any]) -> tuple[str, Caller]:
+    return claims["op"], _caller(claims)
 
 
 def _caller(claims: Mapping[str, Any]) -> Caller:

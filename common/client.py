@@ -18,7 +18,7 @@ from aiohttp import (
 from multidict import CIMultiDict
 from yarl import URL
 
-from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, UntrustedCaller, sign
+from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, Signer, UntrustedCaller
 from common.errors import Answered, Unavailable
 from common.signing import Keys
 from common.telemetry import request_id
@@ -47,7 +47,7 @@ class ServiceClient:
         self._stream_turns = Turns(STREAMS)
         self._base = base
         self._service = service
-        self._keys = keys
+        self._signer = Signer(keys, service=service)
 
     async def ask(
         self,
@@ -97,7 +97,7 @@ class ServiceClient:
         path = "/".join(quote(segment, safe="") for segment in (caller.tenant_id, *segments))
         url = URL(f"{self._base}/{path}{'?' + query if query else ''}", encoded=True)
         all_headers = CIMultiDict(headers or {})
-        all_headers[INTERNAL_TOKEN] = sign(self._keys.signing, caller, service=self._service, operation=segments[0])
+        all_headers[INTERNAL_TOKEN] = self._signer.sign(caller, segments[0])
         all_headers[REQUEST_ID] = request_id()
         timeout = ClientTimeout(sock_connect=CONNECT_PATIENCE, sock_read=max(patience, BLOCK_PATIENCE))
         # How long a body takes that is still being sent is not the service's doing.

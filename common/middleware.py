@@ -13,7 +13,7 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
-from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, Kind, UntrustedCaller, verify
+from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, Callers, Kind, UntrustedCaller
 from common.errors import Answered, Overloaded, Problem, Unavailable
 from common.mongo import MongoError
 from common.sessions import RedisError
@@ -149,6 +149,7 @@ def only_from_gateway(service: str, keys: Keys, *, open_operations: frozenset[st
 
     Routes are `/{tenant_id}/<operation>…`; `open_operations` check their callers themselves.
     """
+    callers = Callers(keys, service=service)
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -158,10 +159,8 @@ def only_from_gateway(service: str, keys: Keys, *, open_operations: frozenset[st
         if path in OPEN_PATHS:
             return await handler(request)
         try:
-            request[CALLER] = verify(
-                keys,
+            request[CALLER] = callers.verify(
                 request.headers.get(INTERNAL_TOKEN, ""),
-                service=service,
                 operation=operation,
                 tenant_id=request.match_info.get("tenant_id", ""),
             )

@@ -3,13 +3,15 @@
 import base64
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jwt
 import orjson
 import pytest
 
-from common.caller import LIFETIME, Caller, Deployment, sign, verify
+from common.caller import LIFETIME, REUSED, Caller, Callers, Deployment, Signer, UntrustedCaller, sign
 from common.errors import NotAuthenticated
 from common.signing import ALGORITHM, Keys
 from common.tenants import Tenant, VersionKey
@@ -22,6 +24,11 @@ DOOR = {"service": "catalog_service", "operation": "add_package", "tenant_id": "
 
 def token_for(caller: Caller | None = None, key: str = KEY) -> str:
     return sign(key, caller or make_caller(TENANT), service="catalog_service", operation="add_package")
+
+
+def verify(keys: Keys, token: str, *, service: str, operation: str, tenant_id: str) -> Caller:
+    """The caller whom a service knows by the token, that it has not seen before."""
+    return Callers(keys, service=service).verify(token, operation=operation, tenant_id=tenant_id)
 
 
 def forged(changes: Mapping[str, Any], *, key: str = KEY, algorithm: str = ALGORITHM) -> str:
@@ -129,3 +136,96 @@ def test_a_token_with_a_letter_changed_is_no_caller(segment: int) -> None:
 
     with pytest.raises(NotAuthenticated):
         verify(KEYS, ".".join(parts), **DOOR)
+
+
+class Clock:
+    """A clock that a test moves, for who signs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = time.time()
+        monkeypatch.setattr("common.caller.time", self)
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of the key for tests, whose change is known at once."""
+    monkeypatch.setattr("common.signing.NOTICED", 0.0)
+    file = tmp_path / "key"
+    file.write_text(KEY)
+    return file
+
+
+def test_a_token_serves_what_a_caller_asks_of_an_operation_for_a_while(clock: Clock) -> None:
+    signer, caller = Signer(KEYS, service="catalog_service"), make_caller(TENANT)
+    first = signer.sign(caller, "add_package")
+
+    clock.now += REUSED - 1
+    assert signer.sign(replace(caller), "add_package") == first
+
+    clock.now += 1
+    assert signer.sign(caller, "add_package") != first
+    assert REUSED < LIFETIME / 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        make_caller(make_tenant(tenant_id="acme", storage_quota=7)),
+        make_caller(make_tenant(tenant_id="another")),
+        make_caller(TENANT, username="ada"),
+        make_caller(TENANT, ip="192.0.2.1"),
+        Caller(TENANT).as_client("c1"),
+    ],
+    ids=["other settings", "another tenant", "another user", "another address", "a client"],
+)
+def test_another_caller_has_a_token_of_their_own(other: Caller) -> None:
+    signer = Signer(KEYS, service="catalog_service")
+    signer.sign(make_caller(TENANT), "add_package")
+
+    token = signer.sign(other, "add_package")
+
+    assert verify(KEYS, token, **{**DOOR, "tenant_id": other.tenant_id}) == other
+
+
+def test_another_operation_has_a_token_of_its_own() -> None:
+    signer, caller = Signer(KEYS, service="catalog_service"), make_caller(TENANT)
+
+    assert signer.sign(caller, "add_package") != signer.sign(caller, "delete_package")
+
+
+def test_a_token_is_not_signed_with_the_key_of_before(key_file: Path) -> None:
+    signer, caller = Signer(Keys(key_file), service="catalog_service"), make_caller(TENANT)
+    signer.sign(caller, "add_package")
+    key_file.write_text(f"{OTHER_KEY} {KEY}")
+
+    assert verify(Keys(OTHER_KEY), signer.sign(caller, "add_package"), **DOOR) == caller
+
+
+def test_a_token_that_was_verified_opens_no_other_door() -> None:
+    callers, token = Callers(KEYS, service="catalog_service"), token_for()
+
+    for _ in range(2):
+        assert callers.verify(token, operation="add_package", tenant_id="acme") == make_caller(TENANT)
+        for door in (("delete_package", "acme"), ("add_package", "another"), ("", "acme"), ("add_package", "")):
+            with pytest.raises(UntrustedCaller):
+                callers.verify(token, operation=door[0], tenant_id=door[1])
+
+
+def test_a_token_that_was_verified_is_refused_once_its_key_is_gone(key_file: Path) -> None:
+    callers, token = Callers(Keys(key_file), service="catalog_service"), token_for()
+    callers.verify(token, operation="add_package", tenant_id="acme")
+    key_file.write_text(f"{OTHER_KEY} {KEY}")
+    assert callers.verify(token, operation="add_package", tenant_id="acme")
+
+    key_file.write_text(OTHER_KEY)
+
+    with pytest.raises(UntrustedCaller):
+        callers.verify(token, operation="add_package", tenant_id="acme")
