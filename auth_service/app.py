@@ -23,6 +23,7 @@ from common.client import open_service
 from common.mongo import MongoDatabase, make_indexes, open_database
 from common.server import READINESS, Service, service_app
 from common.sessions import Sessions, open_redis
+from common.stamps import Stamps
 
 
 def create_app(settings: AuthSettings) -> web.Application:
@@ -56,7 +57,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         )
         app[AUDIT_LOG] = Audit(MongoAuditStore(database), Seals(settings.audit_key.get_secret_value()))
         app[LOGIN] = Login(users, passwords, Throttle(RedisFailures(redis)), sessions, app[AUDIT_LOG])
-        app[TENANTS] = Tenants(MongoTenantStore(database))
+        app[TENANTS] = Tenants(MongoTenantStore(database), Stamps(redis))
         await readiness.prepare("indexes", lambda: _prepare(database, app[TENANTS], app[AUDIT_LOG]))
         app[USERS] = Users(users, passwords, sessions)
         app[USAGES] = Usages(upload_service, client_registry)

@@ -26,6 +26,12 @@ class TenantStore(Protocol):
     async def delete(self, tenant_id: str) -> None: ...
 
 
+class Stamps(Protocol):
+    """Tells gateways that a tenant is another than they remember."""
+
+    async def move(self, tenant_id: str) -> None: ...
+
+
 def in_words(value: object) -> str:
     """A setting's value in the words of the audit log, whole: an address left out would be one hidden."""
     if isinstance(value, tuple):
@@ -36,14 +42,16 @@ def in_words(value: object) -> str:
 class Tenants:
     """Creates, finds and changes tenants."""
 
-    def __init__(self, store: TenantStore) -> None:
+    def __init__(self, store: TenantStore, stamps: Stamps) -> None:
         self._store = store
+        self._stamps = stamps
 
     async def create(self, tenant: Tenant) -> None:
         """Add a tenant. Raises InvalidField for an id that cannot be one, TenantExists for one there is."""
         if not is_tenant_id(tenant.tenant_id):
             raise InvalidField("tenant_id", "must be 1 to 63 of a-z, 0-9, _ and -, and not a reserved word")
         await self._store.add(tenant)
+        await self._stamps.move(tenant.tenant_id)
 
     async def find(self, tenant_id: str) -> Tenant:
         """Raises TenantNotFound."""
@@ -61,11 +69,13 @@ class Tenants:
         before = await self._store.change(tenant_id, changes) if changes else await self._store.find(tenant_id)
         if before is None:
             raise TenantNotFound(tenant_id)
+        await self._stamps.move(tenant_id)
         return {name: (in_words(getattr(before, name)), in_words(value)) for name, value in changes.items()}
 
     async def delete(self, tenant_id: str) -> None:
         """Remove the tenant, its users and its audit log. Other services' data is theirs to remove."""
         await self._store.delete(tenant_id)
+        await self._stamps.move(tenant_id)
 
 
 def administrators_changes(

@@ -16,6 +16,7 @@ from catalog_service.keys import (
     FINISHED_UPLOADS,
     PACKAGES,
     SETTINGS,
+    STAMPS,
     STORE,
     VERSIONS,
 )
@@ -31,7 +32,9 @@ from common.client import open_service
 from common.events import Events
 from common.events.broker import open_events
 from common.mongo import make_indexes, open_database
+from common.redis import open_redis
 from common.server import READINESS, Service, service_app
+from common.stamps import Stamps
 
 SWEEP_PAUSE = 5  # seconds
 
@@ -50,6 +53,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
     settings, readiness = app[SETTINGS], app[READINESS]
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings.mongo_url, settings.database))
+        redis = await stack.enter_async_context(open_redis(settings.redis_url))
         upload_service = await stack.enter_async_context(
             open_service(settings.upload_service_url, service="upload_service", keys=settings.upload_service_key)
         )
@@ -57,8 +61,10 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             open_service(settings.client_registry_url, service="client_registry", keys=settings.client_registry_key)
         )
         readiness.check("mongodb", lambda: database.command("ping"))
+        readiness.check("redis", redis.ping)
         await readiness.prepare("indexes", lambda: make_indexes(database, INDEXES))
 
+        app[STAMPS] = Stamps(redis)
         store = app[STORE] = MongoCatalogStore(database, uploads_age=settings.finished_uploads_age)
         installers = UploadService(upload_service)
         versions = app[VERSIONS] = Versions(store.versions, store.packages, installers, store.uploads)

@@ -9,6 +9,7 @@ from catalog_service.settings import CatalogSettings
 from catalog_service.store import MongoCatalogStore
 from catalog_service.versions import Versions
 from common.events import Events
+from common.stamps import Stamps
 
 SETTINGS = web.AppKey("settings", CatalogSettings)
 EVENTS: web.AppKey[Events] = web.AppKey("events")
@@ -17,3 +18,4 @@ VERSIONS = web.AppKey("versions", Versions)
 FINISHED_UPLOADS = web.AppKey("finished_uploads", FinishedUploads)
 DAMAGED_INSTALLERS = web.AppKey("damaged_installers", DamagedInstallers)
 STORE = web.AppKey("store", MongoCatalogStore)
+STAMPS = web.AppKey("stamps", Stamps)

@@ -2,7 +2,17 @@
 
 from pydantic import Field
 
-from common.settings import Key, Listen, MongoUrl, Origin, RabbitUrl, ServiceSettings, ServiceUrl, of_internal_key
+from common.settings import (
+    Key,
+    Listen,
+    MongoUrl,
+    Origin,
+    RabbitUrl,
+    RedisUrl,
+    ServiceSettings,
+    ServiceUrl,
+    of_internal_key,
+)
 
 
 class CatalogSettings(ServiceSettings):
@@ -10,6 +20,7 @@ class CatalogSettings(ServiceSettings):
 
     listen: Listen = "127.0.0.1:8082"
     mongo_url: MongoUrl = "mongodb://127.0.0.1:27017"
+    redis_url: RedisUrl = "redis://127.0.0.1:6379"
     rabbitmq_url: RabbitUrl = "amqp://guest:guest@127.0.0.1:5672/"
     database: str = "catalog"
     upload_service_url: ServiceUrl = "http://127.0.0.1:8083"

@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from client_registry.blacklist import Blacklist
 from client_registry.blacklist_store import MongoBlacklistStore
 from client_registry.clients import Clients
 from client_registry.hostnames import SystemResolver
-from client_registry.keys import BLACKLIST, CLIENTS, RELEASES, SETTINGS
+from client_registry.keys import BLACKLIST, CLIENTS, RELEASES, SETTINGS, STAMPS
 from client_registry.release_store import MongoReleaseStore
 from client_registry.releases import Releases
 from client_registry.routes import routes
@@ -20,8 +21,11 @@ from client_registry.tokens import ClientTokens
 from client_registry.uploads import UploadService
 from common.background import repeating
 from common.client import open_service
+from common.middleware import AUDIT, caller_of
 from common.mongo import make_indexes, open_database
+from common.redis import open_redis
 from common.server import READINESS, Service, service_app
+from common.stamps import Stamps
 
 SWEEP_PAUSE = 30  # seconds
 
@@ -29,7 +33,18 @@ SWEEP_PAUSE = 30  # seconds
 def create_app(settings: RegistrySettings) -> web.Application:
     app = service_app("client_registry", settings.client_registry_key, routes, connect, access_log=settings.access_log)
     app[SETTINGS] = settings
+    app.middlewares.append(stamped)
     return app
+
+
+@web.middleware
+async def stamped(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Make gateways ask anew about a tenant that was written to, whatever came of it."""
+    try:
+        return await handler(request)
+    finally:
+        if AUDIT in request:  # Every write says what it is about.
+            await request.app[STAMPS].move(caller_of(request).tenant_id)
 
 
 async def connect(app: web.Application) -> AsyncIterator[None]:
@@ -37,14 +52,17 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
     settings, readiness = app[SETTINGS], app[READINESS]
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings.mongo_url, settings.database))
+        redis = await stack.enter_async_context(open_redis(settings.redis_url))
         upload_service = await stack.enter_async_context(
             open_service(settings.upload_service_url, service="upload_service", keys=settings.upload_service_key)
         )
         readiness.check("mongodb", lambda: database.command("ping"))
+        readiness.check("redis", redis.ping)
         await readiness.prepare("indexes", lambda: make_indexes(database, INDEXES))
 
         resolver = SystemResolver()
         stack.callback(resolver.close)
+        app[STAMPS] = Stamps(redis)
         tokens = ClientTokens(settings.client_token_key)
         app[CLIENTS] = Clients(MongoClientStore(database), tokens, resolver)
         app[BLACKLIST] = Blacklist(MongoBlacklistStore(database))

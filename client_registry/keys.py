@@ -6,8 +6,10 @@ from client_registry.blacklist import Blacklist
 from client_registry.clients import Clients
 from client_registry.releases import Releases
 from client_registry.settings import RegistrySettings
+from common.stamps import Stamps
 
 SETTINGS = web.AppKey("settings", RegistrySettings)
 CLIENTS = web.AppKey("clients", Clients)
 BLACKLIST = web.AppKey("blacklist", Blacklist)
 RELEASES = web.AppKey("releases", Releases)
+STAMPS = web.AppKey("stamps", Stamps)

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from common.settings import Key, Listen, MongoUrl, Origin, ServiceSettings, ServiceUrl, of_internal_key
+from common.settings import Key, Listen, MongoUrl, Origin, RedisUrl, ServiceSettings, ServiceUrl, of_internal_key
 
 
 class RegistrySettings(ServiceSettings):
@@ -13,6 +13,7 @@ class RegistrySettings(ServiceSettings):
 
     listen: Listen = "127.0.0.1:8084"
     mongo_url: MongoUrl = "mongodb://127.0.0.1:27017"
+    redis_url: RedisUrl = "redis://127.0.0.1:6379"
     database: str = "clients"
     client_token_key: Key
     client_registry_key: Key = of_internal_key()

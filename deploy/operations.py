@@ -17,6 +17,7 @@ from common.errors import InvalidField
 from common.mongo import open_database
 from common.sessions import Sessions, open_redis
 from common.signing import Keys
+from common.stamps import Stamps
 from common.tenants import is_tenant_id
 from deploy.folder import Addresses
 from deploy.storage import open_storage
@@ -45,7 +46,7 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
         # Only to end sessions: this signs none, so any key will do.
         sessions = Sessions(redis, keys=Keys(secrets.token_urlsafe(48)), lifetime=1, idle=1)
         users = Users(MongoUserStore(database), Passwords(), sessions)
-        yield Operator(Tenants(MongoTenantStore(database)), users, sessions)
+        yield Operator(Tenants(MongoTenantStore(database), Stamps(redis)), users, sessions)
 
 
 async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id: str) -> bool:

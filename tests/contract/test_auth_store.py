@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -41,9 +42,25 @@ async def database(mongo_url: str, listener: TenantFirst) -> AsyncIterator[Mongo
     client.close()
 
 
+class Stamps:
+    """Knows what whose stamp was moved was at that moment."""
+
+    def __init__(self, database: MongoDatabase) -> None:
+        self._store = MongoTenantStore(database)
+        self.moved: list[Tenant | None] = []
+
+    async def move(self, tenant_id: str) -> None:
+        self.moved.append(await self._store.find(tenant_id))
+
+
 @pytest.fixture
-def tenants(database: MongoDatabase) -> Tenants:
-    return Tenants(MongoTenantStore(database))
+def stamps(database: MongoDatabase) -> Stamps:
+    return Stamps(database)
+
+
+@pytest.fixture
+def tenants(database: MongoDatabase, stamps: Stamps) -> Tenants:
+    return Tenants(MongoTenantStore(database), stamps)
 
 
 @pytest.fixture
@@ -80,6 +97,15 @@ async def raised(*calls: Any) -> list[type[BaseException] | None]:
     """What each of these calls, made at once, raises."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     return [type(result) if isinstance(result, BaseException) else None for result in results]
+
+
+async def test_gateways_are_told_of_each_change_of_a_tenant_once_it_is_made(tenants: Tenants, stamps: Stamps) -> None:
+    made = make_tenant()
+    await tenants.create(made)
+    await tenants.edit(made.tenant_id, {"client_authentication": True})
+    await tenants.delete(made.tenant_id)
+
+    assert stamps.moved == [made, replace(made, client_authentication=True), None]
 
 
 async def test_a_tenant_is_found_as_it_was_made(tenants: Tenants) -> None:
@@ -195,7 +221,7 @@ async def test_every_filter_begins_with_the_tenant(
     await tenants.delete(other.tenant_id)
 
     assert listener.violations == []
-    assert listener.seen == 22
+    assert listener.seen == 25
 
 
 async def test_the_listing_of_tenants_alone_has_no_tenant(tenants: Tenants, listener: TenantFirst) -> None:

@@ -99,7 +99,7 @@ class Registry:
 
 
 @asynccontextmanager
-async def serving_registry(mongo_url: str) -> AsyncIterator[Registry]:
+async def serving_registry(mongo_url: str, redis_url: str) -> AsyncIterator[Registry]:
     """client_registry on a database of its own."""
     uploads = StandInUploads()
     async with AsyncExitStack() as stack:
@@ -109,6 +109,7 @@ async def serving_registry(mongo_url: str) -> AsyncIterator[Registry]:
             client_token_key=KEYS,
             download_key=KEYS,
             mongo_url=mongo_url,
+            redis_url=redis_url,
             database=f"test_clients_{uuid4().hex[:12]}",
             upload_service_url=upload_service,
         )

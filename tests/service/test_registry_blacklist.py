@@ -15,8 +15,8 @@ from tests.service.registry_fixtures import Registry, serving_registry
 
 
 @pytest.fixture(scope="module")
-async def registry(mongo_url: str) -> AsyncIterator[Registry]:
-    async with serving_registry(mongo_url) as served:
+async def registry(mongo_url: str, redis_url: str) -> AsyncIterator[Registry]:
+    async with serving_registry(mongo_url, redis_url) as served:
         yield served
 
 

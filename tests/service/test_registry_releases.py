@@ -24,8 +24,8 @@ FILE = "5b1f0c7de5b14a0f8a3d3f1c2e4b6a79.exe"
 
 
 @pytest.fixture(scope="module")
-async def served(mongo_url: str) -> AsyncIterator[Registry]:
-    async with serving_registry(mongo_url) as served:
+async def served(mongo_url: str, redis_url: str) -> AsyncIterator[Registry]:
+    async with serving_registry(mongo_url, redis_url) as served:
         yield served
 
 
@@ -283,7 +283,9 @@ async def test_publishing_says_what_it_was_about(registry: Registry) -> None:
     assert answer.audit_target == {"version": "1.0.0.0"}
 
 
-async def test_the_service_sweeps_and_goes_on_after_a_failure(mongo_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_service_sweeps_and_goes_on_after_a_failure(
+    mongo_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     swept, third = [0], asyncio.Event()
 
     async def failing(_: Releases) -> None:
@@ -295,5 +297,5 @@ async def test_the_service_sweeps_and_goes_on_after_a_failure(mongo_url: str, mo
     monkeypatch.setattr(Releases, "sweep", failing)
     monkeypatch.setattr("client_registry.app.SWEEP_PAUSE", 0)
 
-    async with serving_registry(mongo_url), asyncio.timeout(30):
+    async with serving_registry(mongo_url, redis_url), asyncio.timeout(30):
         await third.wait()
