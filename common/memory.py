@@ -1,26 +1,42 @@
 """What is remembered, and how much of it at most."""
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Memory(Generic[Key, Value]):
-    """At most so many things, each by its key; where there are too many the one that was put in first leaves."""
+def _one(_: object) -> int:
+    return 1
 
-    def __init__(self, most: int) -> None:
+
+class Memory(Generic[Key, Value]):
+    """At most so many things, each by its key, or so much of them; what was put in first leaves to make room."""
+
+    def __init__(self, most: int, *, size: Callable[[Value], int] = _one) -> None:
+        """`size` tells how much of `most` a thing takes; what takes more than all of it is not kept."""
         self._most = most
+        self._size = size
+        self._used = 0
         self._kept: dict[Key, Value] = {}
 
     def get(self, key: Key) -> Value | None:
         return self._kept.get(key)
 
     def put(self, key: Key, value: Value) -> None:
-        self._kept.pop(key, None)
-        if len(self._kept) >= self._most:
-            del self._kept[next(iter(self._kept))]
+        self._drop(key)
+        if (size := self._size(value)) > self._most:
+            return
+        while self._used + size > self._most:
+            self._drop(next(iter(self._kept)))
         self._kept[key] = value
+        self._used += size
 
     def clear(self) -> None:
         self._kept.clear()
+        self._used = 0
+
+    def _drop(self, key: Key) -> None:
+        if key in self._kept:
+            self._used -= self._size(self._kept.pop(key))

@@ -74,9 +74,12 @@ class Session:
 
 @dataclass(frozen=True)
 class Look:
-    """What Redis said at one moment: a tenant's stamp, and the session of a token where there was one that lives."""
+    """What Redis said at one moment: a tenant's stamp, and the session of a token where there was one that lives.
 
-    stamp: str
+    No stamp stands for a Redis that said nothing.
+    """
+
+    stamp: str | None
     session: Session | None = None
 
 

@@ -1,25 +1,44 @@
 """From a request to its caller: a session token, else a client token (section 5)."""
 
+from contextlib import suppress
+
 from aiohttp import web
 
 from common.caller import Caller
-from common.client import ServiceClient
 from common.errors import NotAuthenticated
 from common.forms import read_form
-from common.sessions import Sessions
+from common.sessions import Look, RedisError, Sessions
+from gateway.clients import ClientDirectory, UnknownClient
 from gateway.operations import CREDENTIALS_LIMIT, Access, Operation
 
 TOKEN_LIMIT = 4096  # characters
+WITH_SESSION = frozenset([Access.ADMINISTRATOR, Access.CLIENT])
 
 
 class Gatekeeper:
     """Tells who calls."""
 
-    def __init__(self, sessions: Sessions, client_registry: ServiceClient) -> None:
+    def __init__(self, sessions: Sessions, clients: ClientDirectory) -> None:
         self._sessions = sessions
-        self._client_registry = client_registry
+        self._clients = clients
 
-    async def identify(self, request: web.Request, operation: Operation, visitor: Caller) -> Caller:
+    async def look(self, request: web.Request, operation: Operation, tenant_id: str, *, welcome: bool) -> Look:
+        """What Redis says of the tenant, and of the session that is shown for the operation.
+
+        A session is used by being looked at. So it is looked at only where its holder is `welcome`; else `identify`
+        does so once that is known.
+
+        Raises RedisError where Redis does not answer, and a session is shown.
+        """
+        shown = _shown(request) if welcome and operation.access in WITH_SESSION else ""
+        try:
+            return await self._sessions.look(tenant_id, shown)
+        except RedisError:
+            if shown:
+                raise
+            return Look(None)
+
+    async def identify(self, request: web.Request, operation: Operation, visitor: Caller, look: Look) -> Caller:
         """The caller of an operation, `visitor` being what is known without a token.
 
         Raises:
@@ -28,40 +47,42 @@ class Gatekeeper:
         """
         match operation.access:
             case Access.ADMINISTRATOR:
-                return await self._administrator(request, visitor)
+                return await self._administrator(request, visitor, look)
             case Access.CLIENT:
-                return await self._administrator_or_client(request, visitor)
+                return await self._administrator_or_client(request, visitor, look)
             case _:
                 return visitor
 
-    async def _administrator(self, request: web.Request, visitor: Caller) -> Caller:
-        session = await self._sessions.check(visitor.tenant_id, _bearer(request))
+    async def _administrator(self, request: web.Request, visitor: Caller, look: Look) -> Caller:
+        session = look.session or await self._sessions.check(visitor.tenant_id, _bearer(request))
         return visitor.as_administrator(session.username, session.session_id)
 
-    async def _administrator_or_client(self, request: web.Request, visitor: Caller) -> Caller:
+    async def _administrator_or_client(self, request: web.Request, visitor: Caller, look: Look) -> Caller:
         form = await read_form(request, limit=CREDENTIALS_LIMIT)
         number = form.integer("client", "Client", default=0)
         token = form.get("auth_token", "Auth-Token")
         if "Authorization" in request.headers:
             try:
-                return await self._administrator(request, visitor)
+                return await self._administrator(request, visitor, look)
             except NotAuthenticated:
                 if visitor.tenant.client_authentication and not token:
                     raise
         if token and len(token) <= TOKEN_LIMIT:
-            answer = await self._client_registry.ask(
-                visitor, "identify_client", {"auth_token": token, "client": number}
-            )
-            if answer["client_id"]:
-                return visitor.as_client(answer["client_id"])
+            with suppress(UnknownClient):
+                return visitor.as_client(await self._clients.identify(visitor, token, number, look.stamp))
         if visitor.tenant.client_authentication:
             raise NotAuthenticated("This tenant wants a valid session token or client token.")
         return visitor
 
 
 def _bearer(request: web.Request) -> str:
-    headers = request.headers.getall("Authorization", [])
-    scheme, _, token = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
-    if scheme.casefold() != "bearer" or not token or len(token) > TOKEN_LIMIT:
+    if not (token := _shown(request)):
         raise NotAuthenticated("Send one header `Authorization: Bearer <token>` with a token of /login.")
-    return token.strip()
+    return token
+
+
+def _shown(request: web.Request) -> str:
+    """The session token of a request; "" where there is none, or not in the one header that it belongs in."""
+    headers = request.headers.getall("Authorization", ())
+    scheme, _, token = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
+    return token.strip() if scheme.casefold() == "bearer" and len(token) <= TOKEN_LIMIT else ""

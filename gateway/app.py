@@ -11,10 +11,13 @@ from common.middleware import problems
 from common.server import READINESS, Service, access_logging, add_probes
 from common.sessions import Sessions, open_redis
 from gateway.access import Gatekeeper
-from gateway.keys import GATEKEEPER, PAGES, RECORDER, SERVICES, SESSIONS, SETTINGS, TENANTS
+from gateway.catalogs import Catalogs
+from gateway.clients import ClientDirectory
+from gateway.keys import CATALOGS, GATEKEEPER, PAGES, RECORDER, RELEASES, SERVICES, SESSIONS, SETTINGS, TENANTS
 from gateway.operations import AUTH, CATALOG, CLIENTS, UPLOAD
 from gateway.pages import Pages
 from gateway.recorder import Recorder
+from gateway.releases import Releases
 from gateway.routes import dispatch
 from gateway.settings import GatewaySettings
 from gateway.tenants import TenantDirectory
@@ -59,7 +62,10 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             idle=settings.session_idle,
         )
         app[TENANTS] = TenantDirectory(services[AUTH])
-        app[GATEKEEPER] = Gatekeeper(app[SESSIONS], services[CLIENTS])
+        clients = ClientDirectory(services[CLIENTS])
+        app[GATEKEEPER] = Gatekeeper(app[SESSIONS], clients)
+        app[RELEASES] = Releases(services[CLIENTS])
+        app[CATALOGS] = Catalogs(services[CATALOG], clients, budget=settings.catalog_memory)
         yield
 
 

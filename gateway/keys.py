@@ -7,8 +7,10 @@ from aiohttp import web
 from common.client import ServiceClient
 from common.sessions import Sessions
 from gateway.access import Gatekeeper
+from gateway.catalogs import Catalogs
 from gateway.pages import Pages
 from gateway.recorder import Recorder
+from gateway.releases import Releases
 from gateway.settings import GatewaySettings
 from gateway.tenants import TenantDirectory
 
@@ -17,5 +19,7 @@ SERVICES: web.AppKey[Mapping[str, ServiceClient]] = web.AppKey("services", Mappi
 TENANTS = web.AppKey("tenants", TenantDirectory)
 GATEKEEPER = web.AppKey("gatekeeper", Gatekeeper)
 RECORDER = web.AppKey("recorder", Recorder)
+CATALOGS = web.AppKey("catalogs", Catalogs)
+RELEASES = web.AppKey("releases", Releases)
 PAGES = web.AppKey("pages", Pages)
 SESSIONS = web.AppKey("sessions", Sessions)

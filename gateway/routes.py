@@ -8,7 +8,7 @@ from common.middleware import CALLER, ROUTE, json_response
 from gateway import documentation
 from gateway.addresses import Target
 from gateway.composed import one_call
-from gateway.keys import GATEKEEPER, RECORDER, SERVICES, SETTINGS, TENANTS
+from gateway.keys import CATALOGS, GATEKEEPER, RECORDER, RELEASES, SERVICES, SETTINGS, TENANTS
 from gateway.operations import UPLOAD, Access
 from gateway.origin import base_url, caller_address
 from gateway.proxy import forward
@@ -21,7 +21,10 @@ async def dispatch(request: web.Request) -> web.StreamResponse:
     target = Target.parse(request.method, request.raw_path, settings.deployment, settings.tenant_id)
     request[ROUTE] = f"/{{tenant_id}}/{target.operation.path}"
     address = caller_address(request, settings.trusted_proxies)
-    tenant = await request.app[TENANTS].find(target.tenant_id)
+    tenants, gatekeeper = request.app[TENANTS], request.app[GATEKEEPER]
+    welcome = tenants.welcomes(target.tenant_id, address)
+    look = await gatekeeper.look(request, target.operation, target.tenant_id, welcome=welcome)
+    tenant = await tenants.find(target.tenant_id, look.stamp)
     check_network(tenant, address)
     visitor = Caller(
         tenant=tenant,
@@ -30,13 +33,14 @@ async def dispatch(request: web.Request) -> web.StreamResponse:
         deployment=settings.deployment,
     )
     request[CALLER] = visitor  # for the log
-    caller = await request.app[GATEKEEPER].identify(request, target.operation, visitor)
+    caller = await gatekeeper.identify(request, target.operation, visitor, look)
     if target.operation.access is not Access.ADMINISTRATOR:
-        return await _respond(request, caller, target)
-    return await request.app[RECORDER].recorded(request, caller, target, _respond(request, caller, target))
+        return await _respond(request, caller, target, look.stamp)
+    answer = _respond(request, caller, target, look.stamp)
+    return await request.app[RECORDER].recorded(request, caller, target, answer)
 
 
-async def _respond(request: web.Request, caller: Caller, target: Target) -> web.StreamResponse:
+async def _respond(request: web.Request, caller: Caller, target: Target, stamp: str | None) -> web.StreamResponse:
     target.check_complete()
     if target.operation.access is Access.PAGE:
         return await documentation.page(request, caller, target)
@@ -46,6 +50,12 @@ async def _respond(request: web.Request, caller: Caller, target: Target) -> web.
     service = services[target.operation.service]
     if request.headers.get("Content-Encoding", "identity").casefold() != "identity":
         raise InvalidRequest("A compressed body is not accepted.")
+    match target.operation.word:
+        case "client_version":
+            latest = await request.app[RELEASES].latest(caller, stamp)
+            return web.Response(body=latest, content_type="application/json")
+        case "get_packages" if catalog := await request.app[CATALOGS].find(request, caller, stamp):
+            return await catalog.send(request)
     if target.operation.one_call and request.content_type == "multipart/form-data":
         return await one_call(request, services[UPLOAD], service, caller, target)
     # A client's form was read to know the client; its service learns the caller, not the token.

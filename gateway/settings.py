@@ -12,7 +12,7 @@ from common.tenants import Network, is_tenant_id
 
 
 class GatewaySettings(ServiceSettings):
-    """Lifetimes are seconds.
+    """Lifetimes are seconds, `catalog_memory` is bytes.
 
     `public_url` is the base of the addresses we give out; without it they have the request's own scheme and host.
     `trusted_proxies` are the networks of the load balancers before us, whose forwarding headers count.
@@ -32,6 +32,7 @@ class GatewaySettings(ServiceSettings):
     client_registry_key: Key = of_internal_key()
     session_lifetime: int = Field(default=3600, ge=1)
     session_idle: int = Field(default=3600, ge=1)
+    catalog_memory: int = Field(default=256 << 20, ge=0)
     auth_service_url: ServiceUrl = "http://127.0.0.1:8081"
     catalog_service_url: ServiceUrl = "http://127.0.0.1:8082"
     upload_service_url: ServiceUrl = "http://127.0.0.1:8083"

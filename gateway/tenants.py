@@ -1,14 +1,12 @@
 """From the first part of a path to a tenant, remembered for a few seconds."""
 
-import asyncio
-import time
-
 from common.caller import Caller
 from common.client import ServiceClient
 from common.errors import Answered, Forbidden, NotFound
 from common.tenants import Address, Tenant, VersionKey, is_tenant_id
+from gateway.remembered import Remembered
 
-REMEMBERED = 3.0  # seconds: a change of a tenant is in force within this time
+REMEMBERED = 3.0  # seconds: a change that gateways could not be told of is in force within this time
 REMEMBERED_AT_MOST = 10_000  # tenants
 
 
@@ -31,43 +29,32 @@ class TenantDirectory:
 
     def __init__(self, auth_service: ServiceClient) -> None:
         self._auth_service = auth_service
-        self._known: dict[str, tuple[float, Tenant | None]] = {}
-        self._asking: dict[str, asyncio.Task[Tenant | None]] = {}
+        self._known: Remembered[str, Tenant | None] = Remembered(
+            seconds=REMEMBERED, most=REMEMBERED_AT_MOST, unstamped=True
+        )
 
-    async def find(self, tenant_id: str) -> Tenant:
-        """Raises NoSuchTenant, or Unavailable where auth_service does not answer."""
+    def welcomes(self, tenant_id: str, address: Address) -> bool:
+        """Whether the tenant lets a caller in, going by what was last heard of it. Raises NoSuchTenant."""
         if not is_tenant_id(tenant_id):
             raise NoSuchTenant
-        until, tenant = self._known.get(tenant_id, (0.0, None))
-        if time.monotonic() >= until:
-            tenant = await self._ask_once(tenant_id)
+        tenant = self._known.last(tenant_id)
+        return tenant is not None and tenant.allows(address)
+
+    async def find(self, tenant_id: str, stamp: str | None) -> Tenant:
+        """Raises NoSuchTenant, or Unavailable where auth_service does not answer."""
+        tenant = await self._known.of(tenant_id, stamp, lambda: self._ask(tenant_id))
         if tenant is None:
             raise NoSuchTenant
         return tenant
-
-    async def _ask_once(self, tenant_id: str) -> Tenant | None:
-        """What auth_service says; a crowd that comes while it is being asked hears the same answer."""
-        asking = self._asking.get(tenant_id)
-        if asking is None:
-            asking = self._asking[tenant_id] = asyncio.create_task(self._ask(tenant_id))
-            asking.add_done_callback(lambda _: self._asking.pop(tenant_id))
-        return await asyncio.shield(asking)
-
-    def _remember(self, tenant_id: str, tenant: Tenant | None) -> None:
-        self._known.pop(tenant_id, None)
-        if len(self._known) >= REMEMBERED_AT_MOST:
-            del self._known[next(iter(self._known))]
-        self._known[tenant_id] = (time.monotonic() + REMEMBERED, tenant)
 
     async def _ask(self, tenant_id: str) -> Tenant | None:
         try:
             found = await self._auth_service.ask(Caller.service(Tenant(tenant_id)), "find_tenant")
         except Answered as problem:
-            if problem.status != 404:
-                raise
-            self._remember(tenant_id, None)
-            return None
-        tenant = Tenant(
+            if problem.status == 404:
+                return None
+            raise
+        return Tenant(
             tenant_id=found["tenant_id"],
             client_authentication=found["client_authentication"],
             allowed_networks=tuple(found["allowed_networks"]),
@@ -75,8 +62,6 @@ class TenantDirectory:
             max_clients=found["max_clients"],
             version_key=VersionKey(found["version_key"]),
         )
-        self._remember(tenant_id, tenant)
-        return tenant
 
 
 def check_network(tenant: Tenant, address: Address) -> None:

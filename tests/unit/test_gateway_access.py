@@ -13,19 +13,28 @@ from multidict import CIMultiDict
 from common.caller import Caller, Kind
 from common.client import ServiceClient
 from common.errors import InvalidField, NotAuthenticated
-from common.sessions import Session, Sessions
+from common.sessions import Look, RedisError, Session, Sessions
 from common.tenants import Tenant
 from gateway.access import TOKEN_LIMIT, Gatekeeper
+from gateway.clients import ClientDirectory
 from gateway.operations import Access, Operation
 
 SESSION, CLIENT, LONG = "a session", "a client", "x" * (TOKEN_LIMIT + 1)
 
 
 class OneSession:
-    """Knows one session token."""
+    """Knows one session token, unless Redis is away."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.looked: list[str] = []
+        self.away = False
+
+    async def look(self, tenant_id: str, token: str = "") -> Look:
+        self.looked.append(token)
+        if self.away:
+            raise RedisError
+        return Look("stamp", Session(tenant_id, "admin", "s1") if token == SESSION else None)
 
     async def check(self, tenant_id: str, token: str) -> Session:
         self.asked.append(token)
@@ -52,12 +61,18 @@ class Gate:
 
     def __init__(self) -> None:
         self.sessions, self.clients = OneSession(), OneClient()
-        self.keeper = Gatekeeper(cast("Sessions", self.sessions), cast("ServiceClient", self.clients))
+        clients = ClientDirectory(cast("ServiceClient", self.clients))
+        self.keeper = Gatekeeper(cast("Sessions", self.sessions), clients)
 
     async def let_in(self, access: Access, *authorization: str, enforced: bool = False, form: str = "") -> Caller:
+        """The caller of an operation of a tenant of whom nothing is known before."""
         operation = Operation("POST", "x", "catalog_service", access)
         visitor = Caller(Tenant("acme", client_authentication=enforced))
-        return await self.keeper.identify(request_of(authorization, form), operation, visitor)
+        return await self.keeper.identify(request_of(authorization, form), operation, visitor, Look("stamp"))
+
+    async def look(self, access: Access, *authorization: str, welcome: bool = True) -> Look:
+        operation = Operation("POST", "x", "catalog_service", access)
+        return await self.keeper.look(request_of(authorization, ""), operation, "acme", welcome=welcome)
 
 
 def request_of(authorization: tuple[str, ...], form: str) -> web.Request:
@@ -161,3 +176,35 @@ async def test_a_client_number_that_is_none_is_refused_whoever_calls(gate: Gate,
     for authorization in ((), (f"Bearer {SESSION}",)):
         with pytest.raises(InvalidField):
             await gate.let_in(Access.CLIENT, *authorization, form=f"client={number}")
+
+
+@pytest.mark.parametrize("access", [Access.ADMINISTRATOR, Access.CLIENT])
+async def test_a_session_is_looked_at_together_with_the_stamp(gate: Gate, access: Access) -> None:
+    look = await gate.look(access, f"Bearer {SESSION}")
+
+    visitor = Caller(Tenant("acme"))
+    operation = Operation("POST", "x", "catalog_service", access)
+    caller = await gate.keeper.identify(request_of((f"Bearer {SESSION}",), ""), operation, visitor, look)
+
+    assert (caller.kind, caller.session_id, look.stamp) == (Kind.ADMINISTRATOR, "s1", "stamp")
+    assert (gate.sessions.looked, gate.sessions.asked) == ([SESSION], [])
+
+
+async def test_a_session_is_not_used_by_whom_the_tenant_does_not_let_in(gate: Gate) -> None:
+    assert (await gate.look(Access.ADMINISTRATOR, f"Bearer {SESSION}", welcome=False)).session is None
+    assert gate.sessions.looked == [""]
+
+
+@pytest.mark.parametrize("access", [Access.OPEN, Access.SIGNED, Access.PAGE])
+async def test_what_needs_no_session_looks_at_none(gate: Gate, access: Access) -> None:
+    assert (await gate.look(access, f"Bearer {SESSION}")).session is None
+    assert gate.sessions.looked == [""]
+
+
+async def test_where_redis_is_away_only_those_without_a_session_go_on(gate: Gate) -> None:
+    gate.sessions.away = True
+    assert (await gate.look(Access.CLIENT)).stamp is None
+    assert (await gate.look(Access.OPEN, f"Bearer {SESSION}")).stamp is None
+    for access in (Access.CLIENT, Access.ADMINISTRATOR):
+        with pytest.raises(RedisError):
+            await gate.look(access, f"Bearer {SESSION}")

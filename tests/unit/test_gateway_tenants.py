@@ -13,6 +13,8 @@ from common.tenants import RESERVED, Tenant
 from gateway import tenants
 from gateway.tenants import NetworkNotAllowed, NoSuchTenant, TenantDirectory, check_network
 
+STAMP = "a stamp"
+
 
 class AuthService:
     """Knows the tenants it is given, and counts what it is asked."""
@@ -45,7 +47,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr("gateway.tenants.time", self)
+        monkeypatch.setattr("gateway.remembered.time", self)
 
     def monotonic(self) -> float:
         return self.now
@@ -61,7 +63,7 @@ def directory(auth_service: AuthService) -> TenantDirectory:
 
 
 async def test_a_tenant_comes_with_its_settings(clock: Clock) -> None:
-    found = await directory(AuthService("acme")).find("acme")
+    found = await directory(AuthService("acme")).find("acme", STAMP)
     assert (found.client_authentication, found.allowed_networks) == (True, ("192.0.2.0/24",))
     assert (found.storage_quota, found.max_clients, found.version_key) == (5, 7, "installer")
 
@@ -70,10 +72,10 @@ async def test_a_tenant_is_asked_about_again_after_a_while_only(clock: Clock) ->
     auth_service = AuthService("acme")
     known = directory(auth_service)
     for _ in range(3):
-        await known.find("acme")
+        await known.find("acme", STAMP)
     assert auth_service.asked == ["acme"]
     clock.now += tenants.REMEMBERED
-    await known.find("acme")
+    await known.find("acme", STAMP)
     assert auth_service.asked == ["acme", "acme"]
 
 
@@ -82,19 +84,53 @@ async def test_an_unknown_tenant_is_remembered_and_forgotten_alike(clock: Clock)
     known = directory(auth_service)
     for _ in range(3):
         with pytest.raises(NoSuchTenant):
-            await known.find("acme")
+            await known.find("acme", STAMP)
     assert auth_service.asked == ["acme"]
     auth_service.known.add("acme")
     clock.now += tenants.REMEMBERED
-    assert (await known.find("acme")).tenant_id == "acme"
+    assert (await known.find("acme", STAMP)).tenant_id == "acme"
 
 
 @pytest.mark.parametrize("name", ["", "A", "a/b", "..", "-a", "é", "a" * 64, *sorted(RESERVED)])
-async def test_what_cannot_be_a_tenant_is_not_asked_about(name: str) -> None:
+def test_what_cannot_be_a_tenant_is_not_asked_about(name: str) -> None:
     auth_service = AuthService(name)
     with pytest.raises(NoSuchTenant):
-        await directory(auth_service).find(name)
+        directory(auth_service).welcomes(name, ip_address("192.0.2.1"))
     assert not auth_service.asked
+
+
+async def test_a_tenant_is_asked_about_again_at_once_when_its_stamp_is_another(clock: Clock) -> None:
+    auth_service = AuthService("acme")
+    known = directory(auth_service)
+    for stamp in ("", "", "a", "a", "b", "b", ""):
+        await known.find("acme", stamp)
+    assert len(auth_service.asked) == 4
+
+
+async def test_where_redis_is_away_a_tenant_is_known_for_the_same_while(clock: Clock) -> None:
+    auth_service = AuthService("acme")
+    known = directory(auth_service)
+    await known.find("acme", STAMP)
+    for _ in range(3):
+        await known.find("acme", None)
+    assert auth_service.asked == ["acme"]
+    clock.now += tenants.REMEMBERED
+    for _ in range(3):
+        await known.find("acme", None)
+    assert auth_service.asked == ["acme", "acme"]
+    await known.find("acme", STAMP)  # What was heard without a stamp may be from before it.
+    assert auth_service.asked == ["acme"] * 3
+
+
+async def test_who_is_welcome_is_told_by_what_was_last_heard(clock: Clock) -> None:
+    known = directory(AuthService("acme"))
+    inside, outside = ip_address("192.0.2.1"), ip_address("192.0.3.1")
+    assert not known.welcomes("acme", inside)
+    await known.find("acme", STAMP)
+    assert [known.welcomes("acme", address) for address in (inside, outside)] == [True, False]
+    with pytest.raises(NoSuchTenant):
+        await known.find("another", STAMP)
+    assert not known.welcomes("another", inside)
 
 
 async def test_a_service_that_is_away_is_not_remembered_as_an_answer(clock: Clock) -> None:
@@ -103,9 +139,9 @@ async def test_a_service_that_is_away_is_not_remembered_as_an_answer(clock: Cloc
     for problem in (Unavailable("away"), Answered("broken", status=500, code="internal_error")):
         auth_service.problem = problem
         with pytest.raises(type(problem)):
-            await known.find("acme")
+            await known.find("acme", STAMP)
     auth_service.problem = None
-    assert (await known.find("acme")).tenant_id == "acme"
+    assert (await known.find("acme", STAMP)).tenant_id == "acme"
 
 
 async def test_no_more_tenants_are_remembered_than_allowed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,15 +151,15 @@ async def test_no_more_tenants_are_remembered_than_allowed(clock: Clock, monkeyp
     for number in range(5):
         if number:
             with pytest.raises(NoSuchTenant):
-                await known.find(f"t{number}")
+                await known.find(f"t{number}", STAMP)
         else:
-            await known.find("t0")
+            await known.find("t0", STAMP)
     auth_service.asked.clear()
     for number in (4, 3, 2):
         with pytest.raises(NoSuchTenant):
-            await known.find(f"t{number}")
+            await known.find(f"t{number}", STAMP)
     assert auth_service.asked == []
-    await known.find("t0")
+    await known.find("t0", STAMP)
     assert auth_service.asked == ["t0"]
 
 

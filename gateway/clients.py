@@ -1,0 +1,50 @@
+"""From a client's token to its id, and what of the catalog is hidden from it; both remembered for some seconds."""
+
+from hashlib import sha256
+
+import orjson
+
+from common.caller import Caller
+from common.client import ServiceClient
+from gateway.remembered import Remembered
+
+REMEMBERED = 30.0  # seconds: a change that gateways could not be told of is in force within this time
+REMEMBERED_AT_MOST = 20_000  # clients
+
+
+class UnknownClient(Exception):
+    """A token that is no client's, or that of one who is not enabled."""
+
+
+class ClientDirectory:
+    """Knows clients by asking client_registry. Raises Unavailable where it does not answer."""
+
+    def __init__(self, client_registry: ServiceClient) -> None:
+        self._client_registry = client_registry
+        self._ids: Remembered[tuple[str, bytes, str, int], str] = Remembered(
+            seconds=REMEMBERED, most=REMEMBERED_AT_MOST
+        )
+        self._hidden: Remembered[tuple[str, str, str], bytes] = Remembered(seconds=REMEMBERED, most=REMEMBERED_AT_MOST)
+
+    async def identify(self, visitor: Caller, token: str, program: int, stamp: str | None) -> str:
+        """The id of the client whose token this is. Raises UnknownClient, which is not remembered."""
+
+        async def ask() -> str:
+            told = {"auth_token": token, "client": program}
+            answer = await self._client_registry.ask(visitor, "identify_client", told)
+            if not answer["client_id"]:
+                raise UnknownClient
+            return str(answer["client_id"])
+
+        key = (visitor.tenant_id, sha256(token.encode()).digest(), visitor.ip, program)
+        return await self._ids.of(key, stamp, ask)
+
+    async def hidden_from(self, client: Caller, stamp: str | None) -> bytes:
+        """What stands for the packages that a client does not see: the same for the same packages, b"" for none."""
+        key = (client.tenant_id, client.client_id, client.ip)
+        return await self._hidden.of(key, stamp, lambda: self.ask_hidden_from(client))
+
+    async def ask_hidden_from(self, client: Caller) -> bytes:
+        """The same as it is now."""
+        hidden = (await self._client_registry.ask(client, "hidden_packages"))["package_ids"]
+        return sha256(orjson.dumps(sorted(hidden))).digest() if hidden else b""

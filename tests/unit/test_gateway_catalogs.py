@@ -1,0 +1,258 @@
+"""A catalog that the gateway remembers is the one that its caller would be answered, whatever happened meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.caller import Caller
+from common.client import ServiceClient
+from common.tenants import Tenant
+from gateway import catalogs
+from gateway.catalogs import Catalogs
+from gateway.clients import ClientDirectory
+
+BUDGET = 1 << 20  # bytes
+TENANTS = ("acme", "other")
+CLIENTS = ("c1", "c2", "c3")
+PACKAGES = ("A", "B")
+FEW = 40  # steps
+
+
+@dataclass
+class World:
+    """Two tenants' catalogs and blacklists, with the services that have them. Every write moves a stamp, or may."""
+
+    revisions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TENANTS, 0))
+    hidden: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    stamps: dict[str, str] = field(default_factory=lambda: dict.fromkeys(TENANTS, ""))
+    asked: list[tuple[str, int]] = field(default_factory=list)
+    during: Callable[[], None] | None = None
+    tagged: bool = True
+    size: int = 0
+    sized: bool = True
+
+    def truth(self, caller: Caller, *, disabled: bool, encoding: str) -> str:
+        hidden = self.hidden.get((caller.tenant_id, caller.client_id), frozenset()) if caller.client_id else ()
+        said = [caller.tenant_id, str(self.revisions[caller.tenant_id]), str(disabled), "".join(sorted(hidden))]
+        return "|".join([*said, encoding]) + " " * self.size
+
+    async def ask(self, caller: Caller, operation: str) -> dict[str, Any]:
+        assert operation == "hidden_packages"
+        hidden = self.hidden.get((caller.tenant_id, caller.client_id), frozenset())
+        return {"package_ids": sorted(hidden)}
+
+    @asynccontextmanager
+    async def open(
+        self, caller: Caller, method: str, segments: list[str], *, query: str, headers: Mapping[str, str], **_: Any
+    ) -> AsyncIterator[Any]:
+        assert (method, segments) == ("POST", ["get_packages"])
+        await asyncio.sleep(0)
+        if self.during:
+            self.during()
+            self.during = None
+        encoding = headers["Accept-Encoding"].partition(",")[0]
+        body = self.truth(caller, disabled=query == "include_disabled=true", encoding=encoding).encode()
+        tag = f'"{sha256(body).hexdigest()}"'
+        status = 304 if self.tagged and headers.get("If-None-Match") == tag else 200
+        self.asked.append((caller.tenant_id, status))
+        yield SimpleNamespace(
+            status=status,
+            headers={"Content-Type": "application/json", **({"ETag": tag} if self.tagged else {})},
+            content_length=len(body) if self.sized else None,
+            content=SimpleNamespace(iter_any=lambda: blocks(body if status == 200 else b"")),
+        )
+
+    def catalogs(self) -> Catalogs:
+        service = cast("ServiceClient", self)
+        return Catalogs(service, ClientDirectory(service), budget=BUDGET)
+
+    def move(self, tenant_id: str) -> None:
+        self.stamps[tenant_id] += "x"
+
+
+async def blocks(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), 1000):
+        yield body[start : start + 1000]
+
+
+def who(tenant_id: str, client_id: str = "") -> Caller:
+    """A client, or an administrator."""
+    if client_id:
+        return Caller(Tenant(tenant_id)).as_client(client_id)
+    return Caller(Tenant(tenant_id)).as_administrator("admin", "s1")
+
+
+def request_for(*, disabled: bool = False, encoding: str = "", has: str = "") -> web.Request:
+    given = {"Accept-Encoding": encoding, "If-None-Match": has}
+    query = "?include_disabled=true" if disabled else ""
+    return make_mocked_request(
+        "POST", f"/x/get_packages{query}", {name: value for name, value in given.items() if value}
+    )
+
+
+async def shown(known: Catalogs, world: World, caller: Caller, *, disabled: bool = False, encoding: str = "") -> str:
+    """What a caller is answered: from memory, or by the service where the gateway has to pass the request on."""
+    request = request_for(disabled=disabled, encoding=encoding)
+    found = await known.find(request, caller, world.stamps[caller.tenant_id])
+    if found is None:
+        return world.truth(caller, disabled=disabled, encoding=encoding.partition(",")[0] or "identity")
+    return found.body.decode()
+
+
+WRITES = st.one_of(
+    st.tuples(st.just("catalog"), st.sampled_from(TENANTS)),
+    st.tuples(st.just("hide"), st.sampled_from(TENANTS), st.sampled_from(CLIENTS), st.sampled_from(PACKAGES)),
+)
+STEPS = st.one_of(
+    WRITES,
+    st.tuples(
+        st.just("ask"),
+        st.sampled_from(TENANTS),
+        st.sampled_from(("", *CLIENTS)),
+        st.booleans(),
+        st.sampled_from(("", "gzip", "zstd, gzip")),
+        st.none() | WRITES,  # that is committed while the catalog is asked for, and told of later
+    ),
+)
+
+
+def write(world: World, step: tuple[Any, ...]) -> None:
+    if step[0] == "catalog":
+        world.revisions[step[1]] += 1
+    else:
+        key = step[1], step[2]
+        world.hidden[key] = world.hidden.get(key, frozenset()) ^ {step[3]}
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(STEPS, max_size=FEW))
+def test_nobody_is_ever_shown_another_tenants_another_views_or_an_older_catalog(steps: list[tuple[Any, ...]]) -> None:
+    async def play() -> None:
+        world = World()
+        known = world.catalogs()
+        for step in steps:
+            if step[0] != "ask":
+                write(world, step)
+                world.move(step[1])
+                continue
+            _, tenant_id, client_id, disabled, accepted, meanwhile = step
+            asks = who(tenant_id, client_id)
+            encoding = accepted.partition(",")[0] or "identity"
+            allowed = {world.truth(asks, disabled=disabled, encoding=encoding)}
+            if meanwhile:
+                world.during = lambda write_now=meanwhile: write(world, write_now)
+            answers = [await shown(known, world, asks, disabled=disabled, encoding=accepted)]
+            world.during = None
+            allowed.add(world.truth(asks, disabled=disabled, encoding=encoding))
+            answers.append(await shown(known, world, asks, disabled=disabled, encoding=accepted))
+            assert set(answers) <= allowed
+            if meanwhile:
+                # Whoever else asks before gateways are told of the write is shown a view of their own.
+                for other in map(who, [tenant_id] * len(CLIENTS), CLIENTS):
+                    seen = (await shown(known, world, other, disabled=disabled, encoding=accepted)).split("|")[3]
+                    told = {"".join(sorted(world.hidden.get((tenant_id, other.client_id), ())))}
+                    told |= before(world, tenant_id, other.client_id, meanwhile)
+                    assert seen in told
+                world.move(meanwhile[1])
+                world.move(tenant_id)
+
+    asyncio.run(play())
+
+
+def before(world: World, tenant_id: str, client_id: str, step: tuple[Any, ...]) -> set[str]:
+    """What was hidden from a client before a write."""
+    if step[:3] != ("hide", tenant_id, client_id):
+        return set()
+    return {"".join(sorted(world.hidden[tenant_id, client_id] ^ {step[3]}))}
+
+
+async def test_a_catalog_is_asked_for_once_however_many_want_it() -> None:
+    world = World(hidden={("acme", "c1"): frozenset("A"), ("acme", "c2"): frozenset("A")})
+    known = world.catalogs()
+    for _ in range(3):
+        await asyncio.gather(*(shown(known, world, who("acme", client)) for client in ("", "c3") * 5))
+        await asyncio.gather(*(shown(known, world, who("acme", client)) for client in ("c1", "c2") * 5))
+    assert world.asked == [("acme", 200), ("acme", 200)]
+
+
+async def test_a_catalog_that_is_still_so_does_not_travel_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    known = world.catalogs()
+    first = await shown(known, world, who("acme"))
+    world.move("acme")
+    for _ in range(3):
+        assert await shown(known, world, who("acme")) == first
+    assert world.asked == [("acme", 200), ("acme", 304)]
+
+
+@pytest.mark.parametrize("sized", [True, False])
+async def test_a_catalog_past_half_the_budget_is_left_to_the_service(sized: bool) -> None:
+    world = World(size=BUDGET // 2, sized=sized)
+    known = world.catalogs()
+    for _ in range(3):
+        assert await known.find(request_for(), who("acme"), "") is None
+    assert len(world.asked) == 1
+    world.size = 0
+    world.move("acme")
+    assert await known.find(request_for(), who("acme"), world.stamps["acme"])
+
+
+async def test_an_answer_without_a_tag_is_none_to_remember() -> None:
+    world = World(tagged=False)
+    known = world.catalogs()
+    for _ in range(3):
+        assert await known.find(request_for(), who("acme"), "") is None
+    assert len(world.asked) == 1
+
+
+async def test_where_redis_is_away_every_catalog_is_left_to_the_service() -> None:
+    world = World()
+    known = world.catalogs()
+    await known.find(request_for(), who("acme"), "")
+    assert await known.find(request_for(), who("acme"), None) is None
+
+
+@pytest.mark.parametrize("query", ["include_disabled=maybe", "include_disabled=true&x=1", "x"])
+async def test_an_address_that_says_more_is_left_to_the_service(query: str) -> None:
+    request = make_mocked_request("POST", f"/x/get_packages?{query}")
+    assert await World().catalogs().find(request, who("acme"), "") is None
+
+
+@pytest.mark.parametrize(
+    ("accepted", "answered"),
+    [
+        ("", "identity"),
+        ("gzip", "gzip"),
+        ("GZIP;q=0.5, br", "gzip"),
+        ("gzip;q=0", "identity"),
+        ("gzip; q=0.000, zstd;q=1", "zstd"),
+        ("gzip, deflate, br, zstd", "zstd"),
+        ("*", "identity"),
+        (";;,=,gzip", "gzip"),
+    ],
+)
+async def test_a_caller_is_answered_in_an_encoding_they_take(accepted: str, answered: str) -> None:
+    world = World()
+    assert (await shown(world.catalogs(), world, who("acme"), encoding=accepted or "identity")).endswith(answered)
+
+
+async def test_who_has_the_catalog_is_told_so_and_no_more() -> None:
+    world = World()
+    found = await world.catalogs().find(request_for(), who("acme"), "")
+    assert found
+    for has in (found.etag, f"W/{found.etag}", f'"x", {found.etag}'):
+        answer = await found.send(request_for(has=has))
+        assert isinstance(answer, web.Response)
+        assert (answer.status, answer.body, answer.headers["ETag"]) == (304, None, found.etag)
+    assert not catalogs._has('"x", W/"y"', found.etag)
+    assert not catalogs._has("", found.etag)
