@@ -1,0 +1,160 @@
+"""Gateways remember much and ask little; what one has changed the others know from its answer on."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+from aiohttp import web
+
+from common.middleware import json_response
+from common.redis import Redis, open_redis
+from tests.system.services import Api, Services
+from tests.system.standin import instead
+from tests.system.stories import add_package, catalog
+from tests.system.test_problems import gateway
+
+ETAG = '"7-identity"'
+
+
+@pytest.fixture
+async def elsewhere(services: Services, redis_url: str, tenant: Api) -> AsyncIterator[Api]:
+    """The same tenant at another gateway."""
+    async with gateway(services, redis_url) as address:
+        yield replace(tenant, base_url=f"{address}/{tenant.tenant_id}")
+
+
+async def added(api: Api, name: str = "pc-1") -> dict[str, str]:
+    client: dict[str, str] = (await api.call("POST", "add_client", data={"client_name": name})).body
+    return client
+
+
+async def status(api: Api, token: str = "") -> int:
+    """What a caller without a session is answered."""
+    data = {"auth_token": token} if token else None
+    return (await api.anonymous().call("POST", "client_version", data=data)).status
+
+
+async def test_a_changed_setting_is_in_force_at_once(services: Services, tenant: Api, elsewhere: Api) -> None:
+    for wanted, expected in (("true", 401), ("false", 200), ("true", 401)):
+        changed = await tenant.call("PATCH", "edit_settings", data={"client_authentication": wanted})
+        assert changed.status == 200
+        assert [await status(elsewhere), await status(tenant)] == [expected] * 2
+    for networks, expected in ((("192.0.2.0/24",), 403), ((), 401)):
+        await services.operator.tenants.edit(tenant.tenant_id, {"allowed_networks": networks})
+        assert [await status(elsewhere), await status(tenant)] == [expected] * 2
+
+
+async def test_a_new_tenant_is_there_at_once_and_a_deleted_one_is_not(services: Services, elsewhere: Api) -> None:
+    unborn = replace(elsewhere, base_url=f"{elsewhere.base_url}-2", tenant_id=f"{elsewhere.tenant_id}-2")
+    assert await status(unborn) == 404
+    await services.operator.tenants.create(replace(await services.operator.tenants.find(elsewhere.tenant_id),
+                                                   tenant_id=unborn.tenant_id))  # fmt: skip
+    assert await status(unborn) == 200
+    await services.operator.tenants.delete(unborn.tenant_id)
+    assert await status(unborn) == 404
+
+
+async def test_a_client_that_may_no_more_is_refused_at_once(tenant: Api, elsewhere: Api) -> None:
+    await tenant.call("PATCH", "edit_settings", data={"client_authentication": "true"})
+    client = await added(tenant)
+    old, client_id = client["auth_token"], client["client_id"]
+    assert await status(elsewhere, old) == 200
+
+    new = (await tenant.call("POST", "rotate_client_token", client_id)).body["auth_token"]
+    assert [await status(elsewhere, token) for token in (old, new)] == [401, 200]
+    for enabled, expected in (("0", 401), ("1", 200)):
+        await tenant.call("PATCH", "edit_client", client_id, data={"enabled": enabled})
+        assert await status(elsewhere, new) == expected
+    await tenant.call("DELETE", "delete_client", client_id, new)
+    assert await status(elsewhere, new) == 401
+
+
+async def test_a_session_that_ends_at_one_gateway_ends_at_all(tenant: Api, elsewhere: Api) -> None:
+    token = tenant.headers["Authorization"].removeprefix("Bearer ")
+    for _ in range(3):
+        assert (await elsewhere.call("GET", "test")).status == 200
+
+    await tenant.anonymous().call("POST", "logout", data={"token": token})
+
+    assert (await elsewhere.call("GET", "test")).status == 401
+
+
+async def test_what_is_hidden_from_a_client_is_hidden_at_once(tenant: Api, elsewhere: Api) -> None:
+    for name in ("Seen.App", "Hidden.App"):
+        await add_package(tenant, name)
+    token = (await added(tenant))["auth_token"]
+    for _ in range(2):
+        assert len(await catalog(elsewhere.anonymous(), data={"auth_token": token})) == 2
+
+    entry = await tenant.call("POST", "add_blacklist_entry", data={"package_ids": "Hidden.App"})
+    assert set(await catalog(elsewhere.anonymous(), data={"auth_token": token})) == {"Seen.App"}
+    assert len(await catalog(elsewhere.anonymous())) == 2
+
+    await tenant.call("DELETE", "delete_blacklist_entry", entry.body["entry_id"])
+    assert len(await catalog(elsewhere.anonymous(), data={"auth_token": token})) == 2
+
+
+async def test_a_release_is_the_latest_at_once(tenant: Api, elsewhere: Api) -> None:
+    for version in ("1.0.0.0", "2.0.0.0"):
+        await tenant.call("POST", "publish_client", data={"version": version})
+        assert (await elsewhere.call("POST", "client_version")).body == {"Version": version}
+
+
+@dataclass
+class Fellows:
+    """Answers as every service would, and counts what it is asked."""
+
+    asked: Counter[str] = field(default_factory=Counter)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        _, tenant_id, operation = request.path.split("/")
+        self.asked[operation] += 1
+        match operation:
+            case "find_tenant":
+                settings = {"client_authentication": True, "allowed_networks": [], "storage_quota": None}
+                return json_response(
+                    {"tenant_id": tenant_id, "max_clients": None, "version_key": "version", **settings}
+                )
+            case "identify_client":
+                return json_response({"client_id": "c1"})
+            case "hidden_packages":
+                return json_response({"package_ids": ["Hidden.App"]})
+            case "client_version":
+                return json_response({"Version": "1.2.3.4"})
+        same = request.headers.get("If-None-Match") == ETAG
+        return web.Response(status=304 if same else 200, body=None if same else b"[]" * 100_000, headers={"ETag": ETAG})
+
+
+async def scripts(redis: "Redis") -> int:
+    """How many scripts Redis has run."""
+    found = await redis.info("commandstats")
+    return sum(int(found[name]["calls"]) for name in ("cmdstat_evalsha", "cmdstat_eval") if name in found)
+
+
+async def test_what_does_not_change_costs_one_question_to_redis_and_none_to_a_service(
+    services: Services, redis_url: str, tenant: Api
+) -> None:
+    fellows = Fellows()
+    async with instead(fellows.answer) as address, open_redis(redis_url) as redis:
+        names = ("auth_service", "catalog_service", "upload_service", "client_registry")
+        async with gateway(services, redis_url, **{f"{name}_url": address for name in names}) as before:
+            api = replace(tenant, base_url=f"{before}/{tenant.tenant_id}")
+            client = {"data": {"auth_token": "a token"}}
+            for _ in range(2):
+                assert (await api.call("GET", "test")).status == 200
+                whole = await api.anonymous().call("POST", "get_packages", **client)
+                version = await api.anonymous().call("POST", "client_version", **client)
+            asked, ran = fellows.asked.copy(), await scripts(redis)
+
+            for _ in range(5):
+                assert (await api.call("GET", "test")).status == 200
+                again = await api.anonymous().call("POST", "get_packages", **client)
+                known = await api.anonymous().call("POST", "get_packages", headers={"If-None-Match": ETAG}, **client)
+                assert (again.status, again.body, known.status, known.body) == (200, whole.body, 304, b"")
+                assert known.headers["ETag"] == again.headers["ETag"] == ETAG
+
+            assert await scripts(redis) - ran == 15
+    assert version.body == {"Version": "1.2.3.4"}
+    assert fellows.asked - asked - Counter(find_tenant=1) == Counter()  # asked once in a few seconds
+    assert set(asked.values()) <= {1, 2}
