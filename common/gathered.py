@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 AT_ONCE = 512  # questions
+PAUSE = 0.001  # seconds, for more to come in a crowd
 
 
 class Gathered(Generic[Question, Answer]):
@@ -38,6 +39,8 @@ class Gathered(Generic[Question, Answer]):
                 for (_, waiting), answer in zip(asked, answers, strict=True):
                     if not waiting.done():  # Who asked may have gone.
                         waiting.set_result(answer)
+                if 1 < len(asked) < AT_ONCE:
+                    await asyncio.sleep(PAUSE)
         except Exception as error:  # noqa: BLE001  it is theirs who asked
             for _, waiting in [*asked, *self._waiting]:
                 if not waiting.done():

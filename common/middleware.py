@@ -5,8 +5,8 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from secrets import token_hex
 from typing import Any
-from uuid import uuid4
 
 import orjson
 from aiohttp import hdrs, web
@@ -117,7 +117,7 @@ def route_of(request: web.Request) -> str:
 async def problems(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer whatever goes wrong, once and in one form; the outermost middleware of every service."""
     clear_contextvars()
-    bind_contextvars(request_id=uuid4().hex)
+    bind_contextvars(request_id=token_hex(16))
     response = await _answer(request, handler)
     if request.get(AUDIT) and CALLER in request and not response.prepared:
         response.headers[AUDIT_HEADER] = json.dumps(request[AUDIT])

@@ -13,6 +13,7 @@ from common.caller import Deployment
 from common.errors import InvalidRequest, MethodNotAllowed, NotFound
 from gateway.operations import OPERATIONS, Operation
 
+_PLAIN = re.compile(r"(?:/[A-Za-z0-9_-]+)+")  # a path of which nothing is to be decoded or refused
 _SEGMENT = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*")
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]")
 
@@ -54,6 +55,8 @@ class Target:
 
 
 def _decode(path: str) -> tuple[str, ...]:
+    if _PLAIN.fullmatch(path):
+        return tuple(path[1:].split("/"))
     if not path.startswith("/"):
         raise NoSuchOperation
     decoded = []
@@ -76,7 +79,16 @@ def _by_word() -> dict[str, tuple[Operation, ...]]:
     return {word: tuple(row for row in OPERATIONS if row.word == word) for word in words}
 
 
+@cache
+def _by_method_and_word() -> dict[tuple[str, str], Operation]:
+    """The operations without values whose word no other address begins with."""
+    rows = (row for row in OPERATIONS if all(len(other.parts) == 1 for other in _by_word()[row.word]))
+    return {(row.method, row.word): row for row in rows}
+
+
 def _find(method: str, segments: tuple[str, ...]) -> tuple[Operation, tuple[str, ...]]:
+    if len(segments) == 1 and (row := _by_method_and_word().get((method, segments[0]))):
+        return row, segments
     rows = _by_word().get(segments[0] if segments else "", ())
     fitting = [row for row in rows if row.fits(segments)]
     # A whole address is preferred to the beginning of a longer one: `docs` to `docs/assets/{asset}`.
@@ -84,8 +96,8 @@ def _find(method: str, segments: tuple[str, ...]) -> tuple[Operation, tuple[str,
     if not whole:
         raise NoSuchOperation
     wanted = "GET" if method == "HEAD" else method
-    for row in whole:
-        if row.method == wanted:
-            return row, segments
+    for fit in whole:
+        if fit.method == wanted:
+            return fit, segments
     allowed = {row.method for row in whole}
     raise MethodNotAllowed(sorted(allowed | {"HEAD"} if "GET" in allowed else allowed))

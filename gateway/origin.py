@@ -1,6 +1,7 @@
 """Where a request comes from and which address it was sent to, as far as it can be believed."""
 
 import re
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -65,8 +66,13 @@ def _is_host(host: str) -> bool:
 
 def _socket_address(request: web.Request) -> Address:
     # A unix socket has no address; whoever may open it is on this machine.
-    return plain_address(ip_address(request.remote.partition("%")[0])) if request.remote else LOOPBACK
+    return _parsed(request.remote) if request.remote else LOOPBACK
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Address:
+    return plain_address(ip_address(text.partition("%")[0]))
 
 
 def _is_trusted(address: Address, trusted: tuple[Network, ...]) -> bool:
-    return any(address in network for network in trusted)
+    return bool(trusted) and any(address in network for network in trusted)
