@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 AT_ONCE = 512  # questions
-PAUSE = 0.001  # seconds, for more to come in a crowd
+PAUSE = 0.002  # seconds, for more to come in a crowd
 
 
 class Gathered(Generic[Question, Answer]):

@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from secrets import token_hex
 from typing import Any
 
 import orjson
@@ -18,7 +17,7 @@ from common.errors import Answered, Overloaded, Problem, Unavailable
 from common.mongo import MongoError
 from common.sessions import RedisError
 from common.signing import Keys
-from common.telemetry import log, request_id
+from common.telemetry import log, new_request_id, request_id
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 # What a write was about: `target` and `changes`, as the audit log shows them.
@@ -117,7 +116,7 @@ def route_of(request: web.Request) -> str:
 async def problems(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer whatever goes wrong, once and in one form; the outermost middleware of every service."""
     clear_contextvars()
-    bind_contextvars(request_id=token_hex(16))
+    bind_contextvars(request_id=new_request_id())
     response = await _answer(request, handler)
     if request.get(AUDIT) and CALLER in request and not response.prepared:
         response.headers[AUDIT_HEADER] = json.dumps(request[AUDIT])

@@ -8,14 +8,13 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
-from uuid import uuid4
 
 from aiohttp import web
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from common.errors import InvalidRequest, Problem
 from common.middleware import problem_response
-from common.telemetry import log, request_id
+from common.telemetry import log, new_request_id, request_id
 
 POLL = 0.05  # seconds
 HEAD_PATIENCE = 15.0  # seconds for a request line and its headers, from the first byte or the opening of a connection
@@ -149,7 +148,7 @@ class _Connection(web.RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("An answer has begun; there cannot be another in it.")
         clear_contextvars()
-        bind_contextvars(request_id=uuid4().hex)
+        bind_contextvars(request_id=new_request_id())
         log.info("request_malformed", status=status, error=type(exc).__name__)
         response = problem_response(
             InvalidRequest("This is not a well-formed HTTP request.")

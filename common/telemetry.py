@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
+from random import getrandbits
 from typing import Any, TextIO
 
 import structlog
@@ -43,6 +44,11 @@ _SECRETS = re.compile(
 def request_id() -> str:
     """The id of the request being answered, or of the one that an event tells of; the same in every service's log."""
     return str(get_contextvars().get("request_id", ""))
+
+
+def new_request_id() -> str:
+    """Another one: 32 hexadecimal digits. It is no secret, and the system's random numbers cost more than a line."""
+    return f"{getrandbits(128):032x}"
 
 
 def configure_logs(level: str, stream: TextIO | None = None) -> None:

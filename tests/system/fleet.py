@@ -27,6 +27,7 @@ from auth_service.throttle_store import RedisFailures
 from common.caller import Deployment
 from common.mongo import Document
 from common.sessions import open_redis
+from common.stamps import Stamps
 from deploy.folder import SERVICES, Addresses
 from deploy.operations import open_operator
 from tests.factories import KEY
@@ -59,6 +60,7 @@ class Fleet:
     proxies: dict[str, Proxy]
     services: Services
     mongo: AsyncMongoClient[Document]
+    stamps: Stamps
     environment: dict[str, str]
     patches: Mapping[str, Any]
     _counts: dict[str, int] = field(default_factory=dict)
@@ -116,6 +118,7 @@ class Fleet:
             database = self.mongo[name]
             for collection in await database.list_collection_names():
                 await _age(database[collection], tenant_id, timedelta(seconds=seconds))
+        await self.stamps.move(tenant_id)  # What gateways remember has grown too old.
         for file in (self.stores.installers / tenant_id).glob("**/*"):
             found = file.stat()
             os.utime(file, (found.st_atime - seconds, found.st_mtime - seconds))
@@ -167,7 +170,7 @@ async def fleet(
         services = Services(session, addresses, operator, stores.installers, RedisFailures(redis))
         replicas: dict[str, list[Replica]] = {name: [] for name in names}
         stack.push_async_callback(_stop_all, replicas)
-        running = Fleet(stores, replicas, proxies, services, mongo, common, patches or {})
+        running = Fleet(stores, replicas, proxies, services, mongo, Stamps(redis), common, patches or {})
         await running.start(**{**dict.fromkeys(names, 1), **counts})
         yield running
 
