@@ -75,7 +75,7 @@ def edit(
     version_key: Annotated[VersionKey | None, typer.Option(help="What is unique within a package.")] = None,
     data: Data = None,
 ) -> None:
-    """Change a tenant; in force everywhere within 5 seconds."""
+    """Change a tenant; in force everywhere at once."""
     changes: dict[str, object] = {}
     if storage_quota is not None:
         changes["storage_quota"] = _limit("--storage-quota", storage_quota, MOST_BYTES)
@@ -88,7 +88,7 @@ def edit(
     if version_key is not None:
         changes["version_key"] = version_key
     asyncio.run(_edit(places(data), tenant_id, changes))
-    console.print(f"Tenant {tenant_id} was changed; in force within 5 seconds.")
+    console.print(f"Tenant {tenant_id} was changed.")
 
 
 @app.command()

@@ -8,22 +8,24 @@ from urllib.parse import parse_qs, urlsplit
 import jwt
 from redis.asyncio import Redis
 
-from common.caller import Caller, Deployment, Kind, UntrustedCaller, verify
+from common.caller import Caller, Callers, Deployment, Kind, UntrustedCaller
 from common.client import ServiceClient
 from common.downloads import download_url
 from common.errors import NotAuthenticated
-from common.sessions import Session, Sessions
+from common.sessions import Look, Session, Sessions
 from common.signing import ALGORITHM
 from common.tenants import Tenant, is_tenant_id
 from gateway.access import Gatekeeper
 from gateway.addresses import Target
+from gateway.clients import ClientDirectory
 from gateway.operations import OPERATIONS
 from tests.factories import KEY, KEYS
 from tests.fuzz.requests import outcome, request
 from upload_service.downloads import Address, Downloads
 from upload_service.installers import FolderInstallers, Homes
 
-DOOR = {"service": "catalog_service", "operation": "add_package", "tenant_id": "acme"}
+CALLERS = Callers(KEYS, service="catalog_service")
+DOOR = {"operation": "add_package", "tenant_id": "acme"}
 SESSIONS = Sessions(Redis(), keys=KEYS, lifetime=3600, idle=3600)  # never asked whether one lives
 CLIENT_VERSION = next(row for row in OPERATIONS if row.word == "client_version")
 VISITOR = Caller(Tenant("acme"))
@@ -46,14 +48,14 @@ DOWNLOADS = Downloads(_NoInstaller(), cast("Homes", None), cast("FolderInstaller
 def internal_token(data: bytes) -> None:
     """Whatever was not signed by us is no caller."""
     with suppress(UntrustedCaller):
-        verify(KEYS, data.decode(errors="surrogateescape"), **DOOR)
+        CALLERS.verify(data.decode(errors="surrogateescape"), **DOOR)
         raise AssertionError("a caller without our signature")
 
 
 def internal_claims(data: bytes) -> None:
     """What we signed is a caller of the door it is for, or no caller."""
     with suppress(UntrustedCaller):
-        caller = verify(KEYS, _signed(data), **DOOR)
+        caller = CALLERS.verify(_signed(data), **DOOR)
         assert caller.tenant_id == "acme"
         assert caller.kind in Kind
 
@@ -82,8 +84,11 @@ def caller(data: bytes) -> None:
     headers = [("Content-Type", kind.decode(errors="surrogateescape"))]
     if authorization:
         headers.append(("Authorization", authorization.decode(errors="surrogateescape")))
-    keeper = Gatekeeper(cast("Sessions", _Sessions()), cast("ServiceClient", _Registry()))
-    assert outcome(keeper.identify(request(headers, body), CLIENT_VERSION, VISITOR)) in (VISITOR, 400, 401, 413)
+    clients = ClientDirectory(cast("ServiceClient", _Registry()))
+    identified = Gatekeeper(cast("Sessions", _Sessions()), clients).identify(
+        request(headers, body), CLIENT_VERSION, VISITOR, Look(None)
+    )
+    assert outcome(identified) in (VISITOR, 400, 401, 413)
 
 
 def download(data: bytes) -> None:

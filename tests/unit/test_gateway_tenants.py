@@ -177,14 +177,14 @@ async def test_a_crowd_that_comes_at_once_asks_once() -> None:
     auth_service = AuthService("acme")
     tenants_known = directory(auth_service)
 
-    found = await asyncio.gather(*(tenants_known.find("acme") for _ in range(100)))
+    found = await asyncio.gather(*(tenants_known.find("acme", STAMP) for _ in range(100)))
 
     assert ({tenant.tenant_id for tenant in found}, auth_service.asked) == ({"acme"}, ["acme"])
 
 
 async def test_whoever_of_a_crowd_leaves_takes_the_answer_from_nobody() -> None:
     tenants_known = directory(AuthService("acme"))
-    first, second = (asyncio.ensure_future(tenants_known.find("acme")) for _ in range(2))
+    first, second = (asyncio.ensure_future(tenants_known.find("acme", STAMP)) for _ in range(2))
     await asyncio.sleep(0)
 
     first.cancel()
@@ -197,9 +197,9 @@ async def test_a_crowd_that_is_not_answered_asks_again_the_next_time() -> None:
     tenants_known = directory(auth_service)
     auth_service.problem = Unavailable("away")
 
-    found = await asyncio.gather(*(tenants_known.find("acme") for _ in range(3)), return_exceptions=True)
+    found = await asyncio.gather(*(tenants_known.find("acme", STAMP) for _ in range(3)), return_exceptions=True)
 
     assert [type(problem) for problem in found] == [Unavailable] * 3
     auth_service.problem = None
-    assert (await tenants_known.find("acme")).tenant_id == "acme"
+    assert (await tenants_known.find("acme", STAMP)).tenant_id == "acme"
     assert len(auth_service.asked) == 2
