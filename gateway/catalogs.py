@@ -120,7 +120,7 @@ class Catalogs:
                 raise await problem_of(response)
             found = before if response.status == 304 else await self._read(response)
         # What is hidden may have changed while we asked: then this is the catalog of another view.
-        if caller.kind is Kind.CLIENT and await self._clients.ask_hidden_from(caller) != view.hidden:
+        if found and caller.kind is Kind.CLIENT and await self._clients.ask_hidden_from(caller) != view.hidden:
             return None
         return found
 
