@@ -176,6 +176,14 @@ def before(world: World, tenant_id: str, client_id: str, step: tuple[Any, ...]) 
     return {"".join(sorted(world.hidden[tenant_id, client_id] ^ {step[3]}))}
 
 
+@pytest.mark.parametrize("client_id", ["", "c1"])
+async def test_tenants_of_whom_nothing_was_ever_changed_do_not_meet(client_id: str) -> None:
+    world = World()
+    known = world.catalogs()
+    seen = [await shown(known, world, who(tenant_id, client_id)) for tenant_id in TENANTS * 2]
+    assert [text.partition("|")[0] for text in seen] == [*TENANTS * 2]
+
+
 async def test_a_catalog_is_asked_for_once_however_many_want_it() -> None:
     world = World(hidden={("acme", "c1"): frozenset("A"), ("acme", "c2"): frozenset("A")})
     known = world.catalogs()
