@@ -61,7 +61,6 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             open_service(settings.client_registry_url, service="client_registry", keys=settings.client_registry_key)
         )
         readiness.check("mongodb", lambda: database.command("ping"))
-        readiness.check("redis", redis.ping)
         await readiness.prepare("indexes", lambda: make_indexes(database, INDEXES))
 
         app[STAMPS] = Stamps(redis)

@@ -57,7 +57,6 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             open_service(settings.upload_service_url, service="upload_service", keys=settings.upload_service_key)
         )
         readiness.check("mongodb", lambda: database.command("ping"))
-        readiness.check("redis", redis.ping)
         await readiness.prepare("indexes", lambda: make_indexes(database, INDEXES))
 
         resolver = SystemResolver()

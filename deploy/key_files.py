@@ -1,9 +1,9 @@
 """Files that hold a key each, or two while one takes the other's place (`common.signing`)."""
 
-import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from time import sleep
 
 from common.signing import NOTICED, words_of
 from deploy.folder import FolderProblem, new_key, write_secret
@@ -39,7 +39,7 @@ class KeyFiles:
             raise FolderProblem(f"{file}: holds two keys; end that rotation first, with --finish")
         pairs = {file: (old, new_key()) for file, (old,) in self._keys.items()}
         self._write(pairs)
-        time.sleep(HANDED_OUT)
+        sleep(HANDED_OUT)
         self._write({file: (new, old) for file, (old, new) in pairs.items()})
         return list(pairs)
 

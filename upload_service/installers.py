@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Protocol
 
@@ -163,14 +164,23 @@ class FolderInstallers:
 
 async def read_blocks(path: Path, start: int, length: int) -> AsyncGenerator[bytes, None]:
     """Bytes of a file. Raises InstallerMissing."""
+    opening = asyncio.create_task(asyncio.to_thread(path.open, "rb"))
     try:
-        file = await asyncio.to_thread(path.open, "rb")
+        file = await asyncio.shield(opening)
     except FileNotFoundError:
         raise InstallerMissing("The file of this installer is missing.") from None
+    except asyncio.CancelledError:
+        opening.add_done_callback(_close)  # The thread opens it all the same.
+        raise
     try:
         await asyncio.to_thread(file.seek, start)
         while length and (block := await asyncio.to_thread(file.read, min(length, BLOCK))):
             length -= len(block)
             yield block
     finally:
-        await asyncio.to_thread(file.close)
+        file.close()  # It was read only: there is nothing to wait for.
+
+
+def _close(opening: "asyncio.Task[BufferedReader]") -> None:
+    if not opening.cancelled() and not opening.exception():
+        opening.result().close()

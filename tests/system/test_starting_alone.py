@@ -16,8 +16,8 @@ from tests.waiting import until
 
 NEEDS = {
     "auth_service": {"mongodb", "redis"},
-    "catalog_service": {"mongodb", "redis"},
-    "client_registry": {"mongodb", "redis"},
+    "catalog_service": {"mongodb"},
+    "client_registry": {"mongodb"},
     "gateway": {"redis"},
     "upload_service": {"mongodb"},
 }

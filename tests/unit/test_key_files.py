@@ -1,7 +1,6 @@
 """Files of keys: rotated all together, never left without a key that services accept."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 def handed_out(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
     """What the file of the session's key holds while every service comes to know it; no time passes."""
     seen: list[str] = []
-    monkeypatch.setattr(time, "sleep", lambda _: seen.append((folder / "session").read_text()))
+    monkeypatch.setattr("deploy.key_files.sleep", lambda _: seen.append((folder / "session").read_text()))
     return seen
 
 
