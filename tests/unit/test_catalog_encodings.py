@@ -1,0 +1,79 @@
+"""Answers that are joined of parts decode to the same JSON array, whoever decodes them."""
+
+import gzip
+import json
+import sys
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from catalog_service.encodings import COMPRESSED, PLAIN, Encoding, preferred
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+GZIP, ZSTD = COMPRESSED
+TEXTS = st.lists(st.text(max_size=50).map(lambda text: json.dumps(text).encode()), max_size=5)
+LARGE = b'"' + b"0123456789abcdef" * 200_000 + b'"'  # several blocks, and frames, that are not compressed
+
+
+def decoded(encoding: Encoding, data: bytes) -> bytes:
+    return {"": bytes, "gzip": gzip.decompress, "zstd": zstd.decompress}[encoding.name](data)
+
+
+@pytest.mark.parametrize("encoding", [PLAIN, *COMPRESSED], ids=lambda encoding: encoding.name or "plain")
+@settings(deadline=None)
+@given(texts=TEXTS, wrapped=st.sets(st.integers(0, 4)))
+def test_parts_decode_to_the_array_of_what_they_list(encoding: Encoding, texts: list[bytes], wrapped: set[int]) -> None:
+    parts = [encoding.wrap(text) if place in wrapped else encoding.pack(text) for place, text in enumerate(texts)]
+
+    assert decoded(encoding, b"".join(encoding.joined(parts))) == b"[" + b",".join(texts) + b"]"
+
+
+@pytest.mark.parametrize("encoding", COMPRESSED, ids=lambda encoding: encoding.name)
+@pytest.mark.parametrize("packed", [True, False])
+def test_parts_may_be_of_any_size(encoding: Encoding, packed: bool) -> None:
+    part = encoding.pack(LARGE) if packed else encoding.wrap(LARGE)
+
+    assert decoded(encoding, b"".join(encoding.joined([part, part]))) == b"[" + LARGE + b"," + LARGE + b"]"
+
+
+def test_a_gzip_answer_is_one_member() -> None:
+    """A decoder that stops after the first member loses nothing."""
+    decoder = zlib.decompressobj(31)
+    parts = [GZIP.pack(b'"a"'), GZIP.wrap(b'"b"')]
+
+    assert decoder.decompress(b"".join(GZIP.joined(parts))) == b'["a","b"]'
+    assert decoder.eof
+    assert decoder.unused_data == b""
+
+
+def test_no_zstd_frame_wants_a_window_of_more_than_8_mib() -> None:
+    for part in (ZSTD.pack(LARGE * 4), ZSTD.wrap(LARGE * 4)):
+        decoder = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 23})
+        decoder.decompress(part.data, max_length=1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "name"),
+    [
+        ("", ""),
+        ("gzip", "gzip"),
+        ("GZIP", "gzip"),
+        ("zstd", "zstd"),
+        ("gzip, deflate, br, zstd", "gzip"),
+        ("gzip;q=0.5, zstd;q=0.8", "zstd"),
+        ("gzip;q=0, zstd", "zstd"),
+        ("gzip;q=0", ""),
+        ("gzip; q=0.1, identity", ""),
+        ("br, *", ""),
+        ("gzip;q=high", "gzip"),
+        (";;,=q", ""),
+    ],
+)
+def test_what_is_asked_for_most_is_sent(accepted: str, name: str) -> None:
+    assert preferred(accepted).name == name
