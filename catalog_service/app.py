@@ -6,9 +6,11 @@ from contextlib import AsyncExitStack
 
 from aiohttp import web
 
+from catalog_service import wire
 from catalog_service.blacklist import ClientRegistry
 from catalog_service.consumer import listen
 from catalog_service.damaged import DamagedInstallers
+from catalog_service.entries import Entries
 from catalog_service.finished import FinishedUploads
 from catalog_service.keys import (
     DAMAGED_INSTALLERS,
@@ -16,6 +18,7 @@ from catalog_service.keys import (
     FINISHED_UPLOADS,
     PACKAGES,
     SETTINGS,
+    SNAPSHOTS,
     STAMPS,
     STORE,
     VERSIONS,
@@ -23,6 +26,7 @@ from catalog_service.keys import (
 from catalog_service.packages import Packages
 from catalog_service.routes import routes
 from catalog_service.settings import CatalogSettings
+from catalog_service.snapshots import Snapshots
 from catalog_service.store import INDEXES, MongoCatalogStore
 from catalog_service.sweeper import Sweeper
 from catalog_service.uploads import UploadService
@@ -67,7 +71,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         store = app[STORE] = MongoCatalogStore(database, uploads_age=settings.finished_uploads_age)
         installers = UploadService(upload_service)
         versions = app[VERSIONS] = Versions(store.versions, store.packages, installers, store.uploads)
-        packages = app[PACKAGES] = Packages(store.packages, store.versions, versions, ClientRegistry(client_registry))
+        packages = app[PACKAGES] = Packages(store.packages, versions, ClientRegistry(client_registry))
+        entries = Entries(store.packages, store.versions)
+        app[SNAPSHOTS] = Snapshots(store.revisions, entries, wire.rendered, memory=settings.catalog_memory)
         app[FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
         app[DAMAGED_INSTALLERS] = DamagedInstallers(store.versions, installers)
         sweeper = Sweeper(packages, versions, installers, store.packages, store.versions)

@@ -6,6 +6,7 @@ from catalog_service.damaged import DamagedInstallers
 from catalog_service.finished import FinishedUploads
 from catalog_service.packages import Packages
 from catalog_service.settings import CatalogSettings
+from catalog_service.snapshots import Snapshots
 from catalog_service.store import MongoCatalogStore
 from catalog_service.versions import Versions
 from common.events import Events
@@ -14,6 +15,7 @@ from common.stamps import Stamps
 SETTINGS = web.AppKey("settings", CatalogSettings)
 EVENTS: web.AppKey[Events] = web.AppKey("events")
 PACKAGES = web.AppKey("packages", Packages)
+SNAPSHOTS = web.AppKey("snapshots", Snapshots)
 VERSIONS = web.AppKey("versions", Versions)
 FINISHED_UPLOADS = web.AppKey("finished_uploads", FinishedUploads)
 DAMAGED_INSTALLERS = web.AppKey("damaged_installers", DamagedInstallers)

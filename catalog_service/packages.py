@@ -1,13 +1,9 @@
-"""The packages of a tenant, and what is listed of them."""
+"""The packages of a tenant, and who must not see which."""
 
-from collections import defaultdict
-from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Set
 from typing import Protocol
 
 from catalog_service.model import Package, PackageChanges
-from catalog_service.ordering import newest_first
-from catalog_service.version_model import VersionName
 from common.caller import Caller, Kind
 
 
@@ -20,18 +16,10 @@ class PackageStore(Protocol):
     async def change(self, tenant_id: str, package_id: str, changes: PackageChanges) -> PackageChanges:
         """What was there of that which is changed. Raises PackageNotFound."""
 
-    async def list(self, tenant_id: str, *, include_disabled: bool) -> Sequence[Package]:
-        """Ordered by id."""
-
     async def begin_deletion(self, tenant_id: str, package_id: str) -> str:
         """Hide the package, and give its `package_uid`; the same again until it ends. Raises PackageNotFound."""
 
     async def end_deletion(self, tenant_id: str, package_uid: str) -> None: ...
-
-
-class VersionNames(Protocol):
-    async def names(self, tenant_id: str) -> Sequence[VersionName]:
-        """Of every version that a tenant's packages have."""
 
 
 class VersionRemover(Protocol):
@@ -44,40 +32,20 @@ class Blacklist(Protocol):
         """The ids of the packages that a client must not see."""
 
 
-@dataclass(frozen=True)
-class CatalogEntry:
-    """A package with its versions, the newest first."""
-
-    package: Package
-    versions: Sequence[VersionName]
-
-
 class Packages:
-    """Adds, edits, lists and deletes packages (section 4.3)."""
+    """Adds, edits, hides and deletes packages (section 4.3)."""
 
-    def __init__(
-        self, store: PackageStore, names: VersionNames, versions: VersionRemover, blacklist: Blacklist
-    ) -> None:
+    def __init__(self, store: PackageStore, versions: VersionRemover, blacklist: Blacklist) -> None:
         self._store = store
-        self._names = names
         self._versions = versions
         self._blacklist = blacklist
 
-    async def list(self, caller: Caller, *, include_disabled: bool) -> Sequence[CatalogEntry]:
-        """The catalog as this caller may see it, ordered by package id (section 4.2).
+    async def hidden_from(self, caller: Caller) -> frozenset[str]:
+        """The ids of the packages that this caller must not see (section 4.2).
 
         Raises Unavailable where a client's blacklist cannot be asked for: it is never taken for empty.
         """
-        hidden = await self._blacklist.hidden_packages(caller) if caller.kind is Kind.CLIENT else frozenset[str]()
-        packages = await self._store.list(caller.tenant_id, include_disabled=include_disabled)
-        versions: dict[str, list[VersionName]] = defaultdict(list)
-        for name in await self._names.names(caller.tenant_id):
-            versions[name.package_id].append(name)
-        return [
-            CatalogEntry(package, newest_first(versions[package.package_id]))
-            for package in packages
-            if package.package_id not in hidden
-        ]
+        return frozenset(await self._blacklist.hidden_packages(caller) if caller.kind is Kind.CLIENT else ())
 
     async def add(self, caller: Caller, package: Package) -> None:
         """Raises PackageExists."""

@@ -2,9 +2,10 @@
 
 from aiohttp import web
 
-from catalog_service import forms, wire
-from catalog_service.keys import DAMAGED_INSTALLERS, FINISHED_UPLOADS, PACKAGES, SETTINGS, VERSIONS
+from catalog_service import answers, forms, wire
+from catalog_service.keys import DAMAGED_INSTALLERS, FINISHED_UPLOADS, PACKAGES, SETTINGS, SNAPSHOTS, VERSIONS
 from catalog_service.model import PackageChanges
+from catalog_service.snapshot import View
 from catalog_service.version_forms import new_version
 from catalog_service.version_model import PackageVersion
 from common.forms import read_form
@@ -14,9 +15,10 @@ routes = web.RouteTableDef()
 
 
 @routes.post("/{tenant_id}/get_packages")
-async def get_packages(request: web.Request) -> web.Response:
-    found = await request.app[PACKAGES].list(caller_of(request), include_disabled=forms.include_disabled(request))
-    return json_response([wire.package(entry) for entry in found])
+async def get_packages(request: web.Request) -> web.StreamResponse:
+    include_disabled = forms.include_disabled(request)
+    hidden = await request.app[PACKAGES].hidden_from(caller_of(request))
+    return await answers.catalog(request, request.app[SNAPSHOTS], View(include_disabled, hidden))
 
 
 @routes.post("/{tenant_id}/add_package")

@@ -16,7 +16,10 @@ from common.settings import (
 
 
 class CatalogSettings(ServiceSettings):
-    """Lifetimes and ages are seconds. `download_url` is where upload_service is reached past the gateway, if it is."""
+    """Lifetimes and ages are seconds, `catalog_memory` is bytes.
+
+    `download_url` is where upload_service is reached past the gateway, if it is.
+    """
 
     listen: Listen = "127.0.0.1:8082"
     mongo_url: MongoUrl = "mongodb://127.0.0.1:27017"
@@ -32,3 +35,4 @@ class CatalogSettings(ServiceSettings):
     client_registry_key: Key = of_internal_key()
     download_lifetime: int = Field(default=3600, ge=1)
     finished_uploads_age: int = Field(default=24 * 3600, ge=1)
+    catalog_memory: int = Field(default=256 << 20, ge=0)

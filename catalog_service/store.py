@@ -1,13 +1,14 @@
-"""The catalog in MongoDB: its indexes, and its three stores over one database."""
+"""The catalog in MongoDB: its indexes, and its stores over one database."""
 
 from pymongo import ASCENDING, IndexModel
 
 from catalog_service.store_packages import MongoPackageStore
+from catalog_service.store_revisions import MongoRevisions
 from catalog_service.store_uploads import MongoUploadStore
 from catalog_service.store_versions import MongoVersionStore
 from common.mongo import Indexes, MongoDatabase
 
-COLLECTIONS = ("versions", "packages", "finished_uploads")
+COLLECTIONS = ("versions", "packages", "finished_uploads", "revisions")  # the last names what the others hold
 
 # The sweeper looks at all tenants; only the few documents that are halfway stand in these two.
 _HALFWAY = {"name": "halfway", "partialFilterExpression": {"halfway": True}}
@@ -25,6 +26,7 @@ INDEXES: Indexes = {
         IndexModel([("tenant_id", ASCENDING), ("package_uid", ASCENDING)]),
         IndexModel([("changed_at", ASCENDING)], **_HALFWAY),
     ],
+    "revisions": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
     "finished_uploads": [
         IndexModel([("tenant_id", ASCENDING), ("server_filename", ASCENDING)], unique=True),
         IndexModel([("expires_at", ASCENDING)], expireAfterSeconds=0),
@@ -37,8 +39,9 @@ class MongoCatalogStore:
 
     def __init__(self, database: MongoDatabase, *, uploads_age: int) -> None:
         self._database = database
-        self.packages = MongoPackageStore(database)
-        self.versions = MongoVersionStore(database)
+        self.revisions = MongoRevisions(database)
+        self.packages = MongoPackageStore(database, self.revisions)
+        self.versions = MongoVersionStore(database, self.revisions)
         self.uploads = MongoUploadStore(database, age=uploads_age)
 
     async def forget_tenant(self, tenant_id: str) -> None:

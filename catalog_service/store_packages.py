@@ -1,47 +1,57 @@
 """Packages in MongoDB, one document each; `halfway` marks one whose deletion has begun."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any
 
 from pymongo import ASCENDING
 from pymongo.errors import DuplicateKeyError
 
 from catalog_service.model import Package, PackageChanges, PackageExists, PackageNotFound
+from catalog_service.store_revisions import MongoRevisions
 from common.mongo import Document, MongoDatabase
 
 FIRST_BATCH = 100_000  # The server ends a batch at 16 MiB in any case.
+BATCH = 2000  # packages that the server sends at once
+ROW = 256  # packages that are given at once
 
 
 class MongoPackageStore:
     """The packages of all tenants."""
 
-    def __init__(self, database: MongoDatabase) -> None:
+    def __init__(self, database: MongoDatabase, revisions: MongoRevisions) -> None:
         self._packages = database["packages"]
+        self._revisions = revisions
 
     async def add(self, tenant_id: str, package: Package) -> None:
-        try:
-            await self._packages.insert_one({"tenant_id": tenant_id, "halfway": False, **_fields(package)})
-        except DuplicateKeyError:
-            raise PackageExists(package.package_id) from None
+        async with self._revisions.changing(tenant_id, package.package_id):
+            try:
+                await self._packages.insert_one({"tenant_id": tenant_id, "halfway": False, **_fields(package)})
+            except DuplicateKeyError:
+                raise PackageExists(package.package_id) from None
 
     async def change(self, tenant_id: str, package_id: str, changes: PackageChanges) -> PackageChanges:
         fields = _fields(changes)
-        found = await self._packages.find_one_and_update(
-            {"tenant_id": tenant_id, "package_id": package_id, "halfway": False},
-            # Setting the id to what it is makes an edit that changes nothing a valid one.
-            {"$set": {"package_id": package_id, **fields}},
-            {"_id": False, "package_id": True, **dict.fromkeys(fields, True)},
-        )
-        if found is None:
-            raise PackageNotFound(package_id)
+        async with self._revisions.changing(tenant_id, package_id):
+            found = await self._packages.find_one_and_update(
+                {"tenant_id": tenant_id, "package_id": package_id, "halfway": False},
+                # Setting the id to what it is makes an edit that changes nothing a valid one.
+                {"$set": {"package_id": package_id, **fields}},
+                {"_id": False, "package_id": True, **dict.fromkeys(fields, True)},
+            )
+            if found is None:
+                raise PackageNotFound(package_id)
         return PackageChanges(**{name: found[name] for name in fields})
 
-    async def list(self, tenant_id: str, *, include_disabled: bool) -> Sequence[Package]:
+    async def read(
+        self, tenant_id: str, package_ids: Collection[str] | None = None
+    ) -> AsyncIterator[Sequence[Package]]:
+        """All packages, or these, inactive ones too, ordered by id; some hundred at a time."""
         wanted: Document = {"tenant_id": tenant_id, "halfway": False}
-        if not include_disabled:
-            wanted["active"] = True
-        found = self._packages.find(wanted, sort=[("package_id", ASCENDING)], batch_size=FIRST_BATCH)
-        return [_package(document) for document in await found.to_list(None)]
+        if package_ids is not None:
+            wanted["package_id"] = {"$in": list(package_ids)}
+        found = self._packages.find(wanted, sort=[("package_id", ASCENDING)], batch_size=BATCH)
+        while documents := await found.to_list(ROW):
+            yield [_package(document) for document in documents]
 
     async def package_uid(self, tenant_id: str, package_id: str) -> str | None:
         found = await self._packages.find_one(
@@ -50,12 +60,13 @@ class MongoPackageStore:
         return str(found["package_uid"]) if found else None
 
     async def begin_deletion(self, tenant_id: str, package_id: str) -> str:
-        found = await self._packages.find_one_and_update(
-            {"tenant_id": tenant_id, "package_id": package_id},
-            {"$set": {"halfway": True}, "$currentDate": {"changed_at": True}},
-        )
-        if found is None:
-            raise PackageNotFound(package_id)
+        async with self._revisions.changing(tenant_id, package_id):
+            found = await self._packages.find_one_and_update(
+                {"tenant_id": tenant_id, "package_id": package_id},
+                {"$set": {"halfway": True}, "$currentDate": {"changed_at": True}},
+            )
+            if found is None:
+                raise PackageNotFound(package_id)
         return str(found["package_uid"])
 
     async def end_deletion(self, tenant_id: str, package_uid: str) -> None:

@@ -4,18 +4,23 @@
 claim its file. All but `active` are `halfway`, and have a date of the database's own clock.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any
 
+from pymongo import ASCENDING
 from pymongo.errors import DuplicateKeyError
 
 from catalog_service.model import InstallerFile, VersionExists, VersionNotFound
 from catalog_service.store_packages import FIRST_BATCH, older_than
+from catalog_service.store_revisions import MongoRevisions
 from catalog_service.sweeper import HiddenVersion
 from catalog_service.version_documents import document_of, version_of
 from catalog_service.version_model import PackageVersion, VersionName
 from catalog_service.versions import PendingVersion
 from common.mongo import Document, MongoDatabase
+
+NAMES = 10_000  # versions that the server names at once
+ROW = 1000  # names that are given at once
 
 _HIDE: list[Document] = [
     {
@@ -34,8 +39,9 @@ _HIDE: list[Document] = [
 class MongoVersionStore:
     """The versions of all tenants."""
 
-    def __init__(self, database: MongoDatabase) -> None:
+    def __init__(self, database: MongoDatabase, revisions: MongoRevisions) -> None:
         self._versions = database["versions"]
+        self._revisions = revisions
 
     async def reserve(self, pending: PendingVersion, version_key: str) -> None:
         version = pending.version
@@ -73,11 +79,12 @@ class MongoVersionStore:
         )
         return _pending(found) if found else None
 
-    async def activate(self, tenant_id: str, uid: str, file: InstallerFile) -> bool:
-        done = await self._versions.update_one(
-            {"tenant_id": tenant_id, "uid": uid, "state": "pending"},
-            {"$set": {"state": "active", "halfway": False, "size": file.size, "sha256": file.sha256}},
-        )
+    async def activate(self, tenant_id: str, version: PackageVersion, file: InstallerFile) -> bool:
+        async with self._revisions.changing(tenant_id, version.package_id):
+            done = await self._versions.update_one(
+                {"tenant_id": tenant_id, "uid": version.uid, "state": "pending"},
+                {"$set": {"state": "active", "halfway": False, "size": file.size, "sha256": file.sha256}},
+            )
         return bool(done.modified_count)
 
     async def discard(self, tenant_id: str, uid: str) -> None:
@@ -93,10 +100,17 @@ class MongoVersionStore:
         )
         return [version_of(document) for document in await found.to_list(None)]
 
-    async def names(self, tenant_id: str) -> Sequence[VersionName]:
+    async def names(
+        self, tenant_id: str, package_ids: Collection[str] | None = None
+    ) -> AsyncIterator[Sequence[VersionName]]:
+        """Of the versions of all packages, or of these, ordered by package id; some thousand at a time."""
+        wanted: Document = {"tenant_id": tenant_id, "state": "active"}
+        if package_ids is not None:
+            wanted["package_id"] = {"$in": list(package_ids)}
         shown = {"_id": False, "package_id": True, "version": True, "uid": True}
-        found = self._versions.find({"tenant_id": tenant_id, "state": "active"}, shown, batch_size=FIRST_BATCH)
-        return [VersionName(**document) for document in await found.to_list(None)]
+        found = self._versions.find(wanted, shown, sort=[("package_id", ASCENDING)], batch_size=NAMES)
+        while documents := await found.to_list(ROW):
+            yield [VersionName(**document) for document in documents]
 
     async def named(self, tenant_id: str, uids: Sequence[str]) -> Sequence[VersionName]:
         shown = {"_id": False, "package_id": True, "version": True, "uid": True}
@@ -114,7 +128,8 @@ class MongoVersionStore:
         for uid in uids:
             if uid not in there:
                 raise VersionNotFound(uid)
-        await self._versions.update_many({**wanted, "state": "active"}, _HIDE)
+        async with self._revisions.changing(tenant_id, package_id):
+            await self._versions.update_many({**wanted, "state": "active"}, _HIDE)
 
     async def hide_all(self, tenant_id: str, package_uid: str) -> Sequence[str]:
         wanted: Document = {"tenant_id": tenant_id, "package_uid": package_uid}

@@ -43,7 +43,7 @@ class VersionStore(Protocol):
     async def pending_like(self, pending: PendingVersion) -> PendingVersion | None:
         """A pending version that is equal in all but its uid."""
 
-    async def activate(self, tenant_id: str, uid: str, file: InstallerFile) -> bool:
+    async def activate(self, tenant_id: str, version: PackageVersion, file: InstallerFile) -> bool:
         """Let a pending version be seen; False where it is no longer pending."""
 
     async def discard(self, tenant_id: str, uid: str) -> None:
@@ -134,7 +134,7 @@ class Versions:
                 await self._store.discard(tenant_id, version.uid)
             raise
         await self._uploads.link(tenant_id, version.server_filename)
-        if await self._store.activate(tenant_id, version.uid, file):
+        if await self._store.activate(tenant_id, version, file):
             return
         if await self._store.find(tenant_id, version.uid) is not None:
             raise VersionExists(version.version)

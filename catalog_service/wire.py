@@ -5,9 +5,11 @@ from base64 import b64encode
 from dataclasses import asdict
 from typing import Any
 
+import orjson
+
 from catalog_service.damaged import DamagedInstaller
+from catalog_service.entries import CatalogEntry
 from catalog_service.model import FinishedUpload
-from catalog_service.packages import CatalogEntry
 from catalog_service.settings import CatalogSettings
 from catalog_service.version_model import PackageVersion
 from common.caller import Caller
@@ -16,7 +18,7 @@ from common.downloads import download_url
 
 def package(entry: CatalogEntry) -> dict[str, Any]:
     """A Package object; `VERSIONS` and `VERSIONS_UID` stand in the same order, the newest first."""
-    shown = entry.package
+    shown, versions = entry.package, entry.versions
     return {
         "PACKAGE_ID": shown.package_id,
         "PACKAGE_NAME": shown.name,
@@ -24,9 +26,14 @@ def package(entry: CatalogEntry) -> dict[str, Any]:
         "PACKAGE_DESCRIPTION": shown.description,
         "PACKAGE_LOGO": f"data:image/png;base64,{b64encode(shown.logo).decode()}" if shown.logo else "",
         "PACKAGE_ACTIVE": "1" if shown.active else "0",
-        "VERSIONS": [version.version for version in entry.versions],
-        "VERSIONS_UID": [version.uid for version in entry.versions],
+        "VERSIONS": [version.version for version in versions],
+        "VERSIONS_UID": [version.uid for version in versions],
     }
+
+
+def rendered(entry: CatalogEntry) -> bytes:
+    """The same in JSON."""
+    return orjson.dumps(package(entry))
 
 
 def package_version(version: PackageVersion, caller: Caller, settings: CatalogSettings) -> dict[str, Any]:

@@ -20,7 +20,7 @@ DRIVERS = {
 }
 # From the front of a service to its heart: a module imports only what stands further right.
 ROOMS = ("__main__", "app", "routes", "keys", "domain", "settings", "model")
-BESIDE_ROUTES = {"forms", "wire", "consumer", "documentation"}
+BESIDE_ROUTES = {"answers", "forms", "wire", "consumer", "documentation"}
 
 
 def imports(path: Path) -> Iterator[str]:

@@ -81,8 +81,11 @@ class Stores:
         """A version that has its file."""
         version = make_version(**fields)
         await self.catalog.versions.reserve(self.pending(version), version.version)
-        assert await self.catalog.versions.activate(self.tenant_id, version.uid, FILE)
+        assert await self.catalog.versions.activate(self.tenant_id, version, FILE)
         return replace(version, size=FILE.size, sha256=FILE.sha256)
+
+    async def packages(self) -> list[Package]:
+        return [package async for packages in self.catalog.packages.read(self.tenant_id) for package in packages]
 
     def pending(self, version: PackageVersion, package_uid: str = "a package") -> PendingVersion:
         return PendingVersion(self.tenant_id, package_uid, version)
@@ -157,7 +160,7 @@ async def test_of_fifty_racing_packages_of_one_id_one_is_added(stores: Stores) -
     assert results.count(None) == 1
     assert all(isinstance(result, PackageExists) for result in results if result)
     winner = packages[results.index(None)]
-    assert await stores.catalog.packages.list(stores.tenant_id, include_disabled=True) == [winner]
+    assert await stores.packages() == [winner]
 
 
 @pytest.mark.parametrize("by_installer", [True, False])
@@ -183,7 +186,7 @@ async def test_of_fifty_racing_activations_one_takes_effect(stores: Stores) -> N
     await stores.catalog.versions.reserve(stores.pending(version), "1.0")
 
     results = await asyncio.gather(
-        *(stores.catalog.versions.activate(stores.tenant_id, version.uid, FILE) for _ in range(50))
+        *(stores.catalog.versions.activate(stores.tenant_id, version, FILE) for _ in range(50))
     )
 
     assert results.count(True) == 1
@@ -207,7 +210,7 @@ async def test_a_pending_version_is_found_by_its_equal_and_by_nothing_else(store
     assert await find(stores.pending(replace(version, server_filename="b.msi"))) is None
     assert await find(stores.pending(replace(version, switches=Switches()))) is None
     assert await find(stores.pending(version, package_uid="a later package")) is None
-    await stores.catalog.versions.activate(stores.tenant_id, version.uid, FILE)
+    await stores.catalog.versions.activate(stores.tenant_id, version, FILE)
     assert await find(pending) is None
 
 
@@ -236,7 +239,7 @@ async def test_a_version_hidden_while_pending_is_not_removed_before_the_sweeper_
     await stores.catalog.versions.remove(stores.tenant_id, uids)
 
     assert set(uids) == {active.uid, pending.uid}
-    assert not await stores.catalog.versions.activate(stores.tenant_id, pending.uid, FILE)
+    assert not await stores.catalog.versions.activate(stores.tenant_id, pending, FILE)
     assert await stores.catalog.versions.hide_all(stores.tenant_id, "a package") == [pending.uid]
     await stores.catalog.versions.forget(HiddenVersion(stores.tenant_id, pending.uid))
     assert await stores.catalog.versions.hide_all(stores.tenant_id, "a package") == []
@@ -284,7 +287,7 @@ async def test_text_with_a_meaning_for_the_database_is_text(stores: Stores) -> N
     await stores.catalog.packages.change(stores.tenant_id, "acme.editor", PackageChanges(publisher=text))
 
     assert await stores.catalog.versions.find(stores.tenant_id, version.uid) == version
-    (package,) = await stores.catalog.packages.list(stores.tenant_id, include_disabled=True)
+    (package,) = await stores.packages()
     assert (package.name, package.publisher) == (text, text)
 
 
@@ -315,7 +318,7 @@ async def test_every_filter_begins_with_the_tenant(stores: Stores) -> None:
 
     await catalog.packages.add(tenant_id, make_package())
     await catalog.packages.change(tenant_id, "acme.editor", PackageChanges(active=False))
-    await catalog.packages.list(tenant_id, include_disabled=False)
+    assert len(await stores.packages()) == 1
     await catalog.packages.package_uid(tenant_id, "acme.editor")
     await catalog.packages.begin_deletion(tenant_id, "acme.editor")
     await catalog.packages.end_deletion(tenant_id, "a package")
@@ -324,7 +327,9 @@ async def test_every_filter_begins_with_the_tenant(stores: Stores) -> None:
     await catalog.versions.has_version(tenant_id, "acme.editor", "1.0")
     await catalog.versions.discard(tenant_id, version.uid)
     assert await catalog.versions.of_package(tenant_id, "acme.editor") == [version]
-    assert await catalog.versions.names(tenant_id) == [VersionName("acme.editor", "1.0", version.uid)]
+    names = [name async for names in catalog.versions.names(tenant_id) for name in names]
+    assert names == [VersionName("acme.editor", "1.0", version.uid)]
+    await catalog.revisions.standing(tenant_id, "")
     await catalog.versions.hide(tenant_id, "acme.editor", [version.uid])
     await catalog.versions.hide_all(tenant_id, "a package")
     await catalog.versions.remove(tenant_id, [version.uid])

@@ -1,0 +1,196 @@
+"""The catalogs as they are answered, kept by tenant within a bound of memory; see `snapshot` and `revisions`."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from catalog_service.encodings import PLAIN, Encoding
+from catalog_service.entries import CatalogEntry
+from catalog_service.revisions import Standing
+from catalog_service.rounds import Rounds
+from catalog_service.snapshot import Fragment, Segment, Snapshot, View
+
+
+class Revisions(Protocol):
+    async def standing(self, tenant_id: str, known: str) -> Standing:
+        """Where a catalog stands; without the latest changes where that is at the revision `known`."""
+
+
+class EntryReader(Protocol):
+    def read(
+        self, tenant_id: str, package_ids: Collection[str] | None = None
+    ) -> AsyncIterator[Sequence[CatalogEntry]]: ...
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look at the database said of a catalog; `turn` counts the looks at it."""
+
+    turn: int
+    standing: Standing
+
+    @property
+    def revision(self) -> str:
+        """What names all that is shown; "" while packages are being changed, and nothing can."""
+        return "" if self.standing.unsettled else self.standing.revision
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A catalog as a JSON array, in blocks; plain where there was no room for another encoding."""
+
+    blocks: Sequence[bytes]
+    encoding: Encoding
+
+    @property
+    def length(self) -> int:
+        return sum(map(len, self.blocks))
+
+
+@dataclass
+class _Kept:
+    """What is kept of a tenant: the snapshot as it was found at the look `seen`, of `looked` that were taken."""
+
+    looks: Rounds[Look]
+    looked: int = 0
+    seen: int = 0
+    snapshot: Snapshot | None = None
+    size: int = 0
+    too_large: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def drop(self) -> None:
+        self.snapshot, self.size = None, 0
+
+
+class _TooLarge(Exception):
+    pass
+
+
+class Snapshots:
+    """Gives catalogs as they are now, and reads and renders of them only what has changed.
+
+    `memory` is how many bytes all of them may take together: the tenant that nobody asked for longest is dropped first,
+    and a catalog that does not fit alone is read for each answer.
+    """
+
+    def __init__(
+        self, revisions: Revisions, entries: EntryReader, render: Callable[[CatalogEntry], bytes], *, memory: int
+    ) -> None:
+        self._revisions = revisions
+        self._entries = entries
+        self._render = render
+        self._memory = memory
+        self._tenants: OrderedDict[str, _Kept] = OrderedDict()
+        self._reading = asyncio.Lock()  # Only one catalog at a time takes memory that is not counted yet.
+
+    @property
+    def size(self) -> int:
+        """The bytes that all kept catalogs take."""
+        return sum(kept.size for kept in self._tenants.values())
+
+    async def look(self, tenant_id: str) -> Look:
+        """Where the catalog stands now: every change that was answered before is in it."""
+        return await self._kept(tenant_id).looks.answer()
+
+    async def answer(self, tenant_id: str, look: Look, view: View, encoding: Encoding) -> Answer | None:
+        """The catalog as it was at this look, or later; None where it does not fit into memory."""
+        kept = self._kept(tenant_id)
+        if kept.too_large:
+            return None
+        async with kept.lock:
+            try:
+                snapshot = await self._at(look, tenant_id, kept)
+            except _TooLarge:
+                kept.too_large, kept.size = True, 0
+                return None
+            lacking = snapshot.lacking(view, encoding)
+            if sum(segment.length for segment in lacking) > self._memory - kept.size:
+                lacking, encoding = [], PLAIN
+            for segment in lacking:
+                await asyncio.to_thread(segment.part, View(view.include_disabled), encoding)
+            if lacking and kept.snapshot is snapshot:
+                self._make_room(kept, snapshot.size)
+        if view.hidden:
+            return Answer(await asyncio.to_thread(snapshot.answer, view, encoding), encoding)
+        return Answer(snapshot.answer(view, encoding), encoding)
+
+    async def stream(self, tenant_id: str, view: View) -> AsyncIterator[bytes]:
+        """The same as plain JSON, read from the database while it is sent."""
+        size, comma = 0, b"["
+        async for entries in self._entries.read(tenant_id):
+            fragments = await asyncio.to_thread(self._rendered, entries)
+            size += Segment(fragments).size
+            shown = [
+                fragment.text
+                for fragment in fragments
+                if (fragment.active or view.include_disabled) and fragment.package_id not in view.hidden
+            ]
+            if shown:
+                yield comma + b",".join(shown)
+                comma = b","
+        yield b"[]" if comma == b"[" else b"]"
+        self._kept(tenant_id).too_large = size > self._memory
+
+    def _kept(self, tenant_id: str) -> _Kept:
+        if tenant_id not in self._tenants:
+            self._tenants[tenant_id] = _Kept(Rounds(partial(self._look, tenant_id)))
+        self._tenants.move_to_end(tenant_id)
+        return self._tenants[tenant_id]
+
+    async def _look(self, tenant_id: str) -> Look:
+        kept = self._tenants[tenant_id]
+        kept.looked += 1
+        turn, known = kept.looked, kept.snapshot.revision if kept.snapshot else ""
+        return Look(turn, await self._revisions.standing(tenant_id, known))
+
+    async def _at(self, look: Look, tenant_id: str, kept: _Kept) -> Snapshot:
+        """The catalog as it was at a look, or at a later one that was faster."""
+        held, standing = kept.snapshot, look.standing
+        if held is not None and kept.seen >= look.turn:
+            return held
+        changed = standing.since(held.revision) if held else None
+        if held is None or changed is None:
+            kept.drop()
+            snapshot = Snapshot(standing.revision, await self._read(tenant_id, kept))
+        elif changed:
+            changes: dict[str, Fragment | None] = dict.fromkeys(changed)
+            async for entries in self._entries.read(tenant_id, changed):
+                rendered = await asyncio.to_thread(self._rendered, entries)
+                changes |= {fragment.package_id: fragment for fragment in rendered}
+            snapshot = await asyncio.to_thread(held.replaced, standing.revision, changes)
+        else:
+            kept.seen = look.turn
+            return held
+        kept.snapshot, kept.seen = snapshot, look.turn
+        self._make_room(kept, snapshot.size)
+        return snapshot
+
+    async def _read(self, tenant_id: str, kept: _Kept) -> Sequence[Segment]:
+        """All of a catalog, in segments. Raises _TooLarge."""
+        found: list[Segment] = []
+        size = 0
+        async with self._reading:
+            async for entries in self._entries.read(tenant_id):
+                segment = await asyncio.to_thread(lambda read: Segment(self._rendered(read)), entries)
+                found.append(segment)
+                size += segment.size
+                if size > self._memory:
+                    raise _TooLarge
+                self._make_room(kept, size)
+        return found
+
+    def _make_room(self, kept: _Kept, size: int) -> None:
+        """Let a catalog take this much, and drop others, those that were asked for longest ago first."""
+        kept.size = size
+        for other in list(self._tenants.values()):
+            if self.size <= self._memory:
+                return
+            if other is not kept:
+                other.drop()
+
+    def _rendered(self, entries: Sequence[CatalogEntry]) -> list[Fragment]:
+        return [Fragment(entry.package.package_id, entry.package.active, self._render(entry)) for entry in entries]
