@@ -37,7 +37,7 @@ class MongoRevisions:
             {
                 "$set": {f"open.{token}.package_id": package_id},
                 "$currentDate": {f"open.{token}.since": True},
-                "$setOnInsert": {"revision": uuid4().hex},
+                "$setOnInsert": _begun(),
             },
             upsert=True,
         )
@@ -62,7 +62,7 @@ class MongoRevisions:
         found = await self._revisions.find_one({"tenant_id": tenant_id}, shown) or (
             await self._revisions.find_one_and_update(
                 {"tenant_id": tenant_id},
-                {"$setOnInsert": {"revision": uuid4().hex}},
+                {"$setOnInsert": _begun()},
                 shown,
                 upsert=True,
                 return_document=ReturnDocument.AFTER,
@@ -79,6 +79,12 @@ class MongoRevisions:
             latest=[Change(**change) for change in found.get("latest", [])],
             unsettled=frozenset(change["package_id"] for change in unsettled.values()),
         )
+
+
+def _begun() -> Document:
+    # Among the latest, so that the first change after it is told from it.
+    revision = uuid4().hex
+    return {"revision": revision, "latest": [{"revision": revision, "package_id": ""}]}
 
 
 def _settled(token: str, package_id: str) -> Document:

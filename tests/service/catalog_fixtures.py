@@ -13,8 +13,10 @@ from PIL import Image
 from yarl import URL
 
 from catalog_service.app import create_app
-from catalog_service.keys import PACKAGES, STORE, VERSIONS
+from catalog_service.keys import PACKAGES, SNAPSHOTS, STORE, VERSIONS
 from catalog_service.settings import CatalogSettings
+from catalog_service.snapshots import Snapshots
+from catalog_service.store import MongoCatalogStore
 from catalog_service.sweeper import Sweeper
 from catalog_service.uploads import UploadService
 from common.caller import INTERNAL_TOKEN, Caller, sign
@@ -23,7 +25,7 @@ from common.errors import NotFound, Problem
 from common.events import Events
 from common.events.local import LocalEvents
 from common.middleware import json_response, problems
-from common.mongo import Document, MongoDatabase
+from common.mongo import Document, MongoDatabase, open_database
 from common.server import serving
 from tests.api import Answer, ServiceApi, read_answer
 from tests.factories import KEY, KEYS
@@ -121,6 +123,8 @@ class Catalog:
     settings: CatalogSettings
     events: Events
     sweeper: Sweeper
+    snapshots: Snapshots
+    store: MongoCatalogStore
 
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
         return await self.api.call(caller, method, operation, *segments, **request)
@@ -178,6 +182,19 @@ class Catalog:
         wanted = {"tenant_id": caller.tenant_id}
         return sum([await self.database[name].count_documents(wanted) for name in ("packages", "versions")])
 
+    @asynccontextmanager
+    async def queries(self) -> AsyncIterator[list[Document]]:
+        """What the database is asked within the block, there when it ends."""
+        asked: list[Document] = []
+        await self.database.command("profile", 2)
+        yield asked
+        await self.database.command("profile", 0)
+        profile = f"{self.database.name}.system.profile"
+        ours = {"ns": {"$ne": profile}, "op": {"$in": ["query", "getmore", "command"]}, "command.profile": None}
+        ours["command.filter.halfway"] = {"$ne": True}  # the sweeper's, which are nobody's
+        asked += await self.database["system.profile"].find(ours).to_list(None)
+        await self.database.drop_collection("system.profile")
+
     async def let_time_pass(self) -> None:
         """Make everything halfway two minutes older, and sweep."""
         for name in ("packages", "versions"):
@@ -207,7 +224,7 @@ def picture(kind: str = "PNG", size: tuple[int, int] = (8, 8), mode: str = "RGB"
 
 @asynccontextmanager
 async def serving_catalog(mongo_url: str, events: Events | None = None, **settings: Any) -> AsyncIterator[Catalog]:
-    """catalog_service on a database of its own, with events in process unless others are given."""
+    """catalog_service with events in process unless others are given, on a database of its own unless one is named."""
     others = StandIns()
     events = events or LocalEvents()
     async with AsyncExitStack() as stack:
@@ -216,20 +233,29 @@ async def serving_catalog(mongo_url: str, events: Events | None = None, **settin
             internal_key=KEYS,
             download_key=KEYS,
             mongo_url=mongo_url,
-            database=f"test_catalog_{uuid4().hex[:12]}",
             upload_service_url=address_of_others,
             client_registry_url=address_of_others,
-            **settings,
+            **{"database": f"test_catalog_{uuid4().hex[:12]}", **settings},
         )
         app = create_app(chosen, events)
         address = await stack.enter_async_context(serving(app, "127.0.0.1:0"))
         session = await stack.enter_async_context(ClientSession())
-        database = await stack.enter_async_context(own_database(mongo_url, chosen.database))
+        opened = open_database if "database" in settings else own_database
+        database = await stack.enter_async_context(opened(mongo_url, chosen.database))
         fellow = open_service(address_of_others, service="upload_service", keys=KEYS)
         installers = UploadService(await stack.enter_async_context(fellow))
         store = app[STORE]
         sweeper = Sweeper(app[PACKAGES], app[VERSIONS], installers, store.packages, store.versions)
-        yield Catalog(ServiceApi(session, address, "catalog_service"), database, others, chosen, events, sweeper)
+        yield Catalog(
+            ServiceApi(session, address, "catalog_service"),
+            database,
+            others,
+            chosen,
+            events,
+            sweeper,
+            app[SNAPSHOTS],
+            store,
+        )
 
 
 @asynccontextmanager
