@@ -83,6 +83,23 @@ async def test_a_group_hides_its_packages_from_whom_its_entries_name(tenant: Api
     assert set(await catalog(tenant.anonymous(), data={"auth_token": token})) == {"Seen.App"}
 
 
+async def test_a_catalog_that_a_client_has_is_not_sent_again(tenant: Api) -> None:
+    await add_package(tenant, "Some.App")
+    token = {"auth_token": (await add_client(tenant))["auth_token"]}
+    for encoding in ("identity", "gzip", "zstd"):
+        wanted = {"Accept-Encoding": encoding}
+        sent = await tenant.anonymous().call("POST", "get_packages", data=token, headers=wanted)
+        assert sent.headers.get("Content-Encoding", "identity") == encoding
+        known = wanted | {"If-None-Match": sent.headers["ETag"]}
+        again = await tenant.anonymous().call("POST", "get_packages", data=token, headers=known)
+        assert (again.status, again.body) == (304, b"")
+        assert sent.headers["Vary"] == again.headers["Vary"] == "Accept-Encoding"
+
+    await add_package(tenant, "Another.App")
+    changed = await tenant.anonymous().call("POST", "get_packages", data=token, headers=known)
+    assert [package["PACKAGE_ID"] for package in changed.body] == ["Another.App", "Some.App"]
+
+
 async def test_a_clients_last_call_is_remembered(tenant: Api) -> None:
     client = await add_client(tenant)
     await catalog(tenant.anonymous(), data={"auth_token": client["auth_token"], "client": "1"})
