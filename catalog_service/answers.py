@@ -12,6 +12,7 @@ from common.middleware import caller_of
 from common.mongo import MongoError
 from common.telemetry import log
 
+KEPT = "private, no-cache"  # by who asked, to be asked about each time
 SLICE = 256 << 10  # bytes: as much of an answer as is on its way to one reader
 
 
@@ -20,11 +21,12 @@ async def catalog(request: web.Request, snapshots: Snapshots, view: View) -> web
     tenant_id = caller_of(request).tenant_id
     look = await snapshots.look(tenant_id)
     name = _name(look.revision, view) if look.revision else ""
-    headers = {"Vary": "Accept-Encoding", "Content-Type": "application/json"}
+    headers = {"Vary": "Accept-Encoding", "Cache-Control": KEPT}
     if name and (tag := _known(request, name)):
-        return web.Response(status=304, headers={"Vary": "Accept-Encoding", "ETag": tag})
+        return web.Response(status=304, headers={**headers, "ETag": tag})
     answer = await snapshots.answer(tenant_id, look, view, preferred(request.headers.get("Accept-Encoding", "")))
     encoding: Encoding = answer.encoding if answer else PLAIN
+    headers["Content-Type"] = "application/json"
     if name:
         headers["ETag"] = _tag(name, encoding)
     if encoding.name:

@@ -37,7 +37,7 @@ def check_safe(answer: Answer) -> None:
     assert headers["x-frame-options"] == "DENY"
     assert headers["referrer-policy"] == "no-referrer"
     assert headers["cross-origin-resource-policy"] == "same-origin"
-    assert headers["cache-control"] in {"no-store", "private", "public, max-age=3600"}
+    assert headers["cache-control"] in {"no-store", "private", "private, no-cache", "public, max-age=3600"}
     policy = dict.fromkeys(part.strip() for part in headers["content-security-policy"].split(";"))
     assert {"default-src 'none'", "frame-ancestors 'none'"} <= policy.keys()
     assert "unsafe" not in headers["content-security-policy"]
