@@ -26,6 +26,7 @@ from tests.factories import KEY, make_caller
 from tests.service.catalog_fixtures import Catalog, picture, serving_catalog
 
 PLAIN = {"Accept-Encoding": "identity"}
+HIGH_WATER = 64 << 10  # bytes that may wait when the next are written, by asyncio's default
 
 
 @pytest.fixture(scope="module")
@@ -448,7 +449,7 @@ async def test_readers_that_do_not_read_hold_next_to_nothing(
         assert len((await answer_of(catalog, caller)).body) == 2000  # beside them
 
     assert size > 17_000_000
-    assert max(waiting.values()) <= answers.SLICE
+    assert max(waiting.values()) <= answers.SLICE + HIGH_WATER
 
 
 class _Stalled:
