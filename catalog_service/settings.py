@@ -35,4 +35,4 @@ class CatalogSettings(ServiceSettings):
     client_registry_key: Key = of_internal_key()
     download_lifetime: int = Field(default=3600, ge=1)
     finished_uploads_age: int = Field(default=24 * 3600, ge=1)
-    catalog_memory: int = Field(default=256 << 20, ge=0)
+    catalog_memory: int = Field(default=192 << 20, ge=0)
