@@ -19,7 +19,6 @@ from catalog_service.keys import (
     PACKAGES,
     SETTINGS,
     SNAPSHOTS,
-    STAMPS,
     STORE,
     VERSIONS,
 )
@@ -67,8 +66,8 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         readiness.check("mongodb", lambda: database.command("ping"))
         await readiness.prepare("indexes", lambda: make_indexes(database, INDEXES))
 
-        app[STAMPS] = Stamps(redis)
-        store = app[STORE] = MongoCatalogStore(database, uploads_age=settings.finished_uploads_age)
+        stamps = Stamps(redis)
+        store = app[STORE] = MongoCatalogStore(database, uploads_age=settings.finished_uploads_age, tell=stamps.move)
         installers = UploadService(upload_service)
         versions = app[VERSIONS] = Versions(store.versions, store.packages, installers, store.uploads)
         packages = app[PACKAGES] = Packages(store.packages, versions, ClientRegistry(client_registry))

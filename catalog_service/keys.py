@@ -10,7 +10,6 @@ from catalog_service.snapshots import Snapshots
 from catalog_service.store import MongoCatalogStore
 from catalog_service.versions import Versions
 from common.events import Events
-from common.stamps import Stamps
 
 SETTINGS = web.AppKey("settings", CatalogSettings)
 EVENTS: web.AppKey[Events] = web.AppKey("events")
@@ -20,4 +19,3 @@ VERSIONS = web.AppKey("versions", Versions)
 FINISHED_UPLOADS = web.AppKey("finished_uploads", FinishedUploads)
 DAMAGED_INSTALLERS = web.AppKey("damaged_installers", DamagedInstallers)
 STORE = web.AppKey("store", MongoCatalogStore)
-STAMPS = web.AppKey("stamps", Stamps)

@@ -4,7 +4,7 @@
 first reader that sees it a minute later, when nothing of it can be under way any more.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from uuid import uuid4
@@ -19,11 +19,17 @@ LATEST = 256  # changes that are kept: a reader that is further behind reads eve
 PATIENCE = timedelta(seconds=60)  # a write is done, or has failed, long before
 
 
+async def nobody(_: str) -> None:
+    """Whom a change is told where nobody remembers catalogs."""
+
+
 class MongoRevisions:
     """The revisions of all tenants' catalogs."""
 
-    def __init__(self, database: MongoDatabase) -> None:
+    def __init__(self, database: MongoDatabase, tell: Callable[[str], Awaitable[None]] = nobody) -> None:
+        """`tell` is called with the tenant of each change, once it is there and before it is answered."""
         self._revisions = database["revisions"]
+        self._tell = tell
 
     @asynccontextmanager
     async def changing(self, tenant_id: str, package_id: str) -> AsyncIterator[None]:
@@ -48,6 +54,7 @@ class MongoRevisions:
             raise
         # An upsert, in case that the tenant was forgotten meanwhile: what is written now is the start of a new one.
         await self._revisions.update_one({"tenant_id": tenant_id}, _settled(token, package_id), upsert=True)
+        await self._tell(tenant_id)
 
     async def standing(self, tenant_id: str, known: str) -> Standing:
         """Where a tenant's catalog stands; without the latest changes where that is at the revision `known`."""

@@ -223,7 +223,9 @@ def picture(kind: str = "PNG", size: tuple[int, int] = (8, 8), mode: str = "RGB"
 
 
 @asynccontextmanager
-async def serving_catalog(mongo_url: str, events: Events | None = None, **settings: Any) -> AsyncIterator[Catalog]:
+async def serving_catalog(
+    mongo_url: str, redis_url: str, events: Events | None = None, **settings: Any
+) -> AsyncIterator[Catalog]:
     """catalog_service with events in process unless others are given, on a database of its own unless one is named."""
     others = StandIns()
     events = events or LocalEvents()
@@ -233,6 +235,7 @@ async def serving_catalog(mongo_url: str, events: Events | None = None, **settin
             internal_key=KEYS,
             download_key=KEYS,
             mongo_url=mongo_url,
+            redis_url=redis_url,
             upload_service_url=address_of_others,
             client_registry_url=address_of_others,
             **{"database": f"test_catalog_{uuid4().hex[:12]}", **settings},

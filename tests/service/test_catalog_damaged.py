@@ -15,8 +15,8 @@ FOUND_AT = "2026-01-31T09:30:00+00:00"
 
 
 @pytest.fixture(scope="module")
-async def catalog(mongo_url: str) -> AsyncIterator[Catalog]:
-    async with serving_catalog(mongo_url) as served:
+async def catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
+    async with serving_catalog(mongo_url, redis_url) as served:
         yield served
 
 

@@ -19,8 +19,8 @@ from tests.service.catalog_fixtures import Catalog, picture, serving_catalog
 
 
 @pytest.fixture(scope="module")
-async def served_catalog(mongo_url: str) -> AsyncIterator[Catalog]:
-    async with serving_catalog(mongo_url) as served:
+async def served_catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
+    async with serving_catalog(mongo_url, redis_url) as served:
         yield served
 
 

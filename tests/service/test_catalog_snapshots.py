@@ -30,10 +30,13 @@ HIGH_WATER = 64 << 10  # bytes that may wait when the next are written, by async
 
 
 @pytest.fixture(scope="module")
-async def served(mongo_url: str) -> AsyncIterator[tuple[Catalog, Catalog]]:
+async def served(mongo_url: str, redis_url: str) -> AsyncIterator[tuple[Catalog, Catalog]]:
     async with AsyncExitStack() as stack:
-        one = await stack.enter_async_context(serving_catalog(mongo_url))
-        yield one, await stack.enter_async_context(serving_catalog(mongo_url, database=one.settings.database))
+        one = await stack.enter_async_context(serving_catalog(mongo_url, redis_url))
+        yield (
+            one,
+            await stack.enter_async_context(serving_catalog(mongo_url, redis_url, database=one.settings.database)),
+        )
 
 
 @pytest.fixture
@@ -146,7 +149,7 @@ async def test_a_version_that_the_sweeper_finishes_is_seen(replicas: tuple[Catal
 
 
 async def test_racing_reads_show_every_write_that_was_answered_before_them(
-    mongo_url: str, replicas: tuple[Catalog, Catalog], caller: Caller
+    mongo_url: str, redis_url: str, replicas: tuple[Catalog, Catalog], caller: Caller
 ) -> None:
     chance = random.Random(5)  # noqa: S311  the same each time
     acknowledged = {f"package.{number}": 0 for number in range(8)}
@@ -175,7 +178,7 @@ async def test_racing_reads_show_every_write_that_was_answered_before_them(
         await asyncio.gather(*map(write, acknowledged))
         writing = False
 
-    async with serving_catalog(mongo_url, database=replicas[0].settings.database) as fresh:
+    async with serving_catalog(mongo_url, redis_url, database=replicas[0].settings.database) as fresh:
         tags = {(await tag_of(each, caller)): (await answer_of(each, caller)).body for each in (*replicas, fresh)}
         rendered = await answer_of(fresh, caller)
     assert list(tags.values()) == [rendered.body]
@@ -357,9 +360,9 @@ async def test_a_forgotten_tenant_has_an_empty_catalog_at_once(catalog: Catalog,
     assert await catalog.packages(caller) == []
 
 
-async def test_catalogs_take_no_more_memory_than_they_may(mongo_url: str) -> None:
+async def test_catalogs_take_no_more_memory_than_they_may(mongo_url: str, redis_url: str) -> None:
     memory, callers = 400_000, [make_caller() for _ in range(6)]
-    async with serving_catalog(mongo_url, catalog_memory=memory) as catalog:
+    async with serving_catalog(mongo_url, redis_url, catalog_memory=memory) as catalog:
         for caller in callers:
             await seed(catalog, caller, 100, description="x" * 500)
             await catalog.packages(caller)
@@ -373,9 +376,11 @@ async def test_catalogs_take_no_more_memory_than_they_may(mongo_url: str) -> Non
 
 
 @pytest.mark.parametrize("memory", [0, 100_000, 500_000, 550_000])
-async def test_a_catalog_is_shown_alike_however_little_of_it_fits_into_memory(mongo_url: str, memory: int) -> None:
+async def test_a_catalog_is_shown_alike_however_little_of_it_fits_into_memory(
+    mongo_url: str, redis_url: str, memory: int
+) -> None:
     caller = make_caller()
-    async with serving_catalog(mongo_url, catalog_memory=memory) as catalog:
+    async with serving_catalog(mongo_url, redis_url, catalog_memory=memory) as catalog:
         await seed(catalog, caller, 300, noise=250)
         await catalog.call(caller, "PATCH", "set_package_active", "package.00004", data={"package_active": "0"})
         catalog.others.hidden[caller.tenant_id] = ["package.00299"]
@@ -393,9 +398,9 @@ async def test_a_catalog_is_shown_alike_however_little_of_it_fits_into_memory(mo
             assert catalog.snapshots.size <= memory
 
 
-async def test_a_catalog_that_shrinks_is_kept_again(mongo_url: str) -> None:
+async def test_a_catalog_that_shrinks_is_kept_again(mongo_url: str, redis_url: str) -> None:
     caller = make_caller()
-    async with serving_catalog(mongo_url, catalog_memory=60_000) as catalog:
+    async with serving_catalog(mongo_url, redis_url, catalog_memory=60_000) as catalog:
         await seed(catalog, caller, 150, description="x" * 100)
         await catalog.packages(caller)
         await catalog.database["packages"].delete_many({"tenant_id": caller.tenant_id, "name": {"$ne": "7"}})
@@ -408,14 +413,16 @@ async def test_a_catalog_that_shrinks_is_kept_again(mongo_url: str) -> None:
     assert len(asked) == 1
 
 
-async def test_an_answer_that_breaks_off_is_no_whole_answer(mongo_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_breaks_off_is_no_whole_answer(
+    mongo_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caller = make_caller()
 
     async def broken(*_: object) -> AsyncIterator[bytes]:
         yield b"[" + b" " * 1000
         raise MongoError("away")
 
-    async with serving_catalog(mongo_url, catalog_memory=0) as catalog:
+    async with serving_catalog(mongo_url, redis_url, catalog_memory=0) as catalog:
         await seed(catalog, caller, 1)
         monkeypatch.setattr(catalog.snapshots, "stream", broken)
         with pytest.raises(Exception, match=r"payload|disconnected|reset"):

@@ -18,8 +18,8 @@ FINISHED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-async def catalog(mongo_url: str) -> AsyncIterator[Catalog]:
-    async with serving_catalog(mongo_url, finished_uploads_age=3600) as served:
+async def catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
+    async with serving_catalog(mongo_url, redis_url, finished_uploads_age=3600) as served:
         yield served
 
 
@@ -158,11 +158,11 @@ class Heard:
         await self._events.subscribe(queue, event_type, take)
 
 
-async def test_uploads_are_heard_of_over_rabbitmq(mongo_url: str, rabbitmq_url: str) -> None:
+async def test_uploads_are_heard_of_over_rabbitmq(mongo_url: str, redis_url: str, rabbitmq_url: str) -> None:
     caller = make_caller()
     async with open_events(rabbitmq_url) as here, open_events(rabbitmq_url) as there, asyncio.timeout(30):
         heard = Heard(here)
-        async with serving_catalog(mongo_url, heard) as catalog:
+        async with serving_catalog(mongo_url, redis_url, heard) as catalog:
             sent = [finished(caller, name) for name in ("a.msi", "b.msi", "a.msi")]
             for event in sent:
                 await publish_once_heard(there, event)

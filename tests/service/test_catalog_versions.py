@@ -43,8 +43,8 @@ FIELDS = [
 
 
 @pytest.fixture(scope="module")
-async def served_catalog(mongo_url: str) -> AsyncIterator[Catalog]:
-    async with serving_catalog(mongo_url) as served:
+async def served_catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
+    async with serving_catalog(mongo_url, redis_url) as served:
         yield served
 
 
@@ -160,8 +160,8 @@ async def test_switches_upgrades_and_dependencies_are_kept(catalog: Catalog, cal
     assert kept["dependencies"]["packages"] == [{"package_id": "acme.runtime", "min_version": "2"}]
 
 
-async def test_installers_are_fetched_past_the_gateway_where_that_is_set(mongo_url: str) -> None:
-    async with serving_catalog(mongo_url, download_url="https://files.example.com") as catalog:
+async def test_installers_are_fetched_past_the_gateway_where_that_is_set(mongo_url: str, redis_url: str) -> None:
+    async with serving_catalog(mongo_url, redis_url, download_url="https://files.example.com") as catalog:
         caller = make_caller()
         await catalog.add_package(caller, "acme")
         uid = await catalog.add_version(caller, "acme")

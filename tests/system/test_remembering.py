@@ -11,7 +11,7 @@ from common.middleware import json_response
 from common.redis import Redis, open_redis
 from tests.system.services import Api, Services
 from tests.system.standin import instead
-from tests.system.stories import add_package, catalog
+from tests.system.stories import add_package, catalog, publish
 from tests.system.test_problems import gateway
 
 ETAG = '"7-identity"'
@@ -99,6 +99,29 @@ async def test_a_release_is_the_latest_at_once(tenant: Api, elsewhere: Api) -> N
     for version in ("1.0.0.0", "2.0.0.0"):
         await tenant.call("POST", "publish_client", data={"version": version})
         assert (await elsewhere.call("POST", "client_version")).body == {"Version": version}
+
+
+async def test_what_becomes_of_a_catalog_is_shown_at_once(tenant: Api, elsewhere: Api) -> None:
+    async def shown() -> dict[str, tuple[object, object]]:
+        """The packages at the other gateway, by what of them may change; asked for twice, to be remembered."""
+        before, now = [await catalog(elsewhere) for _ in range(2)]
+        assert before == now
+        return {name: (package["PACKAGE_NAME"], package["VERSIONS"]) for name, package in now.items()}
+
+    assert await shown() == {}
+    await add_package(tenant, "An.App", package_name="One")
+    assert await shown() == {"An.App": ("One", [])}
+    await tenant.call("PATCH", "edit_package", "An.App", data={"package_name": "Two"})
+    assert await shown() == {"An.App": ("Two", [])}
+    version = await publish(tenant, "An.App", "1.0")
+    assert await shown() == {"An.App": ("Two", ["1.0"])}
+    await tenant.call("DELETE", "delete_package_version", "An.App", data={"versions_uids": version.uid})
+    assert await shown() == {"An.App": ("Two", [])}
+    await tenant.call("PATCH", "set_package_active", "An.App", data={"package_active": "0"})
+    assert await shown() == {}
+    await tenant.call("PATCH", "set_package_active", "An.App", data={"package_active": "1"})
+    await tenant.call("DELETE", "delete_package", "An.App")
+    assert await shown() == {}
 
 
 @dataclass
