@@ -66,7 +66,6 @@ async def running(folder: Path) -> AsyncIterator[Bench]:
         installers.mkdir()
         port = free_port()
         environment = {
-            **os.environ,
             **dict.fromkeys(("INTERNAL_KEY", "SESSION_KEY", "AUDIT_KEY", "DOWNLOAD_KEY", "CLIENT_TOKEN_KEY"), KEY),
             **{f"{name.upper()}_URL": address for name, address in sockets.items()},
             "MONGO_URL": mongo_url,
@@ -77,7 +76,7 @@ async def running(folder: Path) -> AsyncIterator[Bench]:
         }
         processes = {}
         for name, listen in {**sockets, "gateway": f"127.0.0.1:{port}"}.items():
-            processes[name] = await stack.enter_async_context(_process(name, {**environment, "LISTEN": listen}))
+            processes[name] = await stack.enter_async_context(started(name, **environment, LISTEN=listen))
             await _ready(listen)
         async with open_operator(Addresses("", mongo_url, redis_url)) as operator:
             await operator.tenants.create(Tenant("bench"))
@@ -90,8 +89,11 @@ async def running(folder: Path) -> AsyncIterator[Bench]:
 
 
 @asynccontextmanager
-async def _process(service: str, environment: dict[str, str]) -> AsyncIterator[int]:
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", service, env=environment)
+async def started(module: str, *arguments: str, **environment: str) -> AsyncIterator[int]:
+    """A Python module as a process; its id."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", module, *arguments, env={**os.environ, **environment}
+    )
     try:
         yield process.pid
     finally:
