@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from statistics import quantiles
 
 from yarl import URL
@@ -39,22 +40,23 @@ class Taken:
         return quantiles(self.seconds, n=100)[percent - 1] * 1000
 
 
-async def send(call: Call, times: int, *, connections: int = 32, status: int = 200) -> Taken:
-    """Send a request so often over so many connections.
+async def send(calls: Sequence[Call], times: int, *, connections: int = 32, status: int = 200) -> Taken:
+    """Send so many requests to one server over so many connections, one call after the other and again from the first.
 
     Raises:
         AssertionError: an answer has another status.
     """
-    url, encoded, left = URL(call.url), call.encoded(), iter(range(times))
+    url, encoded = URL(calls[0].url), [call.encoded() for call in calls]
+    left = islice(cycle(encoded), times)
     seconds: list[float] = []
     sizes: set[int] = set()
 
     async def caller() -> None:
         reader, writer = await asyncio.open_connection(url.host, url.port, limit=1 << 20)
         try:
-            for _ in left:
+            for raw in left:
                 began = time.perf_counter()
-                writer.write(encoded)
+                writer.write(raw)
                 sizes.add(await _answer(reader, status))
                 seconds.append(time.perf_counter() - began)
         finally:

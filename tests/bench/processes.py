@@ -73,6 +73,7 @@ async def running(folder: Path) -> AsyncIterator[Bench]:
             "RABBITMQ_URL": rabbitmq_url,
             "INSTALLERS": str(installers),
             "LOG_LEVEL": "warning",
+            "ACCESS_LOG": "false",
         }
         processes = {}
         for name, listen in {**sockets, "gateway": f"127.0.0.1:{port}"}.items():
