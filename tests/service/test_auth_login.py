@@ -348,9 +348,12 @@ async def test_no_password_reaches_the_audit_log(auth: Auth, caller: Caller) -> 
     assert not any(secret in said for secret in (PASSWORD, WRONG, token))
 
 
-async def test_without_redis_nobody_is_let_in(mongo_url: str) -> None:
-    async with serving_auth(mongo_url, NOWHERE) as auth:
-        caller = await auth.tenant()
+async def test_without_redis_nobody_is_let_in(mongo_url: str, redis_url: str) -> None:
+    async with (
+        serving_auth(mongo_url, redis_url) as before,
+        serving_auth(mongo_url, NOWHERE, database=before.settings.database) as auth,
+    ):
+        caller = await before.tenant()
         token = {"token": jwt.encode({"tenant": caller.tenant_id}, "another key for tests, long enough", "HS256")}
         answers = [
             await auth.login(caller),
