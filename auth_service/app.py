@@ -21,7 +21,8 @@ from auth_service.usage import Usages
 from auth_service.users import Users
 from common.client import open_service
 from common.mongo import MongoDatabase, make_indexes, open_database
-from common.server import READINESS, Service, service_app
+from common.readiness import READINESS
+from common.server import Service, service_app
 from common.sessions import Sessions, open_redis
 from common.stamps import Stamps
 

@@ -35,8 +35,9 @@ from common.client import open_service
 from common.events import Events
 from common.events.broker import open_events
 from common.mongo import make_indexes, open_database
+from common.readiness import READINESS
 from common.redis import open_redis
-from common.server import READINESS, Service, service_app
+from common.server import Service, service_app
 from common.stamps import Stamps
 
 SWEEP_PAUSE = 5  # seconds

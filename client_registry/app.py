@@ -23,8 +23,9 @@ from common.background import repeating
 from common.client import open_service
 from common.middleware import AUDIT, caller_of
 from common.mongo import make_indexes, open_database
+from common.readiness import READINESS
 from common.redis import open_redis
-from common.server import READINESS, Service, service_app
+from common.server import Service, service_app
 from common.stamps import Stamps
 
 SWEEP_PAUSE = 30  # seconds

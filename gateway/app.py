@@ -8,7 +8,8 @@ from aiohttp import HttpVersion11, web
 from common.background import repeating
 from common.client import open_service
 from common.middleware import problems
-from common.server import READINESS, Service, access_logging, add_probes
+from common.readiness import READINESS, add_probes
+from common.server import Service, access_logging
 from common.sessions import Sessions, open_redis
 from gateway.access import Gatekeeper
 from gateway.catalogs import Catalogs

@@ -12,7 +12,8 @@ from common.errors import Unavailable
 from common.events import Events
 from common.events.broker import open_events
 from common.mongo import make_indexes, open_database
-from common.server import READINESS, Service, service_app
+from common.readiness import READINESS
+from common.server import Service, service_app
 from upload_service.claims import Claims
 from upload_service.downloads import Downloads
 from upload_service.identity import Identity
