@@ -19,7 +19,8 @@ from common.telemetry import log, new_request_id, request_id
 POLL = 0.05  # seconds
 HEAD_PATIENCE = 15.0  # seconds for a request line and its headers, from the first byte or the opening of a connection
 HEAD_LIMIT = 64 << 10  # bytes of a head that has no end yet; aiohttp would hold a hundred headers of 8 KiB
-READ_PATIENCE = 60.0  # seconds in which a caller takes what waits for them
+READ_PATIENCE = 60.0  # seconds in which a caller takes what waits for them, or at least `READ_PROGRESS` of it
+READ_PROGRESS = 64 << 10  # bytes
 # What every answer says that does not say otherwise: it is no page, no part of another site's, and not to be kept.
 SAFE_HEADERS = {
     "Cache-Control": "no-store",
@@ -103,14 +104,17 @@ class _Deadline:
 class _Connection(web.RequestHandler):
     """One connection. An application's own errors are answered by its middleware and do not come here."""
 
-    __slots__ = ("_head", "_head_size", "_reading")
+    __slots__ = ("_head", "_head_size", "_reading", "_taken")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._head_size = 0
         self._head = _Deadline(self.force_close)
         self._head.begin(HEAD_PATIENCE)
-        self._reading = _Deadline(cast("asyncio.Transport", transport).abort)
+        self._reading = _Deadline(self._look_for_progress)
+        self._taken = 0
+        # Whatever waits is looked after, not only what is more than the usual 64 KiB.
+        cast("asyncio.Transport", transport).set_write_buffer_limits(high=0)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._head.end()
@@ -131,11 +135,31 @@ class _Connection(web.RequestHandler):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._reading.begin(READ_PATIENCE)
+        self._begin_reading()
 
     def resume_writing(self) -> None:
         self._reading.end()
         super().resume_writing()
+
+    def _begin_reading(self) -> None:
+        self._taken = self._progress()
+        self._reading.begin(READ_PATIENCE)
+
+    def _look_for_progress(self) -> None:
+        """Let go whoever took too little of what waits for them; who is slow and steady gets all of it."""
+        self._reading.end()
+        if self._progress() - self._taken < READ_PROGRESS:
+            cast("asyncio.Transport", self.transport).abort()
+        else:
+            self._begin_reading()
+
+    def _progress(self) -> int:
+        """How far the caller is with what waits for them, in bytes: only differences mean something.
+
+        An answer may still be written; of one that is whole, what waits only gets less.
+        """
+        written = self._current_request.writer.output_size if self._current_request else 0
+        return written - cast("asyncio.Transport", self.transport).get_write_buffer_size()
 
     def handle_error(
         self,

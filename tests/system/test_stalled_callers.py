@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
+from common.protocol import _Connection
 from tests.system.services import Api
 from tests.system.standin import instead
 from tests.system.stories import add_package, package_id, publish, version_of
@@ -161,3 +163,70 @@ async def test_an_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.Monke
         async with asyncio.timeout(SOON):
             await given_up.wait()
         writer.close()
+
+
+async def read_slowly(address: str, *, pause: float) -> bytes:
+    """What is answered to someone who takes 64 KiB, rests, and takes the next."""
+    url = urlsplit(address)
+    reader, writer = await asyncio.open_connection(url.hostname, url.port, limit=32 << 10)
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    taken = bytearray()
+    try:
+        while block := await reader.read(64 << 10):
+            taken += block
+            await asyncio.sleep(pause)
+    finally:
+        writer.close()
+    return bytes(taken)
+
+
+def with_small_buffers(request: web.Request) -> None:
+    """Let what waits for a caller wait here rather than in the system."""
+    assert request.transport is not None
+    request.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 10)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_who_reads_slowly_and_steadily_gets_all(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.protocol.READ_PATIENCE", 0.5)
+    monkeypatch.setattr("common.protocol.READ_PROGRESS", 1)
+    size, slices = 4 << 20, 4
+
+    async def large(request: web.Request) -> web.StreamResponse:
+        with_small_buffers(request)
+        if whole:
+            return web.Response(body=bytes(size))
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(slices):
+            await response.write(bytes(size // slices))
+        return response
+
+    async with instead(large) as address, asyncio.timeout(SOON):
+        assert len(await read_slowly(address, pause=0.02)) > size
+
+
+async def test_a_short_answer_that_nobody_reads_is_given_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.protocol.READ_PATIENCE", 0.2)
+    given_up, lose = asyncio.Event(), _Connection.connection_lost
+
+    def losing(connection: _Connection, exc: BaseException | None) -> None:
+        lose(connection, exc)
+        given_up.set()
+
+    monkeypatch.setattr(_Connection, "connection_lost", losing)
+
+    async def short(request: web.Request) -> web.Response:
+        with_small_buffers(request)
+        return web.Response(body=bytes(60 << 10))
+
+    async with instead(short) as address:
+        url = urlsplit(address)
+        with socket.socket() as caller:
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            caller.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(caller, (url.hostname, url.port))
+            await loop.sock_sendall(caller, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            async with asyncio.timeout(SOON):
+                await given_up.wait()
