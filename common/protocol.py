@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from common.errors import InvalidRequest, Problem
@@ -55,8 +55,9 @@ class Runner(web.AppRunner):
 
     async def _finish(self, request: web.Request, response: web.StreamResponse) -> None:
         sign(response)
-        # aiohttp loses what follows a request for a protocol that it does not know, and would go on in its middle.
-        if self._draining or "Upgrade" in request.headers:
+        # aiohttp loses what follows a request for a protocol that it does not know, and would go on in its middle; the
+        # body of a CONNECT it reads as another request.
+        if self._draining or "Upgrade" in request.headers or request.method == hdrs.METH_CONNECT:
             response.force_close()
             response.headers["Connection"] = "close"
 

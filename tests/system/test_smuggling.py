@@ -97,7 +97,7 @@ async def exchange(api: Api, sent: bytes) -> list[int]:
     finally:
         writer.close()
     # What is no request is answered in HTTP/1.0.
-    statuses = [int(status) for status in re.findall(rb"HTTP/1\.[01] ([0-9]{3}) ", received)]
+    statuses = [int(status) for status in re.findall(rb"HTTP/[0-9.]+ ([0-9]{3}) ", received)]
     return [status for status in statuses if status != 100]
 
 
@@ -150,6 +150,15 @@ async def test_a_connection_that_was_to_speak_another_protocol_ends(
     lines = f"Content-Length: 4\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n".encode()
     statuses = await exchange(api, request(api, f"POST {operation}", lines) + BODY + last(api))
     assert (statuses, words(service)) == ([200], [operation])
+
+
+@pytest.mark.parametrize("operation", OUTER)
+async def test_a_connection_that_was_to_be_a_tunnel_ends(operation: str, api: Api, service: Standin) -> None:
+    service.received.clear()
+    inner = request(api, "GET get_package_versions/Smuggled")
+    length = f"Content-Length: {len(inner)}\r\n".encode()
+    statuses = await exchange(api, request(api, f"CONNECT {operation}", length) + inner + last(api))
+    assert (statuses, words(service)) == ([404], [])
 
 
 @pytest.mark.parametrize("line", ["GET get_package_versions/First", "HEAD get_package_versions/First"])
