@@ -7,9 +7,14 @@ they are read, in `common.bodies`; everything else has its own here, for aiohttp
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import chain
 from typing import Any, cast
 
-from aiohttp import hdrs, web
+from aiohttp import HttpVersion10, hdrs, web
+from aiohttp.http import RawRequestMessage
+from aiohttp.http_exceptions import BadHttpMessage
+from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.web_protocol import _ErrInfo
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from common.errors import InvalidRequest, Problem
@@ -18,7 +23,7 @@ from common.telemetry import log, new_request_id, request_id
 
 POLL = 0.05  # seconds
 HEAD_PATIENCE = 15.0  # seconds for a request line and its headers, from the first byte or the opening of a connection
-HEAD_LIMIT = 64 << 10  # bytes of a head that has no end yet; aiohttp would hold a hundred headers of 8 KiB
+HEAD_LIMIT = 64 << 10  # bytes; aiohttp would take a hundred headers of 8 KiB
 READ_PATIENCE = 60.0  # seconds in which a caller takes what waits for them, or at least `READ_PROGRESS` of it
 READ_PROGRESS = 64 << 10  # bytes
 # What every answer says that does not say otherwise: it is no page, no part of another site's, and not to be kept.
@@ -128,11 +133,19 @@ class _Connection(web.RequestHandler):
         if self._request_count > before:
             self._head.end()
             self._head_size = 0
+            self._refuse()
         elif self._head.begun or (self._waiter and not self._waiter.done()):  # Else it is of a body.
             self._head.begin(HEAD_PATIENCE)
             self._head_size += len(data)
             if self._head_size > HEAD_LIMIT:
                 self.force_close()
+
+    def _refuse(self) -> None:
+        """Of what came last, take what we do not answer for what is no request."""
+        for place, (message, _) in enumerate(self._messages):
+            if not isinstance(message, _ErrInfo) and (message.version < HttpVersion10 or _size(message) > HEAD_LIMIT):
+                error = BadHttpMessage("It has too long a head, or is not of HTTP/1.")
+                self._messages[place] = (_ErrInfo(400, error, error.message), EMPTY_PAYLOAD)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -183,3 +196,8 @@ class _Connection(web.RequestHandler):
         sign(response)
         response.force_close()
         return response
+
+
+def _size(message: RawRequestMessage) -> int:
+    """Bytes of a request's line and headers, without what stands between them."""
+    return len(message.path) + sum(map(len, chain.from_iterable(message.raw_headers)))

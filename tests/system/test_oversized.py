@@ -47,6 +47,8 @@ HEADS = {
     "a header of eight kibibytes": ("/test", {"X-A": "a" * 8000}, 200),
     "a header of nine kibibytes": ("/test", {"X-A": "a" * (9 << 10)}, 400),
     "a header's name of nine kibibytes": ("/test", {"a" * (9 << 10): "a"}, 400),
+    "sixty kibibytes of headers": ("/test", {f"X-{number}": "a" * 500 for number in range(120)}, 200),
+    "seventy kibibytes of headers": ("/test", {f"X-{number}": "a" * 600 for number in range(120)}, 400),
     "an address of twenty kibibytes": ("/" + "a" * (20 << 10), {}, 400),
     "a query of twenty kibibytes": ("/test?" + "a" * (20 << 10), {}, 400),
     "a token of five kibibytes": ("/test", {"Authorization": "Bearer " + "a" * (5 << 10)}, 401),

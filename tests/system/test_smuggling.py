@@ -196,6 +196,11 @@ async def test_after_what_is_no_request_nothing_is_read(start: bytes, api: Api, 
     assert (await exchange(api, start + last(api)), words(service)) == ([400], [])
 
 
+async def test_what_is_older_than_http_1_0_is_no_request(api: Api) -> None:
+    # Nothing comes after it: that alone would be refused.
+    assert await exchange(api, b"GET /livez\r\n\r\n") == [400]
+
+
 async def test_what_is_about_one_connection_does_not_travel(api: Api, service: Standin) -> None:
     service.received.clear()
     mine = {
