@@ -14,8 +14,9 @@ from typing import Any, Protocol, SupportsIndex
 import pytest
 from aiohttp import ClientError, ClientSession, TraceConfig
 
-_STATUS = re.compile(rb"HTTP/1\.[01] ([2-5][0-9][0-9]) ")  # not 100, which is no answer yet
-_SHORTER_THAN_A_STATUS = len(b"HTTP/1.1 200 ") - 1
+# The start of an answer: bodies say such things too, but not with a header's line after it. 100 is no answer yet.
+_START = re.compile(rb"HTTP/[0-9.]+ ([2-5][0-9][0-9]) [ -~]*\r\n[A-Za-z-]+:")
+_LONGER_THAN_A_START = 200  # bytes
 # They wait for something to be up, or pass on what others sent.
 _NO_CALLERS = {"tests.ports", "tests.system.proxy", "tests.system.replica"}
 
@@ -78,7 +79,7 @@ async def _connect(
 
 
 class _Reader(asyncio.StreamReader):
-    """Hears the status lines among what comes."""
+    """Hears the starts of answers among what comes."""
 
     def __init__(self, ear: Ear, limit: int, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(limit, loop)
@@ -90,10 +91,12 @@ class _Reader(asyncio.StreamReader):
 
     def feed_data(self, data: Iterable[SupportsIndex]) -> None:
         seen = self._tail + bytes(data)
-        for status in _STATUS.findall(seen):
+        heard = 0
+        for start in _START.finditer(seen):
+            heard = start.end()
             self._has_answered = True
-            self.ear.answered(f"{self.sent!r}", int(status), time.monotonic() - self.since)
-        self._tail = seen[-_SHORTER_THAN_A_STATUS:]
+            self.ear.answered(f"{self.sent!r}", int(start[1]), time.monotonic() - self.since)
+        self._tail = seen[heard:][-_LONGER_THAN_A_START:]
         super().feed_data(data)
 
     def feed_eof(self) -> None:
