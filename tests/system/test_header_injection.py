@@ -21,6 +21,9 @@ BREAKS = ("%0d%0a", "%0a", "%250d%250a", "%c0%8d%c0%8a", "%e5%98%8d%e5%98%8a")
 ESCAPED = tuple(f"{line_break}X-Injected:1" for line_break in BREAKS)
 HEADERS = (*REQUEST_HEADERS, "Authorization", "Cookie", "Origin", "Referer", "X-Forwarded-For", "X-Forwarded-Host")
 
+# The others would end what the next ones need, and show nothing of what they are sent.
+TAKING_FIELDS = [row for row in OPERATIONS if row.method not in {"GET", "DELETE"} and row.word != "logout"]
+
 
 def check(answer: Answer) -> None:
     assert answer.status < 500, answer.body
@@ -42,20 +45,16 @@ async def test_no_part_of_an_address_becomes_a_header(row: Operation, furnished:
             assert answer.status >= 400, path
 
 
-@pytest.mark.parametrize("row", OPERATIONS, ids=title)
+@pytest.mark.parametrize("row", [row for row in OPERATIONS if row.method == "GET"], ids=title)
 async def test_no_query_becomes_a_header(row: Operation, furnished: Estate) -> None:
-    if row.method != "GET":
-        return
     names = ("before", "limit", "user", "operation", "expires", "signature", "next", "include_disabled", "x\xff")
     for escaped in (*ESCAPED, "\xff", "%ff", "%", "%zz", "#", "?", "<>\"'"):
         query = "&".join(f"{name}=a{escaped}" for name in names)
         check(await ask(furnished.api, row.method, "/".join(["", *segments(row, furnished.parts)]) + f"?{query}"))
 
 
-@pytest.mark.parametrize("row", [row for row in OPERATIONS if row.method != "GET"], ids=title)
+@pytest.mark.parametrize("row", TAKING_FIELDS, ids=title)
 async def test_no_field_becomes_a_header(row: Operation, furnished: Estate) -> None:
-    if row.word == "logout" or row.method == "DELETE":
-        return  # They would end what the next ones need, and show nothing of what they are sent.
     for split in SPLITS:
         form = urlencode({name: f"{value}{split}" for name, value in furnished.form.items()}).encode()
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
