@@ -7,7 +7,7 @@ from auth_service.model import AuditEntry, BadCredentials, TooManyFailures, User
 from auth_service.passwords import Passwords, new_password
 from auth_service.throttle import Throttle
 from common.caller import Caller
-from common.errors import NotAuthenticated
+from common.errors import NotAuthenticated, Overloaded
 from common.sessions import Session
 
 
@@ -49,13 +49,14 @@ class Login:
         Raises:
             BadCredentials: no such user, or another password.
             TooManyFailures: too many failed before.
+            Overloaded: too many sign in at once.
         """
         tenant_id = caller.tenant_id
         try:
             await self._throttle.check(tenant_id, username, caller.ip)
             user = await self._users.find(tenant_id, username)
             right = await self._compare(caller, username, user, password)
-        except TooManyFailures as refused:
+        except (TooManyFailures, Overloaded) as refused:
             if await self._throttle.is_on_record(tenant_id):
                 entry = AuditEntry("login", username, caller.ip, refused.status, request_id)
                 await self._audit.record(tenant_id, entry)

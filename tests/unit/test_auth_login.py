@@ -10,6 +10,7 @@ from auth_service.login import Login
 from auth_service.model import AuditEntry, BadCredentials, TooManyFailures, User
 from auth_service.passwords import Passwords
 from auth_service.throttle import Throttle
+from common.errors import Overloaded
 from common.sessions import Session
 from tests.factories import make_caller
 
@@ -121,6 +122,19 @@ async def test_too_many_failures_meanwhile_end_a_login_that_waited_its_turn(sess
         await make_login(sessions, user, failures=failures).login(make_caller(), "ada", "wrong", request_id="")
 
     assert (error.value.retry_after, failures.counted) == (60, 0)
+
+
+async def test_a_login_whose_turn_does_not_come_is_on_record(
+    sessions: OpenSessions, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("auth_service.passwords.AT_ONCE", 0)
+    monkeypatch.setattr("auth_service.passwords.PATIENCE", 0.01)
+    audit = Kept()
+    login = Login(ChangingUsers(user), Passwords(), Throttle(CountedFailures()), sessions, audit)
+    with pytest.raises(Overloaded):
+        await login.login(make_caller(), "ada", PASSWORD, request_id="")
+
+    assert audit.kept == [("login", 503)]
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["wrong password", "unknown user"])
