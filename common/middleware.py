@@ -127,7 +127,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except Problem as problem:
-        if problem.status >= 500 and not isinstance(problem, Overloaded):  # A crowd is no failure, and logging costs.
+        if problem.status >= 500 and problem.code != Overloaded.code:  # A crowd is no failure, and logging costs.
             log.error("request_failed", code=problem.code, detail=problem.detail, cause=repr(problem.__cause__))
         return problem_response(problem)
     except web.HTTPException as answer:

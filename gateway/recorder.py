@@ -12,7 +12,7 @@ from aiohttp import web
 
 from common.caller import Caller
 from common.client import ServiceClient
-from common.errors import Problem
+from common.errors import Overloaded, Problem
 from common.telemetry import log, request_id
 from gateway.addresses import Target
 from gateway.operations import is_value
@@ -90,7 +90,7 @@ class Recorder:
 
     def _counts(self, caller: Caller, status: int) -> bool:
         """Whether this is recorded: every write, and of what is refused enough to see what goes on."""
-        if status < 400 or status >= 500:
+        if not (400 <= status < 500 or status == Overloaded.status):
             return True
         now = time.monotonic()
         since, count = self._refusals.get(caller.tenant_id, (now, 0))

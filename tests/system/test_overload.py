@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession, TCPConnector, web
+from structlog.testing import capture_logs
 
 from auth_service.passwords import Passwords
 from common.client import CONNECTIONS
+from common.errors import Overloaded
+from common.middleware import problem_response
 from tests.api import Answer, read_answer
 from tests.system.services import PASSWORD, Api, Services
 from tests.system.standin import instead
@@ -105,6 +108,23 @@ async def test_what_takes_its_time_keeps_no_short_question_waiting(
             assert (await call(crowd, before, "GET", "get_finished_uploads")).status == 200
             release.set()
             assert {answer.status for answer in await asyncio.gather(*deleting)} == {200}
+
+
+async def test_what_a_crowd_is_refused_neither_fills_the_audit_log_nor_reads_as_an_error(
+    services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.recorder.REFUSALS", 3)
+
+    async def busy(_: web.Request) -> web.Response:
+        return problem_response(Overloaded())
+
+    async with instead(busy) as catalog, gateway(services, redis_url, catalog_service_url=catalog) as address:
+        before = replace(tenant, base_url=f"{address}/{tenant.tenant_id}")
+        with capture_logs() as logs:
+            for _ in range(6):
+                check_refused(await call(crowd, before, "DELETE", "delete_package/a"))
+    recorded = [entry["status"] for entry in (await tenant.call("GET", "get_audit_log")).body]
+    assert (recorded.count(503), [entry for entry in logs if entry["log_level"] == "error"]) == (3, [])
 
 
 @pytest.mark.attack("L8", expected=[503])
