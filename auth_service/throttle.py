@@ -1,9 +1,9 @@
 """Failed logins slow down: 10 in 5 minutes for one user of a tenant, or from one address, and no more are tried."""
 
-from ipaddress import IPv6Network, ip_address
 from typing import Protocol
 
 from auth_service.model import TooManyFailures
+from common.caller import place_of
 from common.telemetry import log
 
 FAILURES = 10
@@ -54,12 +54,7 @@ class Throttle:
 
 
 def _names(tenant_id: str, username: str, ip: str) -> tuple[str, ...]:
-    return _user(tenant_id, username), f"address:{_place(ip)}"
-
-
-def _place(ip: str) -> str:
-    """An IPv4 address, or the /64 network of an IPv6 one: whoever has one address there has all of them."""
-    return ip if ip_address(ip).version == 4 else str(IPv6Network((ip, 64), strict=False))
+    return _user(tenant_id, username), f"address:{place_of(ip)}"
 
 
 def _user(tenant_id: str, username: str) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from ipaddress import ip_address
+from ipaddress import IPv6Network, ip_address
 from typing import Any, Self
 
 import jwt
@@ -73,6 +73,10 @@ class Caller:
     def address(self) -> Address:
         return ip_address(self.ip)
 
+    @property
+    def place(self) -> str:
+        return place_of(self.ip)
+
     @classmethod
     def service(cls, tenant: Tenant) -> Self:
         """A service that acts of its own accord for a tenant."""
@@ -83,6 +87,11 @@ class Caller:
 
     def as_client(self, client_id: str) -> Self:
         return replace(self, kind=Kind.CLIENT, client_id=client_id)
+
+
+def place_of(ip: str) -> str:
+    """An IPv4 address, or the /64 network of an IPv6 one: whoever has one address there has all of them."""
+    return ip if ip_address(ip).version == 4 else str(IPv6Network((ip, 64), strict=False))
 
 
 def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:

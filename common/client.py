@@ -4,9 +4,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 import orjson
 from aiohttp import (
+    BaseConnector,
     ClientError,
     ClientResponse,
     ClientSession,
@@ -15,6 +17,7 @@ from aiohttp import (
     TCPConnector,
     UnixConnector,
 )
+from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -25,12 +28,15 @@ from common.telemetry import request_id
 from common.turns import Turns, within
 
 ANSWER_PATIENCE = 3.0  # seconds for an answer to begin
-CONNECT_PATIENCE = 30.0  # seconds by the clock, in which our own loop may be late; a short question gives up sooner
+CONNECT_PATIENCE = 3.0  # seconds for a connection, whatever is to be asked on it
 BLOCK_PATIENCE = 10.0  # seconds without a byte of an answer that has begun
 TURN_PATIENCE = 3.0  # seconds that a question waits for its turn
 STREAM_PATIENCE = 30.0  # seconds that a long transfer does
 CONNECTIONS = 64  # for questions; without a bound a burst of them is lost, and with more each of them takes longer
-STREAMS = 1024  # for what takes its time
+LONG_QUESTIONS = 256  # for those that may be long in being answered
+STREAMS = 1024  # for bodies and answers that take their time
+STREAMS_OF_ONE_PLACE = STREAMS // 2  # Crowds behind one address are common; but all would leave nothing to others.
+SMALL = 64 << 10  # bytes: an answer up to here is read whole
 MEMBERS = ("received", "total")  # in bytes: where a refused chunk leaves its transfer, told beside the problem
 IDLE = 1.0  # seconds after which a connection is not used again; a service that stops keeps it for longer
 HEADER_LIMIT = 256 << 10  # bytes: what a write of a thousand values says for the audit log
@@ -40,11 +46,16 @@ class ServiceClient:
     """Calls one other service."""
 
     def __init__(self, session: ClientSession, streams: ClientSession, base: str, *, service: str, keys: Keys) -> None:
-        """`streams` has the connections of what takes its time, so that it never keeps a short question waiting."""
+        """`streams` has the connections of what takes its time, so that it never keeps a short question waiting.
+
+        Nor do streams, whose callers decide how long they take, keep long questions waiting.
+        """
         self._session = session
         self._streams = streams
         self._turns = Turns(CONNECTIONS)
+        self._long_turns = Turns(LONG_QUESTIONS)
         self._stream_turns = Turns(STREAMS)
+        self._turns_of_places: WeakValueDictionary[str, Turns] = WeakValueDictionary()
         self._base = base
         self._service = service
         self._signer = Signer(keys, service=service)
@@ -87,8 +98,8 @@ class ServiceClient:
         """The answer to an operation, to be read within the block.
 
         `segments` are the decoded parts of the path after the tenant, the operation first; `query` is as it stands in
-        an address. `patience` is how many seconds the service may take until its answer begins, once it has the body;
-        `streamed` says that the body or the answer may take its time.
+        an address. `patience` is how many seconds the service may take until its answer begins, once it has the body,
+        or until a small one is there as a whole; `streamed` says that the body or the answer may take its time.
 
         Raises:
             Unavailable: the service did not answer, or not to the end.
@@ -99,12 +110,12 @@ class ServiceClient:
         all_headers = CIMultiDict(headers or {})
         all_headers[INTERNAL_TOKEN] = self._signer.sign(caller, segments[0])
         all_headers[REQUEST_ID] = request_id()
-        timeout = ClientTimeout(sock_connect=CONNECT_PATIENCE, sock_read=max(patience, BLOCK_PATIENCE))
+        timeout = ClientTimeout(sock_read=max(patience, BLOCK_PATIENCE))
         # How long a body takes that is still being sent is not the service's doing.
         sending = isinstance(data, AsyncIterator)
         limit: AbstractAsyncContextManager[None] = nullcontext() if sending else within(patience)
         try:
-            async with self._turn(streamed=streamed, patience=patience) as session:
+            async with self._turn(caller, streamed=streamed, patience=patience) as session:
                 async with limit:
                     response = await session.request(
                         method,
@@ -114,16 +125,23 @@ class ServiceClient:
                         timeout=timeout,
                         allow_redirects=False,
                     )
+                    if not streamed and response.content_length is not None and response.content_length <= SMALL:
+                        await response.read()
                 async with response:
                     yield response
         except (ClientError, TimeoutError) as error:
             raise Unavailable(f"The {self._service.replace('_', ' ')} does not answer; try again soon.") from error
 
     @asynccontextmanager
-    async def _turn(self, *, streamed: bool, patience: float) -> AsyncIterator[ClientSession]:
+    async def _turn(self, caller: Caller, *, streamed: bool, patience: float) -> AsyncIterator[ClientSession]:
         """A connection for whoever has one's turn."""
-        if streamed or patience > ANSWER_PATIENCE:
-            async with self._stream_turns.one(STREAM_PATIENCE if streamed else TURN_PATIENCE):
+        if streamed:
+            # Kept for as long as one of the place's streams is there, or waits.
+            place = self._turns_of_places.setdefault(caller.place, Turns(STREAMS_OF_ONE_PLACE))
+            async with place.one(STREAM_PATIENCE), self._stream_turns.one(STREAM_PATIENCE):
+                yield self._streams
+        elif patience > ANSWER_PATIENCE:
+            async with self._long_turns.one(TURN_PATIENCE):
                 yield self._streams
         else:
             async with self._turns.one(TURN_PATIENCE):
@@ -154,7 +172,7 @@ async def problem_of(response: ClientResponse) -> Answered | Unavailable:
 @asynccontextmanager
 async def open_service(address: str, *, service: str, keys: Keys) -> AsyncIterator[ServiceClient]:
     """A client of the service at `http://host:port` or `unix:/path/of/the.sock`, which has these keys."""
-    async with _session(address, CONNECTIONS) as session, _session(address, STREAMS) as streams:
+    async with _session(address, CONNECTIONS) as session, _session(address, LONG_QUESTIONS + STREAMS) as streams:
         base = "http://localhost" if address.startswith("unix:") else address.rstrip("/")
         yield ServiceClient(session, streams, base, service=service, keys=keys)
 
@@ -162,9 +180,9 @@ async def open_service(address: str, *, service: str, keys: Keys) -> AsyncIterat
 def _session(address: str, connections: int) -> ClientSession:
     connector: TCPConnector | UnixConnector
     if address.startswith("unix:"):
-        connector = UnixConnector(address.removeprefix("unix:"), limit=connections, keepalive_timeout=IDLE)
+        connector = _UnixConnector(address.removeprefix("unix:"), limit=connections, keepalive_timeout=IDLE)
     else:
-        connector = TCPConnector(limit=connections, keepalive_timeout=IDLE)
+        connector = _TCPConnector(limit=connections, keepalive_timeout=IDLE)
     return ClientSession(
         connector=connector,
         cookie_jar=DummyCookieJar(),
@@ -172,3 +190,19 @@ def _session(address: str, connections: int) -> ClientSession:
         max_field_size=HEADER_LIMIT,
         skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
     )
+
+
+class _Hasty(BaseConnector):
+    """Gives up a connection that is not there soon, in ticks of our own loop; by the clock it may be late itself."""
+
+    async def _create_connection(self, *given: Any, **options: Any) -> ResponseHandler:
+        async with within(CONNECT_PATIENCE):
+            return await super()._create_connection(*given, **options)
+
+
+class _TCPConnector(_Hasty, TCPConnector):
+    pass
+
+
+class _UnixConnector(_Hasty, UnixConnector):
+    pass

@@ -9,7 +9,7 @@ from multidict import CIMultiDict
 
 from common.bodies import body
 from common.caller import Caller
-from common.client import ServiceClient, problem_of
+from common.client import SMALL, ServiceClient, problem_of
 from common.errors import InvalidRequest, Problem
 from common.middleware import AUDIT_HEADER
 from common.telemetry import log
@@ -45,7 +45,6 @@ ANSWER_HEADERS = (
     "Vary",
     "X-Content-Type-Options",
 )
-SMALL = 64 << 10  # bytes: an answer up to here is read whole
 # What a service said for the audit log. No `AUDIT` of ours: that would be told to the caller.
 ABOUT: web.RequestKey[dict[str, Any]] = web.RequestKey("about", dict)
 

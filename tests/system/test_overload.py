@@ -110,6 +110,51 @@ async def test_what_takes_its_time_keeps_no_short_question_waiting(
             assert {answer.status for answer in await asyncio.gather(*deleting)} == {200}
 
 
+async def test_streams_that_never_end_leave_others_their_turns(
+    services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.client.STREAMS", 4)
+    monkeypatch.setattr("common.client.STREAMS_OF_ONE_PLACE", 3)
+    monkeypatch.setattr("common.client.STREAM_PATIENCE", 0.5)
+    asked, release = 0, asyncio.Event()
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        nonlocal asked
+        if "get_packages" not in request.path:
+            return web.json_response([])
+        asked += 1
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await release.wait()
+        return response
+
+    away: dict[str, Any] = {"trusted_proxies": "127.0.0.0/8"}
+    async with instead(endless) as catalog, gateway(services, redis_url, catalog_service_url=catalog, **away) as there:
+
+        async def ask(ip: str, method: str, operation: str) -> Answer:
+            headers = {**tenant.headers, "X-Forwarded-For": ip}
+            # With a query that the gateway remembers nothing for.
+            url = f"{there}/{tenant.tenant_id}/{operation}?x=y"
+            async with crowd.request(method, url, headers=headers) as response:
+                return await read_answer(response)
+
+        async def begun(streams: int) -> None:
+            while asked < streams:  # noqa: ASYNC110  the stand-in is not told who waits
+                await asyncio.sleep(0.01)
+
+        async with asyncio.timeout(SOON):
+            one_place = ["2001:db8::1", "2001:db8::2", "2001:db8::3"]
+            reading = [asyncio.ensure_future(ask(ip, "POST", "get_packages")) for ip in one_place]
+            await begun(3)
+            check_refused(await ask("2001:db8::4", "POST", "get_packages"))
+            reading.append(asyncio.ensure_future(ask("192.0.2.1", "POST", "get_packages")))
+            await begun(4)
+            # All turns of streams are taken now. A long question that is none has its own.
+            assert (await ask("192.0.2.1", "DELETE", "delete_package/a")).status == 200
+            release.set()
+            assert {answer.status for answer in await asyncio.gather(*reading)} == {200}
+
+
 async def test_what_a_crowd_is_refused_neither_fills_the_audit_log_nor_reads_as_an_error(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
