@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any, cast
 
-from aiohttp import HttpVersion10, hdrs, web
+from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
 from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import BadHttpMessage
 from aiohttp.streams import EMPTY_PAYLOAD
@@ -76,6 +76,13 @@ def sign(response: web.StreamResponse) -> None:
     response.headers.update({"Server": "pkgrepo", "X-Request-Id": request_id()})
     for name, value in SAFE_HEADERS.items():
         response.headers.setdefault(name, value)
+
+
+async def expect(request: web.Request) -> None:
+    """Ask for a body whose sender waits for that. aiohttp's own answers in its own form to whatever else they say."""
+    if request.headers["Expect"].casefold() == "100-continue" and request.version == HttpVersion11:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # The answer itself has not begun.
 
 
 class _Server(web.Server):

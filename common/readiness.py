@@ -9,6 +9,7 @@ from aiohttp.typedefs import Handler
 from common.errors import Unavailable
 from common.middleware import OPEN_PATHS, json_response
 from common.mongo import MongoError
+from common.protocol import expect
 from common.telemetry import log
 
 CHECK_PATIENCE = 2  # seconds
@@ -76,8 +77,8 @@ READINESS = web.AppKey("readiness", Readiness)
 def add_probes(app: web.Application) -> None:
     """`/livez`: the process answers. `/readyz`: everything it needs answers too, else 503 and what is missing."""
     app[READINESS] = Readiness()
-    app.router.add_get("/livez", _livez)
-    app.router.add_get("/readyz", _readyz)
+    app.router.add_get("/livez", _livez, expect_handler=expect)
+    app.router.add_get("/readyz", _readyz, expect_handler=expect)
     app.cleanup_ctx.append(_end_preparations)
 
 

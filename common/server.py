@@ -7,11 +7,11 @@ import platform
 import resource
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic
+from typing import Any, Generic, cast
 
 import uvloop
 from aiohttp import web
@@ -19,7 +19,7 @@ from aiohttp.typedefs import Middleware
 
 from common.middleware import accesses, only_from_gateway, problems
 from common.mongo import MongoError
-from common.protocol import Runner
+from common.protocol import Runner, expect
 from common.readiness import add_probes, only_when_ready
 from common.settings import BadSetting, Settings, load
 from common.signing import Keys
@@ -61,7 +61,8 @@ def service_app(
     only_fellows = only_from_gateway(name, keys, open_operations=open_operations)
     app = web.Application(middlewares=[*access_logging(access_log), problems, only_when_ready, only_fellows])
     add_probes(app)
-    app.add_routes(routes)
+    for route in cast("Iterable[web.RouteDef]", routes):
+        app.add_routes([web.route(route.method, route.path, route.handler, expect_handler=expect, **route.kwargs)])
     app.cleanup_ctx.append(connect)
     return app
 

@@ -3,11 +3,12 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
-from aiohttp import HttpVersion11, web
+from aiohttp import web
 
 from common.background import repeating
 from common.client import open_service
 from common.middleware import problems
+from common.protocol import expect
 from common.readiness import READINESS, add_probes
 from common.server import Service, access_logging
 from common.sessions import Sessions, open_redis
@@ -29,7 +30,7 @@ def create_app(settings: GatewaySettings) -> web.Application:
     app[SETTINGS] = settings
     app[PAGES] = Pages()
     add_probes(app)
-    app.router.add_route("*", "/{path:.*}", dispatch, expect_handler=_expect)
+    app.router.add_route("*", "/{path:.*}", dispatch, expect_handler=expect)
     if settings.public_url.startswith("https:"):
         app.on_response_prepare.append(_stay_on_https)
     app.cleanup_ctx.append(connect)
@@ -68,13 +69,6 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[RELEASES] = Releases(services[CLIENTS])
         app[CATALOGS] = Catalogs(services[CATALOG], clients, budget=settings.catalog_memory)
         yield
-
-
-async def _expect(request: web.Request) -> None:
-    """Ask for a body whose sender waits for that. aiohttp's own answers in its own form to whatever else they say."""
-    if request.headers["Expect"].casefold() == "100-continue" and request.version == HttpVersion11:
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # The answer itself has not begun.
 
 
 async def _stay_on_https(_: web.Request, response: web.StreamResponse) -> None:

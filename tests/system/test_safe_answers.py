@@ -5,7 +5,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, UnixConnector, web
 from yarl import URL
 
 from common.caller import Deployment
@@ -92,6 +92,22 @@ async def test_what_is_no_request_is_answered_safely(line: str, services: Servic
 async def test_a_service_that_is_called_itself_answers_as_safely(services: Services) -> None:
     async with instead(_crash) as address:
         check_safe(await send_raw(address, "GET", "/"))
+
+
+@pytest.mark.parametrize("wish", ["100-continue", "the-unexpected"])
+async def test_whoever_wishes_to_be_asked_for_a_body_is_answered_as_others_are(wish: str, services: Services) -> None:
+    connector = UnixConnector(services.addresses["auth_service"].removeprefix("unix:"))
+    gate = services.addresses[Deployment.MULTI]
+    answers = [await send_raw(gate, "GET", path, {"Expect": wish}) for path in ("/livez", "/readyz")]
+    async with ClientSession(connector=connector) as session:
+        for method, path in {"POST": "login", "GET": "get_users", "HEAD": "get_users"}.items():
+            request = session.request(method, f"http://localhost/acme/{path}", headers={"Expect": wish})
+            async with request as response:
+                answers.append(await read_answer(response))
+    for answer in answers:
+        check_safe(answer)
+        assert answer.headers["X-Request-Id"]
+    assert [answer.status for answer in answers] == [200, 200, 401, 401, 401]
 
 
 async def test_browsers_are_told_to_stay_where_the_public_address_is_encrypted(
