@@ -25,7 +25,7 @@ _STORED_LIMIT = 0xFFFF  # bytes in one DEFLATE block that is not compressed
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _RAW_BLOCK = 128 << 10  # bytes in one zstd block
 _RAW_FRAME = 8 * _RAW_BLOCK  # bytes in one frame that is not compressed: readers need a window of as much
-_NAMED = re.compile(r"\s*([^\s;,]+)\s*(?:;\s*q\s*=\s*([01](?:\.[0-9]{0,3})?)\s*)?")
+_NAMED = re.compile(r"([^\s;]+)(?:\s*;\s*q\s*=\s*([01](?:\.[0-9]{0,3})?))?")
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,8 @@ COMPRESSED: tuple[Encoding, ...] = (Gzip(), Zstd())  # in our order of preferenc
 
 def preferred(accepted: str) -> Encoding:
     """The encoding that an `Accept-Encoding` header asks for most; only what it names counts."""
-    wishes = {name.lower(): float(weight or 1) for name, weight in _NAMED.findall(accepted)}
+    named = [found for part in accepted.split(",") if (found := _NAMED.match(part.strip()))]
+    wishes = {found[1].lower(): float(found[2] or 1) for found in named}
     best = max(COMPRESSED, key=lambda encoding: wishes.get(encoding.name, 0))
     wish = wishes.get(best.name, 0)
     return best if wish and wish >= wishes.get("identity", 0) else PLAIN

@@ -162,6 +162,9 @@ class Snapshots:
                 rendered = await asyncio.to_thread(self._rendered, entries)
                 changes |= {fragment.package_id: fragment for fragment in rendered}
             snapshot = await asyncio.to_thread(held.replaced, standing.revision, changes)
+            if snapshot.size > self._memory:  # Without its compressed forms it may still fit.
+                kept.drop()
+                snapshot = Snapshot(standing.revision, await self._read(tenant_id, kept))
         else:
             kept.seen = look.turn
             return held
@@ -186,10 +189,12 @@ class Snapshots:
     def _make_room(self, kept: _Kept, size: int) -> None:
         """Let a catalog take this much, and drop others, those that were asked for longest ago first."""
         kept.size = size
-        for other in list(self._tenants.values()):
-            if self.size <= self._memory:
+        excess = self.size - self._memory
+        for other in self._tenants.values():
+            if excess <= 0:
                 return
             if other is not kept:
+                excess -= other.size
                 other.drop()
 
     def _rendered(self, entries: Sequence[CatalogEntry]) -> list[Fragment]:

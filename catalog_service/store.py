@@ -10,7 +10,8 @@ from catalog_service.store_uploads import MongoUploadStore
 from catalog_service.store_versions import MongoVersionStore
 from common.mongo import Indexes, MongoDatabase
 
-COLLECTIONS = ("versions", "packages", "finished_uploads", "revisions")  # the last names what the others hold
+# Revisions name what the others hold: they go before it, and after, for what was still being written.
+COLLECTIONS = ("revisions", "versions", "packages", "finished_uploads", "revisions")
 
 # The sweeper looks at all tenants; only the few documents that are halfway stand in these two.
 _HALFWAY = {"name": "halfway", "partialFilterExpression": {"halfway": True}}

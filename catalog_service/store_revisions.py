@@ -5,7 +5,7 @@ first reader that sees it a minute later, when nothing of it can be under way an
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from uuid import uuid4
 
@@ -14,6 +14,7 @@ from pymongo import ReturnDocument
 from catalog_service.revisions import Change, Standing
 from common.errors import Problem
 from common.mongo import Document, MongoDatabase
+from common.redis import RedisError
 
 LATEST = 256  # changes that are kept: a reader that is further behind reads everything
 PATIENCE = timedelta(seconds=60)  # a write is done, or has failed, long before
@@ -27,7 +28,7 @@ class MongoRevisions:
     """The revisions of all tenants' catalogs."""
 
     def __init__(self, database: MongoDatabase, tell: Callable[[str], Awaitable[None]] = nobody) -> None:
-        """`tell` is called with the tenant of each change, once it is there and before it is answered."""
+        """`tell` is called with the tenant of each change, once that is announced, and again once it is settled."""
         self._revisions = database["revisions"]
         self._tell = tell
 
@@ -48,13 +49,16 @@ class MongoRevisions:
             upsert=True,
         )
         try:
+            # From here on whoever asks finds the change open, and remembers nothing, whatever becomes of it.
+            await self._tell(tenant_id)
             yield
         except Problem:
             await self._revisions.update_one({"tenant_id": tenant_id}, {"$unset": {f"open.{token}": ""}})
             raise
         # An upsert, in case that the tenant was forgotten meanwhile: what is written now is the start of a new one.
         await self._revisions.update_one({"tenant_id": tenant_id}, _settled(token, package_id), upsert=True)
-        await self._tell(tenant_id)
+        with suppress(RedisError, Problem):  # Who asked meanwhile is as right without it, and slower for some seconds.
+            await self._tell(tenant_id)
 
     async def standing(self, tenant_id: str, known: str) -> Standing:
         """Where a tenant's catalog stands; without the latest changes where that is at the revision `known`."""

@@ -10,6 +10,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess
 
 PAUSE = 1.0  # seconds before a worker that died is replaced
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -20,7 +21,7 @@ def keep_working(count: int, work: Callable[[], None]) -> None:
     status. Where this process is killed its workers notice, see `common.server.until_stopped`.
     """
     ended, end = os.pipe()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOPPING:
         signal.signal(number, lambda *_: os.write(end, b"."))
     workers = [_start(work) for _ in range(count)]
     try:
@@ -41,11 +42,16 @@ def keep_working(count: int, work: Callable[[], None]) -> None:
 
 def _start(work: Callable[[], None]) -> ForkProcess:
     worker = _FORK.Process(target=_work, args=(work,))
-    worker.start()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # Else our handler might take the worker's.
+    try:
+        worker.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return worker
 
 
 def _work(work: Callable[[], None]) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOPPING:
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     work()

@@ -21,6 +21,7 @@ from catalog_service.store_revisions import LATEST, MongoRevisions
 from common.caller import INTERNAL_TOKEN, Caller, sign
 from common.errors import Unavailable
 from common.mongo import MongoError
+from common.redis import RedisError
 from tests.api import Answer
 from tests.factories import KEY, make_caller
 from tests.service.catalog_fixtures import Catalog, picture, serving_catalog
@@ -235,6 +236,22 @@ async def test_a_reader_that_is_far_behind_reads_everything(replicas: tuple[Cata
     assert [package["PACKAGE_NAME"] for package in await other.packages(caller)] == ["New"]
 
 
+async def test_gateways_are_told_of_a_change_before_it_can_be_there(catalog: Catalog, caller: Caller) -> None:
+    told: list[bool] = []
+
+    async def tell(tenant_id: str) -> None:
+        told.append(bool((await MongoRevisions(catalog.database).standing(tenant_id, "")).unsettled))
+        if len(told) != 1:
+            raise RedisError
+
+    revisions = MongoRevisions(catalog.database, tell)
+    async with revisions.changing(caller.tenant_id, "an.app"):
+        assert told == [True]
+    assert told == [True, False]  # That it cannot be told again does not undo what is written.
+    with pytest.raises(RedisError):
+        await revisions.changing(caller.tenant_id, "an.app").__aenter__()
+
+
 async def test_a_refused_write_moves_nothing(catalog: Catalog, caller: Caller) -> None:
     await catalog.add_package(caller)
     before = await tag_of(catalog, caller)
@@ -396,6 +413,15 @@ async def test_a_catalog_is_shown_alike_however_little_of_it_fits_into_memory(
                 known = {"If-None-Match": answer.headers["ETag"], "Accept-Encoding": encoding}
                 assert (await answer_of(catalog, who, known, **query)).status == 304
             assert catalog.snapshots.size <= memory
+
+
+async def test_a_catalog_that_grows_beyond_what_there_is_is_kept_no_more(mongo_url: str, redis_url: str) -> None:
+    caller = make_caller()
+    async with serving_catalog(mongo_url, redis_url, catalog_memory=10_000) as catalog:
+        for number in range(30):
+            await catalog.add_package(caller, f"an.app.{number}", package_description="x" * 500)
+            assert len(await catalog.packages(caller)) == number + 1
+            assert catalog.snapshots.size <= 10_000
 
 
 async def test_a_catalog_that_shrinks_is_kept_again(mongo_url: str, redis_url: str) -> None:

@@ -99,6 +99,19 @@ async def test_workers_end_when_their_service_is_asked_to(both: Process, port: i
     assert listeners(port) == 0
 
 
+async def test_workers_end_also_when_they_have_hardly_begun(redis_url: str, port: int) -> None:
+    async with gateways(redis_url, port) as process:
+
+        async def begun() -> bool:
+            return bool(children(process))
+
+        await until(begun)
+        process.terminate()
+        async with asyncio.timeout(LIMIT):
+            await process.wait()
+    assert listeners(port) == 0
+
+
 async def test_workers_do_not_outlive_a_service_that_is_killed(both: Process, port: int) -> None:
     both.kill()
 

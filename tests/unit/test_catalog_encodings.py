@@ -77,6 +77,8 @@ def test_no_zstd_frame_wants_a_window_of_more_than_8_mib() -> None:
         ("gzip; q=0.1, identity", ""),
         ("br, *", ""),
         ("gzip;q=high", "gzip"),
+        (" gzip ; q = 0.5 ,\tzstd\t", "zstd"),
+        ("a," + " " * 100_000 + ",gzip", "gzip"),
         (";;,=q", ""),
     ],
 )
