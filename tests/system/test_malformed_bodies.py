@@ -111,12 +111,18 @@ WITH_BODY = [row for row in OPERATIONS if described_body(row) or title(row) == "
 WITHOUT_BODY = [row for row in OPERATIONS if row not in WITH_BODY]
 
 
-@pytest.fixture(scope="module", params=list(Deployment))
-async def estate(request: pytest.FixtureRequest, services: Services, enforcing: Api, enforcing_single: Api) -> Estate:
-    """A tenant that has what the operations need, so that nothing but the body can be wrong."""
-    if request.param is Deployment.MULTI:
-        return await furnish(await services.tenant())
-    return (await furnish(enforcing)).through(enforcing_single)
+@pytest.fixture(scope="session")
+async def estates(services: Services, enforcing: Api, enforcing_single: Api) -> dict[Deployment, Estate]:
+    """A tenant of each deployment that has what the operations need, so that nothing but the body can be wrong."""
+    return {
+        Deployment.MULTI: await furnish(await services.tenant()),
+        Deployment.SINGLE: (await furnish(enforcing)).through(enforcing_single),
+    }
+
+
+@pytest.fixture(params=list(Deployment))
+def estate(request: pytest.FixtureRequest, estates: dict[Deployment, Estate]) -> Estate:
+    return estates[request.param]
 
 
 @pytest.mark.parametrize("row", WITH_BODY, ids=title)
