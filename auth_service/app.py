@@ -22,8 +22,9 @@ from auth_service.users import Users
 from common.client import open_service
 from common.mongo import MongoDatabase, make_indexes, open_database
 from common.readiness import READINESS
+from common.redis import open_redis
 from common.server import Service, service_app
-from common.sessions import Sessions, open_redis
+from common.sessions import Sessions
 from common.stamps import Stamps
 
 

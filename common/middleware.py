@@ -15,7 +15,7 @@ from structlog.contextvars import bind_contextvars, clear_contextvars
 from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, Callers, Kind, UntrustedCaller
 from common.errors import Answered, Overloaded, Problem, Unavailable
 from common.mongo import MongoError
-from common.sessions import RedisError
+from common.redis import RedisError
 from common.signing import Keys
 from common.telemetry import log, new_request_id, request_id
 

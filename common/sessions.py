@@ -14,12 +14,10 @@ import jwt
 
 from common.errors import NotAuthenticated
 from common.gathered import Gathered
-from common.redis import CONNECTIONS, Redis, RedisError, open_redis
+from common.redis import Redis
 from common.signing import ALGORITHM, Keys
 from common.stamps import stamp_key
 from common.tokens import Tokens
-
-__all__ = ["CONNECTIONS", "Look", "RedisError", "Session", "Sessions", "open_redis"]
 
 AUDIENCE = "session"
 

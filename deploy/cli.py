@@ -11,8 +11,8 @@ from rich.console import Console
 from common.caller import Deployment
 from common.errors import Problem
 from common.mongo import MongoError
+from common.redis import RedisError
 from common.server import until_stopped
-from common.sessions import RedisError
 from common.settings import BadSetting
 from common.telemetry import configure_logs
 from deploy import cli_audit, cli_care, cli_keys, cli_publish, cli_storage, cli_tenants, cli_users

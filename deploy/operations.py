@@ -15,7 +15,8 @@ from catalog_service.store import MongoCatalogStore
 from client_registry.store import MongoClientStore
 from common.errors import InvalidField
 from common.mongo import open_database
-from common.sessions import Sessions, open_redis
+from common.redis import open_redis
+from common.sessions import Sessions
 from common.signing import Keys
 from common.stamps import Stamps
 from common.tenants import is_tenant_id

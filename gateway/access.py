@@ -7,7 +7,8 @@ from aiohttp import web
 from common.caller import Caller
 from common.errors import NotAuthenticated
 from common.forms import read_form
-from common.sessions import Look, RedisError, Sessions
+from common.redis import RedisError
+from common.sessions import Look, Sessions
 from gateway.clients import ClientDirectory, UnknownClient
 from gateway.operations import CREDENTIALS_LIMIT, Access, Operation
 

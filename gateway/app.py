@@ -10,8 +10,9 @@ from common.client import open_service
 from common.middleware import problems
 from common.protocol import expect
 from common.readiness import READINESS, add_probes
+from common.redis import open_redis
 from common.server import Service, access_logging
-from common.sessions import Sessions, open_redis
+from common.sessions import Sessions
 from gateway.access import Gatekeeper
 from gateway.catalogs import Catalogs
 from gateway.clients import ClientDirectory

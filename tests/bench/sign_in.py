@@ -14,7 +14,7 @@ from rich.table import Table
 
 from auth_service.throttle_store import RedisFailures
 from common.caller import Caller
-from common.sessions import open_redis
+from common.redis import open_redis
 from common.telemetry import configure_logs
 from tests import servers
 from tests.service.auth_fixtures import PASSWORD, Auth, elsewhere, serving_auth

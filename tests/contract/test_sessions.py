@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from common.errors import NotAuthenticated
-from common.sessions import CONNECTIONS, RedisError, Session, Sessions, open_redis
+from common.redis import CONNECTIONS, RedisError, open_redis
+from common.sessions import Session, Sessions
 from common.signing import ALGORITHM
 from common.stamps import Stamps
 from tests.factories import KEY, KEYS

@@ -20,8 +20,9 @@ from common.client import HEADER_LIMIT
 from common.errors import NotAuthenticated, Problem
 from common.middleware import json_response, problems
 from common.mongo import Document
+from common.redis import open_redis
 from common.server import serving
-from common.sessions import Session, Sessions, open_redis
+from common.sessions import Session, Sessions
 from tests.api import Answer, ServiceApi
 from tests.factories import KEY, KEYS, make_caller, make_tenant
 

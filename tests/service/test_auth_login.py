@@ -14,7 +14,7 @@ from auth_service import throttle
 from auth_service.passwords import AT_ONCE
 from auth_service.throttle import FAILURES, WINDOW
 from common.caller import Caller
-from common.sessions import open_redis
+from common.redis import open_redis
 from tests.factories import make_caller
 from tests.service.auth_fixtures import NOWHERE, PASSWORD, Auth, address, elsewhere, serving_auth
 

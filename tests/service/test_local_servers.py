@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from common.mongo import open_database
-from common.sessions import open_redis
+from common.redis import open_redis
 from deploy import local
 from deploy.local import ServerUnavailable
 

@@ -1,6 +1,6 @@
 """The running whole, shared by the stories: each works in a tenant of its own."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -93,3 +93,10 @@ async def running_fleet() -> AsyncIterator[Fleet]:
             fleet(stores, patches=OFTEN, upload_service=2, gateway=2) as running,
         ):
             yield running
+
+
+@pytest.fixture(scope="module")
+async def guarded(services: Services) -> tuple[Estate, Mapping[str, str]]:
+    """A tenant that nothing may change, and how it stands."""
+    estate = await furnish(await services.tenant())
+    return estate, await estate.contents()

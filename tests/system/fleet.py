@@ -26,7 +26,7 @@ from pymongo import AsyncMongoClient
 from auth_service.throttle_store import RedisFailures
 from common.caller import Deployment
 from common.mongo import Document
-from common.sessions import open_redis
+from common.redis import open_redis
 from common.stamps import Stamps
 from deploy.folder import SERVICES, Addresses
 from deploy.operations import open_operator

@@ -19,8 +19,8 @@ from catalog_service.settings import CatalogSettings
 from client_registry.app import create_app as create_client_registry
 from client_registry.settings import RegistrySettings
 from common.caller import Deployment
+from common.redis import open_redis
 from common.server import serving
-from common.sessions import open_redis
 from common.tenants import Tenant
 from deploy.folder import Addresses
 from deploy.operations import Operator, open_operator

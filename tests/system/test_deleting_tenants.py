@@ -8,7 +8,8 @@ import pytest
 
 from common.errors import InvalidField, NotAuthenticated
 from common.mongo import open_database
-from common.sessions import Sessions, open_redis
+from common.redis import open_redis
+from common.sessions import Sessions
 from common.settings import BadSetting
 from deploy import operations
 from deploy.folder import Addresses

@@ -9,7 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from common.sessions import Sessions, open_redis
+from common.redis import open_redis
+from common.sessions import Sessions
 from tests.factories import KEYS, make_caller
 from tests.service.held import HeldChunk
 from tests.system.direct import SERVICE, At, direct

@@ -84,13 +84,6 @@ async def estate(services: Services) -> Estate:
     return await furnish(await services.tenant())
 
 
-@pytest.fixture(scope="module")
-async def guarded(services: Services) -> tuple[Estate, Mapping[str, str]]:
-    """A tenant that nothing may change, and how it stands."""
-    estate = await furnish(await services.tenant())
-    return estate, await estate.contents()
-
-
 def own_form(row: Operation, estate: Estate) -> dict[str, str]:
     """Good values for what an operation cannot do without.
 

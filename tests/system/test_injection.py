@@ -36,13 +36,6 @@ async def estate(services: Services) -> Estate:
     return await furnish(await services.tenant())
 
 
-@pytest.fixture(scope="module")
-async def guarded(services: Services) -> tuple[Estate, Mapping[str, str]]:
-    """A tenant that nothing may change, and how it stands."""
-    estate = await furnish(await services.tenant())
-    return estate, await estate.contents()
-
-
 def injections(row: Operation, marker: str) -> Iterator[dict[str, Any]]:
     """What to send so that a value or a name is more than text to whoever does not look."""
     fields = fields_of(row)

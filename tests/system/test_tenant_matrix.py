@@ -7,7 +7,7 @@ import pytest
 from yarl import URL
 
 from auth_service.throttle_store import RedisFailures
-from common.sessions import open_redis
+from common.redis import open_redis
 from gateway.operations import OPERATIONS, Access, Operation, is_value
 from tests.attacks import Cell
 from tests.system.estate import LONG_PASSWORD, UNKNOWN, Estate, furnish, names_something, segments, title

@@ -13,7 +13,8 @@ from multidict import CIMultiDict
 from common.caller import Caller, Kind
 from common.client import ServiceClient
 from common.errors import InvalidField, NotAuthenticated
-from common.sessions import Look, RedisError, Session, Sessions
+from common.redis import RedisError
+from common.sessions import Look, Session, Sessions
 from common.tenants import Tenant
 from gateway.access import TOKEN_LIMIT, Gatekeeper
 from gateway.clients import ClientDirectory
