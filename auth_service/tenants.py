@@ -1,6 +1,7 @@
 """Tenants and their settings."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Protocol
 
@@ -27,9 +28,8 @@ class TenantStore(Protocol):
 
 
 class Stamps(Protocol):
-    """Tells gateways that a tenant is another than they remember."""
-
-    async def move(self, tenant_id: str) -> None: ...
+    def changing(self, tenant_id: str) -> AbstractAsyncContextManager[None]:
+        """To be held around a change, so that gateways know of it; see `common.stamps`."""
 
 
 def in_words(value: object) -> str:
@@ -50,8 +50,8 @@ class Tenants:
         """Add a tenant. Raises InvalidField for an id that cannot be one, TenantExists for one there is."""
         if not is_tenant_id(tenant.tenant_id):
             raise InvalidField("tenant_id", "must be 1 to 63 of a-z, 0-9, _ and -, and not a reserved word")
-        await self._store.add(tenant)
-        await self._stamps.move(tenant.tenant_id)
+        async with self._stamps.changing(tenant.tenant_id):
+            await self._store.add(tenant)
 
     async def find(self, tenant_id: str) -> Tenant:
         """Raises TenantNotFound."""
@@ -66,16 +66,16 @@ class Tenants:
 
     async def edit(self, tenant_id: str, changes: dict[str, object]) -> Changes:
         """Change settings, by the names of `Tenant`'s fields; what each was and is now. Raises TenantNotFound."""
-        before = await self._store.change(tenant_id, changes) if changes else await self._store.find(tenant_id)
+        async with self._stamps.changing(tenant_id):
+            before = await self._store.change(tenant_id, changes) if changes else await self._store.find(tenant_id)
         if before is None:
             raise TenantNotFound(tenant_id)
-        await self._stamps.move(tenant_id)
         return {name: (in_words(getattr(before, name)), in_words(value)) for name, value in changes.items()}
 
     async def delete(self, tenant_id: str) -> None:
         """Remove the tenant, its users and its audit log. Other services' data is theirs to remove."""
-        await self._store.delete(tenant_id)
-        await self._stamps.move(tenant_id)
+        async with self._stamps.changing(tenant_id):
+            await self._store.delete(tenant_id)
 
 
 def administrators_changes(

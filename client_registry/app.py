@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from client_registry.blacklist import Blacklist
 from client_registry.blacklist_store import MongoBlacklistStore
@@ -21,7 +20,6 @@ from client_registry.tokens import ClientTokens
 from client_registry.uploads import UploadService
 from common.background import repeating
 from common.client import open_service
-from common.middleware import AUDIT, caller_of
 from common.mongo import make_indexes, open_database
 from common.readiness import READINESS
 from common.redis import open_redis
@@ -34,18 +32,7 @@ SWEEP_PAUSE = 30  # seconds
 def create_app(settings: RegistrySettings) -> web.Application:
     app = service_app("client_registry", settings.client_registry_key, routes, connect, access_log=settings.access_log)
     app[SETTINGS] = settings
-    app.middlewares.append(stamped)
     return app
-
-
-@web.middleware
-async def stamped(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Make gateways ask anew about a tenant that was written to, whatever came of it."""
-    try:
-        return await handler(request)
-    finally:
-        if AUDIT in request:  # Every write says what it is about.
-            await request.app[STAMPS].move(caller_of(request).tenant_id)
 
 
 async def connect(app: web.Application) -> AsyncIterator[None]:

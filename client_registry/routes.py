@@ -1,16 +1,29 @@
 """The operations of client_registry."""
 
 import time
+from functools import wraps
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from client_registry import forms, wire
-from client_registry.keys import BLACKLIST, CLIENTS, RELEASES, SETTINGS
+from client_registry.keys import BLACKLIST, CLIENTS, RELEASES, SETTINGS, STAMPS
 from common.errors import InvalidRequest
 from common.forms import read_form
 from common.middleware import audit, caller_of, json_response
 
 routes = web.RouteTableDef()
+
+
+def write(handler: Handler) -> Handler:
+    """Let gateways know of a change, whatever comes of it."""
+
+    @wraps(handler)
+    async def told(request: web.Request) -> web.StreamResponse:
+        async with request.app[STAMPS].changing(caller_of(request).tenant_id):
+            return await handler(request)
+
+    return told
 
 
 @routes.get("/{tenant_id}/get_clients")
@@ -20,6 +33,7 @@ async def get_clients(request: web.Request) -> web.Response:
 
 
 @routes.post("/{tenant_id}/add_client")
+@write
 async def add_client(request: web.Request) -> web.Response:
     name = forms.client_name(await read_form(request))
     audit(request, client_name=name)
@@ -32,6 +46,7 @@ async def add_client(request: web.Request) -> web.Response:
 
 
 @routes.patch("/{tenant_id}/edit_client/{client_id:[^/]+}")
+@write
 async def edit_client(request: web.Request) -> web.Response:
     client_id, enabled = request.match_info["client_id"], (await read_form(request)).flag("enabled")
     audit(request, client_id=client_id, enabled=str(int(enabled)))
@@ -40,6 +55,7 @@ async def edit_client(request: web.Request) -> web.Response:
 
 
 @routes.post("/{tenant_id}/rotate_client_token/{client_id:[^/]+}")
+@write
 async def rotate_client_token(request: web.Request) -> web.Response:
     client_id = request.match_info["client_id"]
     audit(request, client_id=client_id)
@@ -50,6 +66,7 @@ async def rotate_client_token(request: web.Request) -> web.Response:
 @routes.delete("/{tenant_id}/delete_client")
 @routes.delete("/{tenant_id}/delete_client/{client_id:[^/]*}")
 @routes.delete("/{tenant_id}/delete_client/{client_id:[^/]*}/{auth_token:[^/]*}")
+@write
 async def delete_client(request: web.Request) -> web.Response:
     client_id, token = (request.match_info.get(name, "").strip() for name in ("client_id", "auth_token"))
     if not client_id or not token:
@@ -66,6 +83,7 @@ async def get_blacklist(request: web.Request) -> web.Response:
 
 
 @routes.post("/{tenant_id}/add_blacklist_entry")
+@write
 async def add_blacklist_entry(request: web.Request) -> web.Response:
     parts = forms.new_entry(await read_form(request))
     about = wire.about_entry(**parts)
@@ -76,6 +94,7 @@ async def add_blacklist_entry(request: web.Request) -> web.Response:
 
 
 @routes.delete("/{tenant_id}/delete_blacklist_entry/{entry_id:[^/]+}")
+@write
 async def delete_blacklist_entry(request: web.Request) -> web.Response:
     entry_id = request.match_info["entry_id"]
     audit(request, entry_id=entry_id)
@@ -90,6 +109,7 @@ async def get_blacklist_groups(request: web.Request) -> web.Response:
 
 
 @routes.post("/{tenant_id}/add_blacklist_group")
+@write
 async def add_blacklist_group(request: web.Request) -> web.Response:
     name, package_ids = forms.new_group(await read_form(request))
     audit(request, name=name, package_ids=package_ids)
@@ -99,6 +119,7 @@ async def add_blacklist_group(request: web.Request) -> web.Response:
 
 
 @routes.delete("/{tenant_id}/delete_blacklist_group/{group_id:[^/]+}")
+@write
 async def delete_blacklist_group(request: web.Request) -> web.Response:
     group_id = request.match_info["group_id"]
     audit(request, group_id=group_id)
@@ -114,6 +135,7 @@ async def client_version(request: web.Request) -> web.Response:
 
 
 @routes.post("/{tenant_id}/publish_client")
+@write
 async def publish_client(request: web.Request) -> web.Response:
     version, server_filename = forms.new_release(await read_form(request))
     audit(request, version=version)

@@ -32,14 +32,17 @@ return 1
 """
 
 # KEYS: sessions, then tenants' stamps. ARGV: idle (seconds), how many sessions.
-# Answers 1 for each session that lives, and counts this as a use of it, else 0; then the stamps.
+# Answers 1 for each session that lives, and counts this as a use of it, else 0; then the stamps. A Redis that starts
+# again may have lost its last second, or all it had, and with it words that gateways had seen already: none counts past
+# the process that told it, whose run_id is a part of each. Where a tenant is being changed its stamp is "".
 _LOOK = """
 local now = tonumber(redis.call('TIME')[1])
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
 local answers = {}
 for place, key in ipairs(KEYS) do
   local kept = redis.call('GET', key)
   if place > tonumber(ARGV[2]) then
-    answers[place] = kept or ''
+    answers[place] = kept == '' and '' or run .. (kept or '')
   else
     local left = kept and tonumber(kept) - now or 0
     if left > 0 then redis.call('EXPIRE', key, math.min(left, ARGV[1])) elseif kept then redis.call('DEL', key) end
@@ -74,7 +77,7 @@ class Session:
 class Look:
     """What Redis said at one moment: a tenant's stamp, and the session of a token where there was one that lives.
 
-    No stamp stands for a Redis that said nothing.
+    No stamp stands for a Redis that said nothing, or a tenant that is just being changed: nothing is remembered then.
     """
 
     stamp: str | None
@@ -132,9 +135,9 @@ class Sessions:
         except NotAuthenticated:
             session = None
         if session is None or session.tenant_id != tenant_id:
-            return Look((await self._gathered.ask(("", stamp_key(tenant_id))))[1])
+            return Look((await self._gathered.ask(("", stamp_key(tenant_id))))[1] or None)
         lives, stamp = await self._gathered.ask((_session_key(session), stamp_key(tenant_id)))
-        return Look(stamp, session if lives else None)
+        return Look(stamp or None, session if lives else None)
 
     def read(self, token: str) -> Session:
         """What a token says, its life aside.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -43,14 +44,17 @@ async def database(mongo_url: str, listener: TenantFirst) -> AsyncIterator[Mongo
 
 
 class Stamps:
-    """Knows what whose stamp was moved was at that moment."""
+    """Knows what a tenant was when it was about to be changed, and when that was done."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._store = MongoTenantStore(database)
-        self.moved: list[Tenant | None] = []
+        self.seen: list[Tenant | None] = []
 
-    async def move(self, tenant_id: str) -> None:
-        self.moved.append(await self._store.find(tenant_id))
+    @asynccontextmanager
+    async def changing(self, tenant_id: str) -> AsyncIterator[None]:
+        self.seen.append(await self._store.find(tenant_id))
+        yield
+        self.seen.append(await self._store.find(tenant_id))
 
 
 @pytest.fixture
@@ -99,13 +103,14 @@ async def raised(*calls: Any) -> list[type[BaseException] | None]:
     return [type(result) if isinstance(result, BaseException) else None for result in results]
 
 
-async def test_gateways_are_told_of_each_change_of_a_tenant_once_it_is_made(tenants: Tenants, stamps: Stamps) -> None:
+async def test_gateways_are_told_of_each_change_of_a_tenant_before_and_after(tenants: Tenants, stamps: Stamps) -> None:
     made = make_tenant()
     await tenants.create(made)
     await tenants.edit(made.tenant_id, {"client_authentication": True})
     await tenants.delete(made.tenant_id)
 
-    assert stamps.moved == [made, replace(made, client_authentication=True), None]
+    changed = replace(made, client_authentication=True)
+    assert stamps.seen == [None, made, made, changed, changed, None]
 
 
 async def test_a_tenant_is_found_as_it_was_made(tenants: Tenants) -> None:
@@ -221,7 +226,7 @@ async def test_every_filter_begins_with_the_tenant(
     await tenants.delete(other.tenant_id)
 
     assert listener.violations == []
-    assert listener.seen == 25
+    assert listener.seen == 28
 
 
 async def test_the_listing_of_tenants_alone_has_no_tenant(tenants: Tenants, listener: TenantFirst) -> None:

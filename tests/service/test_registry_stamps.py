@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from common.caller import Caller
-from common.redis import Redis, open_redis
+from common.redis import Redis, RedisError, open_redis
+from common.stamps import Stamps
 from gateway.operations import CLIENTS, OPERATIONS
 from tests.factories import make_caller
 from tests.service.registry_fixtures import Registry, serving_registry
@@ -75,10 +76,26 @@ async def test_reading_moves_no_stamp(registry: Registry, redis: "Redis") -> Non
     assert await stamp(redis, caller) == before
 
 
-async def test_a_write_that_gateways_cannot_be_told_of_is_not_answered_as_done(mongo_url: str) -> None:
+async def test_a_write_that_gateways_cannot_be_told_of_is_not_made(mongo_url: str) -> None:
     caller = make_caller()
     async with serving_registry(mongo_url, "redis://127.0.0.1:1/0") as alone:
         refused = await alone.call(caller, "POST", "add_client", data={"client_name": "pc-1"})
 
         assert (refused.status, refused.body["code"]) == (500, "dependency_unavailable")
         assert await alone.identify(caller, "x") is None  # Clients are known without it.
+        assert (await alone.call(caller, "GET", "get_clients")).body == []
+
+
+async def test_a_token_is_told_to_who_asked_for_it_though_redis_went_meanwhile(
+    registry: Registry, redis: "Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise RedisError("away")
+
+    caller = make_caller()
+    monkeypatch.setattr(Stamps, "move", away)
+
+    client = await registry.add_client(caller)
+
+    assert await registry.identify(caller, client["auth_token"]) == client["client_id"]
+    assert await stamp(redis, caller) == ""  # Gateways remember nothing of this tenant for a while.
