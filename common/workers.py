@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess
@@ -17,8 +16,9 @@ _FORK = multiprocessing.get_context("fork")
 def keep_working(count: int, work: Callable[[], None]) -> None:
     """Do `work` in so many processes until SIGINT or SIGTERM, which end each of them as they would end one alone.
 
-    A worker that a signal ended is replaced. Where one gives up the others are ended, and so is this process, with its
-    status. Where this process is killed its workers notice, see `common.server.until_stopped`.
+    A worker that was ended, by whatever signal, is replaced: the service was not asked to end. Where one gives up the
+    others are ended, and so is this process, with its status. Where this process is killed its workers notice, see
+    `common.server.until_stopped`.
     """
     ended, end = os.pipe()
     for number in STOPPING:
@@ -29,9 +29,10 @@ def keep_working(count: int, work: Callable[[], None]) -> None:
             for place, worker in enumerate(workers):
                 if worker.exitcode is None:
                     continue
-                if worker.exitcode >= 0:
+                if worker.exitcode > 0:
                     sys.exit(worker.exitcode)
-                time.sleep(PAUSE)
+                if wait([ended], PAUSE):  # Who asks a whole process group asks its workers too.
+                    return
                 workers[place] = _start(work)
     finally:
         for worker in workers:

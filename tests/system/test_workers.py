@@ -81,15 +81,16 @@ async def test_workers_share_a_port(both: Process, port: int) -> None:
     assert await answered(port, 50)
 
 
-async def test_a_worker_that_is_killed_is_replaced(both: Process, port: int) -> None:
-    before = children(both)
-    os.kill(next(iter(before)), signal.SIGKILL)
+async def test_a_worker_that_is_ended_alone_is_replaced(both: Process, port: int) -> None:
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        before = children(both)
+        os.kill(next(iter(before)), number)
 
-    async def replaced() -> bool:
-        return listeners(port) == 2 and len(children(both) - before) == 1
+        async def replaced(before: set[int] = before) -> bool:
+            return listeners(port) == 2 and len(children(both) - before) == 1
 
-    await until(replaced)
-    assert await answered(port, 50)
+        await until(replaced)
+        assert await answered(port, 50)
 
 
 async def test_workers_end_when_their_service_is_asked_to(both: Process, port: int) -> None:
