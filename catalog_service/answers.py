@@ -5,9 +5,10 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable
 
 from aiohttp import web
 
-from catalog_service.encodings import COMPRESSED, PLAIN, Encoding, preferred
+from catalog_service.encodings import ENCODINGS, PLAIN, Encoding
 from catalog_service.snapshot import View
 from catalog_service.snapshots import Snapshots
+from common.bodies import accepted_coding, has_already
 from common.middleware import caller_of
 from common.mongo import MongoError
 from common.telemetry import log
@@ -20,15 +21,14 @@ async def catalog(request: web.Request, snapshots: Snapshots, view: View) -> web
     """The packages that a view shows, in an encoding that the caller accepts; 304 where `If-None-Match` has them."""
     tenant_id = caller_of(request).tenant_id
     look = await snapshots.look(tenant_id)
-    name = _name(look.revision, view) if look.revision else ""
     headers = {"Vary": "Accept-Encoding", "Cache-Control": KEPT}
-    if name and (tag := _known(request, name)):
-        return web.Response(status=304, headers={**headers, "ETag": tag})
-    answer = await snapshots.answer(tenant_id, look, view, preferred(request.headers.get("Accept-Encoding", "")))
+    if look.revision:
+        headers["ETag"] = _tag(look.revision, view)
+    if has_already(request, headers.get("ETag", "")):
+        return web.Response(status=304, headers=headers)
+    answer = await snapshots.answer(tenant_id, look, view, ENCODINGS[accepted_coding(request)])
     encoding: Encoding = answer.encoding if answer else PLAIN
     headers["Content-Type"] = "application/json"
-    if name:
-        headers["ETag"] = _tag(name, encoding)
     if encoding.name:
         headers["Content-Encoding"] = encoding.name
     if answer is None:
@@ -39,20 +39,13 @@ async def catalog(request: web.Request, snapshots: Snapshots, view: View) -> web
     return await _sent(request, web.StreamResponse(headers=headers), _sliced(answer.blocks))
 
 
-def _name(revision: str, view: View) -> str:
-    """What names that which a view shows at a revision, in whatever encoding."""
+def _tag(revision: str, view: View) -> str:
+    """What names that which a view shows at a revision.
+
+    It is weak: compressed, the same may be other bytes at another replica, and it is one for all encodings.
+    """
     shown = "\n".join(("all" if view.include_disabled else "active", *sorted(view.hidden)))
-    return f"{revision}-{hashlib.blake2b(shown.encode(), digest_size=8).hexdigest()}"
-
-
-def _tag(name: str, encoding: Encoding) -> str:
-    return f'"{name}-{encoding.name}"' if encoding.name else f'"{name}"'
-
-
-def _known(request: web.Request, name: str) -> str:
-    """The tag by which the caller knows this already, in whichever encoding; "" where it does not."""
-    tags = {_tag(name, encoding) for encoding in (PLAIN, *COMPRESSED)}
-    return next((tag for known in request.if_none_match or () if (tag := f'"{known.value}"') in tags), "")
+    return f'W/"{revision}-{hashlib.blake2b(shown.encode(), digest_size=8).hexdigest()}"'
 
 
 async def _sent(

@@ -5,10 +5,9 @@ them blocks that are not compressed. A joined zstd answer is a row of frames; ol
 is sent only to who prefers it to gzip.
 """
 
-import re
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,7 +24,6 @@ _STORED_LIMIT = 0xFFFF  # bytes in one DEFLATE block that is not compressed
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _RAW_BLOCK = 128 << 10  # bytes in one zstd block
 _RAW_FRAME = 8 * _RAW_BLOCK  # bytes in one frame that is not compressed: readers need a window of as much
-_NAMED = re.compile(r"([^\s;]+)(?:\s*;\s*q\s*=\s*([01](?:\.[0-9]{0,3})?))?")
 
 
 @dataclass(frozen=True)
@@ -121,16 +119,7 @@ class Zstd:
 
 
 PLAIN = Plain()
-COMPRESSED: tuple[Encoding, ...] = (Gzip(), Zstd())  # in our order of preference, for equal ones of a caller
-
-
-def preferred(accepted: str) -> Encoding:
-    """The encoding that an `Accept-Encoding` header asks for most; only what it names counts."""
-    named = [found for part in accepted.split(",") if (found := _NAMED.match(part.strip()))]
-    wishes = {found[1].lower(): float(found[2] or 1) for found in named}
-    best = max(COMPRESSED, key=lambda encoding: wishes.get(encoding.name, 0))
-    wish = wishes.get(best.name, 0)
-    return best if wish and wish >= wishes.get("identity", 0) else PLAIN
+ENCODINGS: Mapping[str, Encoding] = {encoding.name: encoding for encoding in (PLAIN, Gzip(), Zstd())}
 
 
 def _listed(parts: Sequence[Part], opening: Part, comma: Part, closing: Part) -> list[Part]:

@@ -1,12 +1,15 @@
 """The bytes of request bodies, and the parts of multipart ones: what cannot be understood is answered 400.
 
-aiohttp's own `request.post()` answers 500 to a dozen kinds of malformed body, so bodies are read here instead.
+aiohttp's own `request.post()` answers 500 to a dozen kinds of malformed body, so bodies are read here instead. And
+whether an answer's body is to be sent, and how compressed: what a request says of that is understood here alone.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import nullcontext
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -20,6 +23,9 @@ FORM_LIMIT = 1 << 20  # bytes of a whole form, small files included
 FIELDS_LIMIT = 1000
 PATIENCE = 30.0  # seconds of waiting for the next `PROGRESS` bytes of a body
 PROGRESS = 64 << 10  # bytes
+CODINGS = ("gzip", "zstd")  # of answers that may be compressed, in our order of preference for equal ones of a caller
+_WISH = re.compile(r"([^\s;]+)(?:\s*;\s*q\s*=\s*([01](?:\.[0-9]{0,3})?))?")
+_TAG = re.compile(r'"[^"]*"')
 
 
 async def body(request: web.Request, *, limit: int | None = None, joined: bool = True) -> AsyncIterator[bytes]:
@@ -113,3 +119,25 @@ def field_text(segment: MultipartSegment, value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         raise InvalidRequest("A form must be in UTF-8.") from None
+
+
+def accepted_coding(request: web.Request) -> str:
+    """Which of `CODINGS` a request's `Accept-Encoding` asks for most; "" for none (RFC 9110, section 12.5.3)."""
+    return _preferred(",".join(request.headers.getall("Accept-Encoding", ())))
+
+
+@lru_cache(maxsize=256)
+def _preferred(accepted: str) -> str:
+    named = [found for part in accepted.split(",") if (found := _WISH.match(part.strip()))]
+    wishes = {found[1].lower(): float(found[2] or 1) for found in named}
+    others = wishes.get("*", 0.0)
+    best = max(CODINGS, key=lambda coding: wishes.get(coding, others))
+    wish = wishes.get(best, others)
+    # Who takes neither a coding of ours nor an answer without one gets the latter, as who asks for nothing.
+    return best if wish and wish >= wishes.get("identity", others) else ""
+
+
+def has_already(request: web.Request, tag: str) -> bool:
+    """Whether `If-None-Match` says that the caller has what `tag` names, or anything there is (RFC 9110, 13.1.2)."""
+    known = ",".join(request.headers.getall("If-None-Match", ()))
+    return bool(known) and (known.strip() == "*" or tag.removeprefix("W/") in _TAG.findall(known))

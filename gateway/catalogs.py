@@ -4,13 +4,12 @@ An answer is remembered where it has an ETag and is not too large. It counts whi
 seconds; then catalog_service is asked whether it is still so, and the megabytes stay where they are.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from aiohttp import ClientResponse, web
 
+from common.bodies import accepted_coding, has_already
 from common.caller import Caller, Kind
 from common.client import ServiceClient, problem_of
 from common.turns import Turns
@@ -20,12 +19,9 @@ from gateway.remembered import Remembered
 REMEMBERED = 30.0  # seconds
 FETCHES = 4  # at once; each holds a whole catalog
 PATIENCE = 30.0  # seconds, for a turn and then for each byte
-ENCODINGS = ("zstd", "gzip")
 SLICE = 256 << 10  # bytes that are written at once: a caller who reads slowly has no copy of a catalog waiting
 KEPT_HEADERS = ("Cache-Control", "Content-Encoding", "Content-Type", "ETag", "Vary")
 OVERHEAD = 1024  # bytes that an answer takes beside its own
-_REFUSED = re.compile(r"q\s*=\s*0(\.0*)?")
-_TAGS = re.compile(r'"[^"]*"')
 QUERIES = {
     "": False,
     "include_disabled=true": True,
@@ -42,7 +38,7 @@ class View:
     tenant_id: str
     include_disabled: bool
     hidden: bytes
-    encodings: str
+    coding: str
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,7 @@ class Catalog:
 
     async def send(self, request: web.Request) -> web.StreamResponse:
         """Answer with it, or with 304 where the caller has it already."""
-        if _has(request.headers.get("If-None-Match", ""), self.etag):
+        if has_already(request, self.etag):
             kept = {name: value for name, value in self.headers.items() if not name.startswith("Content-")}
             return web.Response(status=304, headers=kept)
         response = web.StreamResponse(headers=self.headers)
@@ -96,12 +92,12 @@ class Catalogs:
         if stamp is None or include_disabled is None:
             return None
         hidden = await self._clients.hidden_from(caller, stamp) if caller.kind is Kind.CLIENT else b""
-        view = View(caller.tenant_id, include_disabled, hidden, _encodings(request.headers.get("Accept-Encoding", "")))
+        view = View(caller.tenant_id, include_disabled, hidden, accepted_coding(request))
         return await self._answers.of(view, stamp, lambda: self._ask(caller, view))
 
     async def _ask(self, caller: Caller, view: View) -> Catalog | None:
         before = self._answers.last(view)
-        headers = {"Accept-Encoding": view.encodings or "identity"}
+        headers = {"Accept-Encoding": view.coding or "identity"}
         if before:
             headers["If-None-Match"] = before.etag
         async with (
@@ -138,15 +134,3 @@ class Catalogs:
 
 def _size(catalog: Catalog | None) -> int:
     return len(catalog.body) + OVERHEAD if catalog else OVERHEAD
-
-
-@lru_cache(maxsize=256)
-def _encodings(accepted: str) -> str:
-    """Which of the encodings a caller takes, as a header says it: few texts, however many ways there are to say it."""
-    parts = [part.partition(";") for part in accepted.lower().split(",")]
-    taken = {name.strip() for name, _, weight in parts if not _REFUSED.fullmatch(weight.strip())}
-    return ", ".join(name for name in ENCODINGS if name in taken)
-
-
-def _has(if_none_match: str, etag: str) -> bool:
-    return etag.removeprefix("W/") in _TAGS.findall(if_none_match) if if_none_match else False

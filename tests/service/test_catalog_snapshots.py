@@ -317,7 +317,8 @@ async def test_a_catalog_that_the_caller_has_is_not_sent_again(catalog: Catalog,
     assert (sent.headers["Vary"], sent.headers["Cache-Control"]) == ("Accept-Encoding", "private, no-cache")
     tag = sent.headers["ETag"]
 
-    for known in (tag, f"W/{tag}", f'"other", {tag}'):
+    assert tag.startswith("W/")  # At another replica the same may be compressed otherwise.
+    for known in (tag, tag.removeprefix("W/"), f'"other", {tag}', "*"):
         again = await answer_of(catalog, caller, {"If-None-Match": known, "Accept-Encoding": encoding})
         assert (again.status, again.body) == (304, b"")
         assert (again.headers["ETag"], again.headers["Vary"]) == (tag, "Accept-Encoding")
@@ -333,8 +334,6 @@ async def test_every_view_has_a_tag_of_its_own(catalog: Catalog, caller: Caller)
     tags = [
         await tag_of(catalog, caller),
         await tag_of(catalog, caller, include_disabled="true"),
-        await tag_of(catalog, caller, {"Accept-Encoding": "gzip"}),
-        await tag_of(catalog, caller, {"Accept-Encoding": "zstd"}),
     ]
     for hidden in (["a"], ["b"], ["a", "b"]):
         catalog.others.hidden[caller.tenant_id] = hidden

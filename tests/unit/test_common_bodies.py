@@ -1,0 +1,69 @@
+"""Which answer a request asks for, and whether any: in the words of RFC 9110."""
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+from multidict import CIMultiDict
+
+from common.bodies import CODINGS, accepted_coding, has_already
+
+TAG = 'W/"7-a"'
+
+
+def request_with(name: str, *values: str) -> web.Request:
+    return make_mocked_request("POST", "/", CIMultiDict((name, value) for value in values))
+
+
+@pytest.mark.parametrize(
+    ("accepted", "coding"),
+    [
+        ("", ""),
+        ("gzip", "gzip"),
+        ("GZIP", "gzip"),
+        ("zstd", "zstd"),
+        ("gzip, deflate, br, zstd", "gzip"),
+        ("zstd, gzip", "gzip"),
+        ("gzip;q=0.5, zstd;q=0.8", "zstd"),
+        ("gzip;q=0, zstd", "zstd"),
+        ("gzip;q=0", ""),
+        ("gzip;q=0.000", ""),
+        ("gzip; q=0.1, identity", ""),
+        ("gzip;q=0.1, identity;q=0", "gzip"),
+        ("identity;q=0", ""),
+        ("deflate, br", ""),
+        ("*", "gzip"),
+        ("br, *;q=0.1", "gzip"),
+        ("gzip;q=0, *", "zstd"),
+        ("*;q=0", ""),
+        ("identity, *;q=0.5", ""),
+        ("gzip;q=high", "gzip"),
+        (" gzip ; q = 0.5 ,\tzstd\t", "zstd"),
+        ("a," + " " * 100_000 + ",gzip", "gzip"),
+        (";;,=q", ""),
+    ],
+)
+def test_what_is_asked_for_most_is_sent(accepted: str, coding: str) -> None:
+    assert accepted_coding(request_with("Accept-Encoding", accepted)) == coding
+
+
+def test_headers_of_one_name_are_one_list() -> None:
+    assert accepted_coding(request_with("Accept-Encoding", "gzip;q=0.5", "zstd")) == "zstd"
+    assert has_already(request_with("If-None-Match", '"x"', TAG), TAG)
+
+
+def test_who_says_nothing_takes_what_is_as_it_is() -> None:
+    assert accepted_coding(make_mocked_request("POST", "/")) == ""
+    assert not has_already(make_mocked_request("POST", "/"), TAG)
+    assert "" not in CODINGS
+
+
+@pytest.mark.parametrize("known", [TAG, '"7-a"', f'"x", {TAG}', f'W/"x",{TAG} , "y"', "*", " * "])
+@pytest.mark.parametrize("tag", [TAG, '"7-a"'])
+def test_who_has_what_is_there_is_sent_nothing(known: str, tag: str) -> None:
+    assert has_already(request_with("If-None-Match", known), tag)
+
+
+@pytest.mark.parametrize("known", ["", '"7"', '"x", W/"y"', "7-a", 'W/"7-a', '"*"', '*, "x"', '""'])
+@pytest.mark.parametrize("tag", [TAG, ""])
+def test_who_has_something_else_is_sent_what_is_there(known: str, tag: str) -> None:
+    assert not has_already(request_with("If-None-Match", known), tag)
