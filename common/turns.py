@@ -22,15 +22,21 @@ class Turns:
     @asynccontextmanager
     async def one(self, patience: float) -> AsyncIterator[None]:
         """One's turn. Raises Overloaded where it does not come within `patience` seconds."""
+        if self._free.locked():
+            await self._wait(patience)
+        else:
+            await self._free.acquire()  # at once
+        try:
+            yield
+        finally:
+            self._free.release()
+
+    async def _wait(self, patience: float) -> None:
         try:
             async with asyncio.timeout(patience):
                 await self._free.acquire()
         except TimeoutError:
             raise Overloaded from None
-        try:
-            yield
-        finally:
-            self._free.release()
 
 
 @asynccontextmanager

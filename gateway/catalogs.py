@@ -7,11 +7,11 @@ seconds; then catalog_service is asked whether it is still so, and the megabytes
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aiohttp import ClientResponse, web
+from aiohttp import web
 
 from common.bodies import accepted_coding, has_already
 from common.caller import Caller, Kind
-from common.client import ServiceClient, problem_of
+from common.client import Response, ServiceClient, problem_of
 from common.turns import Turns
 from gateway.clients import ClientDirectory
 from gateway.remembered import Remembered
@@ -120,7 +120,7 @@ class Catalogs:
             return None
         return found
 
-    async def _read(self, response: ClientResponse) -> Catalog | None:
+    async def _read(self, response: Response) -> Catalog | None:
         """The answer, None where it is none to remember: it has no ETag, or too many bytes."""
         if "ETag" not in response.headers or (response.content_length or 0) > self._largest:
             return None

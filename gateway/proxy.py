@@ -4,12 +4,12 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from aiohttp import ClientError, ClientResponse, web
+from aiohttp import ClientError, web
 from multidict import CIMultiDict
 
 from common.bodies import body
 from common.caller import Caller
-from common.client import SMALL, ServiceClient, problem_of
+from common.client import SMALL, Response, ServiceClient, problem_of
 from common.errors import InvalidRequest, Problem
 from common.middleware import AUDIT_HEADER
 from common.telemetry import log
@@ -117,7 +117,7 @@ def _check_text(*values: str) -> None:
         raise InvalidRequest("A header is not UTF-8.") from None
 
 
-async def answer(request: web.Request, response: ClientResponse) -> web.StreamResponse:
+async def answer(request: web.Request, response: Response) -> web.StreamResponse:
     """Give a service's answer to the caller.
 
     Raises:
@@ -136,7 +136,7 @@ async def answer(request: web.Request, response: ClientResponse) -> web.StreamRe
     return await _stream(request, response, headers)
 
 
-async def _stream(request: web.Request, response: ClientResponse, headers: CIMultiDict[str]) -> web.StreamResponse:
+async def _stream(request: web.Request, response: Response, headers: CIMultiDict[str]) -> web.StreamResponse:
     streamed = web.StreamResponse(status=response.status, headers=headers)
     try:
         await streamed.prepare(request)

@@ -7,28 +7,30 @@ from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 import orjson
-from aiohttp import (
-    BaseConnector,
-    ClientError,
-    ClientResponse,
-    ClientSession,
-    ClientTimeout,
-    DummyCookieJar,
-    TCPConnector,
-    UnixConnector,
-)
-from aiohttp.client_proto import ResponseHandler
+from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar
+from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
 from yarl import URL
 
 from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, Signer, UntrustedCaller
+from common.client.connections import base_url, connections
+from common.client.questions import HEADER_LIMIT, SMALL, Questions, Response
 from common.errors import Answered, Unavailable
 from common.signing import Keys
 from common.telemetry import request_id
 from common.turns import Turns, within
 
+__all__ = [
+    "CONNECTIONS",
+    "HEADER_LIMIT",
+    "SMALL",
+    "Response",
+    "ServiceClient",
+    "open_service",
+    "problem_of",
+]
+
 ANSWER_PATIENCE = 3.0  # seconds for an answer to begin
-CONNECT_PATIENCE = 3.0  # seconds for a connection, whatever is to be asked on it
 BLOCK_PATIENCE = 10.0  # seconds without a byte of an answer that has begun
 TURN_PATIENCE = 3.0  # seconds that a question waits for its turn
 STREAM_PATIENCE = 30.0  # seconds that a long transfer does
@@ -36,21 +38,29 @@ CONNECTIONS = 64  # for questions; without a bound a burst of them is lost, and 
 LONG_QUESTIONS = 256  # for those that may be long in being answered
 STREAMS = 1024  # for bodies and answers that take their time
 STREAMS_OF_ONE_PLACE = STREAMS // 2  # Crowds behind one address are common; but all would leave nothing to others.
-SMALL = 64 << 10  # bytes: an answer up to here is read whole
 MEMBERS = ("received", "total")  # in bytes: where a refused chunk leaves its transfer, told beside the problem
-IDLE = 1.0  # seconds after which a connection is not used again; a service that stops keeps it for longer
-HEADER_LIMIT = 256 << 10  # bytes: what a write of a thousand values says for the audit log
+JSON = (("Content-Type", "application/json"),)
 
 
 class ServiceClient:
     """Calls one other service."""
 
-    def __init__(self, session: ClientSession, streams: ClientSession, base: str, *, service: str, keys: Keys) -> None:
-        """`streams` has the connections of what takes its time, so that it never keeps a short question waiting.
+    def __init__(
+        self,
+        questions: Questions,
+        long_questions: Questions,
+        streams: ClientSession,
+        base: str,
+        *,
+        service: str,
+        keys: Keys,
+    ) -> None:
+        """Each has connections of its own, so that what takes its time never keeps a short question waiting.
 
         Nor do streams, whose callers decide how long they take, keep long questions waiting.
         """
-        self._session = session
+        self._questions = questions
+        self._long_questions = long_questions
         self._streams = streams
         self._turns = Turns(CONNECTIONS)
         self._long_turns = Turns(LONG_QUESTIONS)
@@ -75,8 +85,8 @@ class ServiceClient:
             Unavailable: it did not answer.
             Overloaded: too much is asked of it at once.
         """
-        headers = {"Content-Type": "application/json"}
         data = orjson.dumps(body or {})
+        headers = dict(JSON)
         async with self.open(caller, "POST", [operation], headers=headers, data=data, patience=patience) as response:
             if response.status >= 400:
                 raise await problem_of(response)
@@ -91,10 +101,10 @@ class ServiceClient:
         *,
         query: str = "",
         headers: Mapping[str, str] | None = None,
-        data: Any = None,
+        data: AsyncIterator[bytes] | bytes | None = None,
         patience: float = ANSWER_PATIENCE,
         streamed: bool = False,
-    ) -> AsyncIterator[ClientResponse]:
+    ) -> AsyncIterator[Response]:
         """The answer to an operation, to be read within the block.
 
         `segments` are the decoded parts of the path after the tenant, the operation first; `query` is as it stands in
@@ -105,50 +115,66 @@ class ServiceClient:
             Unavailable: the service did not answer, or not to the end.
             Overloaded: too much is asked of it at once.
         """
-        path = "/".join(quote(segment, safe="") for segment in (caller.tenant_id, *segments))
-        url = URL(f"{self._base}/{path}{'?' + query if query else ''}", encoded=True)
+        path = "/".join(["", *[quote(segment, safe="") for segment in (caller.tenant_id, *segments)]])
+        target = f"{path}?{query}" if query else path
         all_headers = CIMultiDict(headers or {})
         all_headers[INTERNAL_TOKEN] = self._signer.sign(caller, segments[0])
         all_headers[REQUEST_ID] = request_id()
-        timeout = ClientTimeout(sock_read=max(patience, BLOCK_PATIENCE))
-        # How long a body takes that is still being sent is not the service's doing.
-        sending = isinstance(data, AsyncIterator)
-        limit: AbstractAsyncContextManager[None] = nullcontext() if sending else within(patience)
+        opened: AbstractAsyncContextManager[Response]
+        if isinstance(data, bytes | None) and not streamed:
+            opened = self._question(method, target, all_headers, data, patience)
+        else:
+            opened = self._stream(caller, method, target, all_headers, data, patience)
         try:
-            async with self._turn(caller, streamed=streamed, patience=patience) as session:
-                async with limit:
-                    response = await session.request(
-                        method,
-                        url,
-                        headers=all_headers,
-                        data=data,
-                        timeout=timeout,
-                        allow_redirects=False,
-                    )
-                    if not streamed and response.content_length is not None and response.content_length <= SMALL:
-                        await response.read()
-                async with response:
-                    yield response
-        except (ClientError, TimeoutError) as error:
+            async with opened as response:
+                yield response
+        except (ClientError, HttpProcessingError, TimeoutError) as error:
             raise Unavailable(f"The {self._service.replace('_', ' ')} does not answer; try again soon.") from error
 
     @asynccontextmanager
-    async def _turn(self, caller: Caller, *, streamed: bool, patience: float) -> AsyncIterator[ClientSession]:
-        """A connection for whoever has one's turn."""
-        if streamed:
-            # Kept for as long as one of the place's streams is there, or waits.
-            place = self._turns_of_places.setdefault(caller.place, Turns(STREAMS_OF_ONE_PLACE))
-            async with place.one(STREAM_PATIENCE), self._stream_turns.one(STREAM_PATIENCE):
-                yield self._streams
-        elif patience > ANSWER_PATIENCE:
-            async with self._long_turns.one(TURN_PATIENCE):
-                yield self._streams
-        else:
-            async with self._turns.one(TURN_PATIENCE):
-                yield self._session
+    async def _question(
+        self, method: str, target: str, headers: CIMultiDict[str], body: bytes | None, patience: float
+    ) -> AsyncIterator[Response]:
+        short = patience <= ANSWER_PATIENCE
+        turns, questions = (self._turns, self._questions) if short else (self._long_turns, self._long_questions)
+        pause = max(patience, BLOCK_PATIENCE)
+        async with turns.one(TURN_PATIENCE):
+            reply = await questions.ask(method, target, headers, body, patience=patience, pause=pause)
+            try:
+                yield reply
+            finally:
+                reply.close()
+
+    @asynccontextmanager
+    async def _stream(
+        self,
+        caller: Caller,
+        method: str,
+        target: str,
+        headers: CIMultiDict[str],
+        data: AsyncIterator[bytes] | bytes | None,
+        patience: float,
+    ) -> AsyncIterator[Response]:
+        # How long a body takes that is still being sent is not the service's doing.
+        sending = isinstance(data, AsyncIterator)
+        limit: AbstractAsyncContextManager[None] = nullcontext() if sending else within(patience)
+        # Kept for as long as one of the place's streams is there, or waits.
+        place = self._turns_of_places.setdefault(caller.place, Turns(STREAMS_OF_ONE_PLACE))
+        async with place.one(STREAM_PATIENCE), self._stream_turns.one(STREAM_PATIENCE):
+            async with limit:
+                response = await self._streams.request(
+                    method,
+                    URL(f"{self._base}{target}", encoded=True),
+                    headers=headers,
+                    data=data,
+                    timeout=ClientTimeout(sock_read=max(patience, BLOCK_PATIENCE)),
+                    allow_redirects=False,
+                )
+            async with response:
+                yield response
 
 
-async def problem_of(response: ClientResponse) -> Answered | Unavailable:
+async def problem_of(response: Response) -> Answered | Unavailable:
     """The problem that a service answered with."""
     try:
         problem = orjson.loads(await response.read())
@@ -172,37 +198,16 @@ async def problem_of(response: ClientResponse) -> Answered | Unavailable:
 @asynccontextmanager
 async def open_service(address: str, *, service: str, keys: Keys) -> AsyncIterator[ServiceClient]:
     """A client of the service at `http://host:port` or `unix:/path/of/the.sock`, which has these keys."""
-    async with _session(address, CONNECTIONS) as session, _session(address, LONG_QUESTIONS + STREAMS) as streams:
-        base = "http://localhost" if address.startswith("unix:") else address.rstrip("/")
-        yield ServiceClient(session, streams, base, service=service, keys=keys)
-
-
-def _session(address: str, connections: int) -> ClientSession:
-    connector: TCPConnector | UnixConnector
-    if address.startswith("unix:"):
-        connector = _UnixConnector(address.removeprefix("unix:"), limit=connections, keepalive_timeout=IDLE)
-    else:
-        connector = _TCPConnector(limit=connections, keepalive_timeout=IDLE)
-    return ClientSession(
-        connector=connector,
-        cookie_jar=DummyCookieJar(),
-        auto_decompress=False,
-        max_field_size=HEADER_LIMIT,
-        skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-    )
-
-
-class _Hasty(BaseConnector):
-    """Gives up a connection that is not there soon, in ticks of our own loop; by the clock it may be late itself."""
-
-    async def _create_connection(self, *given: Any, **options: Any) -> ResponseHandler:
-        async with within(CONNECT_PATIENCE):
-            return await super()._create_connection(*given, **options)
-
-
-class _TCPConnector(_Hasty, TCPConnector):
-    pass
-
-
-class _UnixConnector(_Hasty, UnixConnector):
-    pass
+    base = base_url(address)
+    async with (
+        connections(address, CONNECTIONS) as short,
+        connections(address, LONG_QUESTIONS) as long,
+        ClientSession(
+            connector=connections(address, STREAMS),
+            cookie_jar=DummyCookieJar(),
+            auto_decompress=False,
+            max_field_size=HEADER_LIMIT,
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+        ) as streams,
+    ):
+        yield ServiceClient(Questions(short, base), Questions(long, base), streams, base, service=service, keys=keys)
