@@ -16,12 +16,14 @@ from catalog_service.keys import (
     DAMAGED_INSTALLERS,
     EVENTS,
     FINISHED_UPLOADS,
+    LISTINGS,
     PACKAGES,
     SETTINGS,
     SNAPSHOTS,
     STORE,
     VERSIONS,
 )
+from catalog_service.listings import Listings
 from catalog_service.packages import Packages
 from catalog_service.routes import routes
 from catalog_service.settings import CatalogSettings
@@ -73,7 +75,8 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         versions = app[VERSIONS] = Versions(store.versions, store.packages, installers, store.uploads)
         packages = app[PACKAGES] = Packages(store.packages, versions, ClientRegistry(client_registry))
         entries = Entries(store.packages, store.versions)
-        app[SNAPSHOTS] = Snapshots(store.revisions, entries, wire.rendered, memory=settings.catalog_memory)
+        snapshots = app[SNAPSHOTS] = Snapshots(store.revisions, entries, wire.rendered, memory=settings.catalog_memory)
+        app[LISTINGS] = Listings(snapshots, versions)
         app[FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
         app[DAMAGED_INSTALLERS] = DamagedInstallers(store.versions, installers)
         sweeper = Sweeper(packages, versions, installers, store.packages, store.versions)

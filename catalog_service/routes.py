@@ -1,15 +1,18 @@
 """The operations of catalog_service."""
 
+from collections.abc import Sequence
+
+import orjson
 from aiohttp import web
 
 from catalog_service import answers, forms, wire
-from catalog_service.keys import DAMAGED_INSTALLERS, FINISHED_UPLOADS, PACKAGES, SETTINGS, SNAPSHOTS, VERSIONS
+from catalog_service.keys import DAMAGED_INSTALLERS, FINISHED_UPLOADS, LISTINGS, PACKAGES, SETTINGS, SNAPSHOTS, VERSIONS
 from catalog_service.model import PackageChanges
 from catalog_service.snapshot import View
 from catalog_service.version_forms import new_version
 from catalog_service.version_model import PackageVersion
 from common.forms import read_form
-from common.middleware import audit, caller_of, json_response
+from common.middleware import REVISION_HEADER, audit, caller_of, json_response
 
 routes = web.RouteTableDef()
 
@@ -57,14 +60,22 @@ async def delete_package(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/get_package_versions/{package_id:[^/]+}")
 async def get_package_versions(request: web.Request) -> web.Response:
-    found = await request.app[VERSIONS].of_package(caller_of(request), forms.package_in_path(request))
-    return json_response([_shown(request, version) for version in found])
+    caller, package_id, settings = caller_of(request), forms.package_in_path(request), request.app[SETTINGS]
+    expires = wire.expiry(settings)
+
+    def render(versions: Sequence[PackageVersion]) -> bytes:
+        return orjson.dumps([wire.package_version(version, caller, settings, expires=expires) for version in versions])
+
+    listing = await request.app[LISTINGS].of_package(caller, package_id, render, expires=expires)
+    headers = {REVISION_HEADER: listing.revision} if listing.revision else None
+    return web.Response(body=listing.body, headers=headers, content_type="application/json")
 
 
 @routes.get("/{tenant_id}/get_specific_package_version/{version_uid:[^/]+}")
 async def get_specific_package_version(request: web.Request) -> web.Response:
-    version = await request.app[VERSIONS].find(caller_of(request), forms.uid_in_path(request))
-    return json_response(_shown(request, version))
+    caller, settings = caller_of(request), request.app[SETTINGS]
+    version = await request.app[VERSIONS].find(caller, forms.uid_in_path(request))
+    return json_response(wire.package_version(version, caller, settings, expires=wire.expiry(settings)))
 
 
 @routes.post("/{tenant_id}/add_package_version/{package_id:[^/]+}")
@@ -96,7 +107,3 @@ async def get_finished_uploads(request: web.Request) -> web.Response:
 async def get_damaged_installers(request: web.Request) -> web.Response:
     found = await request.app[DAMAGED_INSTALLERS].list(caller_of(request))
     return json_response([wire.damaged_installer(installer) for installer in found])
-
-
-def _shown(request: web.Request, version: PackageVersion) -> dict[str, object]:
-    return wire.package_version(version, caller_of(request), request.app[SETTINGS])

@@ -40,6 +40,7 @@ class MongoVersionStore:
     """The versions of all tenants."""
 
     def __init__(self, database: MongoDatabase, revisions: MongoRevisions) -> None:
+        self._packages = database["packages"]
         self._versions = database["versions"]
         self._revisions = revisions
 
@@ -94,11 +95,21 @@ class MongoVersionStore:
         found = await self._versions.find_one({"tenant_id": tenant_id, "uid": uid, "state": "active"})
         return version_of(found) if found else None
 
-    async def of_package(self, tenant_id: str, package_id: str) -> Sequence[PackageVersion]:
-        found = self._versions.find(
-            {"tenant_id": tenant_id, "package_id": package_id, "state": "active"}, batch_size=FIRST_BATCH
+    async def of_package(self, tenant_id: str, package_id: str) -> Sequence[PackageVersion] | None:
+        package: Document = {"tenant_id": tenant_id, "package_id": package_id}
+        versions = [{"$match": {**package, "state": "active"}}]
+        # One question, for each costs more than what it finds. There is a row for a package without versions, too.
+        rows = self._packages.aggregate(
+            [
+                {"$match": {**package, "halfway": False}},
+                {"$lookup": {"from": self._versions.name, "pipeline": versions, "as": "version"}},
+                {"$unwind": {"path": "$version", "preserveNullAndEmptyArrays": True}},
+                {"$project": {"_id": False, "version": True}},
+            ],
+            batchSize=FIRST_BATCH,
         )
-        return [version_of(document) for document in await found.to_list(None)]
+        found = await rows.to_list(None)
+        return [version_of(row["version"]) for row in found if "version" in row] if found else None
 
     async def names(
         self, tenant_id: str, package_ids: Collection[str] | None = None

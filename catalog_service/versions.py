@@ -51,7 +51,8 @@ class VersionStore(Protocol):
 
     async def find(self, tenant_id: str, uid: str) -> PackageVersion | None: ...
 
-    async def of_package(self, tenant_id: str, package_id: str) -> Sequence[PackageVersion]: ...
+    async def of_package(self, tenant_id: str, package_id: str) -> Sequence[PackageVersion] | None:
+        """None where there is no such package, or its deletion has begun."""
 
     async def hide(self, tenant_id: str, package_id: str, uids: Sequence[str]) -> None:
         """Begin to delete. Raises VersionNotFound, and hides none, where the package lacks one of them."""
@@ -90,9 +91,10 @@ class Versions:
 
     async def of_package(self, caller: Caller, package_id: str) -> Sequence[PackageVersion]:
         """The newest first. Raises PackageNotFound."""
-        if await self._packages.package_uid(caller.tenant_id, package_id) is None:
+        found = await self._store.of_package(caller.tenant_id, package_id)
+        if found is None:
             raise PackageNotFound(package_id)
-        return newest_first(await self._store.of_package(caller.tenant_id, package_id))
+        return newest_first(found)
 
     async def find(self, caller: Caller, uid: str) -> PackageVersion:
         """Raises VersionNotFound."""

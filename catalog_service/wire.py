@@ -36,8 +36,19 @@ def rendered(entry: CatalogEntry) -> bytes:
     return orjson.dumps(package(entry))
 
 
-def package_version(version: PackageVersion, caller: Caller, settings: CatalogSettings) -> dict[str, Any]:
-    """A Package_Version object, with an address of its installer that is good for a while."""
+def expiry(settings: CatalogSettings) -> int:
+    """Until when an address is good that is given now, in seconds since 1970.
+
+    It is the same for some seconds, at most a hundredth of its lifetime: so are the answers that have it in them.
+    """
+    now = int(time.time())
+    return now - now % max(1, settings.download_lifetime // 360) + settings.download_lifetime
+
+
+def package_version(
+    version: PackageVersion, caller: Caller, settings: CatalogSettings, *, expires: int
+) -> dict[str, Any]:
+    """A Package_Version object, with an address of its installer that is good until `expires`."""
     return {
         "PACKAGE_ID": version.package_id,
         "VERSION": version.version,
@@ -50,7 +61,7 @@ def package_version(version: PackageVersion, caller: Caller, settings: CatalogSe
             direct=settings.download_url,
             server_filename=version.server_filename,
             file_name=f"{version.package_id}-{version.version}{version.installer_type.suffix}",
-            expires=int(time.time()) + settings.download_lifetime,
+            expires=expires,
         ),
         "INSTALLER_SHA256": version.sha256,
         "INSTALLER_SCOPE": version.scope,

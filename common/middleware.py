@@ -26,6 +26,7 @@ ROUTE: web.RequestKey[str] = web.RequestKey("route", str)
 # The interface means another thing by this status than HTTP does (section 7).
 TITLES = {407: "Storage Exceeded"}
 AUDIT_HEADER = "X-Internal-Audit"
+REVISION_HEADER = "X-Internal-Revision"  # of an answer that is so while its tenant's stamp stays, see `common.stamps`
 LISTED = 200_000  # bytes of that header that a list may take; `common.client` takes more
 REQUEST_IDS = re.compile(r"[0-9a-f]{32}")
 OPEN_PATHS = frozenset({"/livez", "/readyz"})

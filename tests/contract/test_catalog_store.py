@@ -60,7 +60,13 @@ class Filters(CommandListener):
                 self.sent += [(name, dict(step["q"])) for step in command[f"{name}s"]]
             case "insert":
                 self.sent += [(name, dict(document)) for document in command["documents"]]
-            case "aggregate" | "distinct" | "mapReduce":
+            case "aggregate":
+                pipeline = command["pipeline"]
+                self.sent += [(name, step.get("$match", {})) for step in pipeline[:1]]
+                self.sent += [
+                    (name, step["$lookup"]["pipeline"][0]["$match"]) for step in pipeline if "$lookup" in step
+                ]
+            case "distinct" | "mapReduce":
                 self.sent.append((name, {}))
 
     def succeeded(self, event: CommandSucceededEvent) -> None: ...
@@ -312,6 +318,22 @@ async def test_every_index_begins_with_the_tenant_but_those_of_the_sweepers(stor
 
 
 @pytest.mark.attack("S18")
+async def test_the_versions_of_a_package_are_found_while_it_is_there(stores: Stores) -> None:
+    tenant_id, catalog = stores.tenant_id, stores.catalog
+    assert await catalog.versions.of_package(tenant_id, "acme.editor") is None
+    await catalog.packages.add(tenant_id, make_package())
+    assert await catalog.versions.of_package(tenant_id, "acme.editor") == []
+    versions = [await stores.active(uid=f"u-{number}", version=number) for number in ("1.0", "2.0")]
+    await catalog.versions.reserve(stores.pending(make_version(uid="u-3", version="3.0")), "3.0")
+    await stores.active(uid="u-4", package_id="acme.viewer")
+
+    found = await catalog.versions.of_package(tenant_id, "acme.editor")
+
+    assert sorted(found or (), key=lambda version: version.uid) == versions
+    await catalog.packages.begin_deletion(tenant_id, "acme.editor")
+    assert await catalog.versions.of_package(tenant_id, "acme.editor") is None
+
+
 async def test_every_filter_begins_with_the_tenant(stores: Stores) -> None:
     tenant_id, catalog = stores.tenant_id, stores.catalog
     stores.filters.sent.clear()
@@ -326,7 +348,7 @@ async def test_every_filter_begins_with_the_tenant(stores: Stores) -> None:
     await catalog.versions.pending_like(stores.pending(version))
     await catalog.versions.has_version(tenant_id, "acme.editor", "1.0")
     await catalog.versions.discard(tenant_id, version.uid)
-    assert await catalog.versions.of_package(tenant_id, "acme.editor") == [version]
+    await catalog.versions.of_package(tenant_id, "acme.editor")
     names = [name async for names in catalog.versions.names(tenant_id) for name in names]
     assert names == [VersionName("acme.editor", "1.0", version.uid)]
     await catalog.revisions.standing(tenant_id, "")

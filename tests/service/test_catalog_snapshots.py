@@ -5,8 +5,10 @@ import hashlib
 import io
 import random
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -20,6 +22,7 @@ from catalog_service.entries import CatalogEntry
 from catalog_service.store_revisions import LATEST, MongoRevisions
 from common.caller import INTERNAL_TOKEN, Caller, sign
 from common.errors import Unavailable
+from common.middleware import REVISION_HEADER
 from common.mongo import MongoError
 from common.redis import RedisError
 from tests.api import Answer
@@ -134,6 +137,62 @@ async def test_what_one_replica_answered_is_seen_by_the_next_read_of_another(
     assert before[0].body == before[1].body != after[0].body == after[1].body
     assert before[0].headers["ETag"] == before[1].headers["ETag"] != after[0].headers["ETag"]
     assert after[0].headers["ETag"] == after[1].headers["ETag"]
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_the_versions_that_one_replica_answers_are_those_that_another_left(
+    replicas: tuple[Catalog, Catalog], caller: Caller, write: str
+) -> None:
+    one, other = replicas
+    await one.add_package(caller)
+    await one.add_version(caller)
+    before = [await replica.versions(caller) for replica in (*replicas, *replicas)]
+    assert before == before[:1] * 4
+
+    await WRITES[write](one, caller)
+
+    there = await one.store.versions.of_package(caller.tenant_id, "acme.editor")
+    for replica in (other, one, other):
+        answer = await replica.call(caller, "GET", "get_package_versions", "acme.editor")
+        shown = {version["UID"] for version in answer.body} if answer.status == 200 else None
+        assert shown == (None if there is None else {version.uid for version in there})
+
+
+async def test_versions_that_are_being_changed_are_read_each_time(
+    replicas: tuple[Catalog, Catalog], caller: Caller
+) -> None:
+    one, other = replicas
+    await one.add_package(caller)
+    uid = await one.add_version(caller)
+    known = await other.call(caller, "GET", "get_package_versions", "acme.editor")
+    assert REVISION_HEADER in known.headers
+    await MongoRevisions(one.database).changing(caller.tenant_id, "acme.editor").__aenter__()
+    assert [version["UID"] for version in await other.versions(caller)] == [uid]
+
+    await one.database["versions"].delete_one({"tenant_id": caller.tenant_id, "uid": uid})
+
+    late = await other.call(caller, "GET", "get_package_versions", "acme.editor")
+    assert (late.body, REVISION_HEADER in late.headers) == ([], False)
+
+
+async def test_versions_that_did_not_change_take_one_small_query_and_others_one_more(
+    catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until = int(time.time()) + 3600
+    monkeypatch.setattr("catalog_service.wire.expiry", lambda _: until)
+    for package_id in ("acme.editor", "acme.viewer"):
+        await catalog.add_package(caller, package_id)
+        await catalog.add_version(caller, package_id)
+    known = await catalog.versions(caller)
+
+    async with catalog.queries() as asked:
+        assert await catalog.versions(caller) == known
+        assert await catalog.versions(caller, "acme.viewer") != known
+        away = replace(caller, base_url="https://elsewhere.example.com/acme")
+        assert (await catalog.versions(away))[0]["INSTALLER_URL"].startswith(away.base_url)
+
+    revisions, packages = "revisions", "packages"
+    assert [query["ns"].partition(".")[2] for query in asked] == [revisions, revisions, packages, revisions, packages]
 
 
 async def test_a_version_that_the_sweeper_finishes_is_seen(replicas: tuple[Catalog, Catalog], caller: Caller) -> None:
