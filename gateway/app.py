@@ -16,7 +16,19 @@ from common.sessions import Sessions
 from gateway.access import Gatekeeper
 from gateway.catalogs import Catalogs
 from gateway.clients import ClientDirectory
-from gateway.keys import CATALOGS, GATEKEEPER, PAGES, RECORDER, RELEASES, SERVICES, SESSIONS, SETTINGS, TENANTS
+from gateway.keys import (
+    CATALOGS,
+    GATEKEEPER,
+    LISTINGS,
+    PAGES,
+    RECORDER,
+    RELEASES,
+    SERVICES,
+    SESSIONS,
+    SETTINGS,
+    TENANTS,
+)
+from gateway.listings import Listings
 from gateway.operations import AUTH, CATALOG, CLIENTS, UPLOAD
 from gateway.pages import Pages
 from gateway.recorder import Recorder
@@ -68,6 +80,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         clients = ClientDirectory(services[CLIENTS])
         app[GATEKEEPER] = Gatekeeper(app[SESSIONS], clients)
         app[RELEASES] = Releases(services[CLIENTS])
+        app[LISTINGS] = Listings(services[CATALOG])
         app[CATALOGS] = Catalogs(services[CATALOG], clients, budget=settings.catalog_memory)
         yield
 

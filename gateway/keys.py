@@ -8,6 +8,7 @@ from common.client import ServiceClient
 from common.sessions import Sessions
 from gateway.access import Gatekeeper
 from gateway.catalogs import Catalogs
+from gateway.listings import Listings
 from gateway.pages import Pages
 from gateway.recorder import Recorder
 from gateway.releases import Releases
@@ -20,6 +21,7 @@ TENANTS = web.AppKey("tenants", TenantDirectory)
 GATEKEEPER = web.AppKey("gatekeeper", Gatekeeper)
 RECORDER = web.AppKey("recorder", Recorder)
 CATALOGS = web.AppKey("catalogs", Catalogs)
+LISTINGS = web.AppKey("listings", Listings)
 RELEASES = web.AppKey("releases", Releases)
 PAGES = web.AppKey("pages", Pages)
 SESSIONS = web.AppKey("sessions", Sessions)

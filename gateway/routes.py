@@ -8,7 +8,7 @@ from common.middleware import CALLER, ROUTE, json_response
 from gateway import documentation
 from gateway.addresses import Target
 from gateway.composed import one_call
-from gateway.keys import CATALOGS, GATEKEEPER, RECORDER, RELEASES, SERVICES, SETTINGS, TENANTS
+from gateway.keys import CATALOGS, GATEKEEPER, LISTINGS, RECORDER, RELEASES, SERVICES, SETTINGS, TENANTS
 from gateway.operations import UPLOAD, Access
 from gateway.origin import base_url, caller_address
 from gateway.proxy import forward
@@ -50,14 +50,27 @@ async def _respond(request: web.Request, caller: Caller, target: Target, stamp: 
     service = services[target.operation.service]
     if request.headers.get("Content-Encoding", "identity").casefold() != "identity":
         raise InvalidRequest("A compressed body is not accepted.")
+    known = await _remembered(request, caller, target, stamp)
+    if known is not None:
+        return known
+    if target.operation.one_call and request.content_type == "multipart/form-data":
+        return await one_call(request, services[UPLOAD], service, caller, target)
+    # A client's form was read to know the client; its service learns the caller, not the token.
+    with_body = target.operation.access is not Access.CLIENT
+    return await forward(request, service, caller, target, with_body=with_body)
+
+
+async def _remembered(
+    request: web.Request, caller: Caller, target: Target, stamp: str | None
+) -> web.StreamResponse | None:
+    """The answer of an operation whose answers are remembered, where it needs no more than that."""
     match target.operation.word:
         case "client_version":
             latest = await request.app[RELEASES].latest(caller, stamp)
             return web.Response(body=latest, content_type="application/json")
         case "get_packages" if catalog := await request.app[CATALOGS].find(request, caller, stamp):
             return await catalog.send(request)
-    if target.operation.one_call and request.content_type == "multipart/form-data":
-        return await one_call(request, services[UPLOAD], service, caller, target)
-    # A client's form was read to know the client; its service learns the caller, not the token.
-    with_body = target.operation.access is not Access.CLIENT
-    return await forward(request, service, caller, target, with_body=with_body)
+        case "get_package_versions":
+            listing = await request.app[LISTINGS].find(request, caller, target, stamp)
+            return None if listing is None else web.Response(body=listing, content_type="application/json")
+    return None

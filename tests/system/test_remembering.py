@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from aiohttp import web
 
-from common.middleware import json_response
+from common.middleware import REVISION_HEADER, json_response
 from common.redis import Redis, open_redis
 from tests.system.services import Api, Services
 from tests.system.standin import instead
@@ -124,14 +124,33 @@ async def test_what_becomes_of_a_catalog_is_shown_at_once(tenant: Api, elsewhere
     assert await shown() == {}
 
 
+async def test_what_becomes_of_a_packages_versions_is_shown_at_once(tenant: Api, elsewhere: Api) -> None:
+    async def shown() -> object:
+        """The versions at the other gateway, asked for twice, to be remembered; or why there are none."""
+        before, now = [await elsewhere.call("GET", "get_package_versions", "An.App") for _ in range(2)]
+        assert before.body == now.body or now.status != 200
+        return [version["VERSION"] for version in now.body] if now.status == 200 else now.body["code"]
+
+    assert await shown() == "package_not_found"
+    await add_package(tenant, "An.App")
+    assert await shown() == []
+    versions = [await publish(tenant, "An.App", number) for number in ("1.0", "2.0")]
+    assert await shown() == ["2.0", "1.0"]
+    await tenant.call("DELETE", "delete_package_version", "An.App", data={"versions_uids": versions[1].uid})
+    assert await shown() == ["1.0"]
+    await tenant.call("DELETE", "delete_package", "An.App")
+    assert await shown() == "package_not_found"
+
+
 @dataclass
 class Fellows:
     """Answers as every service would, and counts what it is asked."""
 
     asked: Counter[str] = field(default_factory=Counter)
+    settled: bool = True
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        _, tenant_id, operation = request.path.split("/")
+        _, tenant_id, operation, *_ = request.path.split("/")
         self.asked[operation] += 1
         match operation:
             case "find_tenant":
@@ -145,6 +164,8 @@ class Fellows:
                 return json_response({"package_ids": ["Hidden.App"]})
             case "client_version":
                 return json_response({"Version": "1.2.3.4"})
+            case "get_package_versions":
+                return web.json_response([], headers={REVISION_HEADER: "7"} if self.settled else None)
         same = request.headers.get("If-None-Match") == ETAG
         return web.Response(status=304 if same else 200, body=None if same else b"[]" * 100_000, headers={"ETag": ETAG})
 
@@ -156,8 +177,9 @@ async def scripts(redis: "Redis") -> int:
 
 
 async def test_what_does_not_change_costs_one_question_to_redis_and_none_to_a_service(
-    services: Services, redis_url: str, tenant: Api
+    services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("gateway.listings.REMEMBERED", 60.0)
     fellows = Fellows()
     async with instead(fellows.answer) as address, open_redis(redis_url) as redis:
         names = ("auth_service", "catalog_service", "upload_service", "client_registry")
@@ -168,16 +190,32 @@ async def test_what_does_not_change_costs_one_question_to_redis_and_none_to_a_se
                 assert (await api.call("GET", "test")).status == 200
                 whole = await api.anonymous().call("POST", "get_packages", **client)
                 version = await api.anonymous().call("POST", "client_version", **client)
+                assert (await api.call("GET", "get_package_versions", "An.App")).body == []
             asked, ran = fellows.asked.copy(), await scripts(redis)
 
             for _ in range(5):
                 assert (await api.call("GET", "test")).status == 200
+                assert (await api.call("GET", "get_package_versions", "An.App")).body == []
                 again = await api.anonymous().call("POST", "get_packages", **client)
                 known = await api.anonymous().call("POST", "get_packages", headers={"If-None-Match": ETAG}, **client)
                 assert (again.status, again.body, known.status, known.body) == (200, whole.body, 304, b"")
                 assert known.headers["ETag"] == again.headers["ETag"] == ETAG
 
-            assert await scripts(redis) - ran == 15
+            assert await scripts(redis) - ran == 20
     assert version.body == {"Version": "1.2.3.4"}
     assert fellows.asked - asked - Counter(find_tenant=1) == Counter()  # asked once in a few seconds
     assert set(asked.values()) <= {1, 2}
+
+
+async def test_versions_that_are_being_changed_are_not_remembered(
+    services: Services, redis_url: str, tenant: Api
+) -> None:
+    fellows = Fellows(settled=False)
+    async with (
+        instead(fellows.answer) as address,
+        gateway(services, redis_url, catalog_service_url=address) as before,
+    ):
+        api = replace(tenant, base_url=f"{before}/{tenant.tenant_id}")
+        for _ in range(3):
+            assert (await api.call("GET", "get_package_versions", "An.App")).status == 200
+    assert fellows.asked["get_package_versions"] == 3
