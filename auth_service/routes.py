@@ -1,6 +1,7 @@
 """The operations of auth_service."""
 
 from datetime import datetime
+from functools import cache
 from importlib.metadata import version
 
 from aiohttp import web
@@ -16,6 +17,7 @@ from common.telemetry import request_id
 from common.tenants import VersionKey, parse_network
 
 NETWORKS_LIMIT = 1000
+software_version = cache(version)  # which reads a file
 
 routes = web.RouteTableDef()
 
@@ -75,7 +77,7 @@ async def server_information(request: web.Request) -> web.Response:
     caller = caller_of(request)
     tenant = await request.app[TENANTS].find(caller.tenant_id)
     usage = await request.app[USAGES].of(caller)
-    return json_response(wire.server_information(tenant, usage, version("pkgrepo")))
+    return json_response(wire.server_information(tenant, usage, software_version("pkgrepo")))
 
 
 @routes.patch("/{tenant_id}/edit_settings")
