@@ -1,19 +1,22 @@
-"""How a catalog is answered: not at all where the caller has it already, and never faster than it is read."""
+"""How a catalog is answered: not at all where the caller has it already, soon, and never faster than it is read."""
 
-import hashlib
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator
 
 from aiohttp import web
 
-from catalog_service.encodings import ENCODINGS, PLAIN, Encoding
+from catalog_service.encodings import ENCODINGS, PLAIN
+from catalog_service.revisions import Look
 from catalog_service.snapshot import View
-from catalog_service.snapshots import Snapshots
+from catalog_service.snapshots import Answer, Snapshots
 from common.bodies import accepted_coding, has_already
+from common.caller import HIDDEN, hidden_word
 from common.middleware import caller_of
 from common.mongo import MongoError
 from common.telemetry import log
 
 KEPT = "private, no-cache"  # by who asked, to be asked about each time
+SOON = 2.0  # seconds after which an answer begins, be it there or not: it is waited for three
 SLICE = 256 << 10  # bytes: as much of an answer as is on its way to one reader
 
 
@@ -21,31 +24,50 @@ async def catalog(request: web.Request, snapshots: Snapshots, view: View) -> web
     """The packages that a view shows, in an encoding that the caller accepts; 304 where `If-None-Match` has them."""
     tenant_id = caller_of(request).tenant_id
     look = await snapshots.look(tenant_id)
-    headers = {"Vary": "Accept-Encoding", "Cache-Control": KEPT}
+    headers = {"Vary": "Accept-Encoding", "Cache-Control": KEPT, HIDDEN: hidden_word(view.hidden)}
     if look.revision:
-        headers["ETag"] = _tag(look.revision, view)
+        headers["ETag"] = _tag(look.revision, view, headers[HIDDEN])
     if has_already(request, headers.get("ETag", "")):
         return web.Response(status=304, headers=headers)
-    answer = await snapshots.answer(tenant_id, look, view, ENCODINGS[accepted_coding(request)])
-    encoding: Encoding = answer.encoding if answer else PLAIN
     headers["Content-Type"] = "application/json"
-    if encoding.name:
-        headers["Content-Encoding"] = encoding.name
-    if answer is None:
+    coding = accepted_coding(request)
+    making = asyncio.ensure_future(snapshots.answer(tenant_id, look, view, ENCODINGS[coding]))
+    if not (await asyncio.wait([making], timeout=SOON))[0]:
+        late = _late(making, snapshots, tenant_id, look, view)
+        return await _sent(request, web.StreamResponse(headers=headers), late)
+    if (answer := making.result()) is None:
         return await _sent(request, web.StreamResponse(headers=headers), snapshots.stream(tenant_id, view))
+    if answer.encoding.name:
+        headers["Content-Encoding"] = answer.encoding.name
     if answer.length <= SLICE:
         return web.Response(body=b"".join(answer.blocks), headers=headers)
     headers["Content-Length"] = str(answer.length)
-    return await _sent(request, web.StreamResponse(headers=headers), _sliced(answer.blocks))
+    return await _sent(request, web.StreamResponse(headers=headers), _sliced(answer))
 
 
-def _tag(revision: str, view: View) -> str:
+def _tag(revision: str, view: View, hidden: str) -> str:
     """What names that which a view shows at a revision.
 
     It is weak: compressed, the same may be other bytes at another replica, and it is one for all encodings.
     """
-    shown = "\n".join(("all" if view.include_disabled else "active", *sorted(view.hidden)))
-    return f'W/"{revision}-{hashlib.blake2b(shown.encode(), digest_size=8).hexdigest()}"'
+    return f'W/"{revision}-{"all" if view.include_disabled else "active"}-{hidden[:16]}"'
+
+
+async def _late(
+    making: asyncio.Future[Answer | None], snapshots: Snapshots, tenant_id: str, look: Look, view: View
+) -> AsyncIterator[bytes | memoryview]:
+    """A catalog that takes long to be read, plain, once it is there.
+
+    Who waits for it waits for us no longer than for one that is there: JSON may begin with blanks.
+    """
+    making.add_done_callback(lambda made: made.cancelled() or made.exception())  # Who asked may go before that.
+    while not making.done():
+        yield b" "
+        await asyncio.wait([making], timeout=SOON)
+    making.result()
+    answer = await snapshots.answer(tenant_id, look, view, PLAIN)
+    async for block in _sliced(answer) if answer else snapshots.stream(tenant_id, view):
+        yield block
 
 
 async def _sent(
@@ -65,10 +87,10 @@ async def _sent(
     return response
 
 
-async def _sliced(blocks: Iterable[bytes]) -> AsyncIterator[bytes | memoryview]:
+async def _sliced(answer: Answer) -> AsyncIterator[bytes | memoryview]:
     """The same in blocks of at most `SLICE` bytes; small ones go together."""
     small = b""
-    for block in blocks:
+    for block in answer.blocks:
         if len(small) + len(block) <= SLICE:
             small += block
             continue

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from catalog_service.snapshots import Look
+from catalog_service.revisions import Look
 from catalog_service.version_model import PackageVersion
 from common.caller import Caller
 from common.memory import Memory

@@ -32,3 +32,16 @@ class Standing:
             if change.revision == revision:
                 return self.unsettled | {later.package_id for later in self.latest[place + 1 :]}
         return None
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look at the database said of a catalog; `turn` counts the looks."""
+
+    turn: int
+    standing: Standing
+
+    @property
+    def revision(self) -> str:
+        """What names all that is shown; "" while packages are being changed, and nothing can."""
+        return "" if self.standing.unsettled else self.standing.revision

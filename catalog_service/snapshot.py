@@ -72,8 +72,9 @@ class Segment:
         return self._kept[key]
 
     def lacks(self, view: View, encoding: Encoding) -> bool:
-        """Whether what a view shows is still to be compressed."""
-        return bool(encoding.name) and self._key(view, encoding) not in self._kept
+        """Whether what a view shows is still to be made: compressed, or without what is inactive."""
+        key = self._key(view, encoding)
+        return key != ("", True) and key not in self._kept
 
     def replaced(self, changes: Mapping[str, Fragment | None]) -> "list[Segment]":
         """With these packages put in, or taken out where they are None; one segment, or two, or none."""
@@ -114,10 +115,14 @@ class Snapshot:
         return Snapshot(revision, found, self._joined if found == list(self.segments) else {})
 
     def lacking(self, view: View, encoding: Encoding) -> Sequence[Segment]:
-        """The segments that are still to be compressed for a view."""
+        """The segments of which what a view shows is still to be made."""
         if (encoding.name, view.include_disabled) in self._joined:
             return []
         return [segment for segment in self.segments if segment.lacks(view, encoding)]
+
+    def copied(self, view: View) -> int:
+        """How many bytes of JSON an answer copies, at most, to leave out what is hidden."""
+        return sum(segment.length for segment in self.segments if not view.hidden.isdisjoint(segment.ids))
 
     def answer(self, view: View, encoding: Encoding) -> Sequence[bytes]:
         """The JSON array that a view shows, in blocks."""

@@ -2,16 +2,20 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Protocol
 
 from catalog_service.encodings import PLAIN, Encoding
 from catalog_service.entries import CatalogEntry
-from catalog_service.revisions import Standing
+from catalog_service.held import Held
+from catalog_service.revisions import Look, Standing
 from catalog_service.rounds import Rounds
 from catalog_service.snapshot import Fragment, Segment, Snapshot, View
+
+TENANTS = 10_000  # whose catalogs are kept, however small
 
 
 class Revisions(Protocol):
@@ -25,45 +29,32 @@ class EntryReader(Protocol):
     ) -> AsyncIterator[Sequence[CatalogEntry]]: ...
 
 
-@dataclass(frozen=True)
-class Look:
-    """What one look at the database said of a catalog; `turn` counts the looks at it."""
-
-    turn: int
-    standing: Standing
-
-    @property
-    def revision(self) -> str:
-        """What names all that is shown; "" while packages are being changed, and nothing can."""
-        return "" if self.standing.unsettled else self.standing.revision
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Answer:
-    """A catalog as a JSON array, in blocks; plain where there was no room for another encoding."""
+    """A catalog as a JSON array, in blocks; plain where there was no room for another encoding.
+
+    What the blocks are of is there, and counted, for as long as the answer is.
+    """
 
     blocks: Sequence[bytes]
     encoding: Encoding
+    of: object
 
     @property
     def length(self) -> int:
         return sum(map(len, self.blocks))
 
 
-@dataclass
 class _Kept:
-    """What is kept of a tenant: the snapshot as it was found at the look `seen`, of `looked` that were taken."""
+    """What is kept of a tenant: the snapshot as it was found at the look `seen`."""
 
-    looks: Rounds[Look]
-    looked: int = 0
-    seen: int = 0
-    snapshot: Snapshot | None = None
-    size: int = 0
-    too_large: bool = False
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    def drop(self) -> None:
-        self.snapshot, self.size = None, 0
+    def __init__(self, look: Callable[["_Kept"], Awaitable[Look]]) -> None:
+        self.looks = Rounds(lambda: look(self))
+        self.seen = 0
+        self.snapshot: Snapshot | None = None
+        self.size = 0
+        self.too_large = False
+        self.lock = asyncio.Lock()
 
 
 class _TooLarge(Exception):
@@ -74,7 +65,8 @@ class Snapshots:
     """Gives catalogs as they are now, and reads and renders of them only what has changed.
 
     `memory` is how many bytes all of them may take together: the tenant that nobody asked for longest is dropped first,
-    and a catalog that does not fit alone is read for each answer.
+    and a catalog that does not fit alone is read for each answer. So is every catalog while answers that are not sent
+    yet, because their readers are slow, hold as much again of what is kept no more.
     """
 
     def __init__(
@@ -84,7 +76,9 @@ class Snapshots:
         self._entries = entries
         self._render = render
         self._memory = memory
+        self._turns = count(1)
         self._tenants: OrderedDict[str, _Kept] = OrderedDict()
+        self._held = Held()
         self._reading = asyncio.Lock()  # Only one catalog at a time takes memory that is not counted yet.
 
     @property
@@ -97,9 +91,9 @@ class Snapshots:
         return await self._kept(tenant_id).looks.answer()
 
     async def answer(self, tenant_id: str, look: Look, view: View, encoding: Encoding) -> Answer | None:
-        """The catalog as it was at this look, or later; None where it does not fit into memory."""
+        """The catalog as it was at this look, or later; None where there is no room for it in memory."""
         kept = self._kept(tenant_id)
-        if kept.too_large:
+        if kept.too_large or self._held.size > self._memory:
             return None
         async with kept.lock:
             try:
@@ -108,15 +102,24 @@ class Snapshots:
                 kept.too_large, kept.size = True, 0
                 return None
             lacking = snapshot.lacking(view, encoding)
-            if sum(segment.length for segment in lacking) > self._memory - kept.size:
-                lacking, encoding = [], PLAIN
+            if encoding.name and sum(segment.length for segment in lacking) > self._memory - kept.size:
+                encoding = PLAIN
+                lacking = snapshot.lacking(view, encoding)
             for segment in lacking:
                 await asyncio.to_thread(segment.part, View(view.include_disabled), encoding)
             if lacking and kept.snapshot is snapshot:
                 self._make_room(kept, snapshot.size)
         if view.hidden:
-            return Answer(await asyncio.to_thread(snapshot.answer, view, encoding), encoding)
-        return Answer(snapshot.answer(view, encoding), encoding)
+            return await self._copy(snapshot, view, encoding)
+        return Answer(snapshot.answer(view, encoding), encoding, snapshot)
+
+    async def _copy(self, snapshot: Snapshot, view: View, encoding: Encoding) -> Answer | None:
+        """A view of one caller's own: what surrounds the hidden packages is copied."""
+        size = await asyncio.to_thread(snapshot.copied, view)
+        if self._held.size + size > self._memory:
+            return None
+        of = snapshot, self._held.copy(size)
+        return Answer(await asyncio.to_thread(snapshot.answer, view, encoding), encoding, of)
 
     async def stream(self, tenant_id: str, view: View) -> AsyncIterator[bytes]:
         """The same as plain JSON, read from the database while it is sent."""
@@ -137,15 +140,21 @@ class Snapshots:
 
     def _kept(self, tenant_id: str) -> _Kept:
         if tenant_id not in self._tenants:
-            self._tenants[tenant_id] = _Kept(Rounds(partial(self._look, tenant_id)))
+            self._tenants[tenant_id] = _Kept(partial(self._look, tenant_id))
+            if len(self._tenants) > TENANTS:
+                _, longest_ago = self._tenants.popitem(last=False)
+                self._drop(longest_ago)
         self._tenants.move_to_end(tenant_id)
         return self._tenants[tenant_id]
 
-    async def _look(self, tenant_id: str) -> Look:
-        kept = self._tenants[tenant_id]
-        kept.looked += 1
-        turn, known = kept.looked, kept.snapshot.revision if kept.snapshot else ""
+    async def _look(self, tenant_id: str, kept: _Kept) -> Look:
+        turn, known = next(self._turns), kept.snapshot.revision if kept.snapshot else ""
         return Look(turn, await self._revisions.standing(tenant_id, known))
+
+    def _drop(self, kept: _Kept) -> None:
+        if kept.snapshot is not None:
+            self._held.leave(kept.snapshot.segments)
+        kept.snapshot, kept.size = None, 0
 
     async def _at(self, look: Look, tenant_id: str, kept: _Kept) -> Snapshot:
         """The catalog as it was at a look, or at a later one that was faster."""
@@ -154,7 +163,7 @@ class Snapshots:
             return held
         changed = standing.since(held.revision) if held else None
         if held is None or changed is None:
-            kept.drop()
+            self._drop(kept)
             snapshot = Snapshot(standing.revision, await self._read(tenant_id, kept))
         elif changed:
             changes: dict[str, Fragment | None] = dict.fromkeys(changed)
@@ -163,11 +172,13 @@ class Snapshots:
                 changes |= {fragment.package_id: fragment for fragment in rendered}
             snapshot = await asyncio.to_thread(held.replaced, standing.revision, changes)
             if snapshot.size > self._memory:  # Without its compressed forms it may still fit.
-                kept.drop()
+                self._drop(kept)
                 snapshot = Snapshot(standing.revision, await self._read(tenant_id, kept))
         else:
             kept.seen = look.turn
             return held
+        if held is not None:
+            self._held.leave(set(held.segments) - set(snapshot.segments))
         kept.snapshot, kept.seen = snapshot, look.turn
         self._make_room(kept, snapshot.size)
         return snapshot
@@ -195,7 +206,7 @@ class Snapshots:
                 return
             if other is not kept:
                 excess -= other.size
-                other.drop()
+                self._drop(other)
 
     def _rendered(self, entries: Sequence[CatalogEntry]) -> list[Fragment]:
         return [Fragment(entry.package.package_id, entry.package.active, self._render(entry)) for entry in entries]

@@ -5,13 +5,15 @@ it. The token lives 30 seconds, and is signed with the key of the service that i
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from hashlib import sha256
 from ipaddress import IPv6Network, ip_address
 from typing import Any, Self
 
 import jwt
+import orjson
 
 from common.errors import NotAuthenticated
 from common.memory import Memory
@@ -21,9 +23,16 @@ from common.tokens import Tokens
 
 INTERNAL_TOKEN = "X-Internal-Token"  # noqa: S105  the header's name
 REQUEST_ID = "X-Internal-Request-Id"
+HIDDEN = "X-Internal-Hidden"  # comes with a catalog: what stands for the packages that are left out of it
 LIFETIME = 30  # seconds
 REUSED = 12.0  # seconds, less than half of that
 REMEMBERED_AT_MOST = 4096  # tokens
+
+
+def hidden_word(package_ids: Iterable[str]) -> str:
+    """What stands for packages that are hidden from a caller: the same for the same ones, "" for none."""
+    hidden = sorted(package_ids)
+    return sha256(orjson.dumps(hidden)).hexdigest() if hidden else ""
 
 
 class UntrustedCaller(NotAuthenticated):

@@ -29,9 +29,16 @@ class Memory(Generic[Key, Value]):
         if (size := self._size(value)) > self._most:
             return
         while self._used + size > self._most:
-            self._drop(next(iter(self._kept)))
+            self.drop_first()
         self._kept[key] = value
         self._used += size
+
+    def drop_first(self) -> bool:
+        """Drop what was put in first; whether there was anything."""
+        for key in self._kept:
+            self._drop(key)
+            return True
+        return False
 
     def clear(self) -> None:
         self._kept.clear()

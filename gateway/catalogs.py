@@ -1,24 +1,22 @@
 """Catalogs as catalog_service answered them, so that one that did not change needs no hop.
 
-An answer is remembered where it has an ETag and is not too large. It counts while the tenant's stamp stays, for some
-seconds; then catalog_service is asked whether it is still so, and the megabytes stay where they are.
+An answer is remembered where it has an ETag and there is room for it. It counts while the tenant's stamp stays, for
+some seconds; then catalog_service is asked whether it is still so, and the megabytes stay where they are.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from weakref import finalize
 
 from aiohttp import web
 
 from common.bodies import accepted_coding, has_already
-from common.caller import Caller, Kind
+from common.caller import HIDDEN, Caller, Kind
 from common.client import Response, ServiceClient, problem_of
-from common.turns import Turns
 from gateway.clients import ClientDirectory
 from gateway.remembered import Remembered
 
 REMEMBERED = 30.0  # seconds
-FETCHES = 4  # at once; each holds a whole catalog
-PATIENCE = 30.0  # seconds, for a turn and then for each byte
 SLICE = 256 << 10  # bytes that are written at once: a caller who reads slowly has no copy of a catalog waiting
 KEPT_HEADERS = ("Cache-Control", "Content-Encoding", "Content-Type", "ETag", "Vary")
 OVERHEAD = 1024  # bytes that an answer takes beside its own
@@ -37,16 +35,16 @@ class View:
 
     tenant_id: str
     include_disabled: bool
-    hidden: bytes
+    hidden: str
     coding: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Catalog:
     """An answer."""
 
     headers: Mapping[str, str]
-    body: bytes
+    body: bytearray
 
     @property
     def etag(self) -> str:
@@ -71,13 +69,17 @@ class Catalog:
 
 
 class Catalogs:
-    """Asks catalog_service, and remembers answers within a budget of bytes."""
+    """Asks catalog_service, and remembers answers within a budget of bytes.
+
+    What is being read and what is on its way to callers counts too: where many are slow, and catalogs change meanwhile,
+    there comes to be less room to remember, and at last none. Then catalogs pass through.
+    """
 
     def __init__(self, catalog_service: ServiceClient, clients: ClientDirectory, *, budget: int) -> None:
         self._catalog_service = catalog_service
         self._clients = clients
-        self._largest = budget // 2
-        self._turns = Turns(FETCHES)
+        self._budget = budget
+        self._taken = 0  # bytes of all catalogs that anybody has
         self._answers: Remembered[View, Catalog | None] = Remembered(seconds=REMEMBERED, most=budget, size=_size)
 
     async def find(self, request: web.Request, caller: Caller, stamp: str | None) -> Catalog | None:
@@ -86,12 +88,12 @@ class Catalogs:
         Raises:
             Answered: catalog_service answered with a problem.
             Unavailable: a service did not answer.
-            Overloaded: too many different catalogs are asked for at once.
+            Overloaded: too much is asked of it at once.
         """
         include_disabled = QUERIES.get(request.rel_url.raw_query_string)
         if stamp is None or include_disabled is None:
             return None
-        hidden = await self._clients.hidden_from(caller, stamp) if caller.kind is Kind.CLIENT else b""
+        hidden = await self._clients.hidden_from(caller, stamp) if caller.kind is Kind.CLIENT else ""
         view = View(caller.tenant_id, include_disabled, hidden, accepted_coding(request))
         return await self._answers.of(view, stamp, lambda: self._ask(caller, view))
 
@@ -100,36 +102,52 @@ class Catalogs:
         headers = {"Accept-Encoding": view.coding or "identity"}
         if before:
             headers["If-None-Match"] = before.etag
-        async with (
-            self._turns.one(PATIENCE),
-            self._catalog_service.open(
-                caller,
-                "POST",
-                ["get_packages"],
-                query=f"include_disabled={'true' if view.include_disabled else 'false'}",
-                headers=headers,
-                patience=PATIENCE,
-                streamed=True,
-            ) as response,
-        ):
+        async with self._catalog_service.open(
+            caller,
+            "POST",
+            ["get_packages"],
+            query=f"include_disabled={'true' if view.include_disabled else 'false'}",
+            headers=headers,
+            streamed=True,
+        ) as response:
             if response.status >= 400:
                 raise await problem_of(response)
-            found = before if response.status == 304 else await self._read(response)
-        # What is hidden may have changed while we asked: then this is the catalog of another view.
-        if found and caller.kind is Kind.CLIENT and await self._clients.ask_hidden_from(caller) != view.hidden:
-            return None
-        return found
+            if response.headers.get(HIDDEN, "") != view.hidden:
+                return None  # What is hidden has changed since we asked for that: it is the catalog of another view.
+            if response.status == 304:
+                return before
+            before = None  # There may not be room for both.
+            return await self._read(response)
 
     async def _read(self, response: Response) -> Catalog | None:
-        """The answer, None where it is none to remember: it has no ETag, or too many bytes."""
-        if "ETag" not in response.headers or (response.content_length or 0) > self._largest:
+        """The answer, None where it is none to remember.
+
+        It has no ETag, too many bytes, or no length: then it is being made while it is sent, and that may take long.
+        """
+        length = response.content_length
+        if "ETag" not in response.headers or length is None or not self._make_room(length):
             return None
-        body = bytearray()
+        headers = {name: response.headers[name] for name in KEPT_HEADERS if name in response.headers}
+        catalog = Catalog(headers, bytearray(length))
+        self._taken += length
+        finalize(catalog, self._give_back, length)
+        received = 0
         async for block in response.content.iter_any():
-            body += block
-            if len(body) > self._largest:
-                return None
-        return Catalog({name: response.headers[name] for name in KEPT_HEADERS if name in response.headers}, bytes(body))
+            catalog.body[received : received + len(block)] = block
+            received += len(block)
+        return catalog
+
+    def _make_room(self, length: int) -> bool:
+        """Forget what was remembered first, as much as is needed; whether there is room for so many bytes then."""
+        if length > self._budget // 2:
+            return False
+        while self._taken + length > self._budget:
+            if not self._answers.forget_first():
+                return False
+        return True
+
+    def _give_back(self, length: int) -> None:
+        self._taken -= length
 
 
 def _size(catalog: Catalog | None) -> int:

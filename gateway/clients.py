@@ -2,9 +2,7 @@
 
 from hashlib import sha256
 
-import orjson
-
-from common.caller import Caller
+from common.caller import Caller, hidden_word
 from common.client import ServiceClient
 from gateway.remembered import Remembered
 
@@ -24,7 +22,7 @@ class ClientDirectory:
         self._ids: Remembered[tuple[str, bytes, str, int], str] = Remembered(
             seconds=REMEMBERED, most=REMEMBERED_AT_MOST
         )
-        self._hidden: Remembered[tuple[str, str, str], bytes] = Remembered(seconds=REMEMBERED, most=REMEMBERED_AT_MOST)
+        self._hidden: Remembered[tuple[str, str, str], str] = Remembered(seconds=REMEMBERED, most=REMEMBERED_AT_MOST)
 
     async def identify(self, visitor: Caller, token: str, program: int, stamp: str | None) -> str:
         """The id of the client whose token this is. Raises UnknownClient, which is not remembered."""
@@ -39,12 +37,10 @@ class ClientDirectory:
         key = (visitor.tenant_id, sha256(token.encode()).digest(), visitor.ip, program)
         return await self._ids.of(key, stamp, ask)
 
-    async def hidden_from(self, client: Caller, stamp: str | None) -> bytes:
-        """What stands for the packages that a client does not see: the same for the same packages, b"" for none."""
-        key = (client.tenant_id, client.client_id, client.ip)
-        return await self._hidden.of(key, stamp, lambda: self.ask_hidden_from(client))
+    async def hidden_from(self, client: Caller, stamp: str | None) -> str:
+        """What stands for the packages that a client does not see, see `hidden_word`."""
 
-    async def ask_hidden_from(self, client: Caller) -> bytes:
-        """The same as it is now."""
-        hidden = (await self._client_registry.ask(client, "hidden_packages"))["package_ids"]
-        return sha256(orjson.dumps(sorted(hidden))).digest() if hidden else b""
+        async def ask() -> str:
+            return hidden_word((await self._client_registry.ask(client, "hidden_packages"))["package_ids"])
+
+        return await self._hidden.of((client.tenant_id, client.client_id, client.ip), stamp, ask)

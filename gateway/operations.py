@@ -101,7 +101,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _read("GET", "test", GATEWAY),
     # Client-facing (4.2)
     _read("POST", "client_version", CLIENTS, Access.CLIENT),
-    Operation("POST", "get_packages", CATALOG, Access.CLIENT, patience=30.0, streamed=True),
+    Operation("POST", "get_packages", CATALOG, Access.CLIENT, streamed=True),
     # Packages (4.3)
     _write("POST", "add_package", CATALOG, patience=15.0, body_limit=WITH_LOGO),
     _write("PATCH", "edit_package/{package_id}", CATALOG, patience=15.0, body_limit=WITH_LOGO),

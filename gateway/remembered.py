@@ -40,10 +40,13 @@ class Remembered(Generic[Key, Value]):
         kept = self._kept.get(key)
         return kept.value if kept else None
 
+    def forget_first(self) -> bool:
+        """Forget what was remembered first; whether there was anything."""
+        return self._kept.drop_first()
+
     async def of(self, key: Key, stamp: str | None, ask: Callable[[], Awaitable[Value]]) -> Value:
         """The answer, asked for where none is remembered. Raises what `ask` raises."""
-        kept = self._kept.get(key)
-        if kept is not None and time.monotonic() < kept.until and self._counts(kept, stamp):
+        if (kept := self._counting(key, stamp)) is not None:
             return kept.value
         if stamp is None and not self._unstamped:
             return await ask()
@@ -53,8 +56,12 @@ class Remembered(Generic[Key, Value]):
             asking.add_done_callback(_seen)
         return await asyncio.shield(asking)
 
-    def _counts(self, kept: _Kept[Value], stamp: str | None) -> bool:
-        return kept.stamp == stamp if stamp is not None else self._unstamped
+    def _counting(self, key: Key, stamp: str | None) -> _Kept[Value] | None:
+        """What is remembered, where it counts."""
+        kept = self._kept.get(key)
+        if kept is None or time.monotonic() >= kept.until:
+            return None
+        return kept if (kept.stamp == stamp if stamp is not None else self._unstamped) else None
 
     async def _ask(self, key: Key, stamp: str | None, ask: Callable[[], Awaitable[Value]]) -> Value:
         until = time.monotonic() + self._seconds

@@ -513,6 +513,32 @@ async def test_an_answer_that_breaks_off_is_no_whole_answer(
             await answer_of(catalog, caller)
 
 
+@pytest.mark.parametrize("memory", [0, 1_000_000])
+async def test_a_catalog_that_takes_long_to_be_read_is_begun_to_be_answered(
+    mongo_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, memory: int
+) -> None:
+    caller, go_on = make_caller(), asyncio.Event()
+    monkeypatch.setattr(answers, "SOON", 0.01)
+    async with serving_catalog(mongo_url, redis_url, catalog_memory=memory) as catalog:
+        await seed(catalog, caller, 300)
+        read = catalog.snapshots._entries.read
+
+        async def slowly(*which: Any) -> AsyncIterator[Any]:
+            await go_on.wait()
+            async for entries in read(*which):
+                yield entries
+
+        monkeypatch.setattr(catalog.snapshots._entries, "read", slowly)
+        address = f"{catalog.api.address}/{caller.tenant_id}/get_packages"
+        token = sign(KEY, caller, service="catalog_service", operation="get_packages")
+        headers = {INTERNAL_TOKEN: token, "Accept-Encoding": "gzip"}
+        async with asyncio.timeout(30), catalog.api.session.post(address, headers=headers) as answer:
+            assert (answer.status, "Content-Length" in answer.headers) == (200, False)
+            go_on.set()
+            assert len(await answer.json()) == 300
+            assert answer.headers["ETag"] == await tag_of(catalog, caller)
+
+
 async def test_readers_that_do_not_read_hold_next_to_nothing(
     catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from aiohttp import web
 
+from common.caller import HIDDEN, hidden_word
 from common.middleware import REVISION_HEADER, json_response
 from common.redis import Redis, open_redis
 from tests.system.services import Api, Services
@@ -167,7 +168,8 @@ class Fellows:
             case "get_package_versions":
                 return web.json_response([], headers={REVISION_HEADER: "7"} if self.settled else None)
         same = request.headers.get("If-None-Match") == ETAG
-        return web.Response(status=304 if same else 200, body=None if same else b"[]" * 100_000, headers={"ETag": ETAG})
+        headers = {"ETag": ETAG, HIDDEN: hidden_word(["Hidden.App"])}
+        return web.Response(status=304 if same else 200, body=None if same else b"[]" * 100_000, headers=headers)
 
 
 async def scripts(redis: "Redis") -> int:

@@ -3,7 +3,8 @@
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+import threading
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence, Set
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +15,8 @@ from catalog_service.encodings import PLAIN, Gzip, Part
 from catalog_service.entries import CatalogEntry
 from catalog_service.model import Package
 from catalog_service.revisions import Change, Standing
-from catalog_service.snapshot import SEGMENT, Fragment, Snapshot, View
-from catalog_service.snapshots import Snapshots
+from catalog_service.snapshot import SEGMENT, Fragment, Segment, Snapshot, View
+from catalog_service.snapshots import Answer, Snapshots
 
 GZIP = Gzip()
 ALL, ACTIVE = View(include_disabled=True), View(include_disabled=False)
@@ -126,13 +127,14 @@ def test_what_changed_since_a_revision_is_known_as_long_as_it_is_among_the_lates
 class Looks:
     """Answers as the database would: a revision for each look, and one package that every change was about."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str = "") -> None:
         self.number = 0
+        self.text = text
+        self.active = True
         self.reads: list[object] = []
         self.asked, self.go_on = asyncio.Event(), asyncio.Event()
 
     async def standing(self, tenant_id: str, known: str) -> Standing:
-        assert tenant_id == "acme"
         self.number += 1
         standing = Standing(str(self.number), [Change(str(number), "a") for number in range(self.number + 1)])
         self.asked.set()
@@ -143,7 +145,7 @@ class Looks:
         self, tenant_id: str, package_ids: Collection[str] | None = None
     ) -> AsyncIterator[Sequence[CatalogEntry]]:
         self.reads.append(package_ids)
-        yield [CatalogEntry(Package("a", "", f"{tenant_id} {self.number}", ""), [])]
+        yield [CatalogEntry(Package("a", "", f"{tenant_id} {self.number}", self.text, active=self.active), [])]
 
 
 async def test_who_comes_while_the_database_is_asked_is_told_what_it_says_next() -> None:
@@ -169,3 +171,73 @@ async def test_a_look_that_another_has_overtaken_reads_nothing() -> None:
 
     assert looks.reads == [None, {"a"}]
     assert all(answer and b"acme 3" in b"".join(answer.blocks) for answer in answers)
+
+
+@pytest.fixture
+def large() -> Looks:
+    """Catalogs of one package of some 3,000 bytes."""
+    looks = Looks("x" * 3000)
+    looks.go_on.set()
+    return looks
+
+
+def memory_of(looks: Looks) -> Snapshots:
+    return Snapshots(looks, looks, wire.rendered, memory=10_000)
+
+
+async def read(snapshots: Snapshots, view: View = ALL, tenant_id: str = "acme") -> Answer | None:
+    return await snapshots.answer(tenant_id, await snapshots.look(tenant_id), view, PLAIN)
+
+
+async def test_what_slow_readers_hold_of_catalogs_as_they_were_is_bounded(large: Looks) -> None:
+    snapshots = memory_of(large)
+
+    slow = [await read(snapshots) for _ in range(20)]
+
+    assert [answer is not None for answer in slow] == [True] * 4 + [False] * 16  # Three of before are too many.
+    assert snapshots.size <= 10_000
+    slow.clear()
+    for _ in range(20):
+        assert await read(snapshots)
+
+
+async def test_copies_that_slow_readers_hold_are_bounded(large: Looks) -> None:
+    snapshots, view = memory_of(large), View(include_disabled=True, hidden=frozenset("a"))
+    await read(snapshots)
+    look = await snapshots.look("acme")
+
+    slow = [await snapshots.answer("acme", look, view, PLAIN) for _ in range(20)]
+
+    assert [answer is not None for answer in slow] == [True] * 3 + [False] * 17
+    slow.clear()
+    assert await snapshots.answer("acme", look, view, PLAIN)
+
+
+async def test_tenants_that_nobody_asks_for_are_forgotten(large: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("catalog_service.snapshots.TENANTS", 3)
+    snapshots = memory_of(large)
+    before = await snapshots.look("acme")
+    for tenant_id in ("one", "two", "three", "four"):
+        await read(snapshots, tenant_id=tenant_id)
+
+    assert len(snapshots._tenants) == 3
+    for look in (before, await snapshots.look("acme")):  # Who was forgotten meanwhile is shown what is there now.
+        answer = await snapshots.answer("acme", look, ALL, PLAIN)
+        assert answer
+        assert b"acme 6" in b"".join(answer.blocks)
+
+
+async def test_what_is_inactive_is_left_out_on_a_thread(large: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def watched(segment: Segment, hidden: Set[str]) -> bytes:
+        threads.append(threading.current_thread())
+        return b""
+
+    monkeypatch.setattr(Segment, "_without", watched)
+    monkeypatch.setattr(large, "active", False)
+
+    assert await read(memory_of(large), ACTIVE)
+
+    assert threads
+    assert threading.main_thread() not in threads

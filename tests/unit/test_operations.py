@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from common.client import ANSWER_PATIENCE
 from gateway.operations import OPERATIONS, Access, Operation
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((files("gateway") / "openapi.yaml").read_text())
@@ -56,6 +57,12 @@ def test_an_operation_shows_an_example_of_its_success(row: Operation) -> None:
     success = _resolve(next(responses[status] for status in ("200", "201", "307") if status in responses))
     for content in success.get("content", {}).values():
         assert "example" in content or "examples" in content or content["schema"].get("format") == "binary"
+
+
+def test_a_catalog_is_waited_for_no_longer_than_a_small_question() -> None:
+    """A service that does not answer is told of within three seconds; reading a large catalog may take longer."""
+    (row,) = (row for row in OPERATIONS if row.word == "get_packages")
+    assert row.patience == ANSWER_PATIENCE == 3
 
 
 def test_no_operation_is_listed_twice() -> None:
