@@ -19,6 +19,16 @@ class Access(StrEnum):
     PAGE = "page"  # a browser; pages look for their session themselves
 
 
+class Known(StrEnum):
+    """What the gateway may answer an operation from, and ask no service."""
+
+    NOTHING = "nothing"
+    SESSION = "session"  # There is one: that is all it says.
+    RELEASE = "release"
+    CATALOG = "catalog"
+    LISTING = "listing"  # a package's versions
+
+
 @dataclass(frozen=True)
 class Operation:
     """One row. `path` begins with the operation's word; a part in braces is a value of the caller's.
@@ -26,7 +36,7 @@ class Operation:
     `patience` is how many seconds the service may take to answer. `one_call` operations take their installer in the
     same multipart form, see `gateway.composed`. `audited` writes reach the audit log through the gateway. `streamed`
     operations have bodies or answers without bound; other bodies have at most `body_limit` bytes, as much as their
-    service takes, and are read before it is asked.
+    service takes, and are read before it is asked. `known` is what the gateway may answer from.
     """
 
     method: str
@@ -38,6 +48,7 @@ class Operation:
     one_call: bool = False
     streamed: bool = False
     body_limit: int = FORM_LIMIT
+    known: Known = Known.NOTHING
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
@@ -63,8 +74,8 @@ def is_value(part: str) -> bool:
     return part.startswith("{")
 
 
-def _read(method: str, path: str, service: str, access: Access = Access.ADMINISTRATOR) -> Operation:
-    return Operation(method, path, service, access)
+def _read(method: str, path: str, service: str, *, known: Known = Known.NOTHING) -> Operation:
+    return Operation(method, path, service, Access.ADMINISTRATOR, known=known)
 
 
 def _write(
@@ -98,17 +109,17 @@ OPERATIONS: tuple[Operation, ...] = (
     # Session (4.1). A login waits its turn for one of the few password hashes at once.
     Operation("POST", "login", AUTH, Access.OPEN, patience=15.0, body_limit=CREDENTIALS_LIMIT),
     Operation("POST", "logout", AUTH, Access.OPEN, body_limit=CREDENTIALS_LIMIT),
-    _read("GET", "test", GATEWAY),
+    _read("GET", "test", GATEWAY, known=Known.SESSION),
     # Client-facing (4.2)
-    _read("POST", "client_version", CLIENTS, Access.CLIENT),
-    Operation("POST", "get_packages", CATALOG, Access.CLIENT, streamed=True),
+    Operation("POST", "client_version", CLIENTS, Access.CLIENT, known=Known.RELEASE),
+    Operation("POST", "get_packages", CATALOG, Access.CLIENT, streamed=True, known=Known.CATALOG),
     # Packages (4.3)
     _write("POST", "add_package", CATALOG, patience=15.0, body_limit=WITH_LOGO),
     _write("PATCH", "edit_package/{package_id}", CATALOG, patience=15.0, body_limit=WITH_LOGO),
     _write("DELETE", "delete_package/{package_id}", CATALOG, patience=30.0),
     _write("PATCH", "set_package_active/{package_id}", CATALOG),
     # Package versions (4.4, 4.5)
-    _read("GET", "get_package_versions/{package_id}", CATALOG),
+    _read("GET", "get_package_versions/{package_id}", CATALOG, known=Known.LISTING),
     _read("GET", "get_specific_package_version/{version_uid}", CATALOG),
     _write("DELETE", "delete_package_version/{package_id}", CATALOG, patience=30.0),
     _write("POST", "add_package_version/{package_id}", CATALOG, patience=LONG, one_call=True),

@@ -9,7 +9,7 @@ from gateway import documentation
 from gateway.addresses import Target
 from gateway.composed import one_call
 from gateway.keys import CATALOGS, GATEKEEPER, LISTINGS, RECORDER, RELEASES, SERVICES, SETTINGS, TENANTS
-from gateway.operations import UPLOAD, Access
+from gateway.operations import UPLOAD, Access, Known
 from gateway.origin import base_url, caller_address
 from gateway.proxy import forward
 from gateway.tenants import check_network
@@ -44,7 +44,7 @@ async def _respond(request: web.Request, caller: Caller, target: Target, stamp: 
     target.check_complete()
     if target.operation.access is Access.PAGE:
         return await documentation.page(request, caller, target)
-    if target.operation.word == "test":
+    if target.operation.known is Known.SESSION:
         return json_response({"Message": "Its working!"})
     services = request.app[SERVICES]
     service = services[target.operation.service]
@@ -64,13 +64,13 @@ async def _remembered(
     request: web.Request, caller: Caller, target: Target, stamp: str | None
 ) -> web.StreamResponse | None:
     """The answer of an operation whose answers are remembered, where it needs no more than that."""
-    match target.operation.word:
-        case "client_version":
+    match target.operation.known:
+        case Known.RELEASE:
             latest = await request.app[RELEASES].latest(caller, stamp)
             return web.Response(body=latest, content_type="application/json")
-        case "get_packages" if catalog := await request.app[CATALOGS].find(request, caller, stamp):
+        case Known.CATALOG if catalog := await request.app[CATALOGS].find(request, caller, stamp):
             return await catalog.send(request)
-        case "get_package_versions":
+        case Known.LISTING:
             listing = await request.app[LISTINGS].find(request, caller, target, stamp)
             return None if listing is None else web.Response(body=listing, content_type="application/json")
     return None

@@ -1,5 +1,6 @@
 """The table of the interface and the OpenAPI document say the same."""
 
+import ast
 from importlib.resources import files
 from typing import Any
 
@@ -63,6 +64,12 @@ def test_a_catalog_is_waited_for_no_longer_than_a_small_question() -> None:
     """A service that does not answer is told of within three seconds; reading a large catalog may take longer."""
     (row,) = (row for row in OPERATIONS if row.word == "get_packages")
     assert row.patience == ANSWER_PATIENCE == 3
+
+
+def test_how_a_request_travels_is_said_by_the_table_alone() -> None:
+    routes = ast.parse((files("gateway") / "routes.py").read_text())
+    texts = {node.value for node in ast.walk(routes) if isinstance(node, ast.Constant)}
+    assert not texts & {row.word for row in OPERATIONS}
 
 
 def test_no_operation_is_listed_twice() -> None:
