@@ -70,7 +70,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         await readiness.prepare("indexes", lambda: make_indexes(database, INDEXES))
 
         stamps = Stamps(redis)
-        store = app[STORE] = MongoCatalogStore(database, uploads_age=settings.finished_uploads_age, tell=stamps.move)
+        store = app[STORE] = MongoCatalogStore(
+            database, uploads_age=settings.finished_uploads_age, telling=stamps.changing
+        )
         installers = UploadService(upload_service)
         versions = app[VERSIONS] = Versions(store.versions, store.packages, installers, store.uploads)
         packages = app[PACKAGES] = Packages(store.packages, versions, ClientRegistry(client_registry))

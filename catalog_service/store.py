@@ -1,11 +1,11 @@
 """The catalog in MongoDB: its indexes, and its stores over one database."""
 
-from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 
 from pymongo import ASCENDING, IndexModel
 
 from catalog_service.store_packages import MongoPackageStore
-from catalog_service.store_revisions import MongoRevisions, nobody
+from catalog_service.store_revisions import MongoRevisions, Telling
 from catalog_service.store_uploads import MongoUploadStore
 from catalog_service.store_versions import MongoVersionStore
 from common.mongo import Indexes, MongoDatabase
@@ -40,12 +40,10 @@ INDEXES: Indexes = {
 class MongoCatalogStore:
     """All that the database `catalog` holds."""
 
-    def __init__(
-        self, database: MongoDatabase, *, uploads_age: int, tell: Callable[[str], Awaitable[None]] = nobody
-    ) -> None:
-        """`uploads_age` is how many seconds a finished upload is kept in mind; `tell` hears of each change."""
+    def __init__(self, database: MongoDatabase, *, uploads_age: int, telling: Telling = nullcontext) -> None:
+        """`uploads_age` is how many seconds a finished upload is kept in mind; `telling` is held around each change."""
         self._database = database
-        self.revisions = MongoRevisions(database, tell)
+        self.revisions = MongoRevisions(database, telling)
         self.packages = MongoPackageStore(database, self.revisions)
         self.versions = MongoVersionStore(database, self.revisions)
         self.uploads = MongoUploadStore(database, age=uploads_age)

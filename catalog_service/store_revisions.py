@@ -4,9 +4,10 @@
 first reader that sees it a minute later, when nothing of it can be under way any more.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 from pymongo import ReturnDocument
@@ -14,23 +15,19 @@ from pymongo import ReturnDocument
 from catalog_service.revisions import Change, Standing
 from common.errors import Problem
 from common.mongo import Document, MongoDatabase
-from common.redis import RedisError
 
 LATEST = 256  # changes that are kept: a reader that is further behind reads everything
 PATIENCE = timedelta(seconds=60)  # a write is done, or has failed, long before
-
-
-async def nobody(_: str) -> None:
-    """Whom a change is told where nobody remembers catalogs."""
+Telling = Callable[[str], AbstractAsyncContextManager[Any]]
 
 
 class MongoRevisions:
     """The revisions of all tenants' catalogs."""
 
-    def __init__(self, database: MongoDatabase, tell: Callable[[str], Awaitable[None]] = nobody) -> None:
-        """`tell` is called with the tenant of each change, once that is announced, and again once it is settled."""
+    def __init__(self, database: MongoDatabase, telling: Telling = nullcontext) -> None:
+        """`telling` a tenant is held around each change of its catalog, so that who remembers that knows of it."""
         self._revisions = database["revisions"]
-        self._tell = tell
+        self._telling = telling
 
     @asynccontextmanager
     async def changing(self, tenant_id: str, package_id: str) -> AsyncIterator[None]:
@@ -39,26 +36,23 @@ class MongoRevisions:
         A Problem says that nothing was written. After any other error that is not known, and the change stays open.
         """
         token = uuid4().hex
-        await self._revisions.update_one(
-            {"tenant_id": tenant_id},
-            {
-                "$set": {f"open.{token}.package_id": package_id},
-                "$currentDate": {f"open.{token}.since": True},
-                "$setOnInsert": _begun(),
-            },
-            upsert=True,
-        )
-        try:
-            # From here on whoever asks finds the change open, and remembers nothing, whatever becomes of it.
-            await self._tell(tenant_id)
-            yield
-        except Problem:
-            await self._revisions.update_one({"tenant_id": tenant_id}, {"$unset": {f"open.{token}": ""}})
-            raise
-        # An upsert, in case that the tenant was forgotten meanwhile: what is written now is the start of a new one.
-        await self._revisions.update_one({"tenant_id": tenant_id}, _settled(token, package_id), upsert=True)
-        with suppress(RedisError, Problem):  # Who asked meanwhile is as right without it, and slower for some seconds.
-            await self._tell(tenant_id)
+        async with self._telling(tenant_id):
+            await self._revisions.update_one(
+                {"tenant_id": tenant_id},
+                {
+                    "$set": {f"open.{token}.package_id": package_id},
+                    "$currentDate": {f"open.{token}.since": True},
+                    "$setOnInsert": _begun(),
+                },
+                upsert=True,
+            )
+            try:
+                yield
+            except Problem:
+                await self._revisions.update_one({"tenant_id": tenant_id}, {"$unset": {f"open.{token}": ""}})
+                raise
+            # An upsert, in case that the tenant was forgotten meanwhile: what is written now is the start of a new one.
+            await self._revisions.update_one({"tenant_id": tenant_id}, _settled(token, package_id), upsert=True)
 
     async def standing(self, tenant_id: str, known: str) -> Standing:
         """Where a tenant's catalog stands; without the latest changes where that is at the revision `known`."""

@@ -7,7 +7,7 @@ import random
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,17 +19,18 @@ from aiohttp import web
 
 from catalog_service import answers
 from catalog_service.entries import CatalogEntry
+from catalog_service.revisions import Standing
 from catalog_service.store_revisions import LATEST, MongoRevisions
 from common.caller import INTERNAL_TOKEN, Caller, sign
 from common.errors import Unavailable
 from common.middleware import REVISION_HEADER
 from common.mongo import MongoError
-from common.redis import RedisError
 from tests.api import Answer
 from tests.factories import KEY, make_caller
 from tests.service.catalog_fixtures import Catalog, picture, serving_catalog
 
 PLAIN = {"Accept-Encoding": "identity"}
+PACKAGE = {"package_id": "acme.editor", "package_name": "Other", "package_publisher": "Acme"}
 HIGH_WATER = 64 << 10  # bytes that may wait when the next are written, by asyncio's default
 
 
@@ -295,28 +296,39 @@ async def test_a_reader_that_is_far_behind_reads_everything(replicas: tuple[Cata
     assert [package["PACKAGE_NAME"] for package in await other.packages(caller)] == ["New"]
 
 
-async def test_gateways_are_told_of_a_change_before_it_can_be_there(catalog: Catalog, caller: Caller) -> None:
-    told: list[bool] = []
+async def test_gateways_are_told_of_a_change_before_it_can_be_there_and_when_it_is(
+    catalog: Catalog, caller: Caller
+) -> None:
+    seen: list[Standing] = []
 
-    async def tell(tenant_id: str) -> None:
-        told.append(bool((await MongoRevisions(catalog.database).standing(tenant_id, "")).unsettled))
-        if len(told) != 1:
-            raise RedisError
+    @asynccontextmanager
+    async def telling(tenant_id: str) -> AsyncIterator[None]:
+        for _ in range(2):
+            seen.append(await MongoRevisions(catalog.database).standing(tenant_id, ""))
+            if len(seen) == 1:
+                yield
 
-    revisions = MongoRevisions(catalog.database, tell)
-    async with revisions.changing(caller.tenant_id, "an.app"):
-        assert told == [True]
-    assert told == [True, False]  # That it cannot be told again does not undo what is written.
-    with pytest.raises(RedisError):
-        await revisions.changing(caller.tenant_id, "an.app").__aenter__()
+    async with MongoRevisions(catalog.database, telling).changing(caller.tenant_id, "an.app"):
+        assert len(seen) == 1
+
+    assert [standing.unsettled for standing in seen] == [frozenset()] * 2
+    assert seen[0].revision != seen[1].revision
+
+
+async def test_a_write_that_gateways_cannot_be_told_of_leaves_nothing_behind(mongo_url: str, caller: Caller) -> None:
+    async with serving_catalog(mongo_url, "redis://127.0.0.1:1/0") as alone:
+        before = await tag_of(alone, caller)
+        refused = await alone.call(caller, "POST", "add_package", data=PACKAGE)
+
+        assert (refused.status, refused.body["code"]) == (500, "dependency_unavailable")
+        assert await tag_of(alone, caller) == before
 
 
 async def test_a_refused_write_moves_nothing(catalog: Catalog, caller: Caller) -> None:
     await catalog.add_package(caller)
     before = await tag_of(catalog, caller)
 
-    twice = {"package_id": "acme.editor", "package_name": "Other", "package_publisher": "Acme"}
-    assert (await catalog.call(caller, "POST", "add_package", data=twice)).status == 401
+    assert (await catalog.call(caller, "POST", "add_package", data=PACKAGE)).status == 401
     assert (await catalog.call(caller, "DELETE", "delete_package", "unknown")).status == 404
 
     assert await tag_of(catalog, caller) == before
