@@ -14,7 +14,7 @@ import jwt
 
 from common.errors import NotAuthenticated
 from common.gathered import Gathered
-from common.redis import Redis
+from common.redis import OneByOne, Redis
 from common.signing import ALGORITHM, Keys
 from common.stamps import stamp_key
 from common.tokens import Tokens
@@ -96,7 +96,7 @@ class Sessions:
         self._tokens = Tokens(keys, audience=AUDIENCE, required=["jti", "sub"], parse=_session)
         self._gathered = Gathered(self._look_at_all)
         self._open: Any = redis.register_script(_OPEN)
-        self._look: Any = redis.register_script(_LOOK)
+        self._looks = OneByOne(redis, _LOOK)
         self._end_all: Any = redis.register_script(_END_ALL)
 
     async def open(self, tenant_id: str, username: str) -> str:
@@ -154,8 +154,9 @@ class Sessions:
         """Whether sessions live, and stamps, by their keys, "" for none; all in one command."""
         sessions = list({session for session, _ in asked if session})
         stamps = list({stamp for _, stamp in asked if stamp})
-        answers = await self._look(keys=[*sessions, *stamps], args=[self._idle, len(sessions)])
-        found = dict(zip([*sessions, *stamps], answers, strict=True))
+        keys = [*sessions, *stamps]
+        answers = await self._looks.run(len(keys), *keys, self._idle, len(sessions))
+        found = dict(zip(keys, answers, strict=True))
         return [(found.get(session) == 1, found.get(stamp, "")) for session, stamp in asked]
 
     async def close(self, session: Session) -> None:

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from math import ceil
+from types import TracebackType
 
 from common.errors import Overloaded
 
@@ -39,27 +40,33 @@ class Turns:
             raise Overloaded from None
 
 
-@asynccontextmanager
-async def within(patience: float) -> AsyncIterator[None]:
-    """Raise TimeoutError where others take longer than so many seconds.
+class within:  # noqa: N801  it reads as `async with within(3):`
+    """Raises TimeoutError where others take longer than so many seconds.
 
     The time is counted in ticks of our own loop: in a crowd that is late by seconds, while an answer has long been
     there, and however late a tick is, it counts as one.
     """
-    loop, left = asyncio.get_running_loop(), ceil(patience / TICK)
-    timer: asyncio.TimerHandle
 
-    def tick() -> None:
-        nonlocal left, timer
-        left -= 1
-        if left > 0:
-            timer = loop.call_later(TICK, tick)
+    __slots__ = ("_left", "_limit", "_loop", "_timer")
+
+    def __init__(self, patience: float) -> None:
+        self._left = ceil(patience / TICK)
+        self._limit = asyncio.timeout(None)
+        self._loop = asyncio.get_running_loop()
+
+    async def __aenter__(self) -> None:
+        await self._limit.__aenter__()
+        self._timer = self._loop.call_later(TICK, self._tick)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        await self._limit.__aexit__(kind, error, trace)
+
+    def _tick(self) -> None:
+        self._left -= 1
+        if self._left > 0:
+            self._timer = self._loop.call_later(TICK, self._tick)
         else:
-            limit.reschedule(loop.time())
-
-    async with asyncio.timeout(None) as limit:
-        timer = loop.call_later(TICK, tick)
-        try:
-            yield
-        finally:
-            timer.cancel()
+            self._limit.reschedule(self._loop.time())

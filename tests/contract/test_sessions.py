@@ -460,6 +460,24 @@ async def test_a_session_that_redis_does_not_know_is_over_whatever_its_signature
     assert await refused(sessions, tenant_id, token)
 
 
+@pytest.mark.parametrize("lost", ["its scripts", "our connection"])
+async def test_what_redis_loses_of_ours_is_made_good(
+    redis: "Redis", redis_url: str, sessions: Sessions, tenant_id: str, lost: str
+) -> None:
+    token = await sessions.open(tenant_id, "ada")
+    async with open_redis(f"{redis_url}?client_name={tenant_id}") as ours:
+        looks = Sessions(ours, keys=KEYS, lifetime=LIFETIME, idle=IDLE)
+        assert (await looks.look(tenant_id, token)).session
+        (client,) = [client for client in await redis.client_list() if client["name"] == tenant_id]
+
+        if lost == "its scripts":
+            await redis.script_flush()
+        else:
+            await redis.client_kill_filter(_id=client["id"])
+
+        assert (await looks.look(tenant_id, token)).session
+
+
 async def test_where_redis_is_away_nobody_is_let_in(sessions: Sessions, tenant_id: str) -> None:
     token = await sessions.open(tenant_id, "ada")
     async with open_redis("redis://127.0.0.1:1/0") as nobody:
