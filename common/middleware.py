@@ -3,38 +3,65 @@
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 import orjson
-from aiohttp import hdrs, web
+from aiohttp import HttpVersion11, hdrs, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.typedefs import Handler, Middleware
-from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, Callers, Kind, UntrustedCaller
 from common.errors import Answered, Overloaded, Problem, Unavailable
 from common.mongo import MongoError
 from common.redis import RedisError
 from common.signing import Keys
-from common.telemetry import log, new_request_id, request_id
+from common.telemetry import begin_request, log, request_id
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 # What a write was about: `target` and `changes`, as the audit log shows them.
 AUDIT: web.RequestKey[dict[str, Any]] = web.RequestKey("audit", dict)
 ROUTE: web.RequestKey[str] = web.RequestKey("route", str)
 # The interface means another thing by this status than HTTP does (section 7).
+PLAIN_METHODS = frozenset({hdrs.METH_GET, hdrs.METH_POST, hdrs.METH_PATCH, hdrs.METH_DELETE})
 TITLES = {407: "Storage Exceeded"}
 AUDIT_HEADER = "X-Internal-Audit"
 REVISION_HEADER = "X-Internal-Revision"  # of an answer that is so while its tenant's stamp stays, see `common.stamps`
 LISTED = 200_000  # bytes of that header that a list may take; `common.client` takes more
 REQUEST_IDS = re.compile(r"[0-9a-f]{32}")
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
+# The route of an application that takes every path but those.
+EVERYTHING: web.AppKey[web.AbstractRoute] = web.AppKey("everything", web.AbstractRoute)
+
+
+class Answer(web.Response):
+    """An answer that is all there. It says what aiohttp's own would, and leaves in half as many steps."""
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Send the whole of it, where nothing about the request is out of the ordinary."""
+        body = self._body or b""
+        plain = request.method in PLAIN_METHODS and request.version == HttpVersion11 and request.keep_alive
+        plain = plain and not self.prepared and self.keep_alive is not False
+        if not plain or not isinstance(body, bytes) or bool(body) is (self.status in {204, 304}):
+            return await super().prepare(request)
+        if body:
+            self.headers[hdrs.CONTENT_LENGTH] = str(len(body))
+            self.headers.setdefault(hdrs.CONTENT_TYPE, "application/octet-stream")
+        self.headers[hdrs.DATE] = rfc822_formatted_time()
+        self._keep_alive = True
+        await request._prepare_hook(self)
+        await request.writer.write_headers(f"HTTP/1.1 {self.status} {self.reason}", self.headers)
+        await request.writer.write_eof(body)
+        self._eof_sent = True
+        return request.writer
 
 
 def json_response(data: Any, *, status: int = 200) -> web.Response:
     """An answer of the interface."""
-    return web.Response(body=orjson.dumps(data), status=status, content_type="application/json")
+    return Answer(body=orjson.dumps(data), status=status, content_type="application/json")
 
 
 def caller_of(request: web.Request) -> Caller:
@@ -76,7 +103,7 @@ def problem_response(problem: Problem) -> web.Response:
         "request_id": request_id(),
         **problem.members,
     }
-    return web.Response(
+    return Answer(
         body=orjson.dumps(body),
         status=problem.status,
         headers={"Content-Type": "application/problem+json", **problem.headers},
@@ -113,11 +140,29 @@ def route_of(request: web.Request) -> str:
     return resource.canonical if resource else ""
 
 
+def straight_to(route: web.AbstractRoute, app: web.Application) -> Callable[..., Awaitable[web.StreamResponse]]:
+    """Answer requests by the route that takes everything, as `app` does, without looking for it among all."""
+    looked_for = app._handle
+    found = web.UrlMappingMatchInfo({}, route)
+    found.add_app(app)
+    found.freeze()
+    answer = route.handler
+    for middleware in reversed(app.middlewares):
+        answer = partial(middleware, handler=answer)
+
+    def handle(request: web.Request) -> Awaitable[web.StreamResponse]:
+        if request.path in OPEN_PATHS or request.method == hdrs.METH_CONNECT or hdrs.EXPECT in request.headers:
+            return looked_for(request)
+        request._match_info = found
+        return answer(request)
+
+    return handle
+
+
 @web.middleware
 async def problems(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer whatever goes wrong, once and in one form; the outermost middleware of every service."""
-    clear_contextvars()
-    bind_contextvars(request_id=new_request_id())
+    begin_request()
     response = await _answer(request, handler)
     if request.get(AUDIT) and CALLER in request and not response.prepared:
         response.headers[AUDIT_HEADER] = json.dumps(request[AUDIT])
@@ -169,7 +214,7 @@ def only_from_gateway(service: str, keys: Keys, *, open_operations: frozenset[st
                 return await handler(request)
             raise
         if REQUEST_IDS.fullmatch(given := request.headers.get(REQUEST_ID, "")):
-            bind_contextvars(request_id=given)
+            begin_request(given)
         return await handler(request)
 
     return check

@@ -15,11 +15,11 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import BadHttpMessage
 from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web_protocol import _ErrInfo
-from structlog.contextvars import bind_contextvars, clear_contextvars
+from multidict import CIMultiDict, istr
 
 from common.errors import InvalidRequest, Problem
-from common.middleware import problem_response
-from common.telemetry import log, new_request_id, request_id
+from common.middleware import EVERYTHING, problem_response, straight_to
+from common.telemetry import begin_request, log, request_id
 
 POLL = 0.05  # seconds
 HEAD_PATIENCE = 15.0  # seconds for a request line and its headers, from the first byte or the opening of a connection
@@ -27,14 +27,17 @@ HEAD_LIMIT = 64 << 10  # bytes; aiohttp would take a hundred headers of 8 KiB
 READ_PATIENCE = 60.0  # seconds in which a caller takes what waits for them, or at least `READ_PROGRESS` of it
 READ_PROGRESS = 64 << 10  # bytes
 # What every answer says that does not say otherwise: it is no page, no part of another site's, and not to be kept.
-SAFE_HEADERS = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
+SAFE_HEADERS = CIMultiDict(
+    {
+        "Cache-Control": "no-store",
+        "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+    }
+)
+_REQUEST_ID = istr("X-Request-Id")
 
 
 class Runner(web.AppRunner):
@@ -68,14 +71,16 @@ class Runner(web.AppRunner):
 
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()
-        return _Server(server.request_handler, request_factory=server.request_factory, **server._kwargs)
+        route = self.app.get(EVERYTHING)
+        handler = straight_to(route, self.app) if route else server.request_handler
+        return _Server(handler, request_factory=server.request_factory, **server._kwargs)
 
 
 def sign(response: web.StreamResponse) -> None:
     """Give an answer the headers that all of ours have, whatever kind it is."""
-    response.headers.update({"Server": "pkgrepo", "X-Request-Id": request_id()})
-    for name, value in SAFE_HEADERS.items():
-        response.headers.setdefault(name, value)
+    response.headers[hdrs.SERVER] = "pkgrepo"
+    response.headers[_REQUEST_ID] = request_id()
+    response.headers.merge(SAFE_HEADERS)
 
 
 async def expect(request: web.Request) -> None:
@@ -154,6 +159,10 @@ class _Connection(web.RequestHandler):
                 error = BadHttpMessage("It has too long a head, or is not of HTTP/1.")
                 self._messages[place] = (_ErrInfo(400, error, error.message), EMPTY_PAYLOAD)
 
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        if self._reading_paused:  # aiohttp asks for it after each block, and would look for a request in no bytes.
+            super().resume_reading(resume_parser)
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._begin_reading()
@@ -192,8 +201,7 @@ class _Connection(web.RequestHandler):
         """Answer once and close the connection. Raises ConnectionError where an answer has begun."""
         if request.writer.output_size > 0:
             raise ConnectionError("An answer has begun; there cannot be another in it.")
-        clear_contextvars()
-        bind_contextvars(request_id=new_request_id())
+        begin_request()
         log.info("request_malformed", status=status, error=type(exc).__name__)
         response = problem_response(
             InvalidRequest("This is not a well-formed HTTP request.")

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from common.background import repeating
 from common.client import open_service
-from common.middleware import problems
+from common.middleware import EVERYTHING, problems
 from common.protocol import expect
 from common.readiness import READINESS, add_probes
 from common.redis import open_redis
@@ -43,7 +43,7 @@ def create_app(settings: GatewaySettings) -> web.Application:
     app[SETTINGS] = settings
     app[PAGES] = Pages()
     add_probes(app)
-    app.router.add_route("*", "/{path:.*}", dispatch, expect_handler=expect)
+    app[EVERYTHING] = app.router.add_route("*", "/{path:.*}", dispatch, expect_handler=expect)
     if settings.public_url.startswith("https:"):
         app.on_response_prepare.append(_stay_on_https)
     app.cleanup_ctx.append(connect)

@@ -11,7 +11,7 @@ from common.bodies import body
 from common.caller import Caller
 from common.client import SMALL, Response, ServiceClient, problem_of
 from common.errors import InvalidRequest, Problem
-from common.middleware import AUDIT_HEADER
+from common.middleware import AUDIT_HEADER, Answer
 from common.telemetry import log
 from gateway.addresses import Target
 
@@ -132,7 +132,7 @@ async def answer(request: web.Request, response: Response) -> web.StreamResponse
     length = response.content_length
     if request.method != "HEAD" and length is not None and length <= SMALL:
         whole = await response.read()
-        return web.Response(status=response.status, headers=headers, body=whole)
+        return Answer(status=response.status, headers=headers, body=whole)
     return await _stream(request, response, headers)
 
 

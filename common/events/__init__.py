@@ -9,10 +9,9 @@ from datetime import datetime
 from typing import Any, Protocol, Self
 
 import orjson
-from structlog.contextvars import bound_contextvars
 
 from common.errors import Unavailable
-from common.telemetry import log
+from common.telemetry import log, of_request
 
 Handle = Callable[["Event"], Awaitable[None]]
 
@@ -82,6 +81,6 @@ class Events(Protocol):
 
 async def handled(handle: Handle, event: Event) -> None:
     """Handle an event as part of the request that it comes from."""
-    with bound_contextvars(request_id=event.request_id):
+    with of_request(event.request_id):
         await handle(event)
         log.info("event_handled", type=event.type, event_id=event.event_id, tenant_id=event.tenant_id)

@@ -1,0 +1,91 @@
+"""A whole answer says what aiohttp's own says; the route that takes everything is found without a search."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from aiohttp import ClientSession, web
+from yarl import URL
+
+from common.middleware import EVERYTHING, Answer, problems
+from common.protocol import expect
+from common.readiness import add_probes
+from common.server import serving
+
+REQUESTS = {
+    "a question": b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n",
+    "its head": b"HEAD /%b HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a form": b"POST /%b HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\na=1",
+    "the last of a connection": b"GET /%b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    "HTTP/1.0": b"GET /%b HTTP/1.0\r\nHost: x\r\n\r\n",
+    "HTTP/1.0 that goes on": b"GET /%b HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\n\r\n",
+    "another protocol": b"GET /%b HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
+    "a body that is asked for": b"POST /%b HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n",
+}
+ANSWERS: dict[str, Callable[[type[web.Response]], web.Response]] = {
+    "words": lambda kind: kind(body=b"words", content_type="text/plain"),
+    "nothing": lambda kind: kind(status=201),
+    "bytes": lambda kind: kind(body=b"\0\xff"),
+    "unchanged": lambda kind: kind(status=304, headers={"ETag": '"7"'}),
+    "no-content": lambda kind: kind(status=204),
+    "a-problem": lambda kind: kind(body=b"{}", status=404, content_type="application/problem+json"),
+}
+
+
+@pytest.fixture(scope="module")
+async def addresses() -> AsyncIterator[dict[type[web.Response], str]]:
+    """Servers of the same answers, in the one's way and in the other's."""
+
+    def app(kind: type[web.Response]) -> web.Application:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            return ANSWERS.get(request.path[1:], ANSWERS["words"])(kind)
+
+        made = web.Application(middlewares=[problems])
+        add_probes(made)
+        made[EVERYTHING] = made.router.add_route("*", "/{path:.*}", answer, expect_handler=expect)
+        return made
+
+    async with serving(app(web.Response), "127.0.0.1:0") as usual, serving(app(Answer), "127.0.0.1:0") as ours:
+        yield {web.Response: usual, Answer: ours}
+
+
+async def received(address: str, request: bytes) -> list[bytes]:
+    """The lines that come for a request until the connection ends, those aside which are never the same twice."""
+    url = URL(address)
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    writer.write(request)
+    if b"close" not in request and b"1.0\r\nHost: x\r\n\r\n" not in request:
+        writer.write(b"GET /words HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    lines = (await reader.read()).split(b"\r\n")
+    writer.close()
+    await writer.wait_closed()
+    return [line for line in sorted(lines) if not line.startswith((b"X-Request-Id: ", b"Date: "))]
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS.keys())
+async def test_a_whole_answer_says_what_aiohttp_s_own_says(
+    addresses: dict[type[web.Response], str], request_: bytes, name: str
+) -> None:
+    asked = request_.replace(b"%b", name.encode())
+
+    usual, ours = [await received(address, asked) for address in addresses.values()]
+
+    assert b"Server: pkgrepo" in ours
+    assert ours == usual
+
+
+@pytest.mark.parametrize("path", ["livez", "readyz", "livez?a=1"])
+async def test_the_route_that_takes_everything_takes_no_probe(
+    addresses: dict[type[web.Response], str], path: str
+) -> None:
+    async with ClientSession() as session, session.get(f"{addresses[Answer]}/{path}") as answer:
+        assert (await answer.json())["status"] in {"alive", "ready"}
+
+
+async def test_the_route_that_takes_everything_asks_for_a_body_whose_sender_waits_for_that(
+    addresses: dict[type[web.Response], str],
+) -> None:
+    asked = REQUESTS["a body that is asked for"].replace(b"%b", b"words")
+
+    assert b"HTTP/1.1 100 Continue" in await received(addresses[Answer], asked)
