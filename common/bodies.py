@@ -39,10 +39,7 @@ async def body(request: web.Request, *, limit: int | None = None, joined: bool =
             seconds of waiting for them.
         BodyTooLarge: it is longer than `limit`.
     """
-    if request.headers.get("Content-Encoding", "identity").casefold() != "identity":
-        raise InvalidRequest("A compressed body is not accepted.")
-    if limit is not None and (request.content_length or 0) > limit:
-        raise BodyTooLarge(f"The body is longer than {limit} bytes.")
+    _check_head(request, limit)
     content = request.content
     joined = joined or request.content_length is None  # The sender chooses how small the pieces without a length are.
     received = marked = 0
@@ -68,9 +65,20 @@ async def body(request: web.Request, *, limit: int | None = None, joined: bool =
         yield block
 
 
+def _check_head(request: web.Request, limit: int | None) -> None:
+    if request.headers.get("Content-Encoding", "identity").casefold() != "identity":
+        raise InvalidRequest("A compressed body is not accepted.")
+    if limit is not None and (request.content_length or 0) > limit:
+        raise BodyTooLarge(f"The body is longer than {limit} bytes.")
+
+
 async def read_body(request: web.Request, limit: int) -> bytes:
     """All of the body. Raises as `body` does."""
-    return b"".join([block async for block in body(request, limit=limit)])
+    content = request.content
+    if not content.is_eof() or content.exception() or content.total_bytes > limit:
+        return b"".join([block async for block in body(request, limit=limit)])
+    _check_head(request, limit)
+    return content.read_nowait()  # A small form comes with its head.
 
 
 async def read_question(request: web.Request) -> Mapping[str, Any]:
@@ -140,4 +148,4 @@ def _preferred(accepted: str) -> str:
 def has_already(request: web.Request, tag: str) -> bool:
     """Whether `If-None-Match` says that the caller has what `tag` names, or anything there is (RFC 9110, 13.1.2)."""
     known = ",".join(request.headers.getall("If-None-Match", ()))
-    return bool(known) and (known.strip() == "*" or tag.removeprefix("W/") in _TAG.findall(known))
+    return known != "" and (known == tag or known.strip() == "*" or tag.removeprefix("W/") in _TAG.findall(known))

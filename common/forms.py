@@ -15,6 +15,8 @@ from common.bodies import FIELDS_LIMIT, FORM_LIMIT, field_text, multipart_events
 from common.errors import InvalidField, InvalidRequest
 
 MAX_INTEGER = 2**31 - 1
+SMALL = 256  # bytes
+URLENCODED = "application/x-www-form-urlencoded"
 
 Choice = TypeVar("Choice", bound=StrEnum)
 _DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -33,8 +35,11 @@ class Form:
 
         It is not checked, see `text`.
         """
-        sent = [self.fields[spelling][-1] for spelling in (name, *other_spellings) if self.fields.get(spelling)]
-        return next((value for value in sent if value), sent[0] if sent else None)
+        found = None
+        for spelling in (name, *other_spellings):
+            if values := self.fields.get(spelling):
+                found = found or values[-1]
+        return found
 
     def text(self, name: str, *, limit: int, required: bool = True, lines: bool = False) -> str:
         """A field's text, 1 to `limit` characters when required, else "" allowed; `lines` allows line breaks.
@@ -70,11 +75,12 @@ class Form:
             InvalidField: it is anything else.
         """
         value = self.get(name, *other_spellings)
-        if value is None or value == "":
+        if not value:
             return default
-        if not _DIGITS.fullmatch(value) or int(value) > MAX_INTEGER:
+        number = int(value) if _DIGITS.fullmatch(value) else -1
+        if not 0 <= number <= MAX_INTEGER:
             raise InvalidField(name, f"must be a whole number from 0 to {MAX_INTEGER}")
-        return int(value)
+        return number
 
     def flag(self, name: str) -> bool:
         """A required yes or no: `1`, `0`, `true` or `false`. Raises InvalidField."""
@@ -136,10 +142,12 @@ async def read_form(request: web.Request, *, limit: int = FORM_LIMIT) -> Form:
     """
     if not request.body_exists:
         return Form()  # Whatever type the client's library gives to nothing.
-    kind, options = parse_options_header(request.headers.get("Content-Type", ""))
-    if options.get("charset", "utf-8").casefold() not in {"utf-8", "utf8"}:
-        raise InvalidRequest("A form must be in UTF-8.")
-    if kind == "application/x-www-form-urlencoded":
+    kind = content_type = request.headers.get("Content-Type", "")
+    if kind != URLENCODED:
+        kind, options = parse_options_header(content_type)
+        if options.get("charset", "utf-8").casefold() not in {"utf-8", "utf8"}:
+            raise InvalidRequest("A form must be in UTF-8.")
+    if kind == URLENCODED:
         return _urlencoded(await read_body(request, limit))
     if kind == "multipart/form-data":
         return await _multipart(request, limit)
@@ -149,12 +157,25 @@ async def read_form(request: web.Request, *, limit: int = FORM_LIMIT) -> Form:
 def _urlencoded(raw: bytes) -> Form:
     fields: dict[str, tuple[str, ...]] = {}
     try:
-        pairs = parse_qsl(raw.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_LIMIT)
+        pairs = _plain(raw) or parse_qsl(
+            raw.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_LIMIT
+        )
     except ValueError:  # bytes that are not a form, escapes that are not UTF-8, or too many fields
         raise InvalidRequest(f"The form must be UTF-8 and have at most {FIELDS_LIMIT} fields.") from None
     for name, value in pairs:
         fields[name] = (*fields.get(name, ()), value)
     return Form(fields)
+
+
+def _plain(raw: bytes) -> list[tuple[str, str]]:
+    """The fields of a small form in which nothing is to be decoded, as a client's is; none where it is another."""
+    if len(raw) > SMALL or not raw.isascii() or b"%" in raw or b"+" in raw:
+        return []
+    pairs = []
+    for part in filter(None, raw.decode().split("&")):
+        name, _, value = part.partition("=")
+        pairs.append((name, value))
+    return pairs
 
 
 async def _multipart(request: web.Request, limit: int) -> Form:

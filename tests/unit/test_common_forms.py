@@ -128,6 +128,16 @@ async def test_a_repeated_field_keeps_its_order(address: str) -> None:
     assert answer.body["fields"] == {"list": ["1", "2"], "empty": [""], "plus": ["a b&"]}
 
 
+@pytest.mark.parametrize("form", ["a", "a=", "=", "=b", "a==b", "&&a=1&", "a=1;b=2", "a=1&a=2", "a=1&=&b", "a=\0\n"])
+async def test_a_form_without_anything_to_decode_is_read_as_one_with_it(address: str, form: str) -> None:
+    plain, decoded = [
+        (await send(address, sent.encode(), {"Content-Type": URLENCODED})).body["fields"]
+        for sent in (form, f"{form}&decoded=%20")
+    ]
+
+    assert plain == {name: values for name, values in decoded.items() if name != "decoded"} != {}
+
+
 async def test_a_file_is_told_from_a_field(address: str) -> None:
     part = b'--X\r\nContent-Disposition: form-data; name="logo"; filename="a.png"\r\n\r\n\xff\xfe\r\n--X--\r\n'
 
