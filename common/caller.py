@@ -6,7 +6,7 @@ it. The token lives 30 seconds, and is signed with the key of the service that i
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 from ipaddress import IPv6Network, ip_address
@@ -92,10 +92,14 @@ class Caller:
         return cls(tenant=tenant, kind=Kind.SERVICE)
 
     def as_administrator(self, username: str, session_id: str) -> Self:
-        return replace(self, kind=Kind.ADMINISTRATOR, username=username, session_id=session_id)
+        return self._as(Kind.ADMINISTRATOR, username=username, session_id=session_id)
 
     def as_client(self, client_id: str) -> Self:
-        return replace(self, kind=Kind.CLIENT, client_id=client_id)
+        return self._as(Kind.CLIENT, client_id=client_id)
+
+    def _as(self, kind: Kind, *, username: str = "", session_id: str = "", client_id: str = "") -> Self:
+        """Whom a token names, where there is no other yet. `dataclasses.replace` takes twice as long."""
+        return type(self)(self.tenant, kind, self.ip, username, session_id, client_id, self.base_url, self.deployment)
 
 
 def place_of(ip: str) -> str:

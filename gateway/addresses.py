@@ -5,8 +5,7 @@ Each part is decoded once and checked; what is forwarded is built anew from the 
 
 import re
 from dataclasses import dataclass
-from functools import cache
-from typing import Self
+from functools import cache, cached_property, lru_cache
 from urllib.parse import unquote
 
 from common.caller import Deployment
@@ -15,6 +14,7 @@ from gateway.operations import OPERATIONS, Operation
 
 _PLAIN = re.compile(r"(?:/[A-Za-z0-9_-]+)+")  # a path of which nothing is to be decoded or refused
 _SEGMENT = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*")
+_SHORT = 64  # characters of a path that is remembered; one with a client's token is longer
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]")
 
 
@@ -33,25 +33,39 @@ class Target:
     operation: Operation
     segments: tuple[str, ...]
 
-    @classmethod
-    def parse(cls, method: str, raw_path: str, deployment: Deployment, single_tenant_id: str) -> Self:
+    @staticmethod
+    def parse(method: str, raw_path: str, deployment: Deployment, single_tenant_id: str) -> "Target":
         """Read the path of a request line.
 
         Raises:
             NoSuchOperation: the path is not well-formed or names no operation.
             MethodNotAllowed: the operation has other methods.
         """
-        parts = _decode(raw_path.partition("?")[0])
-        if deployment is Deployment.SINGLE:
-            if parts[:2] != ("client", "api"):
-                raise NoSuchOperation
-            return cls(single_tenant_id, *_find(method, parts[2:]))
-        return cls(parts[0], *_find(method, parts[1:]))
+        path = raw_path.partition("?")[0]
+        parse = _parse_once if len(path) <= _SHORT else _parse
+        return parse(method, path, deployment, single_tenant_id)
+
+    @cached_property
+    def missing(self) -> list[str]:
+        """The names of the values that the address lacks, such as the client token of `delete_client`."""
+        return self.operation.missing(self.segments)
 
     def check_complete(self) -> None:
-        """Raise InvalidRequest where the address lacks a value, such as the client token of `delete_client`."""
-        if missing := self.operation.missing(self.segments):
-            raise InvalidRequest(f"The address lacks {' and '.join(missing)}.")
+        """Raise InvalidRequest where the address lacks a value."""
+        if self.missing:
+            raise InvalidRequest(f"The address lacks {' and '.join(self.missing)}.")
+
+
+def _parse(method: str, path: str, deployment: Deployment, single_tenant_id: str) -> Target:
+    parts = _decode(path)
+    if deployment is Deployment.SINGLE:
+        if parts[:2] != ("client", "api"):
+            raise NoSuchOperation
+        return Target(single_tenant_id, *_find(method, parts[2:]))
+    return Target(parts[0], *_find(method, parts[1:]))
+
+
+_parse_once = lru_cache(maxsize=4096)(_parse)
 
 
 def _decode(path: str) -> tuple[str, ...]:

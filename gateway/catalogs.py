@@ -6,13 +6,17 @@ some seconds; then catalog_service is asked whether it is still so, and the mega
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 from weakref import finalize
 
 from aiohttp import web
+from multidict import CIMultiDict
 
 from common.bodies import accepted_coding, has_already
 from common.caller import HIDDEN, Caller, Kind
 from common.client import Response, ServiceClient, problem_of
+from common.middleware import Answer
 from gateway.clients import ClientDirectory
 from gateway.remembered import Remembered
 
@@ -29,8 +33,7 @@ QUERIES = {
 }
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """All that an answer depends on. `hidden` stands for the packages that are hidden from the caller."""
 
     tenant_id: str
@@ -50,11 +53,15 @@ class Catalog:
     def etag(self) -> str:
         return self.headers["ETag"]
 
+    @cached_property
+    def unchanged(self) -> CIMultiDict[str]:
+        """What is said of it to a caller who has it already."""
+        return CIMultiDict((name, value) for name, value in self.headers.items() if not name.startswith("Content-"))
+
     async def send(self, request: web.Request) -> web.StreamResponse:
         """Answer with it, or with 304 where the caller has it already."""
         if has_already(request, self.etag):
-            kept = {name: value for name, value in self.headers.items() if not name.startswith("Content-")}
-            return web.Response(status=304, headers=kept)
+            return Answer(status=304, headers=self.unchanged)
         response = web.StreamResponse(headers=self.headers)
         response.content_length = len(self.body)
         try:
@@ -95,6 +102,8 @@ class Catalogs:
             return None
         hidden = await self._clients.hidden_from(caller, stamp) if caller.kind is Kind.CLIENT else ""
         view = View(caller.tenant_id, include_disabled, hidden, accepted_coding(request))
+        if known := self._answers.now(view, stamp):
+            return known
         return await self._answers.of(view, stamp, lambda: self._ask(caller, view))
 
     async def _ask(self, caller: Caller, view: View) -> Catalog | None:

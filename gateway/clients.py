@@ -27,6 +27,10 @@ class ClientDirectory:
     async def identify(self, visitor: Caller, token: str, program: int, stamp: str | None) -> str:
         """The id of the client whose token this is. Raises UnknownClient, which is not remembered."""
 
+        key = (visitor.tenant_id, sha256(token.encode()).digest(), visitor.ip, program)
+        if known := self._ids.now(key, stamp):
+            return known
+
         async def ask() -> str:
             told = {"auth_token": token, "client": program}
             answer = await self._client_registry.ask(visitor, "identify_client", told)
@@ -34,13 +38,16 @@ class ClientDirectory:
                 raise UnknownClient
             return str(answer["client_id"])
 
-        key = (visitor.tenant_id, sha256(token.encode()).digest(), visitor.ip, program)
         return await self._ids.of(key, stamp, ask)
 
     async def hidden_from(self, client: Caller, stamp: str | None) -> str:
         """What stands for the packages that a client does not see, see `hidden_word`."""
+        key = (client.tenant_id, client.client_id, client.ip)
+        known = self._hidden.now(key, stamp)
+        if known is not None:
+            return known
 
         async def ask() -> str:
             return hidden_word((await self._client_registry.ask(client, "hidden_packages"))["package_ids"])
 
-        return await self._hidden.of((client.tenant_id, client.client_id, client.ip), stamp, ask)
+        return await self._hidden.of(key, stamp, ask)

@@ -54,10 +54,15 @@ class Operation:
     def parts(self) -> tuple[str, ...]:
         return tuple(self.path.split("/"))
 
-    @property
+    @cached_property
     def word(self) -> str:
         """The first part of the path, which names the operation between services too."""
         return self.parts[0]
+
+    @cached_property
+    def route(self) -> str:
+        """The template of its addresses, as a service has it."""
+        return f"/{{tenant_id}}/{self.path}"
 
     def fits(self, segments: Sequence[str]) -> bool:
         """Whether these parts of an address are this operation's, values of it possibly missing or empty."""

@@ -48,9 +48,14 @@ def is_https(base: str) -> bool:
 
 def _own_origin(request: web.Request, settings: GatewaySettings) -> str:
     scheme, host = request.scheme, request.headers.get("Host", "")
-    if _is_trusted(_socket_address(request), settings.trusted_proxies):
+    if settings.trusted_proxies and _is_trusted(_socket_address(request), settings.trusted_proxies):
         scheme = request.headers.get("X-Forwarded-Proto", scheme)
         host = request.headers.get("X-Forwarded-Host", host)
+    return _origin(scheme, host)
+
+
+@lru_cache(maxsize=4096)
+def _origin(scheme: str, host: str) -> str:
     if scheme not in {"http", "https"} or not _is_host(host):
         raise InvalidRequest("The Host header is not a host name.")
     return f"{scheme}://{host}"

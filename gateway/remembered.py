@@ -44,6 +44,11 @@ class Remembered(Generic[Key, Value]):
         """Forget what was remembered first; whether there was anything."""
         return self._kept.drop_first()
 
+    def now(self, key: Key, stamp: str | None) -> Value | None:
+        """What is remembered and counts; what `of` gives without asking."""
+        kept = self._counting(key, stamp)
+        return kept.value if kept else None
+
     async def of(self, key: Key, stamp: str | None, ask: Callable[[], Awaitable[Value]]) -> Value:
         """The answer, asked for where none is remembered. Raises what `ask` raises."""
         if (kept := self._counting(key, stamp)) is not None:

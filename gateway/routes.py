@@ -4,7 +4,7 @@ from aiohttp import web
 
 from common.caller import Caller
 from common.errors import InvalidRequest
-from common.middleware import CALLER, ROUTE, json_response
+from common.middleware import CALLER, ROUTE, Answer
 from gateway import documentation
 from gateway.addresses import Target
 from gateway.composed import one_call
@@ -14,14 +14,17 @@ from gateway.origin import base_url, caller_address
 from gateway.proxy import forward
 from gateway.tenants import check_network
 
+WORKING = b'{"Message":"Its working!"}'
+
 
 async def dispatch(request: web.Request) -> web.StreamResponse:
     """Answer any request of the interface."""
-    settings = request.app[SETTINGS]
+    app = request.app
+    settings = app[SETTINGS]
     target = Target.parse(request.method, request.raw_path, settings.deployment, settings.tenant_id)
-    request[ROUTE] = f"/{{tenant_id}}/{target.operation.path}"
+    request[ROUTE] = target.operation.route
     address = caller_address(request, settings.trusted_proxies)
-    tenants, gatekeeper = request.app[TENANTS], request.app[GATEKEEPER]
+    tenants, gatekeeper = app[TENANTS], app[GATEKEEPER]
     welcome = tenants.welcomes(target.tenant_id, address)
     look = await gatekeeper.look(request, target.operation, target.tenant_id, welcome=welcome)
     tenant = await tenants.find(target.tenant_id, look.stamp)
@@ -34,18 +37,18 @@ async def dispatch(request: web.Request) -> web.StreamResponse:
     )
     request[CALLER] = visitor  # for the log
     caller = await gatekeeper.identify(request, target.operation, visitor, look)
-    if target.operation.access is not Access.ADMINISTRATOR:
-        return await _respond(request, caller, target, look.stamp)
+    if target.operation.known is Known.SESSION:
+        return Answer(body=WORKING, content_type="application/json")
     answer = _respond(request, caller, target, look.stamp)
-    return await request.app[RECORDER].recorded(request, caller, target, answer)
+    if target.operation.access is not Access.ADMINISTRATOR:
+        return await answer
+    return await app[RECORDER].recorded(request, caller, target, answer)
 
 
 async def _respond(request: web.Request, caller: Caller, target: Target, stamp: str | None) -> web.StreamResponse:
     target.check_complete()
     if target.operation.access is Access.PAGE:
         return await documentation.page(request, caller, target)
-    if target.operation.known is Known.SESSION:
-        return json_response({"Message": "Its working!"})
     services = request.app[SERVICES]
     service = services[target.operation.service]
     if request.headers.get("Content-Encoding", "identity").casefold() != "identity":
@@ -67,10 +70,10 @@ async def _remembered(
     match target.operation.known:
         case Known.RELEASE:
             latest = await request.app[RELEASES].latest(caller, stamp)
-            return web.Response(body=latest, content_type="application/json")
+            return Answer(body=latest, content_type="application/json")
         case Known.CATALOG if catalog := await request.app[CATALOGS].find(request, caller, stamp):
             return await catalog.send(request)
         case Known.LISTING:
             listing = await request.app[LISTINGS].find(request, caller, target, stamp)
-            return None if listing is None else web.Response(body=listing, content_type="application/json")
+            return None if listing is None else Answer(body=listing, content_type="application/json")
     return None

@@ -35,14 +35,16 @@ class TenantDirectory:
 
     def welcomes(self, tenant_id: str, address: Address) -> bool:
         """Whether the tenant lets a caller in, going by what was last heard of it. Raises NoSuchTenant."""
-        if not is_tenant_id(tenant_id):
-            raise NoSuchTenant
         tenant = self._known.last(tenant_id)
+        if tenant is None and not is_tenant_id(tenant_id):
+            raise NoSuchTenant
         return tenant is not None and tenant.allows(address)
 
     async def find(self, tenant_id: str, stamp: str | None) -> Tenant:
         """Raises NoSuchTenant, or Unavailable where auth_service does not answer."""
-        tenant = await self._known.of(tenant_id, stamp, lambda: self._ask(tenant_id))
+        tenant = self._known.now(tenant_id, stamp)
+        if tenant is None:
+            tenant = await self._known.of(tenant_id, stamp, lambda: self._ask(tenant_id))
         if tenant is None:
             raise NoSuchTenant
         return tenant
