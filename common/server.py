@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import gc
 import multiprocessing
 import platform
 import resource
@@ -150,6 +151,7 @@ async def _serve(apps: list[tuple[web.Application, str]], *, shared: bool) -> No
         for app, listen in apps:
             address = await stack.enter_async_context(serving(app, listen, drain=DRAIN_PATIENCE, shared=shared))
             log.info("serving", address=address)
+        gc.freeze()  # What was made up to here stays, and need not be looked through again and again.
         await asyncio.Event().wait()
 
 
