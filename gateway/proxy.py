@@ -4,12 +4,13 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from aiohttp import ClientError, web
+from aiohttp import ClientError, ClientResponse, web
 from multidict import CIMultiDict
 
 from common.bodies import body
 from common.caller import Caller
-from common.client import SMALL, Response, ServiceClient, problem_of
+from common.client import BLOCK_PATIENCE, SMALL, Response, ServiceClient, problem_of
+from common.downloads.straight import CAN_SPLICE, splice
 from common.errors import InvalidRequest, Problem
 from common.middleware import AUDIT_HEADER, Answer
 from common.telemetry import log
@@ -45,6 +46,7 @@ ANSWER_HEADERS = (
     "Vary",
     "X-Content-Type-Options",
 )
+SPLICED = 1 << 20  # bytes: of an answer longer than that the system moves what it can by itself
 # What a service said for the audit log. No `AUDIT` of ours: that would be told to the caller.
 ABOUT: web.RequestKey[dict[str, Any]] = web.RequestKey("about", dict)
 
@@ -140,14 +142,32 @@ async def _stream(request: web.Request, response: Response, headers: CIMultiDict
     streamed = web.StreamResponse(status=response.status, headers=headers)
     try:
         await streamed.prepare(request)
-        async for block in response.content.iter_any():
-            await streamed.write(block)
+        length = response.content_length
+        if CAN_SPLICE and isinstance(response, ClientResponse) and length is not None and length > SPLICED:
+            await _splice(response, streamed, request, length)
+        else:
+            async for block in response.content.iter_any():
+                await streamed.write(block)
         await streamed.write_eof()
     except ConnectionResetError:
         pass  # The caller has gone; that is theirs to do.
-    except (ClientError, TimeoutError) as error:
+    except (ClientError, TimeoutError, EOFError) as error:
         # The status is out already: a broken connection is the only way left to say that this is not all.
         log.error("answer_broke_off", error=type(error).__name__)
         if request.transport is not None:
             request.transport.abort()
     return streamed
+
+
+async def _splice(response: ClientResponse, streamed: web.StreamResponse, request: web.Request, length: int) -> None:
+    """Give on what has come, and let the system do so with the rest; the connection to the service ends with it."""
+    connection, content = response.connection, response.content
+    blocks = list(iter(content.read_nowait, b""))
+    if connection is not None and connection.protocol is not None:  # Else all of it came.
+        connection.protocol.pause_reading()
+    for block in blocks:
+        await streamed.write(block)
+    if left := length - content.total_bytes:
+        if connection is None or connection.transport is None:
+            raise EOFError
+        await splice(request, connection.transport, left, patience=BLOCK_PATIENCE)

@@ -1,6 +1,5 @@
 """The answers of upload_service, as callers see them."""
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from typing import Any
 
 from aiohttp import ETag, web
 
+from common.downloads.straight import send_file
 from common.errors import Problem
 from common.telemetry import log
 from upload_service.downloads import Opened
@@ -75,7 +75,7 @@ async def send_installer(request: web.Request, opened: Opened, part: Part, file_
         await response.write_eof()
     except ConnectionError:
         raise  # The caller has gone.
-    except (Problem, OSError, RuntimeError) as error:
+    except (Problem, OSError, RuntimeError, EOFError) as error:
         # The status is out already: a broken connection is the only way left to say that this is not all.
         log.error("download_broke_off", server_filename=upload.server_filename, error=type(error).__name__)
         if request.transport is not None:
@@ -87,9 +87,8 @@ async def _send_bytes(request: web.Request, response: web.StreamResponse, opened
     if isinstance(opened.content, AsyncIterator):
         async for block in opened.content:
             await response.write(block)
-    elif request.transport is not None:
-        loop = asyncio.get_running_loop()
-        await loop.sendfile(request.transport, opened.content, opened.start, opened.length)
+    else:
+        await send_file(request, opened.content, opened.start, opened.length)
 
 
 def not_modified(request: web.Request, sha256: str) -> web.Response | None:

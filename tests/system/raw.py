@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import Mapping
 from http.client import HTTPResponse
 from io import BytesIO
 from typing import Any, cast
 from urllib.parse import urlsplit
+
+from aiohttp import web
 
 from tests.api import Answer, checked
 
@@ -48,6 +51,27 @@ def read_raw(received: bytes, method: str) -> Answer:
     headers = dict(response.headers.items())
     is_json = headers.get("Content-Type", "").endswith("json") and body
     return checked(Answer(response.status, headers, json.loads(body) if is_json else body))
+
+
+async def read_slowly(address: str, *, pause: float) -> bytes:
+    """What is answered to someone who takes 64 KiB, rests, and takes the next."""
+    url = urlsplit(address)
+    reader, writer = await asyncio.open_connection(url.hostname, url.port, limit=32 << 10)
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    taken = bytearray()
+    try:
+        while block := await reader.read(64 << 10):
+            taken += block
+            await asyncio.sleep(pause)
+    finally:
+        writer.close()
+    return bytes(taken)
+
+
+def with_small_buffers(request: web.Request) -> None:
+    """Let what waits for a caller wait here rather than in the system."""
+    assert request.transport is not None
+    request.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 10)
 
 
 class _Received:

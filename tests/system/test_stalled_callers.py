@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from common.protocol import _Connection
+from tests.system.raw import read_slowly, with_small_buffers
 from tests.system.services import Api
 from tests.system.standin import instead
 from tests.system.stories import add_package, package_id, publish, version_of
@@ -169,27 +170,6 @@ async def test_an_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.Monke
         async with asyncio.timeout(SOON):
             await given_up.wait()
         writer.close()
-
-
-async def read_slowly(address: str, *, pause: float) -> bytes:
-    """What is answered to someone who takes 64 KiB, rests, and takes the next."""
-    url = urlsplit(address)
-    reader, writer = await asyncio.open_connection(url.hostname, url.port, limit=32 << 10)
-    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    taken = bytearray()
-    try:
-        while block := await reader.read(64 << 10):
-            taken += block
-            await asyncio.sleep(pause)
-    finally:
-        writer.close()
-    return bytes(taken)
-
-
-def with_small_buffers(request: web.Request) -> None:
-    """Let what waits for a caller wait here rather than in the system."""
-    assert request.transport is not None
-    request.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 10)
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -1,0 +1,135 @@
+"""Answers that the system moves past us: whole, at their reader's pace, and given up where they must be."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import ClientPayloadError, ClientSession, web
+
+from gateway.proxy import SPLICED, answer
+from tests.system.raw import read_one, read_slowly, with_small_buffers
+from tests.system.standin import instead
+from upload_service.downloads import Opened
+from upload_service.model import Upload
+from upload_service.wire import Part, send_installer
+
+pytestmark = pytest.mark.attack("L5", "S28")
+
+SOON = 20  # seconds, where a deadline is shortened to a fraction of one
+SIZE = SPLICED * 4 + 3
+UPLOAD = Upload("acme", "f", "u", SIZE, size=SIZE, sha256="0" * 64)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Way = Callable[[Handler], AbstractAsyncContextManager[str]]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("installers") / "installer"
+    path.write_bytes(os.urandom(SIZE))
+    return path
+
+
+@asynccontextmanager
+async def through_the_gateway(handler: Handler) -> AsyncIterator[str]:
+    """The address of a gateway that gives on whatever a service answers."""
+
+    async def relay(request: web.Request) -> web.StreamResponse:
+        with_small_buffers(request)
+        async with session.get(service) as response:
+            return await answer(request, response)
+
+    async with instead(handler) as service, ClientSession() as session, instead(relay) as address:
+        yield address
+
+
+def sending(file: Path, ended: asyncio.Event | None = None) -> Handler:
+    """What upload_service does with a download."""
+
+    async def send(request: web.Request) -> web.StreamResponse:
+        with_small_buffers(request)
+        try:
+            with file.open("rb") as content:
+                opened = Opened(UPLOAD, 0, SIZE, content)
+                return await send_installer(request, opened, Part(0, SIZE, whole=True), "setup.exe")
+        finally:
+            if ended:
+                ended.set()
+
+    return send
+
+
+both_ways = pytest.mark.parametrize("way", [instead, through_the_gateway])
+
+
+@both_ways
+async def test_a_large_answer_comes_whole_and_its_connection_serves_the_next(way: Way, file: Path) -> None:
+    async with way(sending(file)) as address, asyncio.timeout(SOON):
+        url = urlsplit(address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        for _ in range(2):
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await read_one(reader)).endswith(b"\r\n\r\n" + file.read_bytes())
+        writer.close()
+
+
+@both_ways
+async def test_who_takes_nothing_of_a_large_answer_is_given_up(
+    way: Way, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.protocol.READ_PATIENCE", 0.2)
+    ended = asyncio.Event()
+    async with way(sending(file, ended)) as address:
+        url = urlsplit(address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port, limit=1024)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(SOON):
+            await ended.wait()
+            with suppress(ConnectionResetError):
+                while await reader.read(1 << 16):
+                    pass
+        writer.close()
+
+
+@both_ways
+async def test_who_takes_a_large_answer_slowly_and_steadily_gets_all(
+    way: Way, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.protocol.READ_PATIENCE", 0.5)
+    monkeypatch.setattr("common.protocol.READ_PROGRESS", 1)
+    async with way(sending(file)) as address, asyncio.timeout(SOON):
+        assert (await read_slowly(address, pause=0.02)).endswith(file.read_bytes())
+
+
+@both_ways
+async def test_an_answer_that_breaks_off_is_not_taken_for_a_whole_one(way: Way, file: Path, tmp_path: Path) -> None:
+    shorter = tmp_path / "shorter"
+    shorter.write_bytes(file.read_bytes()[: SPLICED * 2])
+    async with way(sending(shorter)) as address, asyncio.timeout(SOON):
+        url = urlsplit(address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+            await read_one(reader)
+        writer.close()
+
+
+async def test_an_answer_that_stays_away_in_its_middle_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.proxy.BLOCK_PATIENCE", 0.2)
+    over = asyncio.Event()
+
+    async def half(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": str(SIZE)})
+        await response.prepare(request)
+        await response.write(bytes(SIZE // 2))
+        await over.wait()
+        return response
+
+    async with through_the_gateway(half) as address, asyncio.timeout(SOON):
+        async with ClientSession() as session, session.get(address) as response:
+            with pytest.raises(ClientPayloadError):
+                await response.read()
+        over.set()
