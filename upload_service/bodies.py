@@ -6,34 +6,32 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 BATCH = 1 << 20  # bytes; a batch is one visit to a worker thread
 BLOCKS = 512  # of a batch, where they are tiny
 
-Take = Callable[[Sequence[bytes]], None]
+Take = Callable[[Sequence[bytes], bool], None]
 Expect = Callable[[int], Awaitable[None]]
 
 
 async def pour(blocks: AsyncIterator[bytes], take: Take, expect: Expect | None = None) -> int:
-    """Hand all blocks to `take` in a worker thread, in order, and count their bytes.
+    """Hand all blocks to `take(blocks, last)` in a worker thread, in order, and count their bytes.
 
-    `expect` is told the count before each batch is handed over, and may raise to end it. Whatever happens, `take` is
-    not running any more when this returns.
+    Only the last visit to it is `last`; it may have no block. `expect` is told a count before so many bytes are handed
+    over, and may raise to end it. Whatever happens, `take` is not running any more when this returns.
     """
     count = size = 0
     worker = _Worker(take)
     batch: list[bytes] = []
     try:
         async for block in blocks:
-            batch.append(block)
-            size += len(block)
             if size >= BATCH or len(batch) >= BLOCKS:
-                count += size
-                if expect:
-                    await expect(count)
                 await worker.hand_over(batch)
                 batch, size = [], 0
-        if batch:
-            count += size
-            if expect:
+            batch.append(block)
+            size += len(block)
+            count += len(block)
+            if expect and (size >= BATCH or len(batch) >= BLOCKS):
                 await expect(count)
-            await worker.hand_over(batch)
+        if expect:
+            await expect(count)
+        await worker.hand_over(batch, last=True)
         await worker.done()
     finally:
         await worker.rest()
@@ -47,10 +45,10 @@ class _Worker:
         self._take = take
         self._working: asyncio.Future[None] | None = None
 
-    async def hand_over(self, batch: Sequence[bytes]) -> None:
+    async def hand_over(self, batch: Sequence[bytes], *, last: bool = False) -> None:
         """Begin with a batch once the one before is done; raises what that one raised."""
         await self.done()
-        self._working = asyncio.get_running_loop().run_in_executor(None, self._take, batch)
+        self._working = asyncio.get_running_loop().run_in_executor(None, self._take, batch, last)
 
     async def done(self) -> None:
         if self._working is not None:

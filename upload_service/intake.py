@@ -5,9 +5,9 @@ a copy of the file.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
@@ -103,17 +103,14 @@ class Intake:
             raise
 
     @asynccontextmanager
-    async def written(self, upload: Upload, digest: Digest | None) -> AsyncIterator[PartFile]:
-        """The transfer's file to write to within the block: all on the disk after it, or cut again where it fails."""
-        part = await asyncio.to_thread(self.parts.open, upload, digest)
+    async def written(self, upload: Upload, digest: Digest | None) -> AsyncIterator["Writing"]:
+        """The transfer's file, to be written within the block; cut again where that fails."""
+        writing = Writing(partial(self.parts.open, upload, digest))
         try:
-            yield part
-            await asyncio.to_thread(part.sync)
+            yield writing
         except BaseException:
-            await asyncio.to_thread(part.cut)
+            await asyncio.to_thread(writing.undo)
             raise
-        finally:
-            await asyncio.to_thread(part.close)
 
     async def finish(self, upload: Upload, suffix: str, digest: Digest | None) -> Upload:
         """Say in one write that a file is whole, which is also what the announcement is made from; then name it.
@@ -168,6 +165,30 @@ class Intake:
                 await self.store.renew(upload)
             except MongoError as error:
                 log.warning("lease_not_renewed", upload_id=upload.upload_id, error=type(error).__name__)
+
+
+class Writing:
+    """What is done to a file in worker threads while a request brings its bytes: in as few visits as can be."""
+
+    def __init__(self, opening: Callable[[], PartFile]) -> None:
+        self._opening = opening
+        self._file: PartFile | None = None
+
+    def take(self, blocks: Sequence[bytes], last: bool) -> None:
+        """Write the next bytes; after the last ones all are on the disk. Raises what `Parts` and `PartFile` do."""
+        if self._file is None:
+            self._file = self._opening()
+        self._file.take(blocks)
+        if last:
+            self._file.sync()
+            self._file.close()
+            self._file = None
+
+    def undo(self) -> None:
+        """Give back the room of what was taken, where the last bytes did not come."""
+        if self._file is not None:
+            with closing(self._file) as file:
+                file.cut()
 
 
 def lease_lost() -> Unavailable:
