@@ -66,7 +66,7 @@ async def _store(request: web.Request, upload_service: ServiceClient, caller: Ca
             "POST",
             ["store_installer"],
             headers=headers,
-            data=aiter(content),
+            data=content,
             patience=target.operation.patience,
             streamed=True,
         ) as response:

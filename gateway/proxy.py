@@ -4,13 +4,14 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from aiohttp import ClientError, ClientResponse, web
+from aiohttp import AsyncIterablePayload, ClientError, ClientResponse, web
+from aiohttp.abc import AbstractStreamWriter
 from multidict import CIMultiDict
 
 from common.bodies import body
+from common.bodies.straight import CAN_SPLICE, splice, splice_body
 from common.caller import Caller
 from common.client import BLOCK_PATIENCE, SMALL, Response, ServiceClient, problem_of
-from common.downloads.straight import CAN_SPLICE, splice
 from common.errors import InvalidRequest, Problem
 from common.middleware import AUDIT_HEADER, Answer
 from common.telemetry import log
@@ -46,20 +47,39 @@ ANSWER_HEADERS = (
     "Vary",
     "X-Content-Type-Options",
 )
-SPLICED = 1 << 20  # bytes: of an answer longer than that the system moves what it can by itself
+# Bytes: what is longer is moved by the system, a body's rest and an answer; the connection of the latter ends with it.
+SPLICED_BODY, SPLICED = 512 << 10, 1 << 20
 # What a service said for the audit log. No `AUDIT` of ours: that would be told to the caller.
 ABOUT: web.RequestKey[dict[str, Any]] = web.RequestKey("about", dict)
 
 
-class Body:
+class Body(AsyncIterablePayload):
     """A request's body on its way through, at most `limit` bytes, which remembers what the caller did wrong with it."""
 
     def __init__(self, request: web.Request, limit: int | None = None) -> None:
+        self._remaining = self._blocks()
+        super().__init__(self._remaining)
         self._request = request
         self._limit = limit
         self.problem: Problem | None = None
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await anext(self._remaining)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        left = (self._request.content_length or 0) - self._request.content.total_bytes
+        if CAN_SPLICE and self._limit is None and left > SPLICED_BODY:
+            try:
+                await splice_body(self._request, writer)
+            except Problem as problem:
+                self.problem = problem
+                raise
+        await super().write_with_length(writer, content_length)
+
+    async def _blocks(self) -> AsyncIterator[bytes]:
         try:
             async for block in body(self._request, limit=self._limit, joined=False):
                 yield block
@@ -91,7 +111,7 @@ async def forward(
     data: AsyncIterator[bytes] | bytes | None = None
     if sends:
         # A body that is read before holds no connection while its sender takes their time.
-        data = aiter(content) if target.operation.streamed else b"".join([block async for block in content])
+        data = content if target.operation.streamed else b"".join([block async for block in content])
     opened = service.open(
         caller,
         request.method,

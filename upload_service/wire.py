@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import ETag, web
 
-from common.downloads.straight import send_file
+from common.bodies.straight import send_file
 from common.errors import Problem
 from common.telemetry import log
 from upload_service.downloads import Opened

@@ -1,16 +1,19 @@
-"""Answers that the system moves past us: whole, at their reader's pace, and given up where they must be."""
+"""Bodies and answers that the system moves past us: whole, at their own pace, and given up where they must be."""
 
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from aiohttp import ClientPayloadError, ClientSession, web
+from aiohttp import ClientError, ClientPayloadError, ClientSession, web
 
-from gateway.proxy import SPLICED, answer
+from common.middleware import problem_response
+from gateway.proxy import SPLICED, Body, answer
 from tests.system.raw import read_one, read_slowly, with_small_buffers
 from tests.system.standin import instead
 from upload_service.downloads import Opened
@@ -21,6 +24,7 @@ pytestmark = pytest.mark.attack("L5", "S28")
 
 SOON = 20  # seconds, where a deadline is shortened to a fraction of one
 SIZE = SPLICED * 4 + 3
+PIECE = 100_000  # bytes that a sender has at once
 UPLOAD = Upload("acme", "f", "u", SIZE, size=SIZE, sha256="0" * 64)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Way = Callable[[Handler], AbstractAsyncContextManager[str]]
@@ -133,3 +137,100 @@ async def test_an_answer_that_stays_away_in_its_middle_is_given_up(monkeypatch: 
             with pytest.raises(ClientPayloadError):
                 await response.read()
         over.set()
+
+
+@dataclass
+class Taken:
+    """What a service got behind a gateway that sends whole requests on."""
+
+    address: str = ""
+    bodies: list[bytes] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def taking(handler: Handler | None = None) -> AsyncIterator[Taken]:
+    """A service that takes whatever comes through a gateway, or does as it is told."""
+    taken = Taken()
+
+    async def take(request: web.Request) -> web.StreamResponse:
+        taken.bodies.append(await request.read())
+        return web.Response(text="taken")
+
+    async def relay(request: web.Request) -> web.StreamResponse:
+        content = Body(request)
+        headers = {"Content-Length": request.headers["Content-Length"]}
+        try:
+            async with session.post(service, data=content, headers=headers) as response:
+                return await answer(request, response)
+        except ClientError:
+            assert content.problem is not None
+            return problem_response(content.problem)
+
+    async with instead(handler or take) as service, ClientSession() as session, instead(relay) as taken.address:
+        yield taken
+
+
+def head_of(body: bytes) -> bytes:
+    return f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+
+
+@pytest.fixture
+def moved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes the system has moved, each time."""
+    moved, real = list[int](), os.splice
+
+    def noted(*given: Any, **options: Any) -> int:
+        moved.append(real(*given, **options))
+        return moved[-1]
+
+    monkeypatch.setattr(os, "splice", noted)
+    return moved
+
+
+async def test_a_large_body_arrives_whole_and_its_connection_serves_the_next(file: Path, moved: list[int]) -> None:
+    body = file.read_bytes()
+    async with taking() as taken, asyncio.timeout(SOON):
+        url = urlsplit(taken.address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        for _ in range(2):
+            writer.write(head_of(body))
+            for start in range(0, len(body), PIECE):
+                writer.write(body[start : start + PIECE])
+                await asyncio.sleep(0)
+            writer.write(head_of(b"next") + b"next")
+            assert [(await read_one(reader)).partition(b"\r\n\r\n")[2] for _ in range(2)] == [b"taken"] * 2
+        writer.close()
+    assert taken.bodies == [body, b"next"] * 2
+    assert sum(moved) > 2 * len(body)  # Half of each at least, and each byte is moved twice.
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_large_body_that_stops_in_its_middle_is_refused(
+    file: Path, monkeypatch: pytest.MonkeyPatch, *, ends: bool
+) -> None:
+    monkeypatch.setattr("common.bodies.PATIENCE", 0.2)
+    body = file.read_bytes()
+    async with taking() as taken, asyncio.timeout(SOON):
+        url = urlsplit(taken.address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        writer.write(head_of(body) + body[:-1])
+        if ends:
+            writer.write_eof()
+        assert (await reader.read()).startswith(b"" if ends else b"HTTP/1.1 400")
+        writer.close()
+    assert taken.bodies == []
+
+
+async def test_a_large_body_that_is_refused_before_its_end_is_answered(file: Path) -> None:
+    body = file.read_bytes() * 4
+
+    async def refuse(request: web.Request) -> web.Response:
+        await request.content.readany()
+        return web.Response(status=507, headers={"Connection": "close"})
+
+    async with taking(refuse) as taken, asyncio.timeout(SOON):
+        url = urlsplit(taken.address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        writer.write(head_of(body) + body[: len(body) // 2])
+        assert (await reader.readline()).startswith(b"HTTP/1.1 500")
+        writer.close()

@@ -12,13 +12,15 @@ from functools import partial
 from typing import BinaryIO
 
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
 
-from common import protocol
+from common import bodies, protocol
 
 STEP = 1 << 20  # bytes at most until others have their turn
 WAITING = 1 << 20  # bytes that may wait in a unix socket; what the system gives is a fifth of it
 PIPE = 256 << 10  # bytes on their way from one connection to another
 CAN_SPLICE = hasattr(os, "splice")
+_ZEROS = bytes(PIPE)
 
 Move = Callable[[int, int], int]
 Watch = Callable[..., object]
@@ -64,7 +66,7 @@ class Outlet:
         began = loop.time()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._left):
-                await _event(loop.add_writer, loop.remove_writer, self._descriptor)
+                await _writable(self._descriptor)
         self._left -= loop.time() - began
         taken = self._sent - _unsent(self._descriptor)
         if taken - self._marked >= protocol.READ_PROGRESS:
@@ -102,16 +104,67 @@ async def splice(request: web.Request, source: asyncio.Transport, length: int, *
                 await outlet.fill(moved, partial(_spliced, reading))
 
 
+async def splice_body(request: web.Request, writer: AbstractStreamWriter) -> None:
+    """Send what has come of a body on, and let the system move what is still to come.
+
+    The request's own parser is told of as many zeros, so that it is where the connection is, whatever happens. Where
+    the body ends early there is nothing more to do here: who reads on in `request.content` learns why.
+
+    Raises:
+        InvalidRequest: the body comes too slowly, as for `common.bodies.body`.
+        ConnectionError: the other connection is no more.
+    """
+    source, sink = request.transport, writer.transport
+    if source is None or sink is None:
+        return
+    blocks = list(iter(request.content.read_nowait, b""))
+    source.pause_reading()
+    try:
+        for block in blocks:
+            await writer.write(block)
+        sink.set_write_buffer_limits(high=0)
+        await writer.drain()
+        with _duplicate(source) as inlet, _duplicate(sink) as outlet, _pipe() as pipe:
+            await _splice_rest(request, inlet, pipe, outlet)
+    finally:
+        sink.set_write_buffer_limits()
+        source.resume_reading()
+
+
+async def _splice_rest(request: web.Request, source: int, pipe: tuple[int, int], sink: int) -> None:
+    pace, content, total = bodies.Pace(), request.content, request.content_length or 0
+    reading, writing = pipe
+    while (left := total - content.total_bytes) and request.transport is not None:
+        try:
+            moved = _spliced(source, writing, min(left, PIPE))
+        except BlockingIOError:
+            async with pace:
+                await _readable(source)
+            continue
+        except ConnectionError:
+            return
+        if not moved:
+            return
+        request.protocol.data_received(_ZEROS[:moved])
+        content.read_nowait()
+        request.transport.pause_reading()  # Whoever reads lets more come.
+        pace.progressed(moved)
+        while moved:
+            try:
+                moved -= _spliced(reading, sink, moved)
+            except BlockingIOError:
+                await _writable(sink)
+
+
 async def _drawn(source: int, pipe: int, most: int, patience: float) -> int:
     """How many bytes came into the pipe: one at least, and at most so many."""
-    loop = asyncio.get_running_loop()
     moved = None
     while moved is None:
         try:
             moved = _spliced(source, pipe, most)
         except BlockingIOError:
             async with asyncio.timeout(patience):
-                await _event(loop.add_reader, loop.remove_reader, source)
+                await _readable(source)
         except ConnectionError:
             moved = 0
     if not moved:
@@ -157,6 +210,16 @@ def _pipe() -> Iterator[tuple[int, int]]:
     finally:
         os.close(reading)
         os.close(writing)
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    await _event(loop.add_reader, loop.remove_reader, descriptor)
+
+
+async def _writable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    await _event(loop.add_writer, loop.remove_writer, descriptor)
 
 
 async def _event(watch: Watch, unwatch: Watch, descriptor: int) -> None:

@@ -42,16 +42,12 @@ async def body(request: web.Request, *, limit: int | None = None, joined: bool =
     _check_head(request, limit)
     content = request.content
     joined = joined or request.content_length is None  # The sender chooses how small the pieces without a length are.
-    received = marked = 0
-    left = PATIENCE
+    received, pace = 0, Pace()
     while True:
-        started = time.monotonic()
         try:
             # What is all there needs no limit of time, which costs as much as a small form.
-            async with nullcontext() if content.is_eof() else asyncio.timeout(left):
+            async with nullcontext() if content.is_eof() else pace:
                 block = await content.readany() if joined else (await content.readchunk())[0]
-        except TimeoutError:
-            raise InvalidRequest("The body came too slowly.") from None
         except (web.RequestPayloadError, HttpProcessingError):
             raise InvalidRequest("The body is broken or ended early.") from None
         if not block:
@@ -59,9 +55,7 @@ async def body(request: web.Request, *, limit: int | None = None, joined: bool =
         received += len(block)
         if limit is not None and received > limit:
             raise BodyTooLarge(f"The body is longer than {limit} bytes.")
-        left -= time.monotonic() - started
-        if received - marked >= PROGRESS:
-            marked, left = received, PATIENCE
+        pace.progressed(len(block))
         yield block
 
 
@@ -70,6 +64,36 @@ def _check_head(request: web.Request, limit: int | None) -> None:
         raise InvalidRequest("A compressed body is not accepted.")
     if limit is not None and (request.content_length or 0) > limit:
         raise BodyTooLarge(f"The body is longer than {limit} bytes.")
+
+
+class Pace:
+    """How fast a body comes. Whoever waits for more of it does so `async with` this.
+
+    Raises:
+        InvalidRequest: less than `PROGRESS` bytes came in `PATIENCE` seconds of waiting for them.
+    """
+
+    def __init__(self) -> None:
+        self._unmarked = 0
+        self._left = PATIENCE
+
+    def progressed(self, count: int) -> None:
+        """So many bytes have come."""
+        self._unmarked += count
+        if self._unmarked >= PROGRESS:
+            self._unmarked, self._left = 0, PATIENCE
+
+    async def __aenter__(self) -> None:
+        self._started = time.monotonic()
+        self._limit = asyncio.timeout(self._left)
+        await self._limit.__aenter__()
+
+    async def __aexit__(self, *raised: Any) -> None:
+        try:
+            await self._limit.__aexit__(*raised)
+        except TimeoutError:
+            raise InvalidRequest("The body came too slowly.") from None
+        self._left -= time.monotonic() - self._started
 
 
 async def read_body(request: web.Request, limit: int) -> bytes:
