@@ -33,14 +33,9 @@ attack: $(VENV)/.test  ## every test that is an attack, and tests/system/ATTACKS
 	deploy/install-packages curl libfaketime rabbitmq-server redis-server
 	$(BIN)/pytest -m attack --attack-table tests/system/ATTACKS.md
 
-bench: $(VENV)/.test  ## what requests, catalogs, uploads, crowds of them, rushes of requests and sign-ins cost
+bench: $(VENV)/.test  ## half an hour of everything that has a budget, and tests/bench/RESULTS.md of what it cost
 	deploy/install-packages nginx-light rabbitmq-server redis-server
-	$(BIN)/python -m tests.bench.requests
-	$(BIN)/python -m tests.bench.catalog 10000
-	$(BIN)/python -m tests.bench.transfer
-	$(BIN)/python -m tests.bench.crowd
-	$(BIN)/python -m tests.bench.rush
-	$(BIN)/python -m tests.bench.sign_in
+	$(BIN)/python -m tests.bench
 
 lint: $(VENV)/.test  ## put the code in order
 	$(BIN)/ruff check --fix .

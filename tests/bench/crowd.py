@@ -1,26 +1,20 @@
-"""Fifty uploads of 64 MiB and one of 2 GiB at once: is each file what was sent, and how much memory do they need?
-
-python -m tests.bench.crowd [uploads]
-"""
+"""Many uploads and a large one at once: is each file what was sent, and how much memory do they need?"""
 
 import asyncio
 import hashlib
 import os
-import sys
-import time
+import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from rich.console import Console
-from rich.table import Table
+from tests.bench.processes import MIB, Account, Bench, costs, running
+from tests.bench.report import Found, Section, number
+from tests.bench.scale import Run
+from tests.bench.transfer import per_gb
 
-from tests.bench.processes import Bench, running
-
-MIB = 1 << 20
 CHUNK = 8 * MIB
-ALLOWED = {"gateway": 64 * MIB, "upload_service": 150 * MIB}  # bytes that each may grow by
+ALLOWED = {"gateway": 64, "upload_service": 150}  # MiB that each may grow by
 HEAD = b'--bench\r\nContent-Disposition: form-data; name="chunk"; filename="setup.exe"\r\n\r\n'
 TAIL = b"\r\n--bench--\r\n"
 
@@ -35,16 +29,17 @@ class Sent:
     digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
     server_filename: str = ""
 
-    async def send(self, bench: Bench) -> None:
+    async def send(self, bench: Bench, account: Account) -> None:
         """Send all chunks, one after the other."""
         for start in range(0, self.size, CHUNK):
             headers = {
+                **dict([account.bearer]),
                 "X-File-ID": self.name,
                 "Content-Range": f"bytes {start}-{start + CHUNK - 1}/{self.size}",
                 "Content-Type": "multipart/form-data; boundary=bench",
                 "Content-Length": str(len(HEAD) + CHUNK + len(TAIL)),
             }
-            url = f"{bench.base_url}/upload_package_version"
+            url = f"{account.base_url}/upload_package_version"
             async with bench.session.post(url, data=self._chunk(start), headers=headers) as answer:
                 body = await answer.json()
         self.server_filename = body["server_filename"]
@@ -57,36 +52,40 @@ class Sent:
             yield block
         yield TAIL
 
-    def is_whole(self, installers: Path) -> bool:
+    def is_whole(self, folder: Path) -> bool:
         """Whether the file that is kept has the SHA-256 of what was sent."""
-        with (installers / "bench" / self.server_filename).open("rb") as file:
+        with (folder / self.server_filename).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest() == self.digest.hexdigest()
 
 
-async def main(uploads: int) -> bool:
+async def measure(run: Run) -> Found:
     """Send them all; whether all arrived, in the memory allowed."""
-    files = [Sent("large", 2048 * MIB), *(Sent(f"small-{number}", 64 * MIB) for number in range(uploads))]
-    table = Table("Process", "Idle, MiB", "Grew by at most, MiB", "Allowed, MiB", "CPU s/GiB")
-    amount = sum(file.size for file in files) / (1 << 30)
-    with TemporaryDirectory(prefix="pkgrepo-") as name:
-        async with running(Path(name)) as bench:
-            before = {service: (bench.memory(service), bench.cpu(service)) for service in ALLOWED}
-            started = time.monotonic()
+    many, small, large = run.scale.crowd
+    files = [Sent("large", large * MIB), *(Sent(f"small-{number}", small * MIB) for number in range(many))]
+    amount = sum(file.size for file in files)
+    async with running(run.stores) as bench:
+        account = await bench.account("bench-crowd")
+        idle = {name: process.memory for name, process in bench.processes.items()}
+
+        async def send_all() -> None:
             async with asyncio.TaskGroup() as group:
                 for file in files:
-                    group.create_task(file.send(bench))
-            spent = time.monotonic() - started
-            growth = {service: bench.largest_memory(service) - idle for service, (idle, _) in before.items()}
-            for service, (idle, cpu) in before.items():
-                numbers = idle / MIB, growth[service] / MIB, ALLOWED[service] / MIB
-                cost = (bench.cpu(service) - cpu) / amount
-                table.add_row(service, *(f"{number:.0f}" for number in numbers), f"{cost:.2f}")
-            equal = sum(await asyncio.gather(*(asyncio.to_thread(file.is_whole, bench.installers) for file in files)))
-    console = Console()
-    console.print(f"{len(files)} uploads at once, {amount:.1f} GiB in {spent:.0f} s; {equal} SHA-256 equal")
-    console.print(table)
-    return equal == len(files) and all(growth[service] <= allowed for service, allowed in ALLOWED.items())
+                    group.create_task(file.send(bench, account))
 
-
-if __name__ == "__main__":
-    sys.exit(0 if asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 50)) else 1)
+        spent, _ = await costs(bench.processes, send_all())
+        growth = {name: (bench.processes[name].largest_memory - idle[name]) / MIB for name in ALLOWED}
+    kept = run.stores.installers / account.tenant_id
+    equal = sum(await asyncio.gather(*(asyncio.to_thread(file.is_whole, kept) for file in files)))
+    shutil.rmtree(kept)
+    each = per_gb(spent, amount)
+    rows = [
+        (name, number(idle[name] / MIB), number(growth[name]), str(allowed), number(each[name]))
+        for name, allowed in ALLOWED.items()
+    ]
+    text = f"""{many} files of {small} MiB and one of {large:,} MiB at once, in chunks of 8 MiB: {equal} of
+{len(files)} are what was sent."""
+    columns = ("process", "idle, MiB", "grew by at most, MiB", "allowed, MiB", "CPU, s/GB")
+    found = Found(sections=[Section("A crowd of uploads", text, columns, rows)])
+    if equal < len(files):
+        found.failures.append(f"crowd: {len(files) - equal} of {len(files)} files are not what was sent")
+    return found

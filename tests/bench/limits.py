@@ -1,65 +1,97 @@
-"""What this machine needs for the parts of a transfer that nobody can leave out: the measure of every figure here."""
+"""What this machine needs for that which nobody can leave out: the measure of every figure here."""
 
 import hashlib
 import os
 import resource
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
+from auth_service.passwords import Passwords
+
 MIB = 1 << 20
-MEASURED = 256  # MiB
+GB = 1_000_000_000
 BLOCK = os.urandom(MIB)
+WHOLE = "receive + hash + write"
 
 
-def limits(folder: Path) -> dict[str, float]:
-    """CPU seconds per GiB of each, measured now; the writing is done in `folder`."""
+def limits(folder: Path, size: int) -> dict[str, float]:
+    """CPU seconds per GB of each, measured now with `size` MiB; the writing is done in `folder`."""
+
+    def cost(work: Callable[[], object]) -> float:
+        before = time.process_time()
+        work()
+        return (time.process_time() - before) / (size * MIB) * GB
+
     return {
-        "SHA-256": _cost(_hash),
-        "page cache + fsync": _cost(lambda: _write(folder / "limit")),
-        "loopback, both ends": _cost(_loop_back),
+        "SHA-256": cost(lambda: _hash(size)),
+        "page cache + fsync": cost(lambda: _write(folder / "limit", size)),
+        "loopback, both ends": cost(lambda: _received(size, lambda _: None)),
+        WHOLE: _stored(folder / "limit", size) / (size * MIB) * GB,
     }
 
 
-def _cost(work: Callable[[], None]) -> float:
-    before = _spent()
-    work()
-    return (_spent() - before) * 1024 / MEASURED
+async def password_hash(times: int) -> float:
+    """Milliseconds of processor time for one comparison with a password's hash."""
+    passwords = Passwords()
+    before = time.process_time()
+    for _ in range(times):
+        await passwords.compare(None, "not the password")
+    return (time.process_time() - before) / times * 1000
 
 
-def _spent() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
-def _hash() -> None:
+def _hash(size: int) -> None:
     digest = hashlib.sha256()
-    for _ in range(MEASURED):
+    for _ in range(size):
         digest.update(BLOCK)
 
 
-def _write(path: Path) -> None:
+def _write(path: Path, size: int) -> None:
     with path.open("wb", buffering=0) as file:
-        for _ in range(MEASURED):
+        for _ in range(size):
             file.write(BLOCK)
         os.fsync(file.fileno())
     path.unlink()
 
 
-def _loop_back() -> None:
-    buffer = bytearray(MIB)
+def _stored(path: Path, size: int) -> float:
+    """The seconds of processor time of a receiver who hashes and writes what comes."""
+    digest = hashlib.sha256()
+    with path.open("wb", buffering=0) as file:
+
+        def keep(block: memoryview) -> None:
+            digest.update(block)
+            file.write(block)
+
+        spent = _received(size, keep)
+    path.unlink()
+    return spent
+
+
+def _received(size: int, keep: Callable[[memoryview], None]) -> float:
+    """Send over loopback; the seconds of processor time of the receiver alone."""
+    buffer = memoryview(bytearray(MIB))
     with socket.create_server(("127.0.0.1", 0)) as server:
-        sender = Thread(target=_send, args=server.getsockname())
+        sender = Thread(target=_send, args=(*server.getsockname(), size))
+        before = _own()
         sender.start()
         connection, _ = server.accept()
         with connection:
-            while connection.recv_into(buffer):
-                pass
+            while got := connection.recv_into(buffer):
+                keep(buffer[:got])
+        spent = _own() - before
         sender.join()
+    return spent
 
 
-def _send(host: str, port: int) -> None:
+def _own() -> float:
+    usage = resource.getrusage(resource.RUSAGE_THREAD)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _send(host: str, port: int, size: int) -> None:
     with socket.create_connection((host, port)) as connection:
-        for _ in range(MEASURED):
+        for _ in range(size):
             connection.sendall(BLOCK)

@@ -1,9 +1,4 @@
-"""A large installer into an object storage and back, in this process: what does it cost, and how much memory?
-
-The storage is moto's server, in a process of its own: the seconds are its own more than ours.
-
-python -m tests.bench.objects [MiB]
-"""
+"""A large installer into an object storage and back, in this process: what does it cost, and how much memory?"""
 
 import asyncio
 import hashlib
@@ -14,16 +9,16 @@ import time
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 from uuid import uuid4
 
-from rich.console import Console
-from rich.table import Table
-
-from tests.bench.transfer import MIB, make_installer
+from tests.bench.limits import GB
+from tests.bench.processes import MIB, Process
+from tests.bench.report import Found, Section, number
+from tests.bench.scale import Run
+from tests.bench.transfer import make_installer
 from tests.objects import BUCKET, ObjectServer
 from tests.ports import free_port
 from upload_service.installers_s3 import ObjectInstallers
@@ -52,12 +47,6 @@ def serving() -> Iterator[ObjectServer]:
         process.wait()
 
 
-def memory(line: str = "VmRSS") -> int:
-    """Bytes of memory this process holds, or ever held (`VmHWM`)."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.partition(f"{line}:")[2].split()[0]) * 1024
-
-
 async def read(home: ObjectInstallers, upload: Upload) -> str:
     """The SHA-256 of what is read."""
     digest = hashlib.sha256()
@@ -66,27 +55,28 @@ async def read(home: ObjectInstallers, upload: Upload) -> str:
     return digest.hexdigest()
 
 
-async def main(size: int) -> bool:
-    """Measure `size` MiB; whether what came back was what was put."""
-    table = Table("Step", "Seconds", "CPU s/GiB", "Memory above the start, MiB")
+async def measure(run: Run) -> Found:
+    """Put an installer, read it, and let many read a small one at once."""
+    size = max(1, run.scale.installer // 4)
+    rows: list[tuple[str, ...]] = []
 
     async def measured(label: str, amount: int, work: Awaitable[Any]) -> Any:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM begins again
-        before, begun, used = memory(), time.monotonic(), time.process_time()
+        before, begun, used = own.memory, time.monotonic(), own.spent
         result = await work
-        spent, cpu = time.monotonic() - begun, (time.process_time() - used) * 1024 / amount
-        table.add_row(label, f"{spent:.1f}", f"{cpu:.2f}", f"{(memory('VmHWM') - before) / MIB:.0f}")
+        spent, cost = time.monotonic() - begun, (own.spent - used) / (amount * MIB) * GB
+        rows.append((label, f"{spent:.1f}", number(cost), f"{(own.largest_memory - before) / MIB:.0f}"))
         return result
 
-    with TemporaryDirectory(prefix="pkgrepo-") as name, serving() as server:
-        source = Path(name) / "installer"
-        expected = make_installer(source, size)
+    own = Process(os.getpid())
+    source = run.stores.folder / "object"
+    expected = make_installer(source, size)
+    with serving() as server:
         storage = StorageSettings(**server.settings("bench")).object_storage
         assert storage is not None
         home, upload_id = ObjectInstallers(storage), uuid4().hex
         upload = Upload("bench", "f", upload_id, 0, server_filename=upload_id, size=size * MIB)
         small = Upload("bench", "f", "small", 0, server_filename=uuid4().hex, size=min(size, 16) * MIB)
-        os.truncate(source, size * MIB)
         await home.size(upload)
         await measured("put", size, home.put(upload, source))
         same: bool = await measured("read", size, read(home, upload)) == expected
@@ -94,11 +84,8 @@ async def main(size: int) -> bool:
         await home.put(small, source)
         many = asyncio.gather(*(read(home, small) for _ in range(READERS)))
         await measured(f"{READERS} reads of {small.size // MIB} MiB at once", READERS * small.size // MIB, many)
-    console = Console()
-    console.print(f"{size} MiB, SHA-256 {'equal' if same else 'DIFFERENT'}")
-    console.print(table)
-    return same
-
-
-if __name__ == "__main__":
-    sys.exit(0 if asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1024)) else 1)
+    text = f"""{size} MiB into an object storage and back, by upload_service's own code in one process; the
+storage is moto's server in another, whose seconds are most of them. Memory is beyond what there was before."""
+    columns = ("step", "seconds", "CPU, s/GB", "memory, MiB")
+    failures = [] if same else ["objects: what came back is not what was put"]
+    return Found(sections=[Section("Object storage", text, columns, rows)], failures=failures)

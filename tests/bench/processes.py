@@ -1,116 +1,150 @@
 """The five services as processes of their own on real stores, and what each of them costs."""
 
-import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
-from aiohttp import ClientSession, UnixConnector
+from aiohttp import ClientSession, ClientTimeout
 
 from common.tenants import Tenant
 from deploy.folder import Addresses
-from deploy.operations import open_operator
-from tests import servers
+from deploy.operations import Operator, open_operator
 from tests.factories import KEY
 from tests.ports import free_port
+from tests.system.replica import Replica
+from tests.system.stores import Stores
 
 SERVICES = ("auth_service", "catalog_service", "upload_service", "client_registry")
 PASSWORD = "a password for measurements"
-TICKS = os.sysconf("SC_CLK_TCK")
+MIB = 1 << 20
+PATIENCE = 300.0  # seconds for any one request
+
+Result = TypeVar("Result")
 
 
-def spent(process: int) -> float:
-    """Seconds of processor time that a process has used."""
-    fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+@dataclass(frozen=True)
+class Process:
+    """A process that is measured."""
+
+    pid: int
+
+    @property
+    def spent(self) -> float:
+        """Seconds of processor time that it has used, all its threads together."""
+        return time.clock_gettime((~self.pid << 3) | 2)  # The number of its clock, as clock_getcpuclockid makes it.
+
+    @property
+    def memory(self) -> int:
+        """The bytes of memory that it holds."""
+        return self._status("VmRSS")
+
+    @property
+    def largest_memory(self) -> int:
+        """The most bytes of memory that it ever held."""
+        return self._status("VmHWM")
+
+    def _status(self, name: str) -> int:
+        status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
+        return int(status.partition(f"{name}:")[2].split()[0]) * 1024
+
+
+async def costs(processes: Mapping[str, Process], work: Awaitable[Result]) -> tuple[dict[str, float], Result]:
+    """The seconds of processor time that each used while something was done, and what came of it."""
+    before = {name: process.spent for name, process in processes.items()}
+    result = await work
+    return {name: processes[name].spent - was for name, was in before.items()}, result
+
+
+@dataclass(frozen=True)
+class Account:
+    """A tenant as its administrator reaches it: where, and with which header."""
+
+    tenant_id: str
+    base_url: str
+    bearer: tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A tenant with a signed-in administrator, and the processes that answer."""
+    """The services of one part, and the accounts of its tenants."""
 
+    processes: Mapping[str, Process]
+    address: str
+    stores: Stores
+    operator: Operator
     session: ClientSession
-    base_url: str
-    processes: dict[str, int]
-    installers: Path
+    stack: AsyncExitStack
+    accounts: dict[str, Account] = field(default_factory=dict)
 
-    def cpu(self, service: str) -> float:
-        """Seconds of processor time a service has used."""
-        return spent(self.processes[service])
+    async def account(self, tenant_id: str) -> Account:
+        """A tenant, made where it is not there yet, with its administrator signed in."""
+        if tenant_id in self.accounts:
+            return self.accounts[tenant_id]
+        if tenant_id not in {tenant.tenant_id for tenant in await self.operator.tenants.list()}:
+            await self.operator.tenants.create(Tenant(tenant_id))
+            await self.operator.users.create(tenant_id, "admin", PASSWORD)
+        base_url = f"{self.address}/{tenant_id}"
+        async with self.session.post(f"{base_url}/login", data={"username": "admin", "password": PASSWORD}) as answer:
+            token = (await answer.json())["message"]
+        self.accounts[tenant_id] = Account(tenant_id, base_url, ("Authorization", f"Bearer {token}"))
+        return self.accounts[tenant_id]
 
-    def memory(self, service: str) -> int:
-        """The bytes of memory that a service holds."""
-        return self._status(service, "VmRSS")
-
-    def largest_memory(self, service: str) -> int:
-        """The most bytes of memory a service ever held."""
-        return self._status(service, "VmHWM")
-
-    def _status(self, service: str, name: str) -> int:
-        status = Path(f"/proc/{self.processes[service]}/status").read_text(encoding="ascii")
-        return int(status.partition(f"{name}:")[2].split()[0]) * 1024
+    async def replica(self, service: str) -> tuple[Process, str]:
+        """One more process of a service, on a port; it and where it listens. It ends with the others."""
+        address = f"127.0.0.1:{free_port()}"
+        replica = await self.stack.enter_async_context(started(service, address, self.stores))
+        await replica.ready()
+        return Process(replica.pid), f"http://{address}"
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[Bench]:
-    """Start everything; nothing is left afterwards."""
+async def running(stores: Stores, *, gateway: Sequence[str] = ("gateway",)) -> AsyncIterator[Bench]:
+    """Start the five services as they are released; none is left afterwards.
+
+    `gateway` is the module that is run as one, with its arguments. Raises NotStarted, with the end of the log.
+    """
     async with AsyncExitStack() as stack:
-        mongo_url = await stack.enter_async_context(servers.mongo())
-        redis_url = await stack.enter_async_context(servers.redis())
-        rabbitmq_url = await stack.enter_async_context(servers.rabbitmq())
-        sockets = {name: f"unix:{folder / name}.sock" for name in SERVICES}
-        installers = folder / "installers"
-        installers.mkdir()
-        port = free_port()
-        environment = {
-            **dict.fromkeys(("INTERNAL_KEY", "SESSION_KEY", "AUDIT_KEY", "DOWNLOAD_KEY", "CLIENT_TOKEN_KEY"), KEY),
-            **{f"{name.upper()}_URL": address for name, address in sockets.items()},
-            "MONGO_URL": mongo_url,
-            "REDIS_URL": redis_url,
-            "RABBITMQ_URL": rabbitmq_url,
-            "INSTALLERS": str(installers),
-            "LOG_LEVEL": "warning",
-            "ACCESS_LOG": "false",
+        environment = _environment(stores)
+        address = f"127.0.0.1:{free_port()}"
+        listening = {**{name: environment[f"{name.upper()}_URL"] for name in SERVICES}, "gateway": address}
+        commands = {"gateway": (sys.executable, "-m", *gateway)}
+        replicas = {
+            name: await stack.enter_async_context(started(name, listen, stores, commands.get(name, ())))
+            for name, listen in listening.items()
         }
-        processes = {}
-        for name, listen in {**sockets, "gateway": f"127.0.0.1:{port}"}.items():
-            processes[name] = await stack.enter_async_context(started(name, **environment, LISTEN=listen))
-            await _ready(listen)
-        async with open_operator(Addresses("", mongo_url, redis_url)) as operator:
-            await operator.tenants.create(Tenant("bench"))
-            await operator.users.create("bench", "admin", PASSWORD)
-        session = await stack.enter_async_context(ClientSession(raise_for_status=True))
-        base_url = f"http://127.0.0.1:{port}/bench"
-        async with session.post(f"{base_url}/login", data={"username": "admin", "password": PASSWORD}) as answer:
-            session.headers["Authorization"] = f"Bearer {(await answer.json())['message']}"
-        yield Bench(session, base_url, processes, installers)
+        for replica in replicas.values():
+            await replica.ready()
+        processes = {name: Process(replica.pid) for name, replica in replicas.items()}
+        operator = await stack.enter_async_context(open_operator(Addresses("", stores.mongo_url, stores.redis_url)))
+        session = await stack.enter_async_context(ClientSession(raise_for_status=True, timeout=ClientTimeout(PATIENCE)))
+        yield Bench(processes, f"http://{address}", stores, operator, session, stack)
 
 
 @asynccontextmanager
-async def started(module: str, *arguments: str, **environment: str) -> AsyncIterator[int]:
-    """A Python module as a process; its id."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", module, *arguments, env={**os.environ, **environment}
-    )
+async def started(name: str, listen: str, stores: Stores, command: Sequence[str] = ()) -> AsyncIterator[Replica]:
+    """A service as a process; its log is in the folder of the stores."""
+    replica = Replica(name, listen, stores.folder / f"{name}.log", _environment(stores), command)
+    await replica.start()
     try:
-        yield process.pid
+        yield replica
     finally:
-        process.terminate()
-        await process.wait()
+        await replica.stop()
 
 
-async def _ready(listen: str) -> None:
-    unix = listen.startswith("unix:")
-    connector = UnixConnector(listen.removeprefix("unix:")) if unix else None
-    async with asyncio.timeout(60), ClientSession(connector=connector) as session:
-        while True:
-            try:
-                async with session.get(f"http://{'localhost' if unix else listen}/readyz") as answer:
-                    if answer.status == 200:
-                        return
-            except OSError:
-                pass
-            await asyncio.sleep(0.1)
+def _environment(stores: Stores) -> dict[str, str]:
+    return {
+        **os.environ,
+        **dict.fromkeys(("INTERNAL_KEY", "SESSION_KEY", "AUDIT_KEY", "DOWNLOAD_KEY", "CLIENT_TOKEN_KEY"), KEY),
+        **{f"{name.upper()}_URL": f"unix:{stores.folder / name}.sock" for name in SERVICES},
+        "MONGO_URL": stores.mongo_url,
+        "REDIS_URL": stores.redis_url,
+        "RABBITMQ_URL": stores.rabbitmq_url,
+        "INSTALLERS": str(stores.installers),
+        "LOG_LEVEL": "warning",
+        "ACCESS_LOG": "false",
+    }

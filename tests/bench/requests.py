@@ -1,107 +1,146 @@
-"""What the requests of a working day cost, as multiples of a bare aiohttp handler that runs beside them.
+"""What the requests of a working day cost, as multiples of a bare aiohttp handler that runs beside them."""
 
-python -m tests.bench.requests [packages]
-"""
-
-import asyncio
-import sys
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
-from rich.console import Console
-from rich.table import Table
+from catalog_service.store import MongoCatalogStore
+from common.mongo import open_database
+from tests.bench.limits import password_hash
+from tests.bench.load import Call, Taken, ask, send
+from tests.bench.processes import PASSWORD, Account, Bench, costs, running
+from tests.bench.report import Found, Limit, Line, Section, against, number
+from tests.bench.scale import Run
+from tests.bench.seeding import catalog, package_id
 
-from tests.bench.catalogs import seed
-from tests.bench.load import Call, send
-from tests.bench.processes import PASSWORD, Bench, running, spent, started
-from tests.ports import answering, free_port
-
-CLIENTS = 500
 FORM = ("Content-Type", "application/x-www-form-urlencoded")
+ROUNDS = 3  # of each figure; the median of their ratios counts
+CONNECTIONS = 32
+HELLO = "bare handler"
+VERSIONS = "`get_package_versions`"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A request of the table: how often it is sent, and how many times a bare handler's cost it may have."""
+    """A request: its share of the run's number of requests, and how many times a bare handler's cost it may have."""
 
     title: str
     calls: Sequence[Call]
-    times: int
-    budget: float | None = None
+    share: float
+    most: float | None = None
+    of: str = ""
     status: int = 200
-    connections: int = 32
-    warm: int = 500  # times before it is measured
+    connections: int = CONNECTIONS
+    anew: bool = False  # Each of its calls is sent but once.
 
 
-async def rows(bench: Bench) -> Sequence[Row]:
+@dataclass(frozen=True)
+class Measured:
+    """Microseconds of processor time for one request, by process and of the bare handler; and how long they took."""
+
+    costs: Mapping[str, float]
+    hello: float
+    taken: Taken
+
+    @property
+    def ratio(self) -> float:
+        return sum(self.costs.values()) / self.hello
+
+
+async def measure(run: Run) -> Found:
+    """Measure every request, each between two measurements of the bare handler."""
+    async with running(run.stores) as bench:
+        account = await catalog(run, bench, run.scale.packages)
+        found, rows = Found(), []
+        for row in await _rows(run, bench, account):
+            measured = await _measured(run, bench, row)
+            limit = Limit(HELLO, measured.hello)
+            found.lines.append(against(row.title, measured.costs, "µs", limit, row.most, of=row.of))
+            if row.title == VERSIONS:
+                found.lines.append(await _without_database(run, account, measured))
+            found.costs |= {f"{row.title}: {name}": cost for name, cost in measured.costs.items()}
+            cells = (
+                *(f"{measured.taken.percentile(percent):.1f}" for percent in (50, 99)),
+                *map(number, measured.costs.values()),
+            )
+            rows.append((row.title, *cells, number(measured.hello), number(measured.ratio)))
+        found.lines.append(await _login(run, bench, account))
+        columns = ("request", "p50, ms", "p99, ms", *bench.processes, HELLO, "ratio")
+    text = f"""Microseconds of processor time a request, all services as processes of their own, stores
+aside; a tenant with {run.scale.packages:,} packages of three versions and a logo of 3 KB, made through the
+interface; {CONNECTIONS} connections that each send the next request when they have an answer, so that the
+times are those of a queue. Each figure is the median of {ROUNDS} rounds, with a bare aiohttp handler that
+says `hello` measured in each."""
+    found.sections.append(Section("Requests", text, columns, rows))
+    return found
+
+
+async def _rows(run: Run, bench: Bench, account: Account) -> Sequence[Row]:
     """The requests, as an administrator and a client send them."""
-    bearer = ("Authorization", bench.session.headers["Authorization"])
-    clients = [await _client(bench, number) for number in range(CLIENTS)]
-    sign_in = urlencode({"username": "admin", "password": PASSWORD}).encode()
+    clients = [await client_form(bench, account, f"pc-{number}") for number in range(run.scale.clients)]
 
     def calls(method: str, operation: str, *headers: tuple[str, str], body: bytes = b"") -> Sequence[Call]:
-        return [Call(method, f"{bench.base_url}/{operation}", headers, body)]
+        return [Call(method, f"{account.base_url}/{operation}", headers, body)]
 
-    catalog = calls("POST", "get_packages", FORM, body=clients[0])
-    async with bench.session.post(
-        catalog[0].url, data=clients[0], headers=[FORM, ("Accept-Encoding", "identity")]
-    ) as answer:
-        tag = "If-None-Match", answer.headers["ETag"]
-    many = [Call("POST", f"{bench.base_url}/client_version", (FORM,), body) for body in clients]
+    known = calls("POST", "get_packages", FORM, body=clients[0])
+    tag = "If-None-Match", (await ask(known[0])).headers["etag"]
+    anew = [Call("POST", f"{account.base_url}/client_version", (FORM,), body) for body in clients[1:]]
     return [
-        Row("client_version, each client anew", many, CLIENTS, warm=0),
-        Row("client_version, client token", many[:1], 10_000, 2.4),
-        Row("test", calls("GET", "test", bearer), 10_000, 2.2),
-        Row("get_packages, known (304)", calls("POST", "get_packages", FORM, tag, body=clients[0]), 5000, 2.2, 304),
-        Row("get_packages, unchanged", catalog, 300),
-        Row("get_package_versions", calls("GET", "get_package_versions/Bench.000000", bearer), 2000, 20.0),
-        Row("server_information", calls("GET", "server_information", bearer), 2000),
-        Row("login", calls("POST", "login", FORM, body=sign_in), 100, connections=4, warm=10),
+        Row("`client_version` of a client that is asked about anew", anew, 1, anew=True),
+        Row("`test`", calls("GET", "test", account.bearer), 1, 2.2, "50 µs"),
+        Row("`client_version`, client token", [anew[0]], 1, 2.4, "55 µs"),
+        Row("`get_packages`, known (304)", [replace(known[0], headers=(FORM, tag))], 0.5, 2.2, "50 µs", status=304),
+        Row(VERSIONS, calls("GET", f"get_package_versions/{package_id(0)}", account.bearer), 0.2),
+        Row("`server_information`", calls("GET", "server_information", account.bearer), 0.1),
     ]
 
 
-async def _client(bench: Bench, number: int) -> bytes:
-    """What a client of the tenant sends, a new one."""
-    async with bench.session.post(f"{bench.base_url}/add_client", data={"client_name": f"pc-{number}"}) as answer:
+async def client_form(bench: Bench, account: Account, name: str) -> bytes:
+    """What a client of the tenant sends; it is made where there is none of this name."""
+    headers = dict([account.bearer])
+    async with bench.session.post(
+        f"{account.base_url}/add_client", data={"client_name": name}, headers=headers
+    ) as answer:
         return urlencode({"auth_token": (await answer.json())["auth_token"], "client": "1"}).encode()
 
 
-async def main(packages: int) -> None:
-    """Measure every request, each between two measurements of the bare handler."""
-    table = Table("Request", "p50 ms", "p99 ms", "gateway µs", "services µs", "all µs", "bare µs", "ratio", "budget")
-    async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="pkgrepo-")))
-        bench = await stack.enter_async_context(running(folder))
-        port = free_port()
-        bare = await stack.enter_async_context(started("tests.bench.bare", str(port), "/dev/null"))
-        await answering(port, b"GET /hello HTTP/1.1\r\nHost: bench\r\n\r\n", b"HTTP/1.1 200")
-        await seed(bench, packages)
-        for row in await rows(bench):
-            if row.warm:
-                await send(row.calls, row.warm, connections=row.connections, status=row.status)
-            before = {name: bench.cpu(name) for name in bench.processes}
-            taken = await send(row.calls, row.times, connections=row.connections, status=row.status)
-            cost = {name: (bench.cpu(name) - was) / row.times * 1e6 for name, was in before.items()}
-            hello = await _hello(bare, port)
-            total, gateway = sum(cost.values()), cost["gateway"]
-            numbers = f"{gateway:.0f}", f"{total - gateway:.0f}", f"{total:.0f}", f"{hello:.0f}", f"{total / hello:.1f}"
-            times = f"{taken.percentile(50):.1f}", f"{taken.percentile(99):.1f}"
-            table.add_row(row.title, *times, *numbers, f"{row.budget:.1f}" if row.budget else "")
-    console = Console(width=120)
-    console.print(f"{packages} packages; CPU time a request, {', '.join(bench.processes)} as processes of their own")
-    console.print(table)
+async def _measured(run: Run, bench: Bench, row: Row) -> Measured:
+    times = max(10, round(run.scale.requests * row.share / ROUNDS))
+    if row.anew:
+        return await _round(run, bench, row, len(row.calls))
+    await send(row.calls, max(5, times // 10), connections=row.connections, status=row.status)
+    rounds = [await _round(run, bench, row, times) for _ in range(ROUNDS)]
+    return sorted(rounds, key=lambda measured: measured.ratio)[ROUNDS // 2]
 
 
-async def _hello(bare: int, port: int) -> float:
-    """Microseconds of processor time that the bare handler needs for an answer, now."""
-    before = spent(bare)
-    await send([Call("GET", f"http://127.0.0.1:{port}/hello")], 10_000)
-    return (spent(bare) - before) / 10_000 * 1e6
+async def _round(run: Run, bench: Bench, row: Row, times: int) -> Measured:
+    sending = send(row.calls, times, connections=row.connections, status=row.status)
+    spent, taken = await costs(bench.processes, sending)
+    hello = await run.beside.cost_of_hello(run.scale.requests // ROUNDS)
+    return Measured({name: cost / times * 1e6 for name, cost in spent.items()}, hello, taken)
 
 
-if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000))
+async def _without_database(run: Run, account: Account, measured: Measured) -> Line:
+    """The same without what the driver does for the two questions to the database, measured alone in this process."""
+    times = max(10, run.scale.requests // 20)
+    async with open_database(run.stores.mongo_url, "catalog") as database:
+        store = MongoCatalogStore(database, uploads_age=1)
+        before = time.process_time()
+        for _ in range(times):
+            await store.packages.package_uid(account.tenant_id, package_id(0))
+            await store.versions.of_package(account.tenant_id, package_id(0))
+        driver = (time.process_time() - before) / times * 1e6
+    less = {**measured.costs, "catalog_service": max(0.0, measured.costs["catalog_service"] - driver)}
+    title = f"… without the driver of the database, {number(driver)} µs"
+    return against(title, less, "µs", Limit(HELLO, measured.hello), 20, of="450 µs")
+
+
+async def _login(run: Run, bench: Bench, account: Account) -> Line:
+    times = max(4, run.scale.requests // 100)
+    form = urlencode({"username": "admin", "password": PASSWORD}).encode()
+    signing_in = send([Call("POST", f"{account.base_url}/login", (FORM,), form)], times, connections=4)
+    spent, _ = await costs(bench.processes, signing_in)
+    alone = Limit("argon2id alone", await password_hash(max(2, times // 5)))
+    each = {name: cost / times * 1000 for name, cost in spent.items()}
+    return against("`login`", each, "ms", alone, 1.6, of="38 ms, half of the peer's 77")

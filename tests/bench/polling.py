@@ -1,0 +1,51 @@
+"""Callers in a process of their own, who send the same again and again until they are stopped.
+
+python -m tests.bench.polling <callers> <method> <address> <body> <header>…
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import uvloop
+
+from tests.bench.load import Call, Connection, connected
+from tests.bench.processes import Process
+from tests.system.replica import Replica
+
+
+@asynccontextmanager
+async def polling(call: Call, callers: int, log: Path) -> AsyncIterator[Process]:
+    """Let so many callers poll; what they have to say goes to `log`."""
+    headers = [f"{name}: {value}" for name, value in call.headers]
+    command = [sys.executable, "-m", __name__, str(callers), call.method, call.url, call.body.decode(), *headers]
+    replica = Replica("polling", "", log, {}, command)
+    await replica.start()
+    try:
+        yield Process(replica.pid)
+        if not replica.running:
+            raise RuntimeError(f"the callers beside it gave up: {log.read_text().splitlines()[-1:]}")
+    finally:
+        await replica.stop()
+
+
+async def _poll(call: Call, callers: int) -> None:
+    raw = call.encoded()
+    async with connected(call.url, callers) as connections, asyncio.TaskGroup() as group:
+        for connection in connections:
+            group.create_task(_ask_on(connection, raw))
+
+
+async def _ask_on(connection: Connection, raw: bytes) -> None:
+    while True:
+        answer = await connection.ask(raw)
+        assert answer.status == 200, answer
+
+
+if __name__ == "__main__":
+    many, method, url, body, *lines = sys.argv[1:]
+    headers = tuple((name, value) for name, _, value in (line.partition(": ") for line in lines))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_poll(Call(method, url, headers, body.encode()), int(many)))

@@ -1,0 +1,121 @@
+"""Tenants with catalogs: through the interface, and beyond what that can do in a few minutes as documents."""
+
+import asyncio
+import io
+import random
+from collections.abc import Iterator
+from uuid import uuid4
+
+from aiohttp import FormData
+from PIL import Image
+
+from catalog_service.model import Package
+from common.mongo import Document, MongoDatabase, open_database, unhurried
+from tests.bench.processes import Account, Bench
+from tests.bench.scale import Run
+
+BY_INTERFACE = 1000  # packages; of more the rest are written as documents
+LOGO = 3 << 10  # bytes
+BATCH = 500
+AT_ONCE = 16
+CHANNELS = ("stable", "beta", "nightly")
+INSTALLER = {"file_architect": "x64", "file_type": "MSI", "file_scope": "machine"}
+
+
+async def catalog(run: Run, bench: Bench, packages: int, *, logos: bool = True) -> Account:
+    """A tenant with so many packages of three versions each, with a logo of about 3 KB or without: made once a run."""
+    account = await bench.account(f"bench-{packages}{'' if logos else '-bare'}")
+    if account.tenant_id not in run.seeded:
+        names = iter([package_id(number) for number in range(min(packages, BY_INTERFACE))])
+
+        async def administrator() -> None:
+            for name in names:
+                await _add(bench, account, name, logos=logos)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(administrator())
+        async with open_database(run.stores.mongo_url, "catalog") as database:
+            await _write(database, account.tenant_id, range(BY_INTERFACE, packages), logos=logos)
+        run.seeded.add(account.tenant_id)
+    return account
+
+
+async def forget(run: Run, account: Account) -> None:
+    """Let the database be as small for what comes next."""
+    async with open_database(run.stores.mongo_url, "catalog") as database:
+        with unhurried():
+            for name in ("versions", "packages"):
+                await database[name].delete_many({"tenant_id": account.tenant_id})
+    run.seeded.discard(account.tenant_id)
+
+
+def package_id(number: int) -> str:
+    return f"Bench.Package.{number:06}"
+
+
+async def _add(bench: Bench, account: Account, name: str, *, logos: bool) -> None:
+    form = FormData(
+        {
+            "package_id": name,
+            "package_name": f"The program {name}",
+            "package_publisher": "Example Ltd.",
+            "package_description": "It does what programs of its kind do. " * 5,
+        }
+    )
+    if logos:
+        form.add_field("Logo", _picture(name), filename="logo.png", content_type="image/png")
+    headers = dict([account.bearer])
+    async with bench.session.post(f"{account.base_url}/add_package", data=form, headers=headers):
+        pass
+    for number, channel in enumerate(CHANNELS):
+        version = FormData({**INSTALLER, "package_version": f"1.{number}.0", "channel": channel})
+        version.add_field("file", io.BytesIO(name.encode()), filename="setup.msi")
+        async with bench.session.post(f"{account.base_url}/add_package_version/{name}", data=version, headers=headers):
+            pass
+
+
+def _picture(name: str) -> bytes:
+    """A picture of its own for each package; noise, which no compression makes small."""
+    noise, picture = random.Random(name), io.BytesIO()  # noqa: S311  a picture, not a secret
+    Image.frombytes("RGB", (32, 32), noise.randbytes(32 * 32 * 3)).save(picture, "PNG")
+    return picture.getvalue()
+
+
+async def _write(database: MongoDatabase, tenant_id: str, numbers: range, *, logos: bool) -> None:
+    """The documents as the stores make them."""
+    noise = random.Random(len(numbers))  # noqa: S311  the same each time
+    for start in range(numbers.start, numbers.stop, BATCH):
+        batch = range(start, min(start + BATCH, numbers.stop))
+        packages = [_package(tenant_id, number, noise.randbytes(LOGO if logos else 0)) for number in batch]
+        with unhurried():
+            await database["packages"].insert_many(packages)
+            await database["versions"].insert_many(list(_versions(tenant_id, batch)))
+
+
+def _package(tenant_id: str, number: int, logo: bytes) -> Document:
+    name = package_id(number)
+    package = Package(
+        package_id=name,
+        package_uid=str(uuid4()),
+        name=f"The program {name}",
+        publisher="Example Ltd.",
+        description="It does what programs of its kind do. " * 5,
+        logo=logo,
+    )
+    return {"tenant_id": tenant_id, "halfway": False, **vars(package)}
+
+
+def _versions(tenant_id: str, numbers: range) -> Iterator[Document]:
+    for number in numbers:
+        for version in range(len(CHANNELS)):
+            yield {
+                "tenant_id": tenant_id,
+                "uid": str(uuid4()),
+                "package_id": package_id(number),
+                "version": f"1.{version}.0",
+                "version_key": f"1.{version}.0",
+                "installer_key": f"1.{version}.0",
+                "state": "active",
+                "halfway": False,
+            }

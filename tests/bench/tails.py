@@ -1,0 +1,89 @@
+"""How long the slowest of a hundred wait: alone, beside two who poll the catalog, and while four sign in."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from tests.bench.load import Call, Taken, send_steadily
+from tests.bench.polling import polling
+from tests.bench.processes import PASSWORD, Account, running
+from tests.bench.report import Found, Section, number, within
+from tests.bench.requests import FORM, client_form
+from tests.bench.scale import Run
+from tests.bench.seeding import catalog
+from tests.bench.watched import Lateness
+
+RATE = 100.0  # requests a second of each kind
+ALLOWED = {"catalogs": {"client_version": 10.0}, "sign-ins": {"client_version": 5.0, "test": 5.0}}  # ms
+WORDS = {"nothing": "alone", "catalogs": "beside two catalog pollers", "sign-ins": "while 4 clients log in"}
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What was asked and how long it took, how late the gateway's loop was, and what went on beside."""
+
+    beside: str
+    taken: Mapping[str, Taken]
+    lateness: Lateness
+
+
+async def measure(run: Run) -> Found:
+    """Ask at a steady rate, in three situations."""
+    notes = run.stores.folder / "lateness"
+    windows = {}
+    async with running(run.stores, gateway=("tests.bench.watched", str(notes))) as bench:
+        account = await catalog(run, bench, run.scale.packages)
+        form = await client_form(bench, account, "tails")
+        asked = {
+            "client_version": Call("POST", f"{account.base_url}/client_version", (FORM,), form),
+            "test": Call("GET", f"{account.base_url}/test", (account.bearer,)),
+            "bare handler": run.beside.hello,
+        }
+        for name, (call, callers) in _crowds(account, form).items():
+            async with AsyncExitStack() as stack:
+                if call:
+                    log = run.stores.folder / f"polling-{name}.log"
+                    await stack.enter_async_context(polling(call, callers, log))
+                    await asyncio.sleep(min(2.0, run.scale.watched / 4))  # until it is under way
+                began = time.monotonic()
+                sending = (send_steadily(each, RATE, run.scale.watched) for each in asked.values())
+                taken = dict(zip(asked, await asyncio.gather(*sending), strict=True))
+                windows[name] = taken, began, time.monotonic()
+    return _judged(
+        [Situation(name, taken, Lateness.between(notes, began, end)) for name, (taken, began, end) in windows.items()]
+    )
+
+
+def _crowds(account: Account, form: bytes) -> Mapping[str, tuple[Call | None, int]]:
+    """What is sent beside, again and again, and over how many connections."""
+    sign_in = urlencode({"username": "admin", "password": PASSWORD}).encode()
+    return {
+        "nothing": (None, 0),
+        "catalogs": (Call("POST", f"{account.base_url}/get_packages", (FORM,), form), 2),
+        "sign-ins": (Call("POST", f"{account.base_url}/login", (FORM,), sign_in), 4),
+    }
+
+
+def _judged(situations: list[Situation]) -> Found:
+    found, rows = Found(), []
+    for each in situations:
+        bare = each.taken["bare handler"].percentile(99)
+        for name, most in ALLOWED.get(each.beside, {}).items():
+            title = f"p99 of `{name}` {WORDS[each.beside]}"
+            limit = f"bare handler meanwhile: {number(bare)} ms"
+            found.lines.append(within(title, each.taken[name].percentile(99), "ms", most, beside=limit))
+        times = [f"{number(taken.percentile(50))} / {number(taken.percentile(99))}" for taken in each.taken.values()]
+        late = each.lateness
+        loop = f"{number(late.p50)} / {number(late.p99)} / {number(late.largest)}"
+        rows.append((WORDS[each.beside], *times, loop, f"{late.worked:.0%}", f"{late.waited:.0%}", number(late.pause)))
+    text = f"""Milliseconds until an answer, p50 / p99, of {RATE:g} requests a second of each kind at the
+same time, each counted from when it was due. `late` is how much later than asked for the gateway's own loop
+woke up, p50 / p99 / the most, looked at every 5 ms; then, in its latest hundredth, the share of that in
+which the loop's thread worked, and in which it could have and had no core: what other processes took.
+`garbage` is the longest collection of it."""
+    columns = ("beside", "`client_version`", "`test`", "bare handler", "late", "worked", "had no core", "garbage")
+    found.sections.append(Section("Tails", text, columns, rows))
+    return found

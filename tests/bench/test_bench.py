@@ -1,0 +1,61 @@
+"""The benchmark comes to its end and keeps what it found; the figures of a run this small mean nothing."""
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tests.bench.__main__ import PARTS, bench, measured, write
+from tests.bench.report import KEPT, Found
+from tests.bench.scale import TINY, Run
+
+LINES = (
+    "`test`",
+    "`client_version`, client token",
+    "`get_packages`, known (304)",
+    "`get_package_versions`",
+    "`login`",
+    "p99 of `client_version` beside two catalog pollers",
+    "p99 of `test` while 4 clients log in",
+    "up, 8 MiB chunks",
+    "up, 1 MiB chunks",
+    "up, one call",
+    "down, from upload_service",
+    "down, through the gateway",
+    "`get_packages`, 20, ",
+)
+SECTIONS = ("Requests", "Tails", "Transfers", "Catalogs", "A crowd of uploads", "A refused sign-in", "Object storage")
+
+
+async def test_every_part_comes_to_its_end_and_has_its_place_on_the_page(tmp_path: Path) -> None:
+    found = await bench(TINY, list(PARTS), lambda _: None)
+    assert found.failures == []
+    write(tmp_path / "RESULTS.md", ["made by a test"], found)
+    page = (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
+    for title in LINES:
+        assert f"\n| {title}" in page
+    for heading in SECTIONS:
+        assert f"\n## {heading}\n" in page
+
+
+async def test_a_part_that_fails_says_so_and_loses_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def failing(_: Run) -> Found:
+        raise ConnectionError("the server is gone")
+
+    async def found(_: Run) -> Found:
+        return Found(costs={"a cost": 1.0})
+
+    monkeypatch.setattr("tests.bench.__main__.PARTS", {"one": failing, "other": found})
+    both = await measured(cast("Run", None), ["one", "other"], lambda _: None)
+    assert both.failures == ["one: ConnectionError('the server is gone')"]
+    assert both.costs == {"a cost": 1.0}
+
+
+def test_what_stands_below_the_marker_is_kept(tmp_path: Path) -> None:
+    results = tmp_path / "RESULTS.md"
+    write(results, ["the first"], Found())
+    with results.open("a", encoding="utf-8") as file:
+        file.write("\nWhat paid and what did not.\n")
+    write(results, ["the second"], Found())
+    assert results.read_text(encoding="utf-8").partition(KEPT)[2] == "\n\nWhat paid and what did not.\n"
+    assert "- the second\n" in results.read_text(encoding="utf-8")

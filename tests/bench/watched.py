@@ -1,0 +1,113 @@
+"""A gateway that notes how late its loop is, and whether that is its own doing.
+
+python -m tests.bench.watched <file>
+"""
+
+import asyncio
+import gc
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+from aiohttp import web
+
+from common.server import run
+from gateway.app import SERVICE
+from gateway.settings import GatewaySettings
+
+TICK = 0.005  # seconds from one look at the clock to the next
+WAITED = Path("/proc/thread-self/schedstat")
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A look at the clock: how many seconds late; the loop's thread had worked and waited for a core since the last."""
+
+    moment: float
+    late: float
+    worked: float
+    waited: float
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """How late a loop was, in milliseconds; in its latest hundredth, the shares of that it worked or waited for a core.
+
+    `pause` is the longest collection of garbage, in milliseconds.
+    """
+
+    p50: float
+    p99: float
+    largest: float
+    worked: float
+    waited: float
+    pause: float
+
+    @classmethod
+    def between(cls, path: Path, begin: float, end: float) -> "Lateness":
+        """What was noted in these seconds of `time.monotonic`."""
+        ticks, pauses = [], [0.0]
+        for line in path.read_text(encoding="ascii").splitlines():
+            kind, *values = line.split()
+            moment, *rest = map(float, values)
+            if begin <= moment <= end and kind == "tick":
+                ticks.append(Tick(moment, *rest))
+            elif begin <= moment <= end:
+                pauses.append(rest[0])
+        late = sorted(tick.late * 1000 for tick in ticks)
+        worst = sorted(ticks, key=lambda tick: tick.late)[-max(1, len(ticks) // 100) :]
+        whole = sum(tick.late for tick in worst) or 1.0
+        worked = sum(min(tick.worked, tick.late) for tick in worst) / whole
+        waited = sum(min(tick.waited, tick.late) for tick in worst) / whole
+        return cls(late[len(late) // 2], late[len(late) * 99 // 100], late[-1], worked, waited, max(pauses) * 1000)
+
+
+def main(path: Path) -> None:
+    def create_app(settings: GatewaySettings) -> web.Application:
+        app = SERVICE.create_app(settings)
+        app.cleanup_ctx.append(lambda _: _noting(path))
+        return app
+
+    run(replace(SERVICE, create_app=create_app))
+
+
+async def _noting(path: Path) -> AsyncIterator[None]:
+    with path.open("w", encoding="ascii", buffering=1) as file:
+        began = 0.0
+
+        def collected(phase: str, _: dict[str, int]) -> None:
+            nonlocal began
+            if phase == "start":
+                began = time.monotonic()
+            else:
+                file.write(f"pause {began} {time.monotonic() - began}\n")
+
+        gc.callbacks.append(collected)
+        ticking = asyncio.ensure_future(_tick(file))
+        yield
+        gc.callbacks.remove(collected)
+        ticking.cancel()
+        with suppress(asyncio.CancelledError):
+            await ticking
+
+
+async def _tick(file: TextIO) -> None:
+    while True:
+        began, worked, waited = time.monotonic(), time.thread_time(), _waited()
+        await asyncio.sleep(TICK)
+        now = time.monotonic()
+        late, worked, waited = max(0.0, now - began - TICK), time.thread_time() - worked, _waited() - waited
+        file.write(f"tick {now} {late} {worked} {waited}\n")
+
+
+def _waited() -> float:
+    """The seconds that this thread could have worked and had no core."""
+    return int(WAITED.read_text(encoding="ascii").split()[1]) / 1e9
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
