@@ -7,11 +7,13 @@ Without parts named all are measured and RESULTS.md is written; with some their 
 
 import argparse
 import asyncio
+import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import uvloop
 from rich.console import Console
@@ -75,7 +77,8 @@ def main() -> int:
     console, began, load = Console(width=WIDTH), time.monotonic(), machine.load()
     configure_logs("error")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        found = runner.run(bench(TINY if given.tiny else FULL, given.parts or list(PARTS), console.print))
+        work = bench(TINY if given.tiny else FULL, given.parts or list(PARTS), console.print)
+        found = runner.run(_until_told(work))
     console.print(shown(found))
     results = given.results or (None if given.parts or given.tiny else RESULTS)
     if results:
@@ -86,6 +89,13 @@ def main() -> int:
         ]
         write(results, head, found)
     return 1 if found.failures else 0
+
+
+async def _until_told(work: Coroutine[Any, Any, Found]) -> Found:
+    """Let a SIGTERM end it as a SIGINT does: with everything that was started."""
+    ours = asyncio.ensure_future(work)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ours.cancel)
+    return await ours
 
 
 def write(results: Path, head: Sequence[str], found: Found) -> None:

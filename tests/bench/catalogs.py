@@ -90,9 +90,9 @@ async def measure(run: Run) -> Found:
     text = f"""Milliseconds of processor time an answer, all services together, through the gateway, on
 {CONNECTIONS} connections. `first after a write` is all of the answer after one package was changed through
 the interface, without the change; `… wall` is how long its caller waited at best. Memory is the most that a
-process ever held; `stalled` what the gateway grew by while {SLOW} callers asked and read nothing. Up to
-{BY_INTERFACE:,} packages are made through the interface, the rest are written to the database as the stores
-do: through the interface they would take longer than all that is measured."""
+process ever held; `stalled` what the gateway grew by while {SLOW} callers asked and read nothing. Catalogs
+of up to {BY_INTERFACE:,} packages are made through the interface, larger ones written to the database as
+the stores do: through the interface that would take longer than all that is measured."""
     picture = "![What an answer costs against the size of the catalog](catalog.svg)"
     found.sections.append(Section("Catalogs", text, columns, cells, picture if len(rows) > 1 else ""))
     if len(rows) > 1:

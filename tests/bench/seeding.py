@@ -14,7 +14,7 @@ from common.mongo import Document, MongoDatabase, open_database, unhurried
 from tests.bench.processes import Account, Bench
 from tests.bench.scale import Run
 
-BY_INTERFACE = 1000  # packages; of more the rest are written as documents
+BY_INTERFACE = 1000  # packages; larger catalogs are written as documents
 LOGO = 3 << 10  # bytes
 BATCH = 500
 AT_ONCE = 16
@@ -26,17 +26,11 @@ async def catalog(run: Run, bench: Bench, packages: int, *, logos: bool = True) 
     """A tenant with so many packages of three versions each, with a logo of about 3 KB or without: made once a run."""
     account = await bench.account(f"bench-{packages}{'' if logos else '-bare'}")
     if account.tenant_id not in run.seeded:
-        names = iter([package_id(number) for number in range(min(packages, BY_INTERFACE))])
-
-        async def administrator() -> None:
-            for name in names:
-                await _add(bench, account, name, logos=logos)
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(AT_ONCE):
-                group.create_task(administrator())
-        async with open_database(run.stores.mongo_url, "catalog") as database:
-            await _write(database, account.tenant_id, range(BY_INTERFACE, packages), logos=logos)
+        if packages <= BY_INTERFACE:
+            await _publish(bench, account, packages, logos=logos)
+        else:
+            async with open_database(run.stores.mongo_url, "catalog") as database:
+                await _write(database, account.tenant_id, packages, logos=logos)
         run.seeded.add(account.tenant_id)
     return account
 
@@ -52,6 +46,18 @@ async def forget(run: Run, account: Account) -> None:
 
 def package_id(number: int) -> str:
     return f"Bench.Package.{number:06}"
+
+
+async def _publish(bench: Bench, account: Account, packages: int, *, logos: bool) -> None:
+    names = iter([package_id(number) for number in range(packages)])
+
+    async def administrator() -> None:
+        for name in names:
+            await _add(bench, account, name, logos=logos)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(AT_ONCE):
+            group.create_task(administrator())
 
 
 async def _add(bench: Bench, account: Account, name: str, *, logos: bool) -> None:
@@ -82,14 +88,14 @@ def _picture(name: str) -> bytes:
     return picture.getvalue()
 
 
-async def _write(database: MongoDatabase, tenant_id: str, numbers: range, *, logos: bool) -> None:
+async def _write(database: MongoDatabase, tenant_id: str, packages: int, *, logos: bool) -> None:
     """The documents as the stores make them."""
-    noise = random.Random(len(numbers))  # noqa: S311  the same each time
-    for start in range(numbers.start, numbers.stop, BATCH):
-        batch = range(start, min(start + BATCH, numbers.stop))
-        packages = [_package(tenant_id, number, noise.randbytes(LOGO if logos else 0)) for number in batch]
+    noise = random.Random(packages)  # noqa: S311  the same each time
+    for start in range(0, packages, BATCH):
+        batch = range(start, min(start + BATCH, packages))
+        documents = [_package(tenant_id, number, noise.randbytes(LOGO if logos else 0)) for number in batch]
         with unhurried():
-            await database["packages"].insert_many(packages)
+            await database["packages"].insert_many(documents)
             await database["versions"].insert_many(list(_versions(tenant_id, batch)))
 
 
