@@ -78,11 +78,8 @@ class Connection(asyncio.BufferedProtocol):
         return await self._answered
 
     def stall(self) -> None:
-        """Read nothing more until `go_on`."""
+        """Read nothing more."""
         self.transport.pause_reading()
-
-    def go_on(self) -> None:
-        self.transport.resume_reading()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by name.

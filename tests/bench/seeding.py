@@ -35,15 +35,6 @@ async def catalog(run: Run, bench: Bench, packages: int, *, logos: bool = True) 
     return account
 
 
-async def forget(run: Run, account: Account) -> None:
-    """Let the database be as small for what comes next."""
-    async with open_database(run.stores.mongo_url, "catalog") as database:
-        with unhurried():
-            for name in ("versions", "packages"):
-                await database[name].delete_many({"tenant_id": account.tenant_id})
-    run.seeded.discard(account.tenant_id)
-
-
 def package_id(number: int) -> str:
     return f"Bench.Package.{number:06}"
 

@@ -12,7 +12,9 @@ from gateway.operations import OPERATIONS, Operation
 from gateway.settings import GatewaySettings
 from upload_service.settings import UploadSettings
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+RESULTS = (ROOT / "tests" / "bench" / "RESULTS.md").read_text(encoding="utf-8")
 SETTINGS = sorted(
     {
         name.upper()
@@ -42,4 +44,12 @@ def test_it_says_where_the_broker_is_looked_for(kind: type[CatalogSettings] | ty
 def test_the_pictures_it_shows_are_there() -> None:
     for line in README.splitlines():
         if line.startswith("!["):
-            assert (Path(__file__).parents[2] / line.partition("(")[2].rstrip(")")).is_file()
+            assert (ROOT / line.partition("(")[2].rstrip(")")).is_file()
+
+
+def test_what_it_says_of_many_machines_is_what_was_measured() -> None:
+    section = RESULTS.partition("\n## Where one machine ends\n")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    assert rows
+    for row in rows:
+        assert f"\n{row}\n" in README
