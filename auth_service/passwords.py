@@ -1,7 +1,11 @@
 """Passwords, hashed with argon2id off the event loop, a few at a time."""
 
 import asyncio
+import os
+import sys
+import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 from argon2 import PasswordHasher
@@ -13,6 +17,7 @@ from common.forms import clean
 from common.turns import Turns
 
 AT_ONCE = 4  # hashes; each holds 19 MiB and a core for about 25 ms
+GIVING_WAY = 10  # the niceness of who hashes: with few cores everybody else would wait for a free one
 PATIENCE = 10.0  # seconds that one waits for one's turn; the gateway waits longer
 
 
@@ -22,12 +27,13 @@ class Passwords:
     def __init__(self) -> None:
         self._hasher = PasswordHasher(time_cost=2, memory_cost=19456, parallelism=1)
         self._turns = Turns(AT_ONCE)
+        self._threads = ThreadPoolExecutor(AT_ONCE, "passwords", _give_way)
         # Compared with where there is no such user, so that an answer takes as long as with one.
         self._nobody = self._hasher.hash("nobody has this password")
 
     async def hash(self, password: str) -> str:
         async with self._turns.one(PATIENCE):
-            return await asyncio.to_thread(self._hasher.hash, password)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._hasher.hash, password)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -37,7 +43,8 @@ class Passwords:
 
     async def compare(self, password_hash: str | None, password: str) -> bool:
         """Within one's turn: whether the password is the one; None, for no such user, takes as long and is False."""
-        right = await asyncio.to_thread(self._matches, password_hash or self._nobody, password)
+        known = password_hash or self._nobody
+        right = await asyncio.get_running_loop().run_in_executor(self._threads, self._matches, known, password)
         return right and password_hash is not None
 
     def _matches(self, password_hash: str, password: str) -> bool:
@@ -45,6 +52,12 @@ class Passwords:
             return self._hasher.verify(password_hash, password)
         except VerificationError:
             return False
+
+
+def _give_way() -> None:
+    """Let this thread have what others leave of the cores; elsewhere than on Linux only whole processes can be nice."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), GIVING_WAY)
 
 
 def new_password(field: str, value: str) -> str:

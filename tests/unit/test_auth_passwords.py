@@ -1,14 +1,16 @@
 """Passwords: what may be one, how it is kept, and how few are hashed at once."""
 
 import asyncio
+import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from argon2 import PasswordHasher, extract_parameters
 from argon2.low_level import Type
 
-from auth_service.passwords import AT_ONCE, Passwords, new_password
+from auth_service.passwords import AT_ONCE, GIVING_WAY, Passwords, new_password
 from common.errors import InvalidField
 
 PASSWORD = "a password for tests"
@@ -123,3 +125,15 @@ def test_other_texts_are_no_passwords(text: str) -> None:
         new_password("new_password", text)
     assert error.value.field == "new_password"
     assert text not in error.value.detail or not text
+
+
+async def test_who_hashes_gives_way_to_who_answers() -> None:
+    before = threads_giving_way()
+    assert not await matches(Passwords(), None, PASSWORD)
+    assert threads_giving_way() - before
+    assert os.getpriority(os.PRIO_PROCESS, 0) < GIVING_WAY
+
+
+def threads_giving_way() -> set[str]:
+    threads = (path.name for path in Path("/proc/self/task").iterdir())
+    return {each for each in threads if os.getpriority(os.PRIO_PROCESS, int(each)) == GIVING_WAY}
