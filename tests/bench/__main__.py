@@ -22,7 +22,7 @@ from common.telemetry import configure_logs
 from tests.bench import catalogs, crowd, machine, objects, requests, rush, sign_in, tails, transfer
 from tests.bench.beside import beside
 from tests.bench.ends import ends
-from tests.bench.report import Found, page, shown
+from tests.bench.report import Found, failure, page, shown
 from tests.bench.scale import FULL, TINY, Run, Scale
 from tests.system.stores import private_stores
 
@@ -60,7 +60,7 @@ async def measured(run: Run, parts: Sequence[str], tell: Callable[[str], None]) 
             async with asyncio.timeout(LIMIT):
                 found.add(await PARTS[name](run))
         except Exception as error:  # noqa: BLE001  the other parts are worth knowing all the same
-            found.failures.append(f"{name}: {error!r}")
+            found.failures.append(failure(name, error))
         tell(f"{time.monotonic() - began:6.0f} s  {name}")
     return found
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tests.bench.load import Call, ask, connected, send
 from tests.bench.plot import plot
 from tests.bench.processes import MIB, Account, Bench, Process, costs, running
-from tests.bench.report import Found, Limit, Section, against, number, shared, within
+from tests.bench.report import Found, Limit, Section, against, failure, number, shared, within
 from tests.bench.requests import FORM, client_form
 from tests.bench.scale import Run
 from tests.bench.seeding import BY_INTERFACE, catalog, package_id
@@ -61,7 +61,7 @@ async def measure(run: Run) -> Found:
             async with running(run.stores) as bench, asyncio.timeout(900):
                 rows.append(await _measured(run, bench, packages, logos=logos))
         except Exception as error:  # noqa: BLE001  the other sizes are worth knowing all the same
-            found.failures.append(f"catalogs, {packages:,} packages: {error!r}")
+            found.failures.append(failure(f"catalogs, {packages:,} packages", error))
     for row in rows:
         _judge(found, row)
     names = ("unchanged", "gzip", "304", "first after a write", "nginx", "nginx, sendfile")
@@ -90,9 +90,9 @@ async def measure(run: Run) -> Found:
     text = f"""Milliseconds of processor time an answer, all services together, through the gateway, on
 {CONNECTIONS} connections. `first after a write` is all of the answer after one package was changed through
 the interface, without the change; `… wall` is how long its caller waited at best. Memory is the most that a
-process ever held; `stalled` what the gateway grew by while {SLOW} callers asked and read nothing. Catalogs
-of up to {BY_INTERFACE:,} packages are made through the interface, larger ones written to the database as
-the stores do: through the interface that would take longer than all that is measured."""
+process ever held; `stalled` what all grew by while {SLOW} callers asked and read nothing. Catalogs of up to
+{BY_INTERFACE:,} packages are made through the interface, larger ones written to the database as the stores
+do: through the interface that would take longer than all that is measured."""
     picture = "![What an answer costs against the size of the catalog](catalog.svg)"
     found.sections.append(Section("Catalogs", text, columns, cells, picture if len(rows) > 1 else ""))
     if len(rows) > 1:
@@ -107,6 +107,7 @@ async def _measured(run: Run, bench: Bench, packages: int, *, logos: bool) -> Ro
     began = time.perf_counter()
     first = await ask(call)
     cold = time.perf_counter() - began
+    stalled = await _stalled(bench, call)  # before there is memory that was used once and is free again
     found: dict[str, Mapping[str, float]] = {"unchanged": await _cost(bench, call, first.size)}
     if tag := first.headers.get("etag"):
         known = Call("POST", call.url, (FORM, ("If-None-Match", tag)), form)
@@ -118,7 +119,6 @@ async def _measured(run: Run, bench: Bench, packages: int, *, logos: bool) -> Ro
             found[name] = await _cost(there, Call("GET", f"{nginx.addresses[kind]}/catalog"), first.size)
     found["first after a write"], wall = await _first(bench, account, call, 2 if first.size > AMOUNT // 8 else WRITES)
     memory = {name: process.largest_memory / MIB for name, process in bench.processes.items()}
-    stalled = await _stalled(bench, call)
     packed = Call("POST", call.url, (FORM, ("Accept-Encoding", "gzip")), form)
     found["gzip"] = await _cost(bench, packed, first.size)
     return Row(packages, logos, first.size, cold, found, wall, memory, stalled)

@@ -23,6 +23,7 @@ SERVICES = ("auth_service", "catalog_service", "upload_service", "client_registr
 PASSWORD = "a password for measurements"
 MIB = 1 << 20
 PATIENCE = 300.0  # seconds for any one request
+SHOWN = 400  # characters of what a service said before something went wrong
 
 Result = TypeVar("Result")
 
@@ -106,7 +107,8 @@ class Bench:
 async def running(stores: Stores, *, gateway: Sequence[str] = ("gateway",)) -> AsyncIterator[Bench]:
     """Start the five services as they are released; none is left afterwards.
 
-    `gateway` is the module that is run as one, with its arguments. Raises NotStarted, with the end of the log.
+    `gateway` is the module that is run as one, with its arguments. Raises NotStarted, with the end of the log; what
+    the services said last is noted with whatever goes wrong while they run.
     """
     async with AsyncExitStack() as stack:
         environment = _environment(stores)
@@ -122,7 +124,13 @@ async def running(stores: Stores, *, gateway: Sequence[str] = ("gateway",)) -> A
         processes = {name: Process(replica.pid) for name, replica in replicas.items()}
         operator = await stack.enter_async_context(open_operator(Addresses("", stores.mongo_url, stores.redis_url)))
         session = await stack.enter_async_context(ClientSession(raise_for_status=True, timeout=ClientTimeout(PATIENCE)))
-        yield Bench(processes, f"http://{address}", stores, operator, session, stack)
+        try:
+            yield Bench(processes, f"http://{address}", stores, operator, session, stack)
+        except Exception as error:
+            for name in processes:
+                for line in (stores.folder / f"{name}.log").read_text(errors="replace").splitlines()[-1:]:
+                    error.add_note(f"{name} said last: {line[:SHOWN]}")
+            raise
 
 
 @asynccontextmanager

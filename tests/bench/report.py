@@ -119,6 +119,11 @@ class Found:
         self.plot = other.plot or self.plot
 
 
+def failure(what: str, error: Exception) -> str:
+    """What went wrong with a part, and what was noted with it."""
+    return "; ".join([f"{what}: {error!r}", *getattr(error, "__notes__", ())])
+
+
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table in Markdown."""
     lines = [columns, ["---"] * len(columns), *rows]
