@@ -86,12 +86,17 @@ async def _rows(run: Run, bench: Bench, account: Account) -> Sequence[Row]:
     known = calls("POST", "get_packages", FORM, body=clients[0])
     tag = "If-None-Match", (await ask(known[0])).headers["etag"]
     anew = [Call("POST", f"{account.base_url}/client_version", (FORM,), body) for body in clients[1:]]
+    versions = [
+        Call("GET", f"{account.base_url}/get_package_versions/{package_id(number)}", (account.bearer,))
+        for number in range(run.scale.packages)
+    ]
     return [
         Row("`client_version` of a client that is asked about anew", anew, 1, anew=True),
         Row("`test`", calls("GET", "test", account.bearer), 1, 2.2, "50 µs"),
         Row("`client_version`, client token", [anew[0]], 1, 2.4, "55 µs"),
         Row("`get_packages`, known (304)", [replace(known[0], headers=(FORM, tag))], 0.5, 2.2, "50 µs", status=304),
-        Row(VERSIONS, calls("GET", f"get_package_versions/{package_id(0)}", account.bearer), 0.2),
+        Row(VERSIONS, versions, 1, anew=True),
+        Row("… of a package that was asked about just now", versions[:1], 0.5, 4.3, "the aim, 100 µs"),
         Row("`server_information`", calls("GET", "server_information", account.bearer), 0.1),
     ]
 
