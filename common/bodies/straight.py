@@ -127,14 +127,17 @@ async def splice_body(request: web.Request, writer: AbstractStreamWriter) -> Non
         with _duplicate(source) as inlet, _duplicate(sink) as outlet, _pipe() as pipe:
             await _splice_rest(request, inlet, pipe, outlet)
     finally:
-        sink.set_write_buffer_limits()
         source.resume_reading()
+        if not sink.is_closing():  # uvloop raises where it is closed.
+            sink.set_write_buffer_limits()
 
 
 async def _splice_rest(request: web.Request, source: int, pipe: tuple[int, int], sink: int) -> None:
-    pace, content, total = bodies.Pace(), request.content, request.content_length or 0
+    pace, content = bodies.Pace(), request.content
+    # Counted here: while the server stops, its parser takes nothing any more. What follows the body is another request.
+    left = (request.content_length or 0) - content.total_bytes
     reading, writing = pipe
-    while (left := total - content.total_bytes) and request.transport is not None:
+    while left and request.transport is not None:
         try:
             moved = _spliced(source, writing, min(left, PIPE))
         except BlockingIOError:
@@ -145,6 +148,7 @@ async def _splice_rest(request: web.Request, source: int, pipe: tuple[int, int],
             return
         if not moved:
             return
+        left -= moved
         request.protocol.data_received(_ZEROS[:moved])
         content.read_nowait()
         request.transport.pause_reading()  # Whoever reads lets more come.

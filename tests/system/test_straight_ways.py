@@ -10,9 +10,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import uvloop
 from aiohttp import ClientError, ClientPayloadError, ClientSession, web
 
 from common.middleware import problem_response
+from common.protocol import Runner
 from gateway.proxy import SPLICED, Body, answer
 from tests.system.raw import read_one, read_slowly, with_small_buffers
 from tests.system.standin import instead
@@ -234,3 +236,83 @@ async def test_a_large_body_that_is_refused_before_its_end_is_answered(file: Pat
         writer.write(head_of(body) + body[: len(body) // 2])
         assert (await reader.readline()).startswith(b"HTTP/1.1 500")
         writer.close()
+
+
+async def _sent_on_while_the_server_stops(monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """What a service got of a body, and of what came after it, where the gateway was told to stop in its middle."""
+    got, all_there, servers = bytearray(), asyncio.Event(), list[web.Server]()
+    real = Runner._make_server
+
+    async def noted(runner: Runner) -> web.Server:
+        servers.append(await real(runner))
+        return servers[-1]
+
+    async def service(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        while block := await reader.read(1 << 16):
+            got.extend(block)
+            if len(got) >= SIZE:
+                all_there.set()
+        writer.close()
+
+    async def relay(request: web.Request) -> web.StreamResponse:
+        headers = {"Content-Length": request.headers["Content-Length"]}
+        async with session.post(address, data=Body(request), headers=headers) as response:
+            return await answer(request, response)
+
+    monkeypatch.setattr(Runner, "_make_server", noted)
+    async with await asyncio.start_server(service, "127.0.0.1", 0) as server, ClientSession() as session:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with instead(relay) as gateway, asyncio.timeout(SOON):
+            url = urlsplit(gateway)
+            _, writer = await asyncio.open_connection(url.hostname, url.port)
+            writer.write(head_of(bytes(SIZE)) + bytes(SIZE // 2))
+            while len(got) < SIZE // 2:
+                await asyncio.sleep(0.01)
+            servers[0].pre_shutdown()
+            writer.write(bytes(SIZE - SIZE // 2) + b"GET /another HTTP/1.1\r\n\r\n")
+            await all_there.wait()
+            await asyncio.sleep(0.1)
+            writer.transport.abort()
+            return bytes(got)
+
+
+async def test_what_follows_a_body_is_never_sent_on_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await _sent_on_while_the_server_stops(monkeypatch) == bytes(SIZE)
+
+
+async def _answered_where_the_service_breaks_off() -> bytes:
+    """What a caller is answered who sends all of a large body before reading, though the service has gone."""
+    gone = asyncio.Event()
+
+    async def service(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(SIZE // 2)
+        await asyncio.sleep(0.1)
+        writer.transport.abort()
+        gone.set()
+
+    async def relay(request: web.Request) -> web.StreamResponse:
+        headers = {"Content-Length": request.headers["Content-Length"]}
+        with suppress(ClientError):
+            async with session.post(address, data=Body(request), headers=headers):
+                pass
+        return web.Response(status=500)
+
+    async with await asyncio.start_server(service, "127.0.0.1", 0) as server, ClientSession() as session:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with instead(relay) as gateway, asyncio.timeout(5):
+            url = urlsplit(gateway)
+            reader, writer = await asyncio.open_connection(url.hostname, url.port)
+            writer.write(head_of(bytes(8 * SIZE)) + bytes(SIZE // 2 + PIECE))
+            await gone.wait()
+            await asyncio.sleep(0.1)
+            writer.write(bytes(8 * SIZE - SIZE // 2 - PIECE))
+            await writer.drain()
+            line = await reader.readline()
+            writer.close()
+            return line
+
+
+def test_who_sends_on_after_the_service_has_gone_is_read_to_the_end() -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as the gateway does
+        assert runner.run(_answered_where_the_service_breaks_off()).startswith(b"HTTP/1.1 500")
