@@ -171,7 +171,7 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
 
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
-        return await handler(request)
+        return await _begun_once(request, handler)
     except Problem as problem:
         if problem.status >= 500 and problem.code != Overloaded.code:  # A crowd is no failure, and logging costs.
             log.error("request_failed", code=problem.code, detail=problem.detail, cause=repr(problem.__cause__))
@@ -187,6 +187,19 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Exception as error:  # noqa: BLE001  the last place before the caller; nothing of it is shown
         log.error("request_crashed", exc_info=error)
         return problem_response(Problem("Something went wrong here; the log has it under the request id."))
+
+
+async def _begun_once(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """What the handler answers. Raises ConnectionError, which ends the connection, for what fails after a beginning."""
+    try:
+        return await handler(request)
+    except ConnectionError:
+        raise
+    except Exception as error:
+        if not request.writer.output_size:
+            raise
+        log.error("answer_broke_off", error=type(error).__name__, exc_info=error)
+        raise ConnectionError("An answer has begun; there cannot be another in it.") from error
 
 
 def only_from_gateway(service: str, keys: Keys, *, open_operations: frozenset[str] = frozenset()) -> Middleware:

@@ -89,3 +89,20 @@ async def test_the_route_that_takes_everything_asks_for_a_body_whose_sender_wait
     asked = REQUESTS["a body that is asked for"].replace(b"%b", b"words")
 
     assert b"HTTP/1.1 100 Continue" in await received(addresses[Answer], asked)
+
+
+async def test_what_fails_in_the_middle_of_an_answer_ends_the_connection_and_puts_no_other_into_it() -> None:
+    async def half(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": "1000"})
+        await response.prepare(request)
+        await response.write(b"half")
+        raise OSError("no descriptor is left")
+
+    app = web.Application(middlewares=[problems])
+    app.router.add_get("/", half)
+    async with serving(app, "127.0.0.1:0") as address, asyncio.timeout(20):
+        url = URL(address)
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await reader.read()).endswith(b"\r\n\r\nhalf")
+        writer.close()
