@@ -77,11 +77,13 @@ class Session:
 class Look:
     """What Redis said at one moment: a tenant's stamp, and the session of a token where there was one that lives.
 
-    No stamp stands for a Redis that said nothing, or a tenant that is just being changed: nothing is remembered then.
+    No stamp stands for a Redis that said nothing, or a tenant that is just being changed, which `changing` tells apart:
+    nothing is remembered then.
     """
 
     stamp: str | None
     session: Session | None = None
+    changing: bool = False
 
 
 class Sessions:
@@ -135,9 +137,10 @@ class Sessions:
         except NotAuthenticated:
             session = None
         if session is None or session.tenant_id != tenant_id:
-            return Look((await self._gathered.ask(("", stamp_key(tenant_id))))[1] or None)
+            _, stamp = await self._gathered.ask(("", stamp_key(tenant_id)))
+            return Look(stamp or None, changing=not stamp)
         lives, stamp = await self._gathered.ask((_session_key(session), stamp_key(tenant_id)))
-        return Look(stamp or None, session if lives else None)
+        return Look(stamp or None, session if lives else None, changing=not stamp)
 
     def read(self, token: str) -> Session:
         """What a token says, its life aside.

@@ -27,7 +27,7 @@ async def dispatch(request: web.Request) -> web.StreamResponse:
     tenants, gatekeeper = app[TENANTS], app[GATEKEEPER]
     welcome = tenants.welcomes(target.tenant_id, address)
     look = await gatekeeper.look(request, target.operation, target.tenant_id, welcome=welcome)
-    tenant = await tenants.find(target.tenant_id, look.stamp)
+    tenant = await tenants.find(target.tenant_id, look.stamp, changing=look.changing)
     check_network(tenant, address)
     visitor = Caller(
         tenant=tenant,

@@ -40,10 +40,13 @@ class TenantDirectory:
             raise NoSuchTenant
         return tenant is not None and tenant.allows(address)
 
-    async def find(self, tenant_id: str, stamp: str | None) -> Tenant:
-        """Raises NoSuchTenant, or Unavailable where auth_service does not answer."""
-        tenant = self._known.now(tenant_id, stamp)
-        if tenant is None:
+    async def find(self, tenant_id: str, stamp: str | None, *, changing: bool = False) -> Tenant:
+        """Where it is `changing`, what is remembered may be older than a change that was answered already.
+
+        Raises NoSuchTenant, or Unavailable where auth_service does not answer.
+        """
+        tenant = await self._ask(tenant_id) if changing else self._known.now(tenant_id, stamp)
+        if tenant is None and not changing:
             tenant = await self._known.of(tenant_id, stamp, lambda: self._ask(tenant_id))
         if tenant is None:
             raise NoSuchTenant

@@ -122,6 +122,15 @@ async def test_where_redis_is_away_a_tenant_is_known_for_the_same_while(clock: C
     assert auth_service.asked == ["acme"] * 3
 
 
+async def test_while_a_tenant_is_being_changed_nothing_that_was_heard_before_counts(clock: Clock) -> None:
+    auth_service = AuthService("acme")
+    known = directory(auth_service)
+    await known.find("acme", STAMP)
+    for _ in range(2):
+        await known.find("acme", None, changing=True)
+    assert auth_service.asked == ["acme"] * 3
+
+
 async def test_who_is_welcome_is_told_by_what_was_last_heard(clock: Clock) -> None:
     known = directory(AuthService("acme"))
     inside, outside = ip_address("192.0.2.1"), ip_address("192.0.3.1")
