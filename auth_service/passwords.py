@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from argon2 import PasswordHasher
 from argon2.exceptions import VerificationError
@@ -57,7 +57,8 @@ class Passwords:
 def _give_way() -> None:
     """Let this thread have what others leave of the cores; elsewhere than on Linux only whole processes can be nice."""
     if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), GIVING_WAY)
+        with suppress(OSError):  # A sandbox may refuse it; who cannot give way hashes all the same.
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), GIVING_WAY)
 
 
 def new_password(field: str, value: str) -> str:

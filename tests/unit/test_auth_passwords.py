@@ -137,3 +137,13 @@ async def test_who_hashes_gives_way_to_who_answers() -> None:
 def threads_giving_way() -> set[str]:
     threads = (path.name for path in Path("/proc/self/task").iterdir())
     return {each for each in threads if os.getpriority(os.PRIO_PROCESS, int(each)) == GIVING_WAY}
+
+
+async def test_where_a_thread_may_not_give_way_passwords_are_hashed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("os.setpriority", refuse)
+    assert await Passwords().hash("a long password")
