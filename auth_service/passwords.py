@@ -27,7 +27,7 @@ class Passwords:
     def __init__(self) -> None:
         self._hasher = PasswordHasher(time_cost=2, memory_cost=19456, parallelism=1)
         self._turns = Turns(AT_ONCE)
-        self._threads = ThreadPoolExecutor(AT_ONCE, "passwords", _give_way)
+        self._threads = ThreadPoolExecutor(thread_name_prefix="passwords", initializer=_give_way)
         # Compared with where there is no such user, so that an answer takes as long as with one.
         self._nobody = self._hasher.hash("nobody has this password")
 
