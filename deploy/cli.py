@@ -15,20 +15,22 @@ from common.redis import RedisError
 from common.server import until_stopped
 from common.settings import BadSetting
 from common.telemetry import configure_logs
-from deploy import cli_audit, cli_care, cli_keys, cli_publish, cli_storage, cli_tenants, cli_users
+from deploy import cli_audit, cli_care, cli_cluster, cli_keys, cli_publish, cli_storage, cli_tenants, cli_users
 from deploy.demo import publish_samples
+from deploy.first_start import ADMINISTRATOR
 from deploy.folder import DataFolder, FolderProblem
 from deploy.local import ServerUnavailable
 from deploy.logs import open_log
 from deploy.record import NotRecorded
 from deploy.status import print_status
-from deploy.up import ADMINISTRATOR, Running, running
+from deploy.up import Running, running
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(cli_tenants.app, name="tenant", help="Create, list, edit and delete tenants.")
 app.add_typer(cli_users.app, name="user", help="Create, list and delete a tenant's users.")
 app.add_typer(cli_audit.app, name="audit", help="Verify and export the audit log.")
 app.add_typer(cli_keys.app, name="keys", help="Replace the keys that sign.")
+app.add_typer(cli_cluster.app, name="cluster", help="Prepare a deployment in containers.")
 app.command()(cli_publish.publish)
 app.command()(cli_care.scrub)
 app.command()(cli_care.quota)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from aiohttp import ClientResponseError, ClientSession, FormData
 from PIL import Image, ImageDraw, ImageFont
 
+from deploy.first_start import ADMINISTRATOR
 from deploy.folder import DataFolder
-from deploy.up import ADMINISTRATOR, Running
+from deploy.up import Running
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,11 @@
 """All five services in one process, over unix sockets, on stores of the machine's own."""
 
-import secrets
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from auth_service.app import create_app as create_auth_service
-from auth_service.model import TenantExists
 from auth_service.settings import AuthSettings
 from catalog_service.app import create_app as create_catalog_service
 from catalog_service.settings import CatalogSettings
@@ -17,18 +15,17 @@ from common.caller import Deployment
 from common.events.local import LocalEvents
 from common.server import keep_memory, serving
 from common.settings import load
-from common.tenants import Tenant
-from deploy.folder import SERVICES, Addresses, DataFolder, write_secret
+from deploy.first_start import make_first_tenant
+from deploy.folder import SERVICES, Addresses, DataFolder
 from deploy.local import mongod, redis
-from deploy.operations import Operator, open_operator
+from deploy.operations import open_operator
 from deploy.places import Places, StoreSettings
-from deploy.record import Record, open_record
+from deploy.record import open_record
 from gateway.app import create_app as create_gateway
 from gateway.settings import GatewaySettings
 from upload_service.app import create_app as create_upload_service
 from upload_service.settings import UploadSettings
 
-ADMINISTRATOR = "admin"
 DEMO_TENANT = "demo"
 SINGLE_TENANT = "main"
 
@@ -66,7 +63,7 @@ async def running(folder: DataFolder, host: str, port: int, deployment: Deployme
         addresses = Addresses(base_url, mongo_url, redis_url)
         where = Places(addresses, folder.installers, folder.audit_key)
         async with open_operator(addresses) as operator, open_record(where) as record:
-            password = await _first_start(operator, record, folder, tenant_id)
+            password = await make_first_tenant(operator, record, tenant_id, folder.password)
         folder.remember(addresses)
         stack.callback(folder.forget)
         prefix = "client/api" if deployment is Deployment.SINGLE else tenant_id
@@ -105,21 +102,3 @@ async def _serve(
         await stack.enter_async_context(serving(app, sockets[name]))
     gateway = load(GatewaySettings, **shared, deployment=deployment, tenant_id=SINGLE_TENANT)
     return await stack.enter_async_context(serving(create_gateway(gateway), listen))
-
-
-async def _first_start(operator: Operator, record: Record, folder: DataFolder, tenant_id: str) -> str | None:
-    """Make the first tenant and its administrator; the password, where they were made just now.
-
-    A start that was cut short between the two is made up for: a tenant without users gets its administrator.
-    """
-    try:
-        await operator.tenants.create(Tenant(tenant_id))
-        await record.add(tenant_id, "tenant_create")
-    except TenantExists:
-        if await operator.users.list(tenant_id):
-            return None
-    password = secrets.token_urlsafe(18)
-    write_secret(folder.password, password)
-    await operator.users.create(tenant_id, ADMINISTRATOR, password)
-    await record.add(tenant_id, "user_create", username=ADMINISTRATOR)
-    return password

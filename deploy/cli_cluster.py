@@ -1,0 +1,67 @@
+"""`pkgrepo cluster …`: what a deployment in containers needs once, each safe to be run again."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from common.tenants import is_tenant_id
+from deploy.cluster.mongodb import prepare
+from deploy.cluster.secrets import USER, ClusterSecrets
+from deploy.first_start import ADMINISTRATOR, make_first_tenant
+from deploy.operations import open_operator
+from deploy.places import places
+from deploy.record import open_record
+
+app = typer.Typer(no_args_is_help=True)
+console = Console(highlight=False, soft_wrap=True)
+
+Folder = Annotated[Path, typer.Option(help="The folder of secrets.")]
+
+
+@app.callback()
+def cluster() -> None:
+    """What the compose file and the Kubernetes manifests beside this program run by themselves."""
+
+
+@app.command()
+def secrets(folder: Folder) -> None:
+    """Generate the keys of the services and the passwords of the stores that are not there yet."""
+    made = ClusterSecrets(folder).make()
+    console.print(f"{folder}: {len(made)} new secrets")
+
+
+@app.command()
+def mongodb(
+    folder: Folder,
+    member: Annotated[str, typer.Option(help="The host:port under which the services find the server.")],
+    address: Annotated[str, typer.Option(help="The server, on its own host.")] = "127.0.0.1:27017",
+) -> None:
+    """Make a new MongoDB a replica set of one, with a user."""
+    password = ClusterSecrets(folder).mongodb_password.read_text(encoding="ascii")
+    asyncio.run(prepare(address, member, USER, password))
+    console.print(f"{member} is a replica set of one, which knows {USER}")
+
+
+@app.command("first-tenant")
+def first_tenant(
+    tenant_id: Annotated[str, typer.Argument(help="The tenant's id.")],
+    password_file: Annotated[Path, typer.Option(help="Where the generated password is kept.")],
+) -> None:
+    """Make the first tenant and its administrator, where they are not there."""
+    if not is_tenant_id(tenant_id):
+        raise typer.BadParameter("must be 1 to 63 of a-z, 0-9, _ and -, and not a reserved word")
+    made = asyncio.run(_first_tenant(tenant_id, password_file))
+    console.print(
+        f"Tenant {tenant_id} has the administrator {ADMINISTRATOR}, whose password is in {password_file}."
+        if made
+        else f"Tenant {tenant_id} is there."
+    )
+
+
+async def _first_tenant(tenant_id: str, password_file: Path) -> bool:
+    where = places(None)
+    async with open_operator(where.addresses) as operator, open_record(where) as record:
+        return await make_first_tenant(operator, record, tenant_id, password_file) is not None

@@ -1,0 +1,1 @@
+"""What a deployment in containers needs once, before its services."""

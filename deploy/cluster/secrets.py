@@ -1,0 +1,127 @@
+"""The secrets of a deployment in containers: a folder for each container, which holds what that one may know.
+
+keys/<service>/<name of the setting>   the keys of a service, as `pkgrepo keys rotate` replaces them
+urls/<service>/<name of the setting>   where its stores are, with their passwords
+mongodb/  redis/  rabbitmq/            what the stores themselves are told
+administrator/password                 the first administrator's
+"""
+
+import base64
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from auth_service.settings import AuthSettings
+from catalog_service.settings import CatalogSettings
+from client_registry.settings import RegistrySettings
+from common.settings import ServiceSettings
+from deploy.folder import new_key, write_secret
+from gateway.settings import GatewaySettings
+from upload_service.settings import UploadSettings
+
+SETTINGS: Mapping[str, type[ServiceSettings]] = {
+    "gateway": GatewaySettings,
+    "auth_service": AuthSettings,
+    "catalog_service": CatalogSettings,
+    "upload_service": UploadSettings,
+    "client_registry": RegistrySettings,
+}
+OF_ALL = "internal_key"  # stands for the others where they are not given; here they are
+SERVICES_USER = 10001  # of our image
+STORES_USER = 999  # of the images of MongoDB, Redis and RabbitMQ
+USER = "pkgrepo"  # at the stores
+
+
+@dataclass(frozen=True)
+class ClusterSecrets:
+    """The folder of a deployment's secrets; what is there stays."""
+
+    path: Path
+
+    @property
+    def administrator(self) -> Path:
+        """The first administrator's password."""
+        return self.path / "administrator" / "password"
+
+    @property
+    def mongodb_password(self) -> Path:
+        return self.path / "mongodb" / "password"
+
+    def make(self) -> list[Path]:
+        """Generate what is not there yet; the new files. Who runs this as root gives each file to its reader."""
+        made: list[Path] = []
+        for text, files in self._wanted():
+            there = [file for file in files if file.exists()]
+            words = there[0].read_text(encoding="ascii") if there else text
+            for file in files:
+                if file not in there:
+                    self._write(file, words)
+                    made.append(file)
+        return made
+
+    def _wanted(self) -> list[tuple[str, list[Path]]]:
+        """Each secret, newly made, and the files that it belongs in."""
+        names = sorted({name for settings in SETTINGS.values() for name in _keys_of(settings)})
+        keys = [(new_key(), [self._key(service, name) for service in _having(name)]) for name in names]
+        return [*keys, *self._of_mongodb(), *self._of_redis(), *self._of_rabbitmq()]
+
+    def _key(self, service: str, name: str) -> Path:
+        return self.path / "keys" / service / name
+
+    def _urls(self, name: str) -> list[Path]:
+        return [self.path / "urls" / service / name for service in _having(name)]
+
+    def _of_mongodb(self) -> list[tuple[str, list[Path]]]:
+        password = _kept(self.mongodb_password)
+        members = base64.b64encode(secrets.token_bytes(96)).decode()
+        url = f"mongodb://{USER}:{password}@mongodb:27017/?replicaSet=rs0&authSource=admin"
+        return [
+            (password, [self.mongodb_password]),
+            (members, [self.path / "mongodb" / "members"]),
+            (url, [*self._urls("mongo_url"), self.path / "urls" / "pkgrepo" / "mongo_url"]),
+        ]
+
+    def _of_redis(self) -> list[tuple[str, list[Path]]]:
+        file = self.path / "redis" / "password"
+        password = _kept(file)
+        url = f"redis://:{password}@redis:6379"
+        return [
+            (password, [file]),
+            (f"requirepass {password}\n", [file.with_name("password.conf")]),
+            (url, [*self._urls("redis_url"), self.path / "urls" / "pkgrepo" / "redis_url"]),
+        ]
+
+    def _of_rabbitmq(self) -> list[tuple[str, list[Path]]]:
+        file = self.path / "rabbitmq" / "password"
+        password = _kept(file)
+        conf = f"default_user = {USER}\ndefault_pass = {password}\n"
+        return [
+            (password, [file]),
+            (conf, [file.with_name("user.conf")]),
+            (f"amqp://{USER}:{password}@rabbitmq:5672/", self._urls("rabbitmq_url")),
+        ]
+
+    def _write(self, file: Path, text: str) -> None:
+        kind = file.relative_to(self.path).parts[0]
+        owner = STORES_USER if kind in {"mongodb", "redis", "rabbitmq"} else SERVICES_USER
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_secret(file, text)
+        if os.geteuid() == 0:
+            for path in (file.parent, file):
+                os.chown(path, owner, owner)
+
+
+def _keys_of(settings: type[ServiceSettings]) -> list[str]:
+    return [name for name in settings.model_fields if name.endswith("_key") and name != OF_ALL]
+
+
+def _having(name: str) -> list[str]:
+    """The services that have such a setting."""
+    return [service for service, settings in SETTINGS.items() if name in settings.model_fields]
+
+
+def _kept(file: Path) -> str:
+    """A password: the one of the file, or a new one."""
+    return file.read_text(encoding="ascii") if file.exists() else secrets.token_urlsafe(24)

@@ -1,0 +1,30 @@
+"""The first tenant, and its administrator."""
+
+import secrets
+from pathlib import Path
+
+from auth_service.model import TenantExists
+from common.tenants import Tenant
+from deploy.folder import write_secret
+from deploy.operations import Operator
+from deploy.record import Record
+
+ADMINISTRATOR = "admin"
+
+
+async def make_first_tenant(operator: Operator, record: Record, tenant_id: str, password_file: Path) -> str | None:
+    """Make the tenant and its administrator; the password, kept in the file, where they were made just now.
+
+    A start that was cut short between the two is made up for: a tenant without users gets its administrator.
+    """
+    try:
+        await operator.tenants.create(Tenant(tenant_id))
+        await record.add(tenant_id, "tenant_create")
+    except TenantExists:
+        if await operator.users.list(tenant_id):
+            return None
+    password = secrets.token_urlsafe(18)
+    write_secret(password_file, password)
+    await operator.users.create(tenant_id, ADMINISTRATOR, password)
+    await record.add(tenant_id, "user_create", username=ADMINISTRATOR)
+    return password
