@@ -52,6 +52,8 @@ class ClusterSecrets:
     def make(self) -> list[Path]:
         """Generate what is not there yet; the new files. Who runs this as root gives each file to its reader."""
         made: list[Path] = []
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._open(self.administrator.parent, SERVICES_USER)  # who makes the administrator writes it
         for text, files in self._wanted():
             there = [file for file in files if file.exists()]
             words = there[0].read_text(encoding="ascii") if there else text
@@ -106,11 +108,21 @@ class ClusterSecrets:
     def _write(self, file: Path, text: str) -> None:
         kind = file.relative_to(self.path).parts[0]
         owner = STORES_USER if kind in {"mongodb", "redis", "rabbitmq"} else SERVICES_USER
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._open(file.parent, owner)
         write_secret(file, text)
-        if os.geteuid() == 0:
-            for path in (file.parent, file):
-                os.chown(path, owner, owner)
+        _give(file, owner)
+
+    @staticmethod
+    def _open(folder: Path, owner: int) -> None:
+        """A folder that its owner alone may enter; an engine that was told to mount it may have made it already."""
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        _give(folder, owner)
+
+
+def _give(path: Path, owner: int) -> None:
+    if os.geteuid() == 0:
+        os.chown(path, owner, owner)
 
 
 def _keys_of(settings: type[ServiceSettings]) -> list[str]:
