@@ -6,7 +6,7 @@ TOOLS := $(VENV)-tools
 # More processes than cores, since faults are waited for; a file stays in one, with servers that are that process's own.
 TOGETHER := $(if $(TEST_MONGO_URL)$(TEST_REDIS_URL)$(TEST_RABBITMQ_URL),,--numprocesses 4 --dist loadfile --no-loadscope-reorder)
 
-.PHONY: run test fuzz fuzz-parsers torture attack bench lint locks licenses audit sbom clean
+.PHONY: run test test-compose fuzz fuzz-parsers torture attack bench lint locks licenses audit sbom clean
 
 run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	$(BIN)/pkgrepo up --demo
@@ -17,6 +17,9 @@ test: $(VENV)/.test  ## everything that must hold before a change lands
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
 	$(BIN)/pytest $(TOGETHER)
+
+test-compose: $(VENV)/.test  ## the compose file, scaled, with the container engine of DOCKER_HOST
+	$(BIN)/pytest --containers tests/system/test_compose.py
 
 fuzz: $(VENV)/.test  ## five minutes of requests made up from the interface's document
 	deploy/install-packages curl rabbitmq-server redis-server

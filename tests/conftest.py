@@ -1,6 +1,7 @@
 """The real servers, each started when the first test asks for it and stopped when the run ends."""
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,16 @@ from tests import servers
 from tests.objects import ObjectServer
 
 pytest_plugins = ["tests.attacks"]
+OF_CONTAINERS = "test_compose.py"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--containers", action="store_true", help="test the compose file, with the engine of DOCKER_HOST")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what builds an image and starts a dozen containers, unless it is asked for."""
+    return True if collection_path.name == OF_CONTAINERS and not config.getoption("--containers") else None
 
 
 @pytest.fixture(scope="session")
