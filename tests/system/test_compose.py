@@ -18,6 +18,7 @@ from tests.waiting import until
 OURS = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
 STORES = ("mongodb", "redis", "rabbitmq")
 CHUNK = 1 << 20  # bytes
+STARTED_WITHIN = 120.0  # seconds
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +132,7 @@ async def test_replicas_that_are_replaced_one_by_one_are_missed_by_nobody(
         for service in ("catalog_service", "upload_service"):
             for replica in project.containers(service):
                 await asyncio.to_thread(replica.restart, timeout=30)
-                await until(lambda replica=replica: _healthy(replica))  # type: ignore[misc]
+                await until(lambda replica=replica: _healthy(replica), patience=STARTED_WITHIN)  # type: ignore[misc]
     finally:
         stop.set()
         await asyncio.gather(*asking)
