@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from common.settings import load
 from common.tenants import is_tenant_id
 from deploy.cluster.mongodb import prepare
-from deploy.cluster.secrets import USER, ClusterSecrets
+from deploy.cluster.secrets import USER, ClusterSecrets, OtherStores
 from deploy.first_start import ADMINISTRATOR, make_first_tenant
 from deploy.operations import open_operator
 from deploy.places import places
@@ -27,9 +28,20 @@ def cluster() -> None:
 
 
 @app.command()
-def secrets(folder: Folder) -> None:
-    """Generate the keys of the services and the passwords of the stores that are not there yet."""
-    made = ClusterSecrets(folder).make()
+def secrets(
+    folder: Folder,
+    mongo_url: Annotated[str | None, typer.Option(help="MongoDB, where somebody else runs it.")] = None,
+    redis_url: Annotated[str | None, typer.Option(help="Redis, likewise.")] = None,
+    rabbitmq_url: Annotated[str | None, typer.Option(help="RabbitMQ, likewise.")] = None,
+) -> None:
+    """Generate the keys of the services and the passwords of the stores that are not there yet.
+
+    The addresses of stores that somebody else runs, with their passwords, are better given in MONGO_URL_FILE,
+    REDIS_URL_FILE and RABBITMQ_URL_FILE, each the name of a file: options are seen by all users of a machine.
+    """
+    told = {"mongo_url": mongo_url, "redis_url": redis_url, "rabbitmq_url": rabbitmq_url}
+    others = load(OtherStores, **{name: url for name, url in told.items() if url is not None})
+    made = ClusterSecrets(folder, others).make()
     console.print(f"{folder}: {len(made)} new secrets")
 
 
@@ -48,7 +60,9 @@ def mongodb(
 @app.command("first-tenant")
 def first_tenant(
     tenant_id: Annotated[str, typer.Argument(help="The tenant's id.")],
-    password_file: Annotated[Path, typer.Option(help="Where the generated password is kept.")],
+    password_file: Annotated[
+        Path, typer.Option(help="The administrator's password; generated where there is none yet.")
+    ],
 ) -> None:
     """Make the first tenant and its administrator, where they are not there."""
     if not is_tenant_id(tenant_id):

@@ -1,6 +1,7 @@
 """`pkgrepo keys`: another key in place of the one there is, while everything runs."""
 
 import asyncio
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -29,31 +30,48 @@ def keys() -> None:
 def rotate(
     data: Annotated[Path | None, typer.Option(help="The folder of `pkgrepo up`.")] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="A folder of key files that all services read, with nothing else in it.")
+        Path | None,
+        typer.Option(help="A folder of key files, or of a folder of them for each service, with nothing else in it."),
     ] = None,
+    prepare: Annotated[bool, typer.Option("--prepare", help="Only put new keys behind those there are.")] = False,
+    switch: Annotated[bool, typer.Option("--switch", help="Let the keys sign that were put behind others.")] = False,
     finish: Annotated[bool, typer.Option("--finish", help="Drop the keys of before.")] = False,
 ) -> None:
     """Put a new key before each key there is; with --finish, drop the keys of before.
 
     Nothing need be restarted: services look at their key files every second, and accept what either key signed. What
-    the keys of before signed is void once they are dropped: sign-ins and download addresses.
+    the keys of before signed is void once they are dropped: sign-ins and download addresses. Where files take longer to
+    reach the services, as in Kubernetes, run it with --prepare, --switch and --finish in turn, and hand the files out
+    after each.
     """
     given = DataFolder(data.absolute()).keys if data else folder
     if given is None or (data and folder):
         raise BadSetting("give either --data DIR or --folder DIR")
+    if prepare + switch + finish > 1:
+        raise BadSetting("give one of --prepare, --switch and --finish at a time")
     files = KeyFiles(given)
-    if not finish:
-        for file in files.rotate():
-            console.print(f"{file}: a new key signs; what the key of before signed is still accepted")
+    if finish:
+        _finish(files, data)
+    elif prepare:
+        _say(files.prepare(), "a new key is behind the one that signs")
+        console.print("Go on with --switch when every service has these files.")
+    else:
+        _say(files.switch() if switch else files.rotate(), "a new key signs; what the key of before signed is accepted")
         console.print(
             "Drop the keys of before with --finish when what they signed is past its time: after SESSION_LIFETIME and "
             "DOWNLOAD_LIFETIME, an hour where they are not set."
         )
-        return
+
+
+def _say(files: Iterable[Path], what: str) -> None:
+    for file in files:
+        console.print(f"{file}: {what}")
+
+
+def _finish(files: KeyFiles, data: Path | None) -> None:
     since = files.client_tokens_since()
     waiting = asyncio.run(_unseen(places(data).addresses, since)) if since else 0
-    for file in files.finish(keep_client_tokens=waiting > 0):
-        console.print(f"{file}: the key of before is dropped")
+    _say(files.finish(keep_client_tokens=waiting > 0), "the key of before is dropped")
     if waiting:
         console.print(
             f"The client tokens keep their key of before: {waiting} clients have not called since, and would not be "

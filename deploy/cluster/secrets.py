@@ -4,19 +4,21 @@ keys/<service>/<name of the setting>   the keys of a service, as `pkgrepo keys r
 urls/<service>/<name of the setting>   where its stores are, with their passwords
 mongodb/  redis/  rabbitmq/            what the stores themselves are told
 administrator/password                 the first administrator's
+
+A store that somebody else runs has its address in urls/, and nothing else here.
 """
 
 import base64
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from auth_service.settings import AuthSettings
 from catalog_service.settings import CatalogSettings
 from client_registry.settings import RegistrySettings
-from common.settings import ServiceSettings
+from common.settings import EnvironmentSettings, MongoUrl, RabbitUrl, RedisUrl, ServiceSettings
 from deploy.folder import new_key, write_secret
 from gateway.settings import GatewaySettings
 from upload_service.settings import UploadSettings
@@ -32,13 +34,23 @@ OF_ALL = "internal_key"  # stands for the others where they are not given; here 
 SERVICES_USER = 10001  # of our image
 STORES_USER = 999  # of the images of MongoDB, Redis and RabbitMQ
 USER = "pkgrepo"  # at the stores
+_COMMAND = {"mongo_url": ["pkgrepo"], "redis_url": ["pkgrepo"]}  # read by the command beside the services
+
+
+class OtherStores(EnvironmentSettings):
+    """The addresses of stores that somebody else runs, with their users and passwords."""
+
+    mongo_url: MongoUrl | None = None
+    redis_url: RedisUrl | None = None
+    rabbitmq_url: RabbitUrl | None = None
 
 
 @dataclass(frozen=True)
 class ClusterSecrets:
-    """The folder of a deployment's secrets; what is there stays."""
+    """The folder of a deployment's secrets; what is there stays, but for the address of a store that is another now."""
 
     path: Path
+    others: OtherStores = field(default_factory=OtherStores.model_construct)
 
     @property
     def administrator(self) -> Path:
@@ -53,27 +65,32 @@ class ClusterSecrets:
         """Generate what is not there yet; the new files. Who runs this as root gives each file to its reader."""
         made: list[Path] = []
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._open(self.administrator.parent, SERVICES_USER)  # who makes the administrator writes it
+        for name, url in self.others.model_dump(exclude_none=True).items():
+            made += self._put(url, [file for file in self._urls(name) if _text(file) != url])
         for text, files in self._wanted():
             there = [file for file in files if file.exists()]
             words = there[0].read_text(encoding="ascii") if there else text
-            for file in files:
-                if file not in there:
-                    self._write(file, words)
-                    made.append(file)
+            made += self._put(words, [file for file in files if file not in there])
         return made
+
+    def _put(self, text: str, files: list[Path]) -> list[Path]:
+        for file in files:
+            self._write(file, text)
+        return files
 
     def _wanted(self) -> list[tuple[str, list[Path]]]:
         """Each secret, newly made, and the files that it belongs in."""
         names = sorted({name for settings in SETTINGS.values() for name in _keys_of(settings)})
         keys = [(new_key(), [self._key(service, name) for service in _having(name)]) for name in names]
-        return [*keys, *self._of_mongodb(), *self._of_redis(), *self._of_rabbitmq()]
+        ours = {"mongo_url": self._of_mongodb, "redis_url": self._of_redis, "rabbitmq_url": self._of_rabbitmq}
+        stores = [secret for name, of in ours.items() if getattr(self.others, name) is None for secret in of()]
+        return [(secrets.token_urlsafe(18), [self.administrator]), *keys, *stores]
 
     def _key(self, service: str, name: str) -> Path:
         return self.path / "keys" / service / name
 
     def _urls(self, name: str) -> list[Path]:
-        return [self.path / "urls" / service / name for service in _having(name)]
+        return [self.path / "urls" / reader / name for reader in [*_having(name), *_COMMAND.get(name, [])]]
 
     def _of_mongodb(self) -> list[tuple[str, list[Path]]]:
         password = _kept(self.mongodb_password)
@@ -82,7 +99,7 @@ class ClusterSecrets:
         return [
             (password, [self.mongodb_password]),
             (members, [self.path / "mongodb" / "members"]),
-            (url, [*self._urls("mongo_url"), self.path / "urls" / "pkgrepo" / "mongo_url"]),
+            (url, self._urls("mongo_url")),
         ]
 
     def _of_redis(self) -> list[tuple[str, list[Path]]]:
@@ -92,7 +109,7 @@ class ClusterSecrets:
         return [
             (password, [file]),
             (f"requirepass {password}\n", [file.with_name("password.conf")]),
-            (url, [*self._urls("redis_url"), self.path / "urls" / "pkgrepo" / "redis_url"]),
+            (url, self._urls("redis_url")),
         ]
 
     def _of_rabbitmq(self) -> list[tuple[str, list[Path]]]:
@@ -132,6 +149,10 @@ def _keys_of(settings: type[ServiceSettings]) -> list[str]:
 def _having(name: str) -> list[str]:
     """The services that have such a setting."""
     return [service for service, settings in SETTINGS.items() if name in settings.model_fields]
+
+
+def _text(file: Path) -> str | None:
+    return file.read_text(encoding="utf-8") if file.exists() else None
 
 
 def _kept(file: Path) -> str:

@@ -1,6 +1,7 @@
 """`pkgrepo`, as an operator uses it: the whole service in one command, and what can be done beside it."""
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -209,6 +210,25 @@ async def test_the_keys_are_replaced_beside_a_running_service(running: tuple[Up,
                 while await _status(session, f"{service.base_url}/test", headers) != status:
                     assert option, "a session did not survive the rotation"
         async with session.post(f"{service.base_url}/login", data=credentials) as answer:
+            assert answer.status == 200
+
+
+async def test_the_first_tenant_of_a_cluster_has_the_password_that_was_handed_out(
+    running: tuple[Up, Path], tmp_path: Path
+) -> None:
+    service, folder = running
+    stores = json.loads((folder / "run" / "addresses.json").read_text())
+    environment = {name.upper(): stores[name] for name in ("mongo_url", "redis_url")}
+    environment["AUDIT_KEY_FILE"] = str(folder / "audit-key")
+    password = tmp_path / "password"
+    password.write_text("the-one-that-was-handed-out\n")
+    command = ("cluster", "first-tenant", "cluster", "--password-file", str(password))
+    for said in ("Tenant cluster has the administrator admin", "Tenant cluster is there."):
+        ended, words = await pkgrepo(*command, **environment)
+        assert (ended, said in words) == (0, True), words
+    async with ClientSession() as session:
+        credentials = {"username": "admin", "password": "the-one-that-was-handed-out"}
+        async with session.post(f"{service.base_url.rpartition('/')[0]}/cluster/login", data=credentials) as answer:
             assert answer.status == 200
 
 

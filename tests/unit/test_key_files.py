@@ -76,6 +76,50 @@ def test_a_rotation_under_way_is_finished_first(folder: Path, handed_out: list[s
     assert (folder / "client-token").read_text() == OLD
 
 
+def test_the_steps_are_taken_one_by_one_where_files_take_their_time(folder: Path, handed_out: list[str]) -> None:
+    with pytest.raises(FolderProblem, match="--prepare"):
+        KeyFiles(folder).switch()
+    KeyFiles(folder).prepare()
+    old, new = (folder / "session").read_text().split()
+    assert old == OLD
+    with pytest.raises(FolderProblem, match="--finish"):
+        KeyFiles(folder).prepare()
+    KeyFiles(folder).switch()
+    assert (folder / "session").read_text().split() == [new, OLD]
+    assert handed_out == []
+
+
+@pytest.fixture
+def readers(tmp_path: Path) -> Path:
+    """A folder of a folder for each reader: both have the session's key, one its own."""
+    for path in ("gateway/session", "auth/session", "auth/client-token", "auth/audit_key", "auth/..hidden"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(OLD)
+    return tmp_path
+
+
+def test_a_key_with_several_readers_is_replaced_for_all_of_them_alike(
+    readers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deploy.key_files.sleep", lambda _: None)
+    KeyFiles(readers).rotate()
+    new, old = (readers / "gateway" / "session").read_text().split()
+    assert old == OLD
+    assert (readers / "auth" / "session").read_text().split() == [new, OLD]
+    assert new not in (readers / "auth" / "client-token").read_text()
+    assert (readers / "auth" / "audit_key").read_text() == (readers / "auth" / "..hidden").read_text() == OLD
+
+    KeyFiles(readers).finish(keep_client_tokens=False)
+    assert (readers / "gateway" / "session").read_text() == (readers / "auth" / "session").read_text() == new
+
+
+@pytest.mark.parametrize("other", [f"{OLD}2", f"{OLD}\n{OLD}2"])
+def test_a_key_that_its_readers_do_not_share_is_left_as_it_is(readers: Path, other: str) -> None:
+    (readers / "auth" / "session").write_text(other)
+    with pytest.raises(FolderProblem, match="files of one name differ"):
+        KeyFiles(readers)
+
+
 @pytest.mark.parametrize("text", ["short", "", f"{OLD} {OLD} {OLD}", "some notes of the operator, with many words"])
 def test_a_folder_with_anything_else_in_it_is_left_as_it_is(folder: Path, text: str) -> None:
     (folder / "session").write_text(text)
