@@ -6,7 +6,7 @@ TOOLS := $(VENV)-tools
 # More processes than cores, since faults are waited for; a file stays in one, with servers that are that process's own.
 TOGETHER := $(if $(TEST_MONGO_URL)$(TEST_REDIS_URL)$(TEST_RABBITMQ_URL),,--numprocesses 4 --dist loadfile --no-loadscope-reorder)
 
-.PHONY: run test test-compose fuzz fuzz-parsers torture attack bench lint locks licenses audit sbom clean
+.PHONY: run test test-compose test-kubernetes fuzz fuzz-parsers torture attack bench lint locks licenses audit sbom clean
 
 run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	$(BIN)/pkgrepo up --demo
@@ -20,6 +20,10 @@ test: $(VENV)/.test  ## everything that must hold before a change lands
 
 test-compose: $(VENV)/.test  ## the compose file, scaled, with the container engine of DOCKER_HOST
 	$(BIN)/pytest --containers tests/system/test_compose.py
+
+test-kubernetes: $(VENV)/.test  ## the Kubernetes manifests, as kustomize renders them
+	deploy/install-kustomize $(BIN)/kustomize
+	$(BIN)/pytest --kustomize $(BIN)/kustomize tests/system/test_kustomize.py
 
 fuzz: $(VENV)/.test  ## five minutes of requests made up from the interface's document
 	deploy/install-packages curl rabbitmq-server redis-server

@@ -9,16 +9,20 @@ from tests import servers
 from tests.objects import ObjectServer
 
 pytest_plugins = ["tests.attacks"]
-OF_CONTAINERS = "test_compose.py"
+ASKED_FOR = {"test_compose.py": "--containers", "test_kustomize.py": "--kustomize"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--containers", action="store_true", help="test the compose file, with the engine of DOCKER_HOST")
+    parser.addoption(
+        "--kustomize", metavar="PROGRAM", help="test the Kubernetes manifests as this program renders them"
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out what builds an image and starts a dozen containers, unless it is asked for."""
-    return True if collection_path.name == OF_CONTAINERS and not config.getoption("--containers") else None
+    """Leave out what wants a program that not every machine has, unless it is asked for."""
+    option = ASKED_FOR.get(collection_path.name)
+    return True if option and not config.getoption(option) else None
 
 
 @pytest.fixture(scope="session")

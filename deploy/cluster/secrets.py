@@ -30,7 +30,8 @@ SETTINGS: Mapping[str, type[ServiceSettings]] = {
     "upload_service": UploadSettings,
     "client_registry": RegistrySettings,
 }
-OF_ALL = "internal_key"  # stands for the others where they are not given; here they are
+# The one stands for the others where they are not given, and here they are; the other is what a storage gave out.
+NOT_MADE = frozenset(["internal_key", "s3_secret_access_key"])
 SERVICES_USER = 10001  # of our image
 STORES_USER = 999  # of the images of MongoDB, Redis and RabbitMQ
 USER = "pkgrepo"  # at the stores
@@ -143,7 +144,7 @@ def _give(path: Path, owner: int) -> None:
 
 
 def _keys_of(settings: type[ServiceSettings]) -> list[str]:
-    return [name for name in settings.model_fields if name.endswith("_key") and name != OF_ALL]
+    return [name for name in settings.model_fields if name.endswith("_key") and name not in NOT_MADE]
 
 
 def _having(name: str) -> list[str]:
