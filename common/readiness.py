@@ -7,7 +7,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from common.errors import Unavailable
-from common.middleware import OPEN_PATHS, json_response
+from common.middleware import OPEN_PATHS, json_response, problems
 from common.mongo import MongoError
 from common.protocol import expect
 from common.telemetry import log
@@ -77,9 +77,21 @@ READINESS = web.AppKey("readiness", Readiness)
 def add_probes(app: web.Application) -> None:
     """`/livez`: the process answers. `/readyz`: everything it needs answers too, else 503 and what is missing."""
     app[READINESS] = Readiness()
+    _route(app)
+    app.cleanup_ctx.append(_end_preparations)
+
+
+def probes_of(app: web.Application) -> web.Application:
+    """The same probes, to be served apart from everything else."""
+    probes = web.Application(middlewares=[problems])
+    probes[READINESS] = app[READINESS]
+    _route(probes)
+    return probes
+
+
+def _route(app: web.Application) -> None:
     app.router.add_get("/livez", _livez, expect_handler=expect)
     app.router.add_get("/readyz", _readyz, expect_handler=expect)
-    app.cleanup_ctx.append(_end_preparations)
 
 
 @web.middleware

@@ -21,8 +21,8 @@ from aiohttp.typedefs import Middleware
 from common.middleware import accesses, only_from_gateway, problems
 from common.mongo import MongoError
 from common.protocol import Runner, expect
-from common.readiness import add_probes, only_when_ready
-from common.settings import BadSetting, Settings, load
+from common.readiness import add_probes, only_when_ready, probes_of
+from common.settings import BadSetting, ServiceSettings, Settings, load
 from common.signing import Keys
 from common.telemetry import configure_logs, log
 from common.workers import keep_working
@@ -122,7 +122,7 @@ def _run(ready: list[tuple[Service, Any]], *, shared: bool) -> None:  # type: ig
     loop_factory = uvloop.new_event_loop if all(service.uvloop for service, _ in ready) else None
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         try:
-            apps = [(service.create_app(settings), settings.listen) for service, settings in ready]
+            apps = [(service.create_app(settings), settings) for service, settings in ready]
             runner.run(until_stopped(_serve(apps, shared=shared)))
         except (OSError, MongoError) as error:  # The latter is what the driver thinks of an address's options.
             sys.exit(f"{ready[0][0].name}: {error}")
@@ -146,11 +146,16 @@ def open_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _serve(apps: list[tuple[web.Application, str]], *, shared: bool) -> None:
+async def _serve(apps: list[tuple[web.Application, ServiceSettings]], *, shared: bool) -> None:
+    """Serve until cancelled. Then the probes end first, so that nobody is sent here any more."""
     async with AsyncExitStack() as stack:
-        for app, listen in apps:
-            address = await stack.enter_async_context(serving(app, listen, drain=DRAIN_PATIENCE, shared=shared))
+        for app, settings in apps:
+            address = await stack.enter_async_context(
+                serving(app, settings.listen, drain=DRAIN_PATIENCE, shared=shared)
+            )
             log.info("serving", address=address)
+            if settings.management_listen:
+                await stack.enter_async_context(serving(probes_of(app), settings.management_listen, shared=shared))
         gc.freeze()  # What was made up to here stays, and need not be looked through again and again.
         await asyncio.Event().wait()
 

@@ -102,10 +102,12 @@ class ServiceSettings(EnvironmentSettings):
     """What every service is told. `listen` is `host:port` or `unix:/path/of/the.sock`.
 
     A service has its own key, `<service>_key`, and the keys of those it asks; `internal_key` is any that is not given.
-    `workers` processes share a port; a socket of the file system and a port that is free are one process's.
+    `workers` processes share a port; a socket of the file system and a port that is free are one process's. At
+    `management_listen`, where it is given, stands what operators alone ask.
     """
 
     listen: Listen = "127.0.0.1:8080"
+    management_listen: Listen | None = None
     internal_key: Key = _NOT_GIVEN
     access_log: bool = True
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
@@ -114,8 +116,8 @@ class ServiceSettings(EnvironmentSettings):
     @field_validator("workers")
     @classmethod
     def _share_a_port(cls, value: int, others: ValidationInfo) -> int:
-        listen = str(others.data.get("listen", ""))
-        if value > 1 and (listen.startswith("unix:") or listen.endswith(":0")):
+        listens = [str(others.data.get(name) or "") for name in ("listen", "management_listen")]
+        if value > 1 and any(listen.startswith("unix:") or listen.endswith(":0") for listen in listens):
             raise ValueError("more than one needs a LISTEN of host:port with a port that is chosen")
         return value
 

@@ -8,8 +8,8 @@ PATIENCE = 4.0  # seconds
 
 
 def main() -> int:
-    """0 where the service that listens at `LISTEN` says that it lives, else 1."""
-    port = int(os.environ.get("LISTEN", "127.0.0.1:8080").rpartition(":")[2])
+    """0 where the service says at `MANAGEMENT_LISTEN`, `host:port`, that it lives, else 1."""
+    port = int(os.environ["MANAGEMENT_LISTEN"].rpartition(":")[2])
     connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         connection.request("GET", "/livez")

@@ -61,6 +61,16 @@ async def test_a_service_runs_alone_and_stops_when_asked(service: str, environme
             assert await process.wait() == 0
 
 
+async def test_probes_stand_apart_where_they_are_told_to_and_nothing_else_does(environment: dict[str, str]) -> None:
+    path = environment["LISTEN"].removeprefix("unix:") + ".probes"
+    environment["MANAGEMENT_LISTEN"] = f"unix:{path}"
+    async with alone("auth_service", environment) as process, ClientSession(connector=UnixConnector(path)) as session:
+        await _ready(process, session)
+        for probe, status in (("livez", 200), ("readyz", 200), ("acme/login", 404)):
+            async with session.get(f"http://localhost/{probe}") as answer:
+                assert answer.status == status
+
+
 @pytest.mark.parametrize("service", SERVICES)
 async def test_a_missing_key_stops_the_start_with_one_line(service: str, environment: dict[str, str]) -> None:
     del environment["INTERNAL_KEY_FILE"]

@@ -1,5 +1,6 @@
 """The image's recipe and the compose files hold what those who know the formats ask of them."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ def test_a_compose_file_is_as_its_specification_says(file: Path, tmp_path: Path)
     # The schema's own program does not know compose's tag for what a file before it said, which is an empty list.
     plain = tmp_path / file.name
     plain.write_text(file.read_text().replace("!reset ", ""))
-    command = [BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", plain]
+    command = [str(BIN / "check-jsonschema"), "--builtin-schema", "vendor.compose-spec", str(plain)]
     said = subprocess.run(command, capture_output=True, check=False, text=True)
     assert said.returncode == 0, said.stdout
 
@@ -35,3 +36,11 @@ def test_nothing_that_is_not_named_gets_into_the_image() -> None:
     ignored = (DEPLOY.parent / ".dockerignore").read_text().splitlines()
     assert ignored[0] == "*"
     assert "deploy/secrets" in ignored
+
+
+def test_the_probes_of_a_container_are_where_its_manifest_asks() -> None:
+    told = re.findall(r"(?<!_)(LISTEN|MANAGEMENT_LISTEN)=0\.0\.0\.0:(\d+)", (DEPLOY / "Dockerfile").read_text())
+    manifest = (DEPLOY / "kubernetes" / "base" / "every-service.yaml").read_text()
+    ports = re.findall(r"\{name: (\w+), containerPort: (\d+)\}", manifest)
+    names = {"LISTEN": "http", "MANAGEMENT_LISTEN": "management"}
+    assert [(names[name], port) for name, port in told] == ports
