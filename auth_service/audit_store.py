@@ -65,7 +65,7 @@ class MongoAuditStore:
         order = ASCENDING if oldest_first else DESCENDING
         found = self._log.find(_filter(tenant_id, wanted)).sort("sequence", order).limit(limit or 0).batch_size(BATCH)
         async for document in found:
-            yield _link(document)
+            yield link_of(document)
 
     async def unchained(self, tenant_id: str) -> AsyncIterator[AuditEntry]:
         async for document in self._unchained.find({"tenant_id": tenant_id}).sort("_id", ASCENDING):
@@ -111,7 +111,8 @@ def _document(link: Link) -> Document:
     }
 
 
-def _link(document: Document) -> Link | None:
+def link_of(document: Document) -> Link | None:
+    """The entry that a document is, None where it is not as this program writes them."""
     try:
         place = (document["tenant_id"], document["sequence"], document["previous"])
         link = Link(*place, _entry(document), document["hash"])

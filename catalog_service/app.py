@@ -58,7 +58,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
     """Open what catalog_service talks to; closed in reverse when the app stops."""
     settings, readiness = app[SETTINGS], app[READINESS]
     async with AsyncExitStack() as stack:
-        database = await stack.enter_async_context(open_database(settings.mongo_url, settings.database))
+        database = await stack.enter_async_context(
+            open_database(settings.mongo_url, settings.database, "catalog_service")
+        )
         redis = await stack.enter_async_context(open_redis(settings.redis_url))
         upload_service = await stack.enter_async_context(
             open_service(settings.upload_service_url, service="upload_service", keys=settings.upload_service_key)

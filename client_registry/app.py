@@ -39,7 +39,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
     """Open what client_registry talks to; closed in reverse when the app stops."""
     settings, readiness = app[SETTINGS], app[READINESS]
     async with AsyncExitStack() as stack:
-        database = await stack.enter_async_context(open_database(settings.mongo_url, settings.database))
+        database = await stack.enter_async_context(
+            open_database(settings.mongo_url, settings.database, "client_registry")
+        )
         redis = await stack.enter_async_context(open_redis(settings.redis_url))
         upload_service = await stack.enter_async_context(
             open_service(settings.upload_service_url, service="upload_service", keys=settings.upload_service_key)

@@ -27,11 +27,14 @@ Indexes = Mapping[str, Sequence[IndexModel]]
 
 
 @asynccontextmanager
-async def open_database(url: str, name: str) -> AsyncIterator[MongoDatabase]:
-    """A service's own database. Opening does not wait for the server; a call to an absent one fails after 2 seconds."""
+async def open_database(url: str, name: str, caller: str = "pkgrepo") -> AsyncIterator[MongoDatabase]:
+    """A service's own database. Opening does not wait for the server; a call to an absent one fails after 2 seconds.
+
+    `caller` is how the server names the connection: by its service, or as an operator's command.
+    """
     client: AsyncIOMotorClient[Document] = AsyncIOMotorClient(
         url,
-        appname=name,
+        appname=caller,
         w="majority",
         journal=True,
         readConcernLevel="majority",

@@ -174,7 +174,14 @@ class Sessions:
 
     async def close_tenant(self, tenant_id: str) -> None:
         """End every session of a tenant, whoever its users were. Looks through all keys: for an operator's use."""
-        for pattern in (f"session:{{{tenant_id}:*", f"sessions:{{{tenant_id}:*"):
+        await self._close_all_of(tenant_id)
+
+    async def close_every_tenant(self) -> None:
+        """End every session there is. Looks through all keys: for an operator's use."""
+        await self._close_all_of("*")
+
+    async def _close_all_of(self, tenants: str) -> None:
+        for pattern in (f"session:{{{tenants}:*", f"sessions:{{{tenants}:*"):
             async for key in self._redis.scan_iter(match=pattern, count=1000):
                 await self._redis.delete(key)
 

@@ -15,7 +15,18 @@ from common.redis import RedisError
 from common.server import until_stopped
 from common.settings import BadSetting
 from common.telemetry import configure_logs
-from deploy import cli_audit, cli_care, cli_cluster, cli_keys, cli_publish, cli_storage, cli_tenants, cli_users
+from deploy import (
+    cli_audit,
+    cli_backup,
+    cli_care,
+    cli_cluster,
+    cli_keys,
+    cli_publish,
+    cli_storage,
+    cli_tenants,
+    cli_users,
+)
+from deploy.backup.manifest import BackupProblem
 from deploy.demo import publish_samples
 from deploy.first_start import ADMINISTRATOR
 from deploy.folder import DataFolder, FolderProblem
@@ -34,6 +45,10 @@ app.add_typer(cli_cluster.app, name="cluster", help="Prepare a deployment in con
 app.command()(cli_publish.publish)
 app.command()(cli_care.scrub)
 app.command()(cli_care.quota)
+app.command()(cli_backup.backup)
+app.command()(cli_backup.restore)
+app.command("export")(cli_backup.export_tenant)
+app.command("import")(cli_backup.import_tenant)
 app.add_typer(cli_storage.app, name="storage", help="Say where installers are kept.")
 console = Console(highlight=False, soft_wrap=True)
 
@@ -77,7 +92,7 @@ def main() -> None:
         app()
     except Problem as problem:
         sys.exit(f"pkgrepo: {problem.detail}")
-    except (BadSetting, FolderProblem, NotRecorded, ServerUnavailable) as problem:
+    except (BackupProblem, BadSetting, FolderProblem, NotRecorded, ServerUnavailable) as problem:
         sys.exit(f"pkgrepo: {problem}")
     except (MongoError, RedisError) as error:
         sys.exit(f"pkgrepo: a store does not answer ({type(error).__name__}); check MONGO_URL and REDIS_URL")

@@ -70,7 +70,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
     """Open what upload_service talks to; closed in reverse when the app stops."""
     settings, readiness = app[SETTINGS], app[READINESS]
     async with AsyncExitStack() as stack:
-        database = await stack.enter_async_context(open_database(settings.mongo_url, settings.database))
+        database = await stack.enter_async_context(
+            open_database(settings.mongo_url, settings.database, "upload_service")
+        )
         readiness.check("mongodb", lambda: database.command("ping"))
         await readiness.prepare("indexes", lambda: make_indexes(database, INDEXES))
         await asyncio.to_thread(settings.installers.mkdir, parents=True, exist_ok=True)

@@ -28,8 +28,11 @@ class Row(Protocol):
     def sending(self, total: int, done: int) -> None:
         """The file is being sent, from byte `done` on."""
 
+    def copying(self, total: int, done: int) -> None:
+        """Files are being copied, from byte `done` of all of them on."""
+
     def at(self, done: int) -> None:
-        """So many bytes are read, or sent."""
+        """So many bytes are read, sent or copied."""
 
 
 class Progress(Protocol):
@@ -66,6 +69,9 @@ class _Bar:
         # Reset, so that bytes of before do not count as speed.
         self._progress.reset(self._task, total=total, completed=done, what="sending")
 
+    def copying(self, total: int, done: int) -> None:
+        self._progress.reset(self._task, total=total, completed=done, what="copying")
+
     def at(self, done: int) -> None:
         self._progress.update(self._task, completed=done)
 
@@ -95,8 +101,10 @@ class _Line:
         self._total = 0
 
     def sending(self, total: int, done: int) -> None:
-        self._total, self._told = total, done * 100 // total
-        self._say(f"sending {decimal(total)}{f', from byte {done} on' if done else ''}")
+        self._begin("sending", total, done)
+
+    def copying(self, total: int, done: int) -> None:
+        self._begin("copying", total, done)
 
     def at(self, done: int) -> None:
         if not self._total:
@@ -105,6 +113,10 @@ class _Line:
         if percent // STEP > self._told // STEP:
             self._told = percent
             self._say(f"{percent} %")
+
+    def _begin(self, what: str, total: int, done: int) -> None:
+        self._total, self._told = total, done * 100 // max(total, 1)
+        self._say(f"{what} {decimal(total)}{f', from byte {done} on' if done else ''}")
 
     def _say(self, text: str) -> None:
         self._console.print(f"{self._name}: {text}", markup=False)

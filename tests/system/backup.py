@@ -1,58 +1,106 @@
-"""A backup as an operator makes it by hand while everything runs, and how it is played back.
+"""Backups and archives as the tests take them: by the command, or within the test's own process."""
 
-The files are copied twice, around a snapshot of the databases: a file that the snapshot knows was there at the first
-copy or is there at the second, unless its version was both made and deleted meanwhile. What came after the snapshot is
-no record's file once that is restored, and goes with time.
-"""
-
-import asyncio
+import os
 import shutil
-from contextlib import suppress
-from dataclasses import dataclass, field
+import sys
+from asyncio import create_subprocess_exec
+from asyncio.subprocess import PIPE, STDOUT
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from common.mongo import Document
+from pydantic import SecretStr
+
+from deploy.backup.exporting import Export
+from deploy.backup.folder import BackupFolder
+from deploy.backup.importing import Import
+from deploy.backup.taking import Backup
+from deploy.folder import Addresses
+from deploy.places import Places
+from deploy.storage import open_storage
+from tests.factories import KEY, KEYS
 from tests.system.fleet import DATABASES, Fleet
 
+# Runs the command, and kills it when an installer has been written for the third time.
+KILLED = """
+import os, signal
+from deploy.backup import {module} as module
+from deploy.cli import main
 
-@dataclass(frozen=True)
-class Backup:
-    """The records by database and collection, all of one moment, and a folder of files."""
+seen, wrapped = [], module.{name}
 
-    files: Path
-    records: dict[str, dict[str, list[Document]]] = field(default_factory=dict)
+def killing(*given):
+    seen.append(given)
+    if len(seen) > 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return wrapped(*given)
 
-    async def copy_files(self, fleet: Fleet) -> None:
-        """Once before the records are read, and once after."""
-        await asyncio.to_thread(self._copy, fleet.stores.installers)
+module.{name} = killing
+main()
+"""
 
-    async def read_records(self, fleet: Fleet) -> None:
-        async with fleet.mongo.start_session(snapshot=True) as session:
-            for name in DATABASES:
-                database = fleet.mongo[name]
-                self.records[name] = {
-                    collection: await database[collection].find(session=session).to_list()
-                    for collection in await database.list_collection_names()
-                }
 
-    async def restore(self, fleet: Fleet) -> None:
-        """Stop the services, put back what was saved in the place of what is there, and start them."""
-        for replica in [replica for replicas in fleet.replicas.values() for replica in replicas]:
-            await replica.stop()
-        for name, collections in self.records.items():
-            await fleet.mongo.drop_database(name)
-            for collection, documents in collections.items():
-                if documents:
-                    await fleet.mongo[name][collection].insert_many(documents)
-        shutil.rmtree(fleet.stores.installers)
-        shutil.copytree(self.files, fleet.stores.installers)
-        await fleet.restart_ended()
+@dataclass
+class Shown:
+    """A row that nobody sees."""
 
-    def _copy(self, installers: Path) -> None:
-        """Add the files that are there; those of transfers first, because they may get their last name meanwhile."""
-        for pattern in ("*/transfers/*/*", "*/*"):
-            for path in installers.glob(pattern):
-                copy = self.files / path.relative_to(installers)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                with suppress(FileNotFoundError, IsADirectoryError):  # It is gone, or has its last name by now.
-                    shutil.copy2(path, copy)
+    total: int = 0
+    done: int = 0
+
+    def reading(self, total: int) -> None:
+        self.total = total
+
+    def sending(self, total: int, done: int) -> None:
+        self.total, self.done = total, done
+
+    copying = sending
+
+    def at(self, done: int) -> None:
+        self.done = done
+
+
+def places_of(fleet: Fleet, **others: SecretStr) -> Places:
+    """Where an operator's command finds the stores of a fleet."""
+    addresses = Addresses("", fleet.stores.mongo_url, fleet.stores.redis_url)
+    return replace(Places(addresses, fleet.stores.installers, SecretStr(KEY), KEYS), **others)
+
+
+async def back_up(fleet: Fleet, folder: Path, *, check: bool = False) -> Backup:
+    where = places_of(fleet)
+    backup = Backup(BackupFolder(folder), open_storage(where.installers), Shown(), check)
+    with backup.folder.locked():
+        await backup.take(where)
+    return backup
+
+
+async def export(fleet: Fleet, tenant_id: str, archive: Path) -> Export:
+    where = places_of(fleet)
+    done = Export(archive, tenant_id, open_storage(where.installers), Shown())
+    await done.run(where)
+    return done
+
+
+async def bring_in(fleet: Fleet, archive: Path, **others: SecretStr) -> Import:
+    where = places_of(fleet, **others)
+    done = Import(archive, open_storage(where.installers), Shown())
+    await done.run(where)
+    return done
+
+
+async def run_and_kill(module: str, name: str, *arguments: str, **environment: str) -> int | None:
+    """Run a command that is killed when it comes to the third call of a function; its status."""
+    program = KILLED.format(module=module, name=name)
+    process = await create_subprocess_exec(
+        *(sys.executable, "-c", program, *arguments), stdout=PIPE, stderr=STDOUT, env={**os.environ, **environment}
+    )
+    await process.communicate()
+    return process.returncode
+
+
+async def wipe(fleet: Fleet) -> None:
+    """Stop all services and lose everything that they had."""
+    for replica in [replica for replicas in fleet.replicas.values() for replica in replicas]:
+        await replica.stop()
+    for name in DATABASES:
+        await fleet.mongo.drop_database(name)
+    shutil.rmtree(fleet.stores.installers)
+    fleet.stores.installers.mkdir()

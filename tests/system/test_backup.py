@@ -1,44 +1,162 @@
-"""A backup that was made during work brings back everything that was acknowledged before it."""
+"""A backup that was made during work brings back everything that was acknowledged before it, and nothing by half."""
 
 import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from uuid import uuid4
 
-from tests.system.backup import Backup
+import pytest
+
+from deploy.backup.folder import BackupFolder
+from tests.objects import ObjectServer
+from tests.system.backup import back_up, places_of, run_and_kill, wipe
 from tests.system.fleet import Fleet
 from tests.system.invariants import missing, violations
 from tests.system.publishers import at_rest, at_work
 from tests.system.services import Api
-from tests.system.stories import Published, send_chunk
+from tests.system.stories import Published, add_package, package_id, publish, send_chunk
+from tests.system.test_pkgrepo import pkgrepo
 from tests.system.uploader import Client
+from upload_service.installers_s3 import ObjectInstallers
+from upload_service.settings import StorageSettings
 
-LATER = ("no record knows the file", "is the file of a transfer that is over")  # came after the records were read
+
+@pytest.fixture(scope="module")
+async def published(running_fleet: Fleet) -> list[Published]:
+    """Versions of a tenant, the fewest that a backup can be cut short between."""
+    api, name = await running_fleet.services.tenant(), package_id()
+    await add_package(api, name)
+    return [await publish(api, name, f"1.{number}") for number in range(5)]
 
 
-async def test_a_backup_made_during_work_restores_what_was_acknowledged_before_it(
+async def test_what_was_acknowledged_before_a_backup_is_there_after_a_restore(
     running_fleet: Fleet, tmp_path: Path
 ) -> None:
-    api, content = await running_fleet.services.tenant(), os.urandom(2000)
+    api, content = await running_fleet.services.tenant(client_authentication=True), os.urandom(2000)
+    client = (await api.call("POST", "add_client", data={"client_name": "pc-1"})).body
     assert (await send_chunk(api, "halfway", content, 0, 1000)).status == 200
-    backup = Backup(tmp_path)
     async with at_work(api) as work:
         await work.more()
-        kept, *deleted = work.published
-        await backup.copy_files(running_fleet)
-        await asyncio.gather(work.more(), _delete(api, deleted[::2]))
-        await backup.read_records(running_fleet)
-        await asyncio.gather(work.more(), _delete(api, deleted[1::2]))
-        await backup.copy_files(running_fleet)
-    await backup.restore(running_fleet)
-    assert await missing(api, [kept, *deleted[1::2]]) == []
-    client = Client(api)
-    await client.upload(content, chunk=1000, file_id="halfway")
-    await client.publish(work.package_id, "2.0", os.urandom(100))
+        kept, gone, *deleted = work.published
+        await _delete(api, [gone])
+        (status, said), *_ = await asyncio.gather(
+            pkgrepo("backup", str(tmp_path), **running_fleet.environment), work.more(), _delete(api, deleted)
+        )
+        assert status == 0, said
+        await work.more()
+    await wipe(running_fleet)
+    status, said = await pkgrepo("restore", str(tmp_path), **running_fleet.environment)
+    assert status == 0, said
+    await running_fleet.restart_ended()
+    assert (await api.call("GET", "test")).status == 401
+    again = await api.signed_in()
+    assert await missing(again, [kept]) == []
+    assert (await again.call("GET", "get_specific_package_version", gone.uid)).status == 404
+    asked = await api.anonymous().call("POST", "get_packages", data={"auth_token": client["auth_token"]})
+    assert asked.status == 200
+    status, said = await pkgrepo("audit", "verify", **running_fleet.environment)
+    assert status == 0, said
+    uploader = Client(again)
+    await uploader.upload(content, chunk=1000, file_id="halfway")
+    await uploader.publish(work.package_id, "2.0", os.urandom(100))
     await running_fleet.age(api.tenant_id, 61)
     await at_rest(running_fleet, api.tenant_id)
-    wrong = await violations(running_fleet, [api.tenant_id])
-    assert [sentence for sentence in wrong if not any(later in sentence for later in LATER)] == []
+    assert await violations(running_fleet, [api.tenant_id]) == []
+
+
+async def test_a_backup_that_was_killed_is_gone_on_with(
+    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
+) -> None:
+    killed = await run_and_kill("copies", "sync_folder", "backup", str(tmp_path), **running_fleet.environment)
+    assert killed == -9
+    folder = BackupFolder(tmp_path)
+    assert folder.made() == []
+    there = {path: path.stat().st_mtime_ns for path in tmp_path.glob("files/*/*")}
+    assert len(there) == 3
+    backup = await back_up(running_fleet, tmp_path)
+    assert folder.made() == [backup.name]
+    assert backup.copied == len(list(tmp_path.glob("files/*/*"))) - 3
+    assert {path: path.stat().st_mtime_ns for path in there} == there
+
+
+async def test_a_second_backup_copies_what_is_new_and_the_older_one_can_be_dropped(
+    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
+) -> None:
+    api, name = await running_fleet.services.tenant(), package_id()
+    await add_package(api, name)
+    passing = await publish(api, name, "1.0")
+    first = await back_up(running_fleet, tmp_path)
+    await _delete(api, [passing])
+    await publish(api, name, "2.0")
+    second = await back_up(running_fleet, tmp_path)
+    assert second.copied == 1
+    assert first.folder.keep(1) == [first.name]
+    assert first.folder.made() == [second.name]
+    assert len(list((tmp_path / "files" / api.tenant_id).iterdir())) == 1
+
+
+async def test_an_installer_that_is_damaged_already_is_named_and_all_else_is_kept(
+    running_fleet: Fleet, tmp_path: Path
+) -> None:
+    api, name = await running_fleet.services.tenant(), package_id()
+    await add_package(api, name)
+    for version in ("1.0", "2.0"):
+        await publish(api, name, version)
+    damaged, lost = (path for path in (running_fleet.stores.installers / api.tenant_id).iterdir() if path.is_file())
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    lost.rename(lost.with_name("elsewhere"))
+    backup = await back_up(running_fleet, tmp_path)
+    assert backup.lacking == {f"{api.tenant_id}/{damaged.name}": "altered", f"{api.tenant_id}/{lost.name}": "missing"}
+    damaged.write_bytes(whole)
+    lost.with_name("elsewhere").rename(lost)
+    assert (await back_up(running_fleet, tmp_path)).lacking == {}
+
+
+async def test_a_restore_is_refused_while_services_run(
+    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
+) -> None:
+    await back_up(running_fleet, tmp_path)
+    status, said = await pkgrepo("restore", str(tmp_path), **running_fleet.environment)
+    assert status == 1
+    assert "upload_service: connected to the databases; stop every service first" in said
+
+
+async def test_a_damaged_file_in_the_backup_is_refused_by_name_and_put_right_later(
+    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path, object_server: ObjectServer
+) -> None:
+    backups, data = tmp_path / "backups", tmp_path / "data"
+    settings = {**object_server.settings(uuid4().hex), "installer_storage": "s3"}
+    environment = {name.upper(): text for name, text in settings.items()}
+    await back_up(running_fleet, backups)
+    damaged = max(backups.glob("files/*/*"))
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+
+    async def restore() -> tuple[int | None, str]:
+        return await pkgrepo("restore", str(backups), "--data", str(data), **environment)
+
+    status, said = await restore()
+    assert (status, "its AUDIT_KEY" in said, "its CLIENT_TOKEN_KEY" in said) == (1, True, True), said
+    where = places_of(running_fleet)
+    assert where.audit_key
+    assert where.client_token_key
+    (data / "audit-key").write_text(where.audit_key.get_secret_value())
+    (data / "keys" / "client-token").write_text(where.client_token_key.signing)
+    status, said = await restore()
+    assert status == 1
+    assert f"{damaged.parent.name}/{damaged.name}" in said
+    damaged.write_bytes(whole)
+    status, said = await restore()
+    assert status == 0, said
+    status, said = await restore()
+    assert status == 1
+    assert "the databases are not empty" in said
+    home = StorageSettings(**settings).object_storage
+    assert home
+    there = {f"{kept.tenant_id}/{kept.server_filename}" async for kept in ObjectInstallers(home).listed()}
+    assert there == {str(path.relative_to(backups / "files")) for path in backups.glob("files/*/*")}
 
 
 async def _delete(api: Api, versions: Sequence[Published]) -> None:

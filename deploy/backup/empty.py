@@ -1,0 +1,74 @@
+"""Whether a backup may be put back where an operator says: where nothing runs, and nothing is."""
+
+from pymongo.errors import OperationFailure
+from pymongo.read_concern import ReadConcern
+
+from common.mongo import Document, MongoDatabase
+from deploy.backup.manifest import BackupProblem
+from deploy.backup.records import DATABASES, MARKERS, Client
+from deploy.folder import SERVICES
+from deploy.storage import Storage
+from upload_service.identity import Identity
+from upload_service.model import Home
+from upload_service.store_care import MongoKnownStore
+
+UNAUTHORIZED = 13  # MongoDB's code
+IDENTITY = ("upload", "storage")  # which a service gives to an empty database when it starts
+
+
+async def is_quiet(client: Client) -> bool:
+    """Whether no service is connected to the databases; False where MongoDB does not let us see.
+
+    Raises BackupProblem where one is.
+    """
+    look: list[Document] = [
+        {"$currentOp": {"allUsers": True, "idleConnections": True}},
+        {"$match": {"appName": {"$in": list(SERVICES)}}},
+    ]
+    try:
+        names = sorted(
+            {
+                found["appName"]
+                async for found in client.get_database("admin", read_concern=ReadConcern("local")).aggregate(look)
+            }
+        )
+    except OperationFailure as error:
+        if error.code != UNAUTHORIZED:
+            raise
+        return False
+    if names:
+        raise BackupProblem(f"{', '.join(names)}: connected to the databases; stop every service first")
+    return True
+
+
+async def check_databases(client: Client) -> None:
+    """Raises BackupProblem where there is any record already."""
+    for database in DATABASES:
+        for collection in await client[database].list_collection_names():
+            if (database, collection) in {IDENTITY, MARKERS}:
+                continue
+            if await client[database][collection].find_one({}, {"_id": True}):
+                raise BackupProblem(
+                    f"the databases are not empty, {database}.{collection} has records: a backup is put into new ones"
+                )
+
+
+async def check_homes(storage: Storage) -> None:
+    """Raises BackupProblem where a home has any installer already, and Unavailable."""
+    for home in Home:
+        if home in storage.homes:
+            async for kept in storage.homes.named(home).listed():
+                name = f"{kept.tenant_id}/{kept.server_filename}"
+                raise BackupProblem(f"the storage `{home}` is not empty: it has {name}; a backup is put into a new one")
+
+
+async def take_homes(storage: Storage, upload: MongoDatabase) -> None:
+    """Let the homes belong to the database from now on, under an id of its own.
+
+    Not the id of the time of the backup: what that installation has elsewhere, in a bucket for one, stays its own.
+    Raises BackupProblem where one belongs to another database, and Unavailable.
+    """
+    identity = Identity(MongoKnownStore(upload), storage.homes, storage.folder)
+    for home in Home:
+        if home in storage.homes and not await identity.is_ours(home):
+            raise BackupProblem(f"the storage `{home}` belongs to another database; a backup is put into a new one")

@@ -1,0 +1,138 @@
+"""A backup put back: installers first, then records, tenants last, so that nobody is let in before all is there."""
+
+import hashlib
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from auth_service.audit import OPERATORS
+from common.mongo import MongoDatabase, open_database, unhurried
+from common.redis import open_redis
+from common.stamps import Stamps
+from deploy.backup.copies import Altered, Outcome, copy, installers_of, is_whole
+from deploy.backup.empty import IDENTITY, check_databases, check_homes, is_quiet, take_homes
+from deploy.backup.folder import BackupFolder, check_records
+from deploy.backup.manifest import RECORDS, BackupManifest, BackupProblem, Entry
+from deploy.backup.marker import EVERYTHING, Marker
+from deploy.backup.records import DATABASES, Client, documents, put_back
+from deploy.operations import open_operator
+from deploy.places import Places
+from deploy.publishing.progress import Row
+from deploy.record import open_record
+from deploy.storage import Storage
+from upload_service.installers import read_blocks
+from upload_service.ledger_store import MongoLedgerStore
+from upload_service.model import Home, InstallerMissing, Upload
+from upload_service.reconcile import Reconciliation
+
+SHOWN = 20  # names of damaged files in one line
+# What tells of work that was under way, and of where a file was.
+PASSING = dict.fromkeys(("left", "moving_by", "moving_until", "checking_until"), "")
+
+
+@dataclass
+class Restoration:
+    """The command at work; `quiet` says afterwards whether it could see that no service runs."""
+
+    folder: BackupFolder
+    name: str
+    manifest: BackupManifest
+    storage: Storage
+    row: Row
+    without_damaged: bool
+    quiet: bool = False
+    lacking: dict[str, Outcome] = field(default_factory=dict)
+    _done: int = 0
+
+    async def run(self, where: Places) -> None:
+        """Put everything back. Cut short, it goes on when it is run again. Raises BackupProblem and Unavailable."""
+        records = self.folder.records(self.name)
+        check_records(records, self.manifest.records)
+        async with AsyncExitStack() as stack:
+            upload = await stack.enter_async_context(open_database(where.addresses.mongo_url, "upload"))
+            marker = Marker(
+                upload.client, EVERYTHING, hashlib.sha256(self.manifest.model_dump_json().encode()).hexdigest()
+            )
+            self.quiet = await is_quiet(upload.client)
+            if not await marker.is_set():
+                await check_databases(upload.client)
+                await check_homes(self.storage)
+                await take_homes(self.storage, upload)
+                await marker.set()
+            await self._bring_installers(records)
+            await self._put_records(upload.client, records)
+            await self._settle(upload)
+            await _forget_sessions(where)
+            async with open_record(where) as record:
+                await record.add(OPERATORS, "restore", backup=self.name)
+            await marker.clear()
+
+    async def _bring_installers(self, records: Path) -> None:
+        self.row.copying(sum(upload.size for upload in installers_of(records)), 0)
+        known = set(self.manifest.lacking)
+        for upload in installers_of(records):
+            name = f"{upload.tenant_id}/{upload.server_filename}"
+            outcome = Outcome.MISSING if name in known else await self._bring(upload)
+            if outcome is not Outcome.COPIED:
+                self.lacking[name] = outcome
+        damaged = sorted(self.lacking.keys() - known)
+        if damaged and not self.without_damaged:
+            more = f" and {len(damaged) - SHOWN} more" if len(damaged) > SHOWN else ""
+            raise BackupProblem(
+                f"the backup is damaged: {', '.join(damaged[:SHOWN])}{more}; put them right in "
+                f"{self.folder.path / 'files'} and run this again, or say --without-damaged"
+            )
+
+    async def _bring(self, upload: Upload) -> Outcome:
+        """Copy an installer to the home that the settings choose, where it is not there already."""
+        home = self.storage.homes.named(self.storage.chosen)
+        source = self.folder.file(upload.tenant_id, upload.server_filename)
+        if await home.size(upload) == upload.size:
+            self._advance(upload.size)
+            return Outcome.COPIED
+        try:
+            if self.storage.chosen is Home.FOLDER:
+                target = self.storage.folder / upload.tenant_id / upload.server_filename
+                await copy(read_blocks(source, 0, upload.size), upload, target, self._advance)
+            elif await is_whole(source, upload):
+                await home.put(upload, source)
+                self._advance(upload.size)
+            else:
+                return Outcome.ALTERED
+        except InstallerMissing:
+            return Outcome.MISSING
+        except Altered:
+            return Outcome.ALTERED
+        return Outcome.COPIED
+
+    async def _put_records(self, client: Client, records: Path) -> None:
+        for database in DATABASES:
+            for entry in sorted(self.manifest.records, key=_tenants_last):
+                found = RECORDS.fullmatch(entry.name)
+                if found and found[1] == database and (found[1], found[2]) != IDENTITY:
+                    await put_back(client, database, found[2], documents(records / entry.name))
+
+    async def _settle(self, upload: MongoDatabase) -> None:
+        """Say where the installers are now, and what tenants store without the transfers that are not kept."""
+        with unhurried():
+            await upload["uploads"].update_many({}, {"$set": {"home": self.storage.chosen}, "$unset": PASSING})
+        ledgers = Reconciliation(MongoLedgerStore(upload), pause=0)
+        for drift in await ledgers.all_drift():
+            await ledgers.repair(drift)
+
+    def _advance(self, size: int) -> None:
+        self._done += size
+        self.row.at(self._done)
+
+
+def _tenants_last(entry: Entry) -> bool:
+    return entry.name == "auth.tenants.bson"
+
+
+async def _forget_sessions(where: Places) -> None:
+    """Let nobody be signed in from before, and no gateway remember anything."""
+    async with open_operator(where.addresses) as operator, open_redis(where.addresses.redis_url) as redis:
+        await operator.sessions.close_every_tenant()
+        stamps = Stamps(redis)
+        for tenant in await operator.tenants.list():
+            await stamps.move(tenant.tenant_id)

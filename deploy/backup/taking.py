@@ -1,0 +1,109 @@
+"""A backup of the whole, taken while everything runs.
+
+Installers are copied first, then all records are read as of one moment, then what installers came in between. One that
+these records name and that was deleted meanwhile makes us read the records again.
+"""
+
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from common.mongo import open_database
+from deploy.backup.copies import Outcome, Source, has_size, installers_of, is_whole
+from deploy.backup.folder import BackupFolder
+from deploy.backup.key_prints import fingerprints
+from deploy.backup.manifest import BackupManifest, BackupProblem, Entry
+from deploy.backup.records import DATABASES, MARKERS, Client, Moment, RecordFile, at_one_moment
+from deploy.places import Places
+from deploy.publishing.progress import Row
+from deploy.storage import Storage
+from upload_service.model import Status, Upload
+from upload_service.store_care import MongoScrubStore
+from upload_service.store_moves import MongoMoveStore
+
+ROUNDS = 10  # readings of the records; each leaves the next only what came during it
+
+
+@dataclass
+class Backup:
+    """The command at work. Afterwards `name` is the backup's, and `lacking` has what is not in it."""
+
+    folder: BackupFolder
+    storage: Storage
+    row: Row
+    check: bool
+    copied: int = 0
+    name: str = ""
+    lacking: dict[str, Outcome] = field(default_factory=dict)
+    _there: set[Path] = field(default_factory=set)
+    _done: int = 0
+
+    async def take(self, where: Places) -> None:
+        """Raises BackupProblem, and Unavailable where a home of installers does not answer."""
+        async with open_database(where.addresses.mongo_url, "upload") as upload:
+            source = Source(MongoMoveStore(upload), self.storage.homes)
+            kept = MongoScrubStore(upload)
+            self.row.copying(await kept.volume(None), 0)
+            async for installer in kept.kept(None):
+                await self._bring(installer, source)
+            records = await self._read(upload.client, source)
+        manifest = BackupManifest(
+            made_at=datetime.now(UTC), keys=fingerprints(where), records=records, lacking=sorted(self.lacking)
+        )
+        self.name = self.folder.finish(manifest)
+
+    async def _read(self, client: Client, source: Source) -> list[Entry]:
+        """The records of a moment of which every installer is here, but for what was missing or damaged before."""
+        for _ in range(ROUNDS):
+            making = self.folder.begin()
+            records = await at_one_moment(client, lambda moment, making=making: _write(client, moment, making))  # type: ignore[misc]
+            self.lacking.clear()
+            outcomes = [await self._bring(installer, source) for installer in installers_of(making)]
+            if Outcome.GONE not in outcomes:
+                return records
+        raise BackupProblem("installers are deleted as fast as they come, and no moment could be kept; try again")
+
+    async def _bring(self, upload: Upload, source: Source) -> Outcome:
+        """Have an installer here."""
+        target = self.folder.file(upload.tenant_id, upload.server_filename)
+        if target in self._there:
+            return Outcome.COPIED
+        whole = has_size(target, upload.size) and (not self.check or await is_whole(target, upload))
+        outcome = Outcome.COPIED
+        if whole:
+            self._advance(upload.size)
+        else:
+            outcome = await source.copy(upload, target, self._advance)
+            self.copied += outcome is Outcome.COPIED
+        if outcome is Outcome.COPIED:
+            self._there.add(target)
+        elif outcome is not Outcome.GONE:
+            self.lacking[f"{upload.tenant_id}/{upload.server_filename}"] = outcome
+        return outcome
+
+    def _advance(self, size: int) -> None:
+        self._done += size
+        self.row.at(self._done)
+
+
+async def _write(client: Client, moment: Moment, folder: Path) -> list[Entry]:
+    """Write everything, and that again where a collection was made meanwhile."""
+    while True:
+        names = await _collections(client)
+        entries = []
+        for database, collection in names:
+            # The bytes of unfinished transfers are not kept: their clients begin again.
+            query = {"status": {"$ne": Status.OPEN}} if (database, collection) == ("upload", "uploads") else {}
+            with closing(RecordFile(folder, database, collection)) as file:
+                await moment.each(database, collection, query, file.take)
+                entries.append(file.entry())
+        if names == await _collections(client):
+            return entries
+
+
+async def _collections(client: Client) -> list[tuple[str, str]]:
+    found = [
+        (database, name) for database in DATABASES for name in sorted(await client[database].list_collection_names())
+    ]
+    return [names for names in found if names != MARKERS]

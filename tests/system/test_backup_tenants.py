@@ -1,0 +1,154 @@
+"""A tenant as an archive: out of one installation and into another, with all that it has for good."""
+
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from deploy.backup.archive import begun
+from deploy.backup.key_prints import AUDIT
+from deploy.backup.manifest import BackupProblem
+from deploy.demo import SAMPLES
+from deploy.operations import delete_tenant
+from tests.system.backup import bring_in, export, places_of, run_and_kill
+from tests.system.fleet import Fleet
+from tests.system.invariants import missing, violations
+from tests.system.services import Api
+from tests.system.stories import Published, add_package, catalog, package_id, publish, send_chunk
+from tests.system.test_pkgrepo import pkgrepo, up
+
+INSTALLERS = sum(len(sample.versions) for sample in SAMPLES)
+
+
+@pytest.fixture
+async def published(running_fleet: Fleet) -> tuple[Api, list[Published]]:
+    """A tenant with a few versions."""
+    api, name = await running_fleet.services.tenant(client_authentication=True), package_id()
+    await add_package(api, name)
+    return api, [await publish(api, name, f"1.{number}") for number in range(4)]
+
+
+@pytest.fixture(scope="module")
+async def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The archive of the tenant of a `pkgrepo up`, and its administrator's password."""
+    folder = tmp_path_factory.mktemp("small")
+    archive = folder / "demo.tar"
+    async with up(folder / "data", "--demo"):
+        status, said = await pkgrepo("export", "demo", str(archive), "--data", str(folder / "data"))
+        assert status == 0, said
+        assert f"with {INSTALLERS} installers" in said
+    return archive, (folder / "data" / "admin-password").read_text()
+
+
+async def test_a_tenant_grows_out_of_one_machine_into_a_cluster(running_fleet: Fleet, demo: tuple[Path, str]) -> None:
+    archive, password = demo
+    status, said = await pkgrepo("import", str(archive), **running_fleet.environment)
+    assert status == 0, said
+    assert "another CLIENT_TOKEN_KEY" in said
+    assert "another AUDIT_KEY" in said
+    api = await running_fleet.services.api("demo").signed_in(password=password)
+    assert set(await catalog(api)) == {sample.package_id for sample in SAMPLES}
+    for sample in SAMPLES:
+        for version in (await api.call("GET", "get_package_versions", sample.package_id)).body:
+            async with api.session.get(version["INSTALLER_URL"]) as answer:
+                assert answer.status == 200
+    assert await violations(running_fleet, ["demo"]) == []
+    entries = (await api.call("GET", "get_audit_log")).body
+    operations = [entry["operation"] for entry in entries]
+    assert {"tenant_create", "user_create", "tenant_export", "tenant_import"} <= set(operations)
+    status, said = await pkgrepo("audit", "verify", "--tenant", "demo", **running_fleet.environment)
+    assert status == 0, said
+    with pytest.raises(BackupProblem, match="demo: is here already"):
+        await bring_in(running_fleet, archive)
+
+
+async def test_under_the_same_keys_tokens_and_the_chain_go_along(
+    running_fleet: Fleet, published: tuple[Api, list[Published]], tmp_path: Path
+) -> None:
+    api, versions = published
+    client = (await api.call("POST", "add_client", data={"client_name": "pc-1"})).body
+    assert (await send_chunk(api, "halfway", os.urandom(2000), 0, 1000)).status == 200
+    head = await head_of(running_fleet, api)
+    await export(running_fleet, api.tenant_id, tmp_path / "tenant.tar")
+    await forget(running_fleet, api)
+    done = await bring_in(running_fleet, tmp_path / "tenant.tar")
+    assert done.other_keys == []
+    again = await api.signed_in()
+    assert await missing(again, versions) == []
+    assert await violations(running_fleet, [api.tenant_id]) == []
+    asked = await api.anonymous().call("POST", "get_packages", data={"auth_token": client["auth_token"]})
+    assert asked.status == 200
+    verify = ("audit", "verify", "--tenant", api.tenant_id, "--expect", head)
+    status, said = await pkgrepo(*verify, **running_fleet.environment)
+    assert status == 0, said
+
+
+async def test_an_export_and_an_import_that_were_killed_are_gone_on_with(
+    running_fleet: Fleet, published: tuple[Api, list[Published]], tmp_path: Path
+) -> None:
+    api, versions = published
+    archive = tmp_path / "tenant.tar"
+    environment = running_fleet.environment
+    assert await run_and_kill("exporting", "checked", "export", api.tenant_id, str(archive), **environment) == -9
+    assert not archive.exists()
+    assert (await export(running_fleet, api.tenant_id, archive)).resumed == 2
+    assert not begun(archive).exists()
+    await forget(running_fleet, api)
+    assert await run_and_kill("importing", "copy", "import", str(archive), **environment) == -9
+    assert len(list((running_fleet.stores.installers / api.tenant_id).glob("*"))) == 2
+    assert (await api.anonymous().call("POST", "get_packages")).status == 404
+    await bring_in(running_fleet, archive)
+    assert await missing(await api.signed_in(), versions) == []
+    assert await violations(running_fleet, [api.tenant_id]) == []
+
+
+async def test_an_export_begins_anew_where_what_it_named_was_deleted(
+    running_fleet: Fleet, published: tuple[Api, list[Published]], tmp_path: Path
+) -> None:
+    api, (first, *_, last) = published
+    archive = tmp_path / "tenant.tar"
+    environment = running_fleet.environment
+    assert await run_and_kill("exporting", "checked", "export", api.tenant_id, str(archive), **environment) == -9
+    await api.call("DELETE", "delete_package_version", last.package_id, data={"versions_uids": last.uid})
+    assert (await export(running_fleet, api.tenant_id, archive)).resumed == 0
+    await forget(running_fleet, api)
+    await bring_in(running_fleet, archive)
+    again = await api.signed_in()
+    assert await missing(again, [first]) == []
+    assert (await again.call("GET", "get_specific_package_version", last.uid)).status == 404
+
+
+async def test_an_audit_log_that_was_altered_on_the_way_is_not_imported(
+    running_fleet: Fleet, published: tuple[Api, list[Published]], tmp_path: Path
+) -> None:
+    api, _ = published
+    log = running_fleet.mongo["auth"]["audit_log"]
+    await log.update_one({"tenant_id": api.tenant_id, "sequence": 2}, {"$set": {"ip": "192.0.2.99"}})
+    await export(running_fleet, api.tenant_id, tmp_path / "tenant.tar")
+    await forget(running_fleet, api)
+    with pytest.raises(BackupProblem, match="entry 2 is not as it was written"):
+        await bring_in(running_fleet, tmp_path / "tenant.tar")
+    assert (await api.anonymous().call("POST", "get_packages")).status == 404
+    done = await bring_in(running_fleet, tmp_path / "tenant.tar", audit_key=SecretStr("k" * 40))
+    assert done.other_keys == [AUDIT]
+
+
+async def head_of(fleet: Fleet, api: Api) -> str:
+    """How far the tenant's log reaches."""
+    newest = await fleet.mongo["auth"]["audit_log"].find_one({"tenant_id": api.tenant_id}, sort=[("sequence", -1)])
+    assert newest
+    return f"{newest['sequence']}:{newest['hash']}"
+
+
+async def forget(fleet: Fleet, api: Api) -> None:
+    where = places_of(fleet)
+    assert await delete_tenant(where.addresses, where.installers, api.tenant_id)
+
+
+async def test_the_archive_is_an_ordinary_tar_file(demo: tuple[Path, str]) -> None:
+    with tarfile.open(demo[0]) as archive:
+        names = archive.getnames()
+    assert names[0] == "manifest.json"
+    assert len([name for name in names if name.startswith("files/")]) == INSTALLERS
