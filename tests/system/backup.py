@@ -5,7 +5,7 @@ import shutil
 import sys
 from asyncio import create_subprocess_exec
 from asyncio.subprocess import PIPE, STDOUT
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -58,10 +58,10 @@ class Shown:
         self.done = done
 
 
-def places_of(fleet: Fleet, **others: SecretStr) -> Places:
+def places_of(fleet: Fleet, audit_key: str = KEY) -> Places:
     """Where an operator's command finds the stores of a fleet."""
     addresses = Addresses("", fleet.stores.mongo_url, fleet.stores.redis_url)
-    return replace(Places(addresses, fleet.stores.installers, SecretStr(KEY), KEYS), **others)
+    return Places(addresses, fleet.stores.installers, SecretStr(audit_key), KEYS)
 
 
 async def back_up(fleet: Fleet, folder: Path, *, check: bool = False) -> Backup:
@@ -79,8 +79,8 @@ async def export(fleet: Fleet, tenant_id: str, archive: Path) -> Export:
     return done
 
 
-async def bring_in(fleet: Fleet, archive: Path, **others: SecretStr) -> Import:
-    where = places_of(fleet, **others)
+async def bring_in(fleet: Fleet, archive: Path, audit_key: str = KEY) -> Import:
+    where = places_of(fleet, audit_key)
     done = Import(archive, open_storage(where.installers), Shown())
     await done.run(where)
     return done

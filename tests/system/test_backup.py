@@ -9,8 +9,9 @@ from uuid import uuid4
 import pytest
 
 from deploy.backup.folder import BackupFolder
+from tests.factories import KEY
 from tests.objects import ObjectServer
-from tests.system.backup import back_up, places_of, run_and_kill, wipe
+from tests.system.backup import back_up, run_and_kill, wipe
 from tests.system.fleet import Fleet
 from tests.system.invariants import missing, violations
 from tests.system.publishers import at_rest, at_work
@@ -139,11 +140,8 @@ async def test_a_damaged_file_in_the_backup_is_refused_by_name_and_put_right_lat
 
     status, said = await restore()
     assert (status, "its AUDIT_KEY" in said, "its CLIENT_TOKEN_KEY" in said) == (1, True, True), said
-    where = places_of(running_fleet)
-    assert where.audit_key
-    assert where.client_token_key
-    (data / "audit-key").write_text(where.audit_key.get_secret_value())
-    (data / "keys" / "client-token").write_text(where.client_token_key.signing)
+    for file in ("audit-key", "keys/client-token"):
+        (data / file).write_text(KEY)
     status, said = await restore()
     assert status == 1
     assert f"{damaged.parent.name}/{damaged.name}" in said
