@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, suppress
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
 from deploy.backup.records import documents
 from upload_service.installers import Homes, read_blocks
 from upload_service.model import InstallerMissing, Status, Upload
 from upload_service.parts import sync_folder
-from upload_service.store_moves import MongoMoveStore
 from upload_service.store_records import known_upload
 
 KEPT = (Status.COMPLETE, Status.LINKED)
@@ -81,11 +81,18 @@ def has_size(path: Path, size: int) -> bool:
     return False
 
 
+class Records(Protocol):
+    """The records of installers."""
+
+    async def find(self, upload: Upload) -> Upload | None:
+        """As it is now, None where it is gone."""
+
+
 class Source:
     """The installers of a running installation, wherever each of them is."""
 
-    def __init__(self, store: MongoMoveStore, homes: Homes) -> None:
-        self._store = store
+    def __init__(self, records: Records, homes: Homes) -> None:
+        self._records = records
         self._homes = homes
 
     async def copy(self, upload: Upload, target: Path, advance: Advance) -> Outcome:
@@ -103,7 +110,7 @@ class Source:
             except (InstallerMissing, Altered) as problem:
                 advance(-copied)
                 copied = 0
-                now = await self._store.find(upload)
+                now = await self._records.find(upload)
                 if now is None or now.status not in KEPT:
                     return Outcome.GONE
                 if now.home == upload.home:

@@ -2,13 +2,16 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from deploy.backup.copies import installers_of
 from deploy.backup.folder import BackupFolder
+from deploy.backup.manifest import Entry
+from deploy.backup.records import Client, Moment, at_one_moment
 from tests.factories import KEY
 from tests.objects import ObjectServer
 from tests.system.backup import back_up, run_and_kill, wipe
@@ -18,7 +21,7 @@ from tests.system.publishers import at_rest, at_work
 from tests.system.services import Api
 from tests.system.stories import Published, add_package, package_id, publish, send_chunk
 from tests.system.test_pkgrepo import pkgrepo
-from tests.system.uploader import Client
+from tests.system.uploader import Client as Uploader
 from upload_service.installers_s3 import ObjectInstallers
 from upload_service.settings import StorageSettings
 
@@ -58,7 +61,7 @@ async def test_what_was_acknowledged_before_a_backup_is_there_after_a_restore(
     assert asked.status == 200
     status, said = await pkgrepo("audit", "verify", **running_fleet.environment)
     assert status == 0, said
-    uploader = Client(again)
+    uploader = Uploader(again)
     await uploader.upload(content, chunk=1000, file_id="halfway")
     await uploader.publish(work.package_id, "2.0", os.urandom(100))
     await running_fleet.age(api.tenant_id, 61)
@@ -79,6 +82,33 @@ async def test_a_backup_that_was_killed_is_gone_on_with(
     assert folder.made() == [backup.name]
     assert backup.copied == len(list(tmp_path.glob("files/*/*"))) - 3
     assert {path: path.stat().st_mtime_ns for path in there} == there
+
+
+async def test_what_comes_and_goes_while_the_records_are_read_is_there_with_its_file_or_not_at_all(
+    running_fleet: Fleet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    api, name = await running_fleet.services.tenant(), package_id()
+    await add_package(api, name)
+    passing: list[Published] = []
+
+    async def in_between(client: Client, read: Callable[[Moment], Awaitable[list[Entry]]]) -> list[Entry]:
+        first = not passing
+        if first:
+            passing.extend([await publish(api, name, "1.0"), await publish(api, name, "2.0")])
+        records = await at_one_moment(client, read)
+        if first:
+            await _delete(api, passing[:1])
+        return records
+
+    monkeypatch.setattr("deploy.backup.taking.at_one_moment", in_between)
+    backup = await back_up(running_fleet, tmp_path)
+    assert backup.lacking == {}
+    named = [
+        backup.folder.file(api.tenant_id, upload.server_filename).read_bytes()
+        for upload in installers_of(backup.folder.records(backup.name))
+        if upload.tenant_id == api.tenant_id
+    ]
+    assert named == [passing[1].content]
 
 
 async def test_a_second_backup_copies_what_is_new_and_the_older_one_can_be_dropped(

@@ -1,0 +1,66 @@
+"""An installer is copied whole, from where it is by then, or not at all."""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deploy.backup.copies import Outcome, Source
+from upload_service.installers import FolderInstallers, Homes
+from upload_service.model import Home, Status, Upload
+from upload_service.parts import Parts
+
+CONTENT = b"the bytes of an installer"
+UPLOAD = Upload(
+    tenant_id="acme",
+    file_id="setup",
+    upload_id="0" * 32,
+    total=len(CONTENT),
+    status=Status.LINKED,
+    server_filename=f"{'1' * 32}.exe",
+    size=len(CONTENT),
+    sha256=hashlib.sha256(CONTENT).hexdigest(),
+)
+
+
+class Records:
+    """What the database says by the time that it is asked again."""
+
+    def __init__(self, now: Upload | None) -> None:
+        self._now = now
+
+    async def find(self, upload: Upload) -> Upload | None:
+        assert upload.upload_id == UPLOAD.upload_id
+        return self._now
+
+
+def home(folder: Path, content: bytes | None) -> FolderInstallers:
+    if content is not None:
+        (folder / "acme").mkdir(parents=True)
+        (folder / "acme" / UPLOAD.server_filename).write_bytes(content)
+    return FolderInstallers(folder, Parts(folder))
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "now", "outcome"),
+    [
+        (CONTENT, None, UPLOAD, Outcome.COPIED),
+        (None, CONTENT, replace(UPLOAD, home=Home.S3), Outcome.COPIED),
+        (None, None, UPLOAD, Outcome.MISSING),
+        (None, None, None, Outcome.GONE),
+        (None, None, replace(UPLOAD, status=Status.DELETING), Outcome.GONE),
+        (CONTENT[:-1], None, UPLOAD, Outcome.ALTERED),
+        (CONTENT[:-1] + b"?", None, UPLOAD, Outcome.ALTERED),
+    ],
+    ids=["there", "moved", "missing", "deleted", "being-deleted", "shorter", "other-bytes"],
+)
+async def test_what_becomes_of_it(
+    tmp_path: Path, here: bytes | None, there: bytes | None, now: Upload | None, outcome: Outcome
+) -> None:
+    homes = Homes({Home.FOLDER: home(tmp_path / "here", here), Home.S3: home(tmp_path / "there", there)})
+    target, counted = tmp_path / "copies" / "acme" / UPLOAD.server_filename, [0]
+    assert await Source(Records(now), homes).copy(UPLOAD, target, counted.append) is outcome
+    left = [path.name for path in target.parent.iterdir()]
+    assert left == ([target.name] if outcome is Outcome.COPIED else [])
+    assert sum(counted) == (len(CONTENT) if outcome is Outcome.COPIED else 0)
