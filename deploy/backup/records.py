@@ -131,5 +131,7 @@ async def _write(client: Client, database: str, collection: str, batch: Sequence
         try:
             await client[database][collection].bulk_write(rows, ordered=False)  # type: ignore[arg-type]
         except BulkWriteError as error:
-            text = str((error.details or {}).get("writeErrors", [{}])[0].get("errmsg", ""))[:200]
+            text = str((error.details or {}).get("writeErrors", [{}])[0].get("errmsg", "")).partition(" dup key")[0][
+                :200
+            ]
             raise BackupProblem(f"{database}.{collection}: the database refuses a record: {text}") from None

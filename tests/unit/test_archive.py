@@ -46,8 +46,8 @@ def plain(name: str, content: bytes) -> tuple[tarfile.TarInfo, bytes]:
 
 def of_kind(kind: bytes, name: str = FILES + NAME) -> tuple[tarfile.TarInfo, bytes]:
     header = tarfile.TarInfo(name)
-    header.type, header.linkname = kind, "/etc/passwd"
-    return header, b""
+    header.type, header.linkname, header.size = kind, "/etc/passwd", len(CONTENT)
+    return header, CONTENT
 
 
 def archive(path: Path, *entries: tuple[tarfile.TarInfo, bytes], said: ArchiveManifest | None = None) -> Path:

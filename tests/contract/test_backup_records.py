@@ -1,0 +1,87 @@
+"""Records of a backup, read from and written to a real MongoDB."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import bson
+import pytest
+from pymongo.errors import OperationFailure
+
+from common.mongo import MongoDatabase, open_database
+from deploy.backup.manifest import BackupProblem
+from deploy.backup.records import TOO_OLD, UNAVAILABLE, Moment, RecordFile, at_one_moment, documents, put_back
+
+ROW: Mapping[str, Any] = {
+    "_id": bson.ObjectId(),
+    "tenant_id": "acme",
+    "small": 1,
+    "large": bson.Int64(1),
+    "at": datetime(2026, 1, 31, tzinfo=UTC),
+    "bytes": b"\x00\xff",
+    "nested": {"b": [1.5, None], "a": True},
+}
+
+
+@pytest.fixture
+async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
+    async with open_database(mongo_url, f"backup{uuid4().hex[:8]}") as database:
+        yield database
+        await database.client.drop_database(database.name)
+
+
+async def test_records_come_back_byte_for_byte_however_often_they_are_put_back(
+    database: MongoDatabase, tmp_path: Path
+) -> None:
+    await database["rows"].insert_one(dict(ROW))
+
+    async def read(moment: Moment) -> None:
+        with closing(RecordFile(tmp_path, database.name, "rows")) as file:
+            await moment.each(database.name, "rows", {}, file.take)
+            assert file.entry().size == len(bson.encode(ROW))
+
+    await at_one_moment(database.client, read)
+    (path,) = tmp_path.iterdir()
+    for _ in range(2):
+        await put_back(database.client, database.name, "again", documents(path))
+    assert [bson.encode(row) async for row in database["again"].find({})] == [bson.encode(ROW)]
+
+
+async def test_what_is_written_after_the_moment_is_not_read(database: MongoDatabase) -> None:
+    await database["rows"].insert_one({"_id": 1})
+
+    async def read(moment: Moment) -> list[int]:
+        found: list[int] = []
+        for _ in range(2):
+            await moment.each(database.name, "rows", {}, lambda row: found.append(row["_id"]))
+            await database["rows"].insert_one({"_id": len(found) + 1})
+        return found
+
+    assert await at_one_moment(database.client, read) == [1, 1]
+
+
+async def test_a_record_does_not_take_the_place_of_another_tenants(database: MongoDatabase) -> None:
+    await database["rows"].insert_one(dict(ROW))
+    with pytest.raises(BackupProblem, match="the database refuses a record"):
+        await put_back(database.client, database.name, "rows", iter([{**ROW, "tenant_id": "other"}]))
+    assert [row["tenant_id"] async for row in database["rows"].find({})] == ["acme"]
+
+
+async def test_a_moment_that_cannot_be_read_yet_is_tried_again_and_one_that_is_forgotten_is_said(
+    database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deploy.backup.records.PAUSE", 0)
+    failures = [OperationFailure("", UNAVAILABLE), OperationFailure("", UNAVAILABLE)]
+
+    async def read(_: Moment) -> str:
+        if failures:
+            raise failures.pop()
+        return "read"
+
+    assert await at_one_moment(database.client, read) == "read"
+    failures.append(OperationFailure("", TOO_OLD))
+    with pytest.raises(BackupProblem, match="minSnapshotHistoryWindowInSeconds"):
+        await at_one_moment(database.client, read)
