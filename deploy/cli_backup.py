@@ -15,7 +15,7 @@ from deploy.backup.copies import Outcome
 from deploy.backup.exporting import Export
 from deploy.backup.folder import BackupFolder
 from deploy.backup.importing import Import
-from deploy.backup.key_prints import AUDIT, CLIENT_TOKEN, fingerprints, missing_keys, not_compared
+from deploy.backup.key_prints import AUDIT, CLIENT_TOKEN, fingerprints, not_compared
 from deploy.backup.manifest import ArchiveManifest, BackupProblem
 from deploy.backup.restoring import Restoration
 from deploy.backup.taking import Backup
@@ -28,10 +28,6 @@ from deploy.storage import open_storage
 
 INTERRUPTED = 130  # what a shell gives for Ctrl-C
 RESUMES = "Run the same command again: it goes on where it stopped."
-WITHOUT = {
-    AUDIT: "`pkgrepo audit verify` finds every entry of before altered, until the old key stands behind the new one",
-    CLIENT_TOKEN: "no client's token is known, until the old key stands behind the new one",
-}
 
 Done = TypeVar("Done")
 console = Console(highlight=False, markup=False, soft_wrap=True)
@@ -88,17 +84,11 @@ def restore(
 
     async def work() -> Restoration:
         async with places_at_rest(DataFolder(data.absolute()) if data else None) as where:
-            now = fingerprints(where)
-            if (missing := missing_keys(manifest.keys, now)) and not other_keys:
-                told = "; ".join(f"without its {key} {WITHOUT[key]}" for key in missing)
-                raise BackupProblem(
-                    f"the backup was made under other keys: {told}. Bring its keys, or say --other-keys"
-                )
-            for key in not_compared(manifest.keys, now):
+            for key in not_compared(manifest.keys, fingerprints(where)):
                 console.print(f"{key} was not given, so whether it is the backup's is not known.")
             with shown(console) as progress, progress.row("Installers") as row:
                 storage = open_storage(where.installers)
-                restoration = Restoration(backups, name, manifest, storage, row, without_damaged)
+                restoration = Restoration(backups, name, manifest, storage, row, without_damaged, other_keys)
                 await restoration.run(where)
             return restoration
 

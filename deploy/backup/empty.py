@@ -1,4 +1,4 @@
-"""Whether a backup may be put back where an operator says: where nothing runs, and nothing is."""
+"""Whether the databases and the storage that an operator names go together, are empty, and in nobody's use."""
 
 from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
@@ -62,13 +62,13 @@ async def check_homes(storage: Storage) -> None:
                 raise BackupProblem(f"the storage `{home}` is not empty: it has {name}; a backup is put into a new one")
 
 
-async def take_homes(storage: Storage, upload: MongoDatabase) -> None:
-    """Let the homes belong to the database from now on, under an id of its own.
+async def own_homes(storage: Storage, upload: MongoDatabase) -> None:
+    """Let homes that belong to no database yet belong to this one, under an id of its own.
 
-    Not the id of the time of the backup: what that installation has elsewhere, in a bucket for one, stays its own.
-    Raises BackupProblem where one belongs to another database, and Unavailable.
+    After a restore that is not the id of the time of the backup: what that installation has elsewhere, in a bucket for
+    one, stays its own. Raises BackupProblem where a home belongs to another database, and Unavailable.
     """
     identity = Identity(MongoKnownStore(upload), storage.homes, storage.folder)
     for home in Home:
         if home in storage.homes and not await identity.is_ours(home):
-            raise BackupProblem(f"the storage `{home}` belongs to another database; a backup is put into a new one")
+            raise BackupProblem(f"the storage `{home}` does not belong to this database: they have other ids")

@@ -17,6 +17,7 @@ from auth_service.chain import Head
 from common.mongo import Document, open_database
 from deploy.backup.archive import FILES, RECORDS, ArchiveReader, ArchiveWriter, NotAsSaid, begun
 from deploy.backup.copies import Altered, checked, installers_of
+from deploy.backup.empty import own_homes
 from deploy.backup.key_prints import fingerprints
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.backup.records import Client, Moment, RecordFile, at_one_moment, documents
@@ -56,6 +57,7 @@ class Export:
     async def run(self, where: Places) -> ArchiveManifest:
         """Write the archive. Cut short, it goes on when it is run again. Raises BackupProblem and Unavailable."""
         async with open_database(where.addresses.mongo_url, "upload") as upload:
+            await own_homes(self.storage, upload)
             begin = self._begun_before()
             for _ in range(ROUNDS):
                 manifest, position = begin or await self._begin(where, upload.client)

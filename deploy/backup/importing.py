@@ -21,6 +21,7 @@ from common.redis import open_redis
 from common.stamps import Stamps
 from deploy.backup.archive import FILES, RECORDS, ArchiveReader
 from deploy.backup.copies import copy, has_size
+from deploy.backup.empty import own_homes
 from deploy.backup.key_prints import AUDIT, fingerprints, missing_keys
 from deploy.backup.manifest import ArchiveManifest, BackupProblem
 from deploy.backup.marker import Marker
@@ -63,6 +64,7 @@ class Import:
                 record = await stack.enter_async_context(open_record(where))
                 redis = await stack.enter_async_context(open_redis(where.addresses.redis_url))
                 client: Client = upload.client
+                await own_homes(self.storage, upload)
                 marker = Marker(client, tenant.tenant_id, source)
                 if not await marker.is_set():
                     await self._check_absent(client, tenant.tenant_id)

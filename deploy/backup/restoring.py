@@ -10,8 +10,9 @@ from common.mongo import MongoDatabase, open_database, unhurried
 from common.redis import open_redis
 from common.stamps import Stamps
 from deploy.backup.copies import Altered, Outcome, copy, installers_of, is_whole
-from deploy.backup.empty import IDENTITY, check_databases, check_homes, is_quiet, take_homes
+from deploy.backup.empty import IDENTITY, check_databases, check_homes, is_quiet, own_homes
 from deploy.backup.folder import BackupFolder, check_records
+from deploy.backup.key_prints import AUDIT, CLIENT_TOKEN, Fingerprints, fingerprints, missing_keys
 from deploy.backup.manifest import RECORDS, BackupManifest, BackupProblem, Entry
 from deploy.backup.marker import EVERYTHING, Marker
 from deploy.backup.records import DATABASES, Client, documents, put_back
@@ -25,6 +26,10 @@ from upload_service.ledger_store import MongoLedgerStore
 from upload_service.model import Home, InstallerMissing, Upload
 from upload_service.reconcile import Reconciliation
 
+WITHOUT = {
+    AUDIT: "`pkgrepo audit verify` finds every entry of before altered, until the old key stands behind the new one",
+    CLIENT_TOKEN: "no client's token is known, until the old key stands behind the new one",
+}
 SHOWN = 20  # names of damaged files in one line
 # What tells of work that was under way, and of where a file was.
 PASSING = dict.fromkeys(("left", "moving_by", "moving_until", "checking_until"), "")
@@ -39,13 +44,16 @@ class Restoration:
     manifest: BackupManifest
     storage: Storage
     row: Row
-    without_damaged: bool
+    without_damaged: bool = False
+    other_keys: bool = False
     quiet: bool = False
     lacking: dict[str, Outcome] = field(default_factory=dict)
     _done: int = 0
 
     async def run(self, where: Places) -> None:
         """Put everything back. Cut short, it goes on when it is run again. Raises BackupProblem and Unavailable."""
+        if not self.other_keys:
+            self._check_keys(fingerprints(where))
         records = self.folder.records(self.name)
         check_records(records, self.manifest.records)
         async with AsyncExitStack() as stack:
@@ -57,7 +65,7 @@ class Restoration:
             if not await marker.is_set():
                 await check_databases(upload.client)
                 await check_homes(self.storage)
-                await take_homes(self.storage, upload)
+                await own_homes(self.storage, upload)
                 await marker.set()
             await self._bring_installers(records)
             await self._put_records(upload.client, records)
@@ -66,6 +74,11 @@ class Restoration:
             async with open_record(where) as record:
                 await record.add(OPERATORS, "restore", backup=self.name)
             await marker.clear()
+
+    def _check_keys(self, now: Fingerprints) -> None:
+        if missing := missing_keys(self.manifest.keys, now):
+            told = "; ".join(f"without its {key} {WITHOUT[key]}" for key in missing)
+            raise BackupProblem(f"the backup was made under other keys: {told}. Bring its keys, or say --other-keys")
 
     async def _bring_installers(self, records: Path) -> None:
         self.row.copying(sum(upload.size for upload in installers_of(records)), 0)

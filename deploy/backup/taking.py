@@ -11,6 +11,7 @@ from pathlib import Path
 
 from common.mongo import open_database
 from deploy.backup.copies import Outcome, Source, has_size, installers_of, is_whole
+from deploy.backup.empty import own_homes
 from deploy.backup.folder import BackupFolder
 from deploy.backup.key_prints import fingerprints
 from deploy.backup.manifest import BackupManifest, BackupProblem, Entry
@@ -42,6 +43,7 @@ class Backup:
     async def take(self, where: Places) -> None:
         """Raises BackupProblem, and Unavailable where a home of installers does not answer."""
         async with open_database(where.addresses.mongo_url, "upload") as upload:
+            await own_homes(self.storage, upload)
             source = Source(MongoMoveStore(upload), self.storage.homes)
             kept = MongoScrubStore(upload)
             self.row.copying(await kept.volume(None), 0)

@@ -10,12 +10,15 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from auth_service.verification import verify
 from deploy.backup.exporting import Export
 from deploy.backup.folder import BackupFolder
 from deploy.backup.importing import Import
+from deploy.backup.restoring import Restoration
 from deploy.backup.taking import Backup
 from deploy.folder import Addresses
 from deploy.places import Places
+from deploy.record import open_record
 from deploy.storage import open_storage
 from tests.factories import KEY, KEYS
 from tests.system.fleet import DATABASES, Fleet
@@ -58,18 +61,32 @@ class Shown:
         self.done = done
 
 
-def places_of(fleet: Fleet, audit_key: str = KEY) -> Places:
+def places_of(fleet: Fleet, audit_key: str = KEY, installers: Path | None = None) -> Places:
     """Where an operator's command finds the stores of a fleet."""
     addresses = Addresses("", fleet.stores.mongo_url, fleet.stores.redis_url)
-    return Places(addresses, fleet.stores.installers, SecretStr(audit_key), KEYS)
+    return Places(addresses, installers or fleet.stores.installers, SecretStr(audit_key), KEYS)
 
 
-async def back_up(fleet: Fleet, folder: Path, *, check: bool = False) -> Backup:
-    where = places_of(fleet)
+async def back_up(fleet: Fleet, folder: Path, *, check: bool = False, installers: Path | None = None) -> Backup:
+    where = places_of(fleet, installers=installers)
     backup = Backup(BackupFolder(folder), open_storage(where.installers), Shown(), check)
     with backup.folder.locked():
         await backup.take(where)
     return backup
+
+
+async def put_back(folder: Path, where: Places) -> Restoration:
+    """Restore the newest backup."""
+    backups = BackupFolder(folder)
+    restoration = Restoration(backups, *backups.read(None), open_storage(where.installers), Shown())
+    await restoration.run(where)
+    return restoration
+
+
+async def heads(where: Places, *tenant_ids: str) -> list[str]:
+    """How far the logs reach, all of which is as it was written."""
+    async with open_record(where) as record:
+        return [str(await verify(record.store, record.seals, tenant_id)) for tenant_id in tenant_ids]
 
 
 async def export(fleet: Fleet, tenant_id: str, archive: Path) -> Export:

@@ -8,13 +8,16 @@ from uuid import uuid4
 
 import pytest
 
+from auth_service.audit import OPERATORS
 from deploy.backup.copies import installers_of
 from deploy.backup.folder import BackupFolder
-from deploy.backup.manifest import Entry
+from deploy.backup.manifest import BackupProblem, Entry
 from deploy.backup.records import Client, Moment, at_one_moment
+from deploy.folder import DataFolder
+from deploy.places import places_at_rest
 from tests.factories import KEY
 from tests.objects import ObjectServer
-from tests.system.backup import back_up, run_and_kill, wipe
+from tests.system.backup import back_up, heads, places_of, put_back, run_and_kill, wipe
 from tests.system.fleet import Fleet
 from tests.system.invariants import missing, violations
 from tests.system.publishers import at_rest, at_work
@@ -59,8 +62,7 @@ async def test_what_was_acknowledged_before_a_backup_is_there_after_a_restore(
     assert (await again.call("GET", "get_specific_package_version", gone.uid)).status == 404
     asked = await api.anonymous().call("POST", "get_packages", data={"auth_token": client["auth_token"]})
     assert asked.status == 200
-    status, said = await pkgrepo("audit", "verify", **running_fleet.environment)
-    assert status == 0, said
+    assert await heads(places_of(running_fleet), api.tenant_id, OPERATORS)
     uploader = Uploader(again)
     await uploader.upload(content, chunk=1000, file_id="halfway")
     await uploader.publish(work.package_id, "2.0", os.urandom(100))
@@ -145,42 +147,60 @@ async def test_an_installer_that_is_damaged_already_is_named_and_all_else_is_kep
     assert (await back_up(running_fleet, tmp_path)).lacking == {}
 
 
+async def test_a_folder_of_installers_that_is_not_the_databases_is_refused(
+    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
+) -> None:
+    with pytest.raises(BackupProblem, match="does not belong to this database"):
+        await back_up(running_fleet, tmp_path / "backups", installers=tmp_path)
+
+
+async def test_what_rots_in_a_backup_is_copied_again_where_that_is_looked_for(
+    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
+) -> None:
+    await back_up(running_fleet, tmp_path)
+    rotten = next(tmp_path.glob("files/*/*"))
+    whole = rotten.read_bytes()
+    rotten.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert (await back_up(running_fleet, tmp_path)).copied == 0
+    assert (await back_up(running_fleet, tmp_path, check=True)).copied == 1
+    assert rotten.read_bytes() == whole
+
+
 async def test_a_restore_is_refused_while_services_run(
     running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
 ) -> None:
     await back_up(running_fleet, tmp_path)
-    status, said = await pkgrepo("restore", str(tmp_path), **running_fleet.environment)
-    assert status == 1
-    assert "upload_service: connected to the databases; stop every service first" in said
+    with pytest.raises(BackupProblem, match="upload_service: connected to the databases; stop every service first"):
+        await put_back(tmp_path, places_of(running_fleet))
 
 
 async def test_a_damaged_file_in_the_backup_is_refused_by_name_and_put_right_later(
-    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path, object_server: ObjectServer
+    running_fleet: Fleet,
+    published: Sequence[Published],
+    tmp_path: Path,
+    object_server: ObjectServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    backups, data = tmp_path / "backups", tmp_path / "data"
-    settings = {**object_server.settings(uuid4().hex), "installer_storage": "s3"}
-    environment = {name.upper(): text for name, text in settings.items()}
+    backups, data = tmp_path / "backups", DataFolder(tmp_path / "data")
     await back_up(running_fleet, backups)
+    settings = {**object_server.settings(uuid4().hex), "installer_storage": "s3"}
+    for name, text in settings.items():
+        monkeypatch.setenv(name.upper(), text)
     damaged = max(backups.glob("files/*/*"))
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-
-    async def restore() -> tuple[int | None, str]:
-        return await pkgrepo("restore", str(backups), "--data", str(data), **environment)
-
-    status, said = await restore()
-    assert (status, "its AUDIT_KEY" in said, "its CLIENT_TOKEN_KEY" in said) == (1, True, True), said
+    async with places_at_rest(data) as where:
+        with pytest.raises(BackupProblem, match=r"its AUDIT_KEY.*its CLIENT_TOKEN_KEY"):
+            await put_back(backups, where)
     for file in ("audit-key", "keys/client-token"):
-        (data / file).write_text(KEY)
-    status, said = await restore()
-    assert status == 1
-    assert f"{damaged.parent.name}/{damaged.name}" in said
-    damaged.write_bytes(whole)
-    status, said = await restore()
-    assert status == 0, said
-    status, said = await restore()
-    assert status == 1
-    assert "the databases are not empty" in said
+        (data.path / file).write_text(KEY)
+    async with places_at_rest(data) as where:
+        with pytest.raises(BackupProblem, match=f"{damaged.parent.name}/{damaged.name}"):
+            await put_back(backups, where)
+        damaged.write_bytes(whole)
+        assert (await put_back(backups, where)).quiet
+        with pytest.raises(BackupProblem, match="the databases are not empty"):
+            await put_back(backups, where)
     home = StorageSettings(**settings).object_storage
     assert home
     there = {f"{kept.tenant_id}/{kept.server_filename}" async for kept in ObjectInstallers(home).listed()}
