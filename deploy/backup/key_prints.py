@@ -26,7 +26,7 @@ def fingerprints(where: Places) -> dict[str, list[str]]:
 
 def missing_keys(then: Fingerprints, now: Fingerprints) -> list[str]:
     """The settings that lack a key which was there then; those that only one of the two knows are not compared."""
-    return [name for name in then.keys() & now.keys() if not set(then[name]) <= set(now[name])]
+    return [name for name in sorted(then.keys() & now.keys()) if not set(then[name]) <= set(now[name])]
 
 
 def not_compared(then: Fingerprints, now: Fingerprints) -> list[str]:
