@@ -191,7 +191,6 @@ def test_a_tenant_with_its_installers_is_let_in(strangers: Callable[..., Strange
         {"tenant_id": "other"},
         {"fence": "1"},
     ],
-    ids=str,
 )
 def test_an_installers_record_that_could_reach_elsewhere_is_refused(
     strangers: Callable[..., Strangers], others: dict[str, Any]
@@ -216,7 +215,6 @@ def test_an_installers_record_that_could_reach_elsewhere_is_refused(
         {"auth_tenants": [{**TENANT_RECORD, "allowed_networks": [1]}]},
         {"auth_tenants": [{**TENANT_RECORD, "version_key": "?"}]},
     ],
-    ids=str,
 )
 def test_records_that_services_would_trip_over_are_refused(
     strangers: Callable[..., Strangers], records: dict[str, list[dict[str, Any]]]
