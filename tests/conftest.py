@@ -4,11 +4,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests import servers
 from tests.objects import ObjectServer
 
 pytest_plugins = ["tests.attacks"]
+settings.register_profile("busy", deadline=None)  # How long an example takes is the machine's doing.
+settings.load_profile("busy")
 ASKED_FOR = {"test_compose.py": "--containers", "test_kustomize.py": "--kustomize"}
 
 

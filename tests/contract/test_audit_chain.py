@@ -239,7 +239,7 @@ def forge(rows: list[Document], data: st.DataObject) -> list[Document]:
 
 
 @pytest.mark.parametrize("tampering", [remove, alter, alter_inside, drop_a_field, swap, insert, truncate, forge])
-@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_tampering_is_found(
     written: tuple[Log, list[Document]], tampering: Tampering, data: st.DataObject

@@ -150,7 +150,7 @@ async def pass_time(redis: "Redis", session: Session, seconds: int) -> None:
 PAUSES = st.lists(st.integers(0, 13).map(lambda steps: 50 * steps + 3), max_size=14)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(pauses=PAUSES)
 async def test_a_session_lives_as_long_as_no_pause_is_too_long_and_all_are_within_its_lifetime(
     sessions: Sessions, redis: "Redis", pauses: list[int]

@@ -124,7 +124,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(steps=STEPS)
 async def test_used_and_reserved_are_right_whatever_is_done_in_whatever_order_and_twice(
     quota: MongoQuotaStore, steps: list[tuple[str, int, int, int]]

@@ -6,7 +6,7 @@ import sys
 import zlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_service.encodings import ENCODINGS, PLAIN, Encoding
@@ -31,7 +31,6 @@ def decoded(encoding: Encoding, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("encoding", [PLAIN, *COMPRESSED], ids=lambda encoding: encoding.name or "plain")
-@settings(deadline=None)
 @given(texts=TEXTS, wrapped=st.sets(st.integers(0, 4)))
 def test_parts_decode_to_the_array_of_what_they_list(encoding: Encoding, texts: list[bytes], wrapped: set[int]) -> None:
     parts = [encoding.wrap(text) if place in wrapped else encoding.pack(text) for place, text in enumerate(texts)]

@@ -40,7 +40,7 @@ def shown(kept: Snapshot, view: View) -> list[str]:
     return [package_id for package_id, _ in json.loads(plain)]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(first=CHANGES, second=CHANGES)
 def test_changes_lead_to_what_a_fresh_rendering_gives(
     first: Mapping[str, tuple[bool, int] | None], second: Mapping[str, tuple[bool, int] | None]

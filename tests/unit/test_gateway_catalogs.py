@@ -145,7 +145,7 @@ def write(world: World, step: tuple[Any, ...]) -> None:
         world.hidden[key] = world.hidden.get(key, frozenset()) ^ {step[3]}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(STEPS, max_size=FEW))
 def test_nobody_is_ever_shown_another_tenants_another_views_or_an_older_catalog(steps: list[tuple[Any, ...]]) -> None:
     async def play() -> None:
