@@ -78,7 +78,7 @@ async def deletion_killed(fleet: Fleet, service: str, *, times: int = 1, version
         steps.count()
         outcome.violations += await packages[0].delete()
         counted = steps.counted()
-        for step in _some(counted, times):
+        for step in _some(counted, times, versions):
             package = await Doomed.make(fleet, versions)
             packages.append(package)
             steps.die_after(step)
@@ -93,11 +93,16 @@ async def deletion_killed(fleet: Fleet, service: str, *, times: int = 1, version
     return outcome
 
 
-def _some(steps: list[str], times: int) -> list[str]:
-    """Of every kind of step so many of its repetitions, the last among them."""
+def _some(steps: list[str], times: int, versions: int) -> list[str]:
+    """Of every kind of step so many of its repetitions, the last for a version among them.
+
+    What the late version adds to them is not there each time.
+    """
     kinds: dict[str, list[str]] = defaultdict(list)
     for step in steps:
-        kinds[step.rpartition(" #")[0]].append(step)
+        kind, _, number = step.rpartition(" #")
+        if int(number) <= versions:
+            kinds[kind].append(step)
     return [found[-1 - place * (len(found) - 1) // times] for found in kinds.values() for place in range(times)]
 
 
