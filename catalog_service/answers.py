@@ -60,12 +60,17 @@ async def _late(
 
     Who waits for it waits for us no longer than for one that is there: JSON may begin with blanks.
     """
-    making.add_done_callback(lambda made: made.cancelled() or made.exception())  # Who asked may go before that.
-    while not making.done():
+
+    async def plain() -> Answer | None:
+        made = await making
+        return await snapshots.answer(tenant_id, look, view, PLAIN) if made and made.encoding is not PLAIN else made
+
+    waiting = asyncio.ensure_future(plain())
+    waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # Who asked may go before that.
+    while not waiting.done():
         yield b" "
-        await asyncio.wait([making], timeout=SOON)
-    making.result()
-    answer = await snapshots.answer(tenant_id, look, view, PLAIN)
+        await asyncio.wait([waiting], timeout=SOON)
+    answer = waiting.result()
     async for block in _sliced(answer) if answer else snapshots.stream(tenant_id, view):
         yield block
 
