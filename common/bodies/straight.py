@@ -1,13 +1,10 @@
 """Bytes that the system moves to a caller's connection by itself: none of them is copied, or even seen, here."""
 
 import asyncio
-import fcntl
 import os
 import socket
-import struct
-import termios
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import BinaryIO
 
@@ -15,15 +12,14 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from common import bodies, protocol
+from common.bodies.descriptors import PIPE, duplicate, pipe, readable, spliced, unsent, writable
 
 STEP = 1 << 20  # bytes at most until others have their turn
 WAITING = 1 << 20  # bytes that may wait in a unix socket; what the system gives is a fifth of it
-PIPE = 256 << 10  # bytes on their way from one connection to another
 CAN_SPLICE = hasattr(os, "splice")
 _ZEROS = bytes(PIPE)
 
 Move = Callable[[int, int], int]
-Watch = Callable[..., object]
 
 
 class Outlet:
@@ -66,9 +62,9 @@ class Outlet:
         began = loop.time()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._left):
-                await _writable(self._descriptor)
+                await writable(self._descriptor)
         self._left -= loop.time() - began
-        taken = self._sent - _unsent(self._descriptor)
+        taken = self._sent - unsent(self._descriptor)
         if taken - self._marked >= protocol.READ_PROGRESS:
             self._marked, self._left = taken, protocol.READ_PATIENCE
         elif self._left <= 0:
@@ -97,11 +93,11 @@ async def splice(request: web.Request, source: asyncio.Transport, length: int, *
     Raises as `Outlet.fill` does, and TimeoutError where nothing comes for `patience` seconds.
     """
     async with _outlet(request) as outlet:
-        with _duplicate(source) as inlet, _pipe() as (reading, writing):
+        with duplicate(source) as inlet, pipe() as (reading, writing):
             while length:
                 moved = await _drawn(inlet, writing, min(length, PIPE), patience)
                 length -= moved
-                await outlet.fill(moved, partial(_spliced, reading))
+                await outlet.fill(moved, partial(spliced, reading))
 
 
 async def splice_body(request: web.Request, writer: AbstractStreamWriter) -> None:
@@ -124,25 +120,25 @@ async def splice_body(request: web.Request, writer: AbstractStreamWriter) -> Non
             await writer.write(block)
         sink.set_write_buffer_limits(high=0)
         await writer.drain()
-        with _duplicate(source) as inlet, _duplicate(sink) as outlet, _pipe() as pipe:
-            await _splice_rest(request, inlet, pipe, outlet)
+        with duplicate(source) as inlet, duplicate(sink) as outlet, pipe() as between:
+            await _splice_rest(request, inlet, between, outlet)
     finally:
         source.resume_reading()
         if not sink.is_closing():  # uvloop raises where it is closed.
             sink.set_write_buffer_limits()
 
 
-async def _splice_rest(request: web.Request, source: int, pipe: tuple[int, int], sink: int) -> None:
+async def _splice_rest(request: web.Request, source: int, between: tuple[int, int], sink: int) -> None:
     pace, content = bodies.Pace(), request.content
     # Counted here: while the server stops, its parser takes nothing any more. What follows the body is another request.
     left = (request.content_length or 0) - content.total_bytes
-    reading, writing = pipe
+    reading, writing = between
     while left and request.transport is not None:
         try:
-            moved = _spliced(source, writing, min(left, PIPE))
+            moved = spliced(source, writing, min(left, PIPE))
         except BlockingIOError:
             async with pace:
-                await _readable(source)
+                await readable(source)
             continue
         except ConnectionError:
             return
@@ -155,29 +151,25 @@ async def _splice_rest(request: web.Request, source: int, pipe: tuple[int, int],
         pace.progressed(moved)
         while moved:
             try:
-                moved -= _spliced(reading, sink, moved)
+                moved -= spliced(reading, sink, moved)
             except BlockingIOError:
-                await _writable(sink)
+                await writable(sink)
 
 
-async def _drawn(source: int, pipe: int, most: int, patience: float) -> int:
+async def _drawn(source: int, writing: int, most: int, patience: float) -> int:
     """How many bytes came into the pipe: one at least, and at most so many."""
     moved = None
     while moved is None:
         try:
-            moved = _spliced(source, pipe, most)
+            moved = spliced(source, writing, most)
         except BlockingIOError:
             async with asyncio.timeout(patience):
-                await _readable(source)
+                await readable(source)
         except ConnectionError:
             moved = 0
     if not moved:
         raise EOFError
     return moved
-
-
-def _spliced(source: int, sink: int, most: int) -> int:
-    return os.splice(source, sink, most, flags=os.SPLICE_F_NONBLOCK)
 
 
 @asynccontextmanager
@@ -190,54 +182,5 @@ async def _outlet(request: web.Request) -> AsyncIterator[Outlet]:
     connection = transport.get_extra_info("socket")
     if connection.family == socket.AF_UNIX:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, WAITING)
-    with _duplicate(transport) as descriptor:
+    with duplicate(transport) as descriptor:
         yield Outlet(request, descriptor)
-
-
-@contextmanager
-def _duplicate(transport: asyncio.BaseTransport) -> Iterator[int]:
-    """The connection under a descriptor of its own: its loop keeps the transport's for the transport."""
-    descriptor = os.dup(transport.get_extra_info("socket").fileno())
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _pipe() -> Iterator[tuple[int, int]]:
-    reading, writing = os.pipe()
-    try:
-        with suppress(OSError):  # Who has many pipes may have small ones only.
-            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, PIPE)
-        yield reading, writing
-    finally:
-        os.close(reading)
-        os.close(writing)
-
-
-async def _readable(descriptor: int) -> None:
-    loop = asyncio.get_running_loop()
-    await _event(loop.add_reader, loop.remove_reader, descriptor)
-
-
-async def _writable(descriptor: int) -> None:
-    loop = asyncio.get_running_loop()
-    await _event(loop.add_writer, loop.remove_writer, descriptor)
-
-
-async def _event(watch: Watch, unwatch: Watch, descriptor: int) -> None:
-    """Wait until a descriptor can be read or written."""
-    came = asyncio.Event()
-    watch(descriptor, came.set)
-    try:
-        await came.wait()
-    finally:
-        unwatch(descriptor)
-
-
-def _unsent(descriptor: int) -> int:
-    """Bytes that wait in the system for who takes them, as far as it tells."""
-    with suppress(OSError):
-        return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)))[0])
-    return 0
