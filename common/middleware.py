@@ -25,8 +25,8 @@ CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 # What a write was about: `target` and `changes`, as the audit log shows them.
 AUDIT: web.RequestKey[dict[str, Any]] = web.RequestKey("audit", dict)
 ROUTE: web.RequestKey[str] = web.RequestKey("route", str)
-# The interface means another thing by this status than HTTP does (section 7).
 PLAIN_METHODS = frozenset({hdrs.METH_GET, hdrs.METH_POST, hdrs.METH_PATCH, hdrs.METH_DELETE})
+# The interface means another thing by this status than HTTP does (section 7).
 TITLES = {407: "Storage Exceeded"}
 AUDIT_HEADER = "X-Internal-Audit"
 REVISION_HEADER = "X-Internal-Revision"  # of an answer that is so while its tenant's stamp stays, see `common.stamps`
