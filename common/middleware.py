@@ -3,8 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -33,8 +32,6 @@ REVISION_HEADER = "X-Internal-Revision"  # of an answer that is so while its ten
 LISTED = 200_000  # bytes of that header that a list may take; `common.client` takes more
 REQUEST_IDS = re.compile(r"[0-9a-f]{32}")
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
-# The route of an application that takes every path but those.
-EVERYTHING: web.AppKey[web.AbstractRoute] = web.AppKey("everything", web.AbstractRoute)
 
 
 class Answer(web.Response):
@@ -138,25 +135,6 @@ def route_of(request: web.Request) -> str:
     """The template of the route that answers, such as `/{tenant_id}/edit_client/{client_id}`; empty without one."""
     resource = request.match_info.route.resource
     return resource.canonical if resource else ""
-
-
-def straight_to(route: web.AbstractRoute, app: web.Application) -> Callable[..., Awaitable[web.StreamResponse]]:
-    """Answer requests by the route that takes everything, as `app` does, without looking for it among all."""
-    looked_for = app._handle
-    found = web.UrlMappingMatchInfo({}, route)
-    found.add_app(app)
-    found.freeze()
-    answer = route.handler
-    for middleware in reversed(app.middlewares):
-        answer = partial(middleware, handler=answer)
-
-    def handle(request: web.Request) -> Awaitable[web.StreamResponse]:
-        if request.path in OPEN_PATHS or request.method == hdrs.METH_CONNECT or hdrs.EXPECT in request.headers:
-            return looked_for(request)
-        request._match_info = found
-        return answer(request)
-
-    return handle
 
 
 @web.middleware

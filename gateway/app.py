@@ -7,8 +7,9 @@ from aiohttp import web
 
 from common.background import repeating
 from common.client import open_service
-from common.middleware import EVERYTHING, problems
+from common.middleware import problems
 from common.protocol import expect
+from common.protocol.everything import EVERYTHING
 from common.readiness import READINESS, add_probes
 from common.redis import open_redis
 from common.server import Service, access_logging

@@ -7,8 +7,9 @@ import pytest
 from aiohttp import ClientSession, web
 from yarl import URL
 
-from common.middleware import EVERYTHING, Answer, problems
+from common.middleware import Answer, problems
 from common.protocol import expect
+from common.protocol.everything import EVERYTHING
 from common.readiness import add_probes
 from common.server import serving
 

@@ -18,7 +18,8 @@ from aiohttp.web_protocol import _ErrInfo
 from multidict import CIMultiDict, istr
 
 from common.errors import InvalidRequest, Problem
-from common.middleware import EVERYTHING, problem_response, straight_to
+from common.middleware import problem_response
+from common.protocol.everything import EVERYTHING, straight_to
 from common.telemetry import begin_request, log, request_id
 
 POLL = 0.05  # seconds
