@@ -19,6 +19,7 @@ from common.mongo import MongoError
 from common.redis import RedisError
 from common.signing import Keys
 from common.telemetry import begin_request, log, request_id
+from common.telemetry.requests import BROKEN_OFF, OTHER, Requests
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 # What a write was about: `target` and `changes`, as the audit log shows them.
@@ -107,28 +108,46 @@ def problem_response(problem: Problem) -> web.Response:
     )
 
 
-@web.middleware
-async def accesses(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Log what was asked and how it ended, by the route: a path has ids and tokens in it, and what not else."""
-    if request.path in OPEN_PATHS:
-        return await handler(request)
-    began, status = time.perf_counter(), 0
-    try:
-        response = await handler(request)
-        status = response.status
-        return response
-    finally:
-        caller = request.get(CALLER)
-        # What services ask of their own accord may be whether there is such a tenant: then it is a piece of a path.
-        known = caller is not None and caller.kind is not Kind.SERVICE
-        log.info(
-            "request",
-            method=request.method if request.method in hdrs.METH_ALL else "other",
-            route=request.get(ROUTE) or route_of(request),
-            status=status or "broken off",
-            ms=round((time.perf_counter() - began) * 1000, 1),
-            tenant_id=caller.tenant_id if caller and known else "",
-        )
+def watching(requests: Requests, *, logged: bool) -> Middleware:
+    """Count what is asked and how it ended, by the route: a path has ids and tokens in it, and what not else.
+
+    It stands before all other middleware. Where requests are `logged`, each is a line of the log too.
+    """
+
+    @web.middleware
+    async def watch(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path in OPEN_PATHS:
+            return await handler(request)
+        began, status = time.perf_counter(), 0
+        requests.in_progress += 1
+        try:
+            response = await handler(request)
+            status = response.status
+            return response
+        finally:
+            requests.in_progress -= 1
+            seconds = time.perf_counter() - began
+            method = request.method if request.method in hdrs.METH_ALL else OTHER
+            route = request.get(ROUTE) or route_of(request)
+            requests.ended(method, route, status or BROKEN_OFF, seconds)
+            if logged:
+                _log(request, method, route, status, seconds)
+
+    return watch
+
+
+def _log(request: web.Request, method: str, route: str, status: int, seconds: float) -> None:
+    caller = request.get(CALLER)
+    # What services ask of their own accord may be whether there is such a tenant: then it is a piece of a path.
+    known = caller is not None and caller.kind is not Kind.SERVICE
+    log.info(
+        "request",
+        method=method,
+        route=route,
+        status=status or "broken off",
+        ms=round(seconds * 1000, 1),
+        tenant_id=caller.tenant_id if caller and known else "",
+    )
 
 
 def route_of(request: web.Request) -> str:

@@ -41,6 +41,11 @@ class Readiness:
         troubles = {name: trouble for name, trouble in zip(self._checks, found, strict=True) if trouble}
         return {**dict.fromkeys(self._pending, "not prepared yet"), **troubles}
 
+    async def standing(self) -> dict[str, bool]:
+        """Whether each of what must be there is."""
+        missing = await self.missing()
+        return {name: name not in missing for name in (*self._checks, *self._pending)}
+
     @property
     def pending(self) -> bool:
         return bool(self._pending)

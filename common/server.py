@@ -8,7 +8,7 @@ import platform
 import resource
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,15 +17,18 @@ from typing import Any, Generic, cast
 import uvloop
 from aiohttp import web
 from aiohttp.typedefs import Middleware
+from prometheus_client.core import Metric
 
-from common.middleware import accesses, only_from_gateway, problems
+from common.middleware import only_from_gateway, problems, watching
 from common.mongo import MongoError
 from common.protocol import Runner, expect
-from common.readiness import add_probes, only_when_ready, probes_of
+from common.readiness import READINESS, add_probes, only_when_ready, probes_of
 from common.settings import BadSetting, ServiceSettings, Settings, load
 from common.signing import Keys
 from common.telemetry import configure_logs, log
-from common.workers import keep_working
+from common.telemetry.metrics import METRICS, Metrics, gauges
+from common.telemetry.scrape import scraped
+from common.workers import Desk, keep_working
 
 KEEP_ALIVE = 75  # seconds; aiohttp's own hour would let slow senders stay
 SHUTDOWN_PATIENCE = 10  # seconds that running requests are given
@@ -60,17 +63,34 @@ def service_app(
 ) -> web.Application:
     """The application of a service behind the gateway: its routes, closed to all but the gateway and its fellows."""
     only_fellows = only_from_gateway(name, keys, open_operations=open_operations)
-    app = web.Application(middlewares=[*access_logging(access_log), problems, only_when_ready, only_fellows])
-    add_probes(app)
+    app = watched_app(name, connect, only_when_ready, only_fellows, access_log=access_log)
     for route in cast("Iterable[web.RouteDef]", routes):
         app.add_routes([web.route(route.method, route.path, route.handler, expect_handler=expect, **route.kwargs)])
-    app.cleanup_ctx.append(connect)
     return app
 
 
-def access_logging(on: bool) -> list[Middleware]:
-    """What stands before all other middleware where requests are logged."""
-    return [accesses] if on else []
+def watched_app(name: str, connect: Connect, *middlewares: Middleware, access_log: bool) -> web.Application:
+    """An application that says how it is: by probes, figures and, where that is wished, a line for each request."""
+    metrics = Metrics(name)
+    app = web.Application(middlewares=[watching(metrics.requests, logged=access_log), problems, *middlewares])
+    app[METRICS] = metrics
+    add_probes(app)
+
+    async def ready() -> Sequence[Metric]:
+        standing = await app[READINESS].standing()
+        told = "1 where what the service needs is there, 0 where it is missing."
+        return [gauges("pkgrepo_ready", told, standing.items(), label="dependency", service=name)]
+
+    metrics.ask("ready", ready, remembered=0)
+    app.cleanup_ctx.extend([connect, metrics.running])
+    return app
+
+
+def management_of(app: web.Application, *fellows: web.Application) -> web.Application:
+    """What operators alone ask: the probes of a service, and the figures of all that run in this process."""
+    management = probes_of(app)
+    management.router.add_get("/metrics", scraped([each[METRICS] for each in (app, *fellows)]), expect_handler=expect)
+    return management
 
 
 @asynccontextmanager
@@ -109,13 +129,13 @@ def run(*services: Service) -> None:  # type: ignore[type-arg]  # each has setti
         sys.exit(f"{services[0].name}: {error}")
     first = ready[0][1]
     if first.workers == 1:
-        _run(ready, shared=False)
+        _run(ready, None)
     else:
-        keep_working(first.workers, partial(_run, ready, shared=True))
+        keep_working(first.workers, partial(_run, ready))
 
 
-def _run(ready: list[tuple[Service, Any]], *, shared: bool) -> None:  # type: ignore[type-arg]
-    """Run services in this process, with these settings."""
+def _run(ready: list[tuple[Service, Any]], desk: Desk | None) -> None:  # type: ignore[type-arg]
+    """Run services in this process, with these settings; at a `desk` it is one of several."""
     configure_logs(ready[0][1].log_level)
     keep_memory()
     open_many_files()
@@ -123,7 +143,7 @@ def _run(ready: list[tuple[Service, Any]], *, shared: bool) -> None:  # type: ig
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         try:
             apps = [(service.create_app(settings), settings) for service, settings in ready]
-            runner.run(until_stopped(_serve(apps, shared=shared)))
+            runner.run(until_stopped(_serve(apps, desk)))
         except (OSError, MongoError) as error:  # The latter is what the driver thinks of an address's options.
             sys.exit(f"{ready[0][0].name}: {error}")
 
@@ -146,16 +166,19 @@ def open_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _serve(apps: list[tuple[web.Application, ServiceSettings]], *, shared: bool) -> None:
+async def _serve(apps: list[tuple[web.Application, ServiceSettings]], desk: Desk | None) -> None:
     """Serve until cancelled. Then the probes end first, so that nobody is sent here any more."""
+    shared = desk is not None
     async with AsyncExitStack() as stack:
         for app, settings in apps:
+            if desk is not None:
+                app[METRICS].share(desk.folder, desk.number)
             address = await stack.enter_async_context(
                 serving(app, settings.listen, drain=DRAIN_PATIENCE, shared=shared)
             )
             log.info("serving", address=address)
             if settings.management_listen:
-                await stack.enter_async_context(serving(probes_of(app), settings.management_listen, shared=shared))
+                await stack.enter_async_context(serving(management_of(app), settings.management_listen, shared=shared))
         gc.freeze()  # What was made up to here stays, and need not be looked through again and again.
         await asyncio.Event().wait()
 

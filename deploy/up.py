@@ -13,7 +13,7 @@ from client_registry.app import create_app as create_client_registry
 from client_registry.settings import RegistrySettings
 from common.caller import Deployment
 from common.events.local import LocalEvents
-from common.server import keep_memory, serving
+from common.server import keep_memory, management_of, serving
 from common.settings import load
 from deploy.first_start import make_first_tenant
 from deploy.folder import SERVICES, Addresses, DataFolder
@@ -100,5 +100,10 @@ async def _serve(
     }
     for name, app in apps.items():
         await stack.enter_async_context(serving(app, sockets[name]))
-    gateway = load(GatewaySettings, **shared, deployment=deployment, tenant_id=SINGLE_TENANT)
-    return await stack.enter_async_context(serving(create_gateway(gateway), listen))
+    settings = load(GatewaySettings, **shared, deployment=deployment, tenant_id=SINGLE_TENANT)
+    gateway = create_gateway(settings)
+    address = await stack.enter_async_context(serving(gateway, listen))
+    if settings.management_listen:
+        management = management_of(gateway, *apps.values())
+        await stack.enter_async_context(serving(management, settings.management_listen))
+    return address

@@ -7,12 +7,11 @@ from aiohttp import web
 
 from common.background import repeating
 from common.client import open_service
-from common.middleware import problems
 from common.protocol import expect
 from common.protocol.everything import EVERYTHING
-from common.readiness import READINESS, add_probes
+from common.readiness import READINESS
 from common.redis import open_redis
-from common.server import Service, access_logging
+from common.server import Service, watched_app
 from common.sessions import Sessions
 from gateway.access import Gatekeeper
 from gateway.catalogs import Catalogs
@@ -40,14 +39,12 @@ from gateway.tenants import TenantDirectory
 
 
 def create_app(settings: GatewaySettings) -> web.Application:
-    app = web.Application(middlewares=[*access_logging(settings.access_log), problems])
+    app = watched_app("gateway", connect, access_log=settings.access_log)
     app[SETTINGS] = settings
     app[PAGES] = Pages()
-    add_probes(app)
     app[EVERYTHING] = app.router.add_route("*", "/{path:.*}", dispatch, expect_handler=expect)
     if settings.public_url.startswith("https:"):
         app.on_response_prepare.append(_stay_on_https)
-    app.cleanup_ctx.append(connect)
     return app
 
 

@@ -20,7 +20,7 @@ from client_registry.app import create_app as create_client_registry
 from client_registry.settings import RegistrySettings
 from common.caller import Deployment
 from common.redis import open_redis
-from common.server import serving
+from common.server import management_of, serving
 from common.tenants import Tenant
 from deploy.folder import Addresses
 from deploy.operations import Operator, open_operator
@@ -68,13 +68,14 @@ class Api:
 
 @dataclass(frozen=True)
 class Services:
-    """The running whole: addresses by service name, and the operator's way in."""
+    """The running whole: addresses by service name, its management's too, and the operator's way in."""
 
     session: ClientSession
     addresses: dict[str, str]
     operator: Operator
     installers: Path
     failures: RedisFailures
+    management: dict[str, str] = field(default_factory=dict)
 
     async def tenant(self, deployment: Deployment = Deployment.MULTI, **settings: Any) -> Api:
         """A new tenant with its administrator signed in; in the single-tenant deployment the one there is."""
@@ -124,14 +125,18 @@ async def all_services(folder: Path, mongo_url: str, redis_url: str, rabbitmq_ur
     async with AsyncExitStack() as stack:
         addresses = {name: await stack.enter_async_context(serving(app, sockets[name])) for name, app in apps.items()}
         for deployment in Deployment:
-            gateway = create_gateway(GatewaySettings(**common, deployment=deployment, tenant_id=SINGLE_TENANT))
-            addresses[deployment] = await stack.enter_async_context(serving(gateway, "127.0.0.1:0"))
+            apps[deployment] = create_gateway(GatewaySettings(**common, deployment=deployment, tenant_id=SINGLE_TENANT))
+            addresses[deployment] = await stack.enter_async_context(serving(apps[deployment], "127.0.0.1:0"))
+        management = {
+            name: await stack.enter_async_context(serving(management_of(app), "127.0.0.1:0"))
+            for name, app in apps.items()
+        }
         operator = await stack.enter_async_context(open_operator(Addresses("", mongo_url, redis_url)))
         await operator.tenants.create(Tenant(SINGLE_TENANT))
         await operator.users.create(SINGLE_TENANT, "admin", PASSWORD)
         session = await stack.enter_async_context(ClientSession())
         redis = await stack.enter_async_context(open_redis(redis_url))
-        yield Services(session, addresses, operator, folder / "installers", RedisFailures(redis))
+        yield Services(session, addresses, operator, folder / "installers", RedisFailures(redis), management)
 
 
 @asynccontextmanager

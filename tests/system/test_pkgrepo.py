@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
+from tests.figures import figures_at
+from tests.ports import free_port
+
 PKGREPO = (sys.executable, "-m", "deploy.cli")
 READY = "Ctrl-C stops everything."
 LIMIT = 60  # seconds for a start or a stop; reached only when something hangs
@@ -39,9 +42,12 @@ class Up:
 
 
 @asynccontextmanager
-async def starting(folder: Path, *options: str) -> AsyncIterator[Process]:
+async def starting(folder: Path, *options: str, **environment: str) -> AsyncIterator[Process]:
     process = await asyncio.create_subprocess_exec(
-        *PKGREPO, "up", "--data", str(folder), "--port", "0", *options, stdout=PIPE, stderr=STDOUT
+        *(*PKGREPO, "up", "--data", str(folder), "--port", "0", *options),
+        stdout=PIPE,
+        stderr=STDOUT,
+        env={**os.environ, **environment},
     )
     try:
         yield process
@@ -53,8 +59,8 @@ async def starting(folder: Path, *options: str) -> AsyncIterator[Process]:
 
 
 @asynccontextmanager
-async def up(folder: Path, *options: str) -> AsyncIterator[Up]:
-    async with starting(folder, *options) as process:
+async def up(folder: Path, *options: str, **environment: str) -> AsyncIterator[Up]:
+    async with starting(folder, *options, **environment) as process:
         yield Up(process, await _until_ready(process))
 
 
@@ -96,9 +102,15 @@ async def stopped(tmp_path_factory: pytest.TempPathFactory) -> Past:
 
 
 @pytest.fixture(scope="module")
-async def running(stopped: Past) -> AsyncIterator[tuple[Up, Path]]:
+def management() -> str:
+    """Where operators ask the second."""
+    return f"127.0.0.1:{free_port()}"
+
+
+@pytest.fixture(scope="module")
+async def running(stopped: Past, management: str) -> AsyncIterator[tuple[Up, Path]]:
     """The second, for all tests of this module that only work beside it."""
-    async with up(stopped.folder, "--demo") as service:
+    async with up(stopped.folder, "--demo", MANAGEMENT_LISTEN=management) as service:
         yield service, stopped.folder
 
 
@@ -267,6 +279,14 @@ async def test_status_shows_every_service(running: tuple[Up, Path]) -> None:
     for service in ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry"):
         assert service in said
     assert "not ready" not in said
+
+
+async def test_the_figures_of_all_services_are_told_at_once(running: tuple[Up, Path], management: str) -> None:
+    async with ClientSession() as session:
+        figures = await figures_at(session, f"http://{management}")
+    services = {"gateway", "auth_service", "catalog_service", "upload_service", "client_registry"}
+    assert {figure.labels["service"] for figure in figures.of("pkgrepo_ready")} == services
+    assert {figure.value for figure in figures.of("pkgrepo_ready")} == {1}
 
 
 async def test_status_of_nothing_fails() -> None:

@@ -5,27 +5,32 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, TCPConnector
 
+from tests.figures import figures_at
 from tests.ports import free_port
 from tests.waiting import until
 
+NOTHING: Mapping[str, str] = {}
 LIMIT = 60  # seconds; reached only when something hangs
 
 
 @asynccontextmanager
-async def gateways(redis_url: str, port: int, *, workers: int = 2) -> AsyncIterator[Process]:
+async def gateways(
+    redis_url: str, port: int, *, workers: int = 2, settings: Mapping[str, str] = NOTHING
+) -> AsyncIterator[Process]:
     environment = {
         **os.environ,
         **dict.fromkeys(("INTERNAL_KEY", "SESSION_KEY"), "a-key-for-tests-long-enough-to-be-one"),
         "REDIS_URL": redis_url,
         "LISTEN": f"127.0.0.1:{port}",
         "WORKERS": str(workers),
+        **settings,
     }
     command = sys.executable, "-m", "gateway"
     process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=PIPE)
@@ -91,6 +96,42 @@ async def test_a_worker_that_is_ended_alone_is_replaced(both: Process, port: int
 
         await until(replaced)
         assert await answered(port, 50)
+
+
+async def test_any_worker_tells_what_all_have_counted_and_what_those_before_them_had(
+    redis_url: str, port: int, tmp_path: Path
+) -> None:
+    management = free_port()
+    settings = {"MANAGEMENT_LISTEN": f"127.0.0.1:{management}", "TMPDIR": str(tmp_path)}
+    async with (
+        gateways(redis_url, port, settings=settings) as process,
+        ClientSession(connector=TCPConnector(force_close=True)) as session,
+    ):
+
+        async def taken() -> bool:
+            return listeners(port) == listeners(management) == 2
+
+        async def told() -> bool:
+            found = [await figures_at(session, f"http://127.0.0.1:{management}") for _ in range(8)]
+            return {one.value("pkgrepo_requests_total", status="404") for one in found} == {50}
+
+        await until(taken)
+        for _ in range(50):
+            async with session.get(f"http://127.0.0.1:{port}/made-up/op") as answer:
+                assert answer.status == 404
+        await until(told)
+        for worker in children(process):
+            before = children(process)
+            os.kill(worker, signal.SIGKILL)
+
+            async def replaced(before: set[int] = before) -> bool:
+                return listeners(management) == 2 and len(children(process) - before) == 1
+
+            await until(replaced)
+            assert await told()
+        process.terminate()
+        await process.wait()
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_workers_end_when_their_service_is_asked_to(both: Process, port: int) -> None:

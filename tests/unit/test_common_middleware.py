@@ -7,11 +7,12 @@ import pytest
 from aiohttp import ClientSession, web
 from yarl import URL
 
-from common.middleware import Answer, problems
+from common.middleware import Answer, problems, watching
 from common.protocol import expect
 from common.protocol.everything import EVERYTHING
 from common.readiness import add_probes
 from common.server import serving
+from common.telemetry.requests import Requests
 
 REQUESTS = {
     "a question": b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -99,11 +100,15 @@ async def test_what_fails_in_the_middle_of_an_answer_ends_the_connection_and_put
         await response.write(b"half")
         raise OSError("no descriptor is left")
 
-    app = web.Application(middlewares=[problems])
-    app.router.add_get("/", half)
+    requests = Requests("tests")
+    app = web.Application(middlewares=[watching(requests, logged=False), problems])
+    app.router.add_get("/{tenant_id}/half", half)
     async with serving(app, "127.0.0.1:0") as address, asyncio.timeout(20):
         url = URL(address)
         reader, writer = await asyncio.open_connection(url.host, url.port)
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write(b"GET /acme/half HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (await reader.read()).endswith(b"\r\n\r\nhalf")
         writer.close()
+
+    broken_off = {"service": "tests", "method": "GET", "route": "/{tenant_id}/half", "status": "broken_off"}
+    assert [sample.labels for sample in next(requests.collect()).samples] == [broken_off]

@@ -1,0 +1,33 @@
+"""`/metrics`: all figures as Prometheus reads them, a line each."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.core import Metric
+
+from common.telemetry.board import together
+from common.telemetry.metrics import Metrics
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Figures that are there, as the library wants to find them."""
+
+    metrics: Iterable[Metric]
+
+    def collect(self) -> Iterable[Metric]:
+        return self.metrics
+
+
+def scraped(services: Sequence[Metrics]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """The handler that tells the figures of these services, all of one process."""
+
+    async def scrape(_: web.Request) -> web.Response:
+        found = together(await asyncio.gather(*(metrics.told() for metrics in services)))
+        text = await asyncio.to_thread(generate_latest, _Found(found))
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    return scrape
