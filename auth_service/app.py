@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from functools import partial
 
 from aiohttp import web
 
@@ -10,17 +11,19 @@ from auth_service.audit_store import MongoAuditStore
 from auth_service.chain import Seals
 from auth_service.keys import AUDIT_LOG, LOGIN, SETTINGS, TENANTS, USAGES, USERS
 from auth_service.login import Login
+from auth_service.migrations import schema
 from auth_service.passwords import Passwords
 from auth_service.routes import routes
 from auth_service.settings import AuthSettings
-from auth_service.store import INDEXES, MongoTenantStore, MongoUserStore
+from auth_service.store import MongoTenantStore, MongoUserStore
 from auth_service.tenants import Tenants
 from auth_service.throttle import Throttle
 from auth_service.throttle_store import RedisFailures
 from auth_service.usage import Usages
 from auth_service.users import Users
 from common.client import open_service
-from common.mongo import MongoDatabase, make_indexes, open_database
+from common.mongo import open_database
+from common.mongo.migrating import migrate
 from common.readiness import READINESS
 from common.redis import open_redis
 from common.server import Service, service_app
@@ -47,6 +50,8 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             open_service(settings.client_registry_url, service="client_registry", keys=settings.client_registry_key)
         )
         readiness.check("mongodb", lambda: database.command("ping"))
+        prepare = partial(migrate, database, schema(settings.audit_key))
+        await stack.enter_async_context(readiness.preparing("schema", prepare))
         readiness.check("redis", redis.ping)
 
         passwords = Passwords()
@@ -60,17 +65,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[AUDIT_LOG] = Audit(MongoAuditStore(database), Seals(settings.audit_key.get_secret_value()))
         app[LOGIN] = Login(users, passwords, Throttle(RedisFailures(redis)), sessions, app[AUDIT_LOG])
         app[TENANTS] = Tenants(MongoTenantStore(database), Stamps(redis))
-        await readiness.prepare("indexes", lambda: _prepare(database, app[TENANTS], app[AUDIT_LOG]))
         app[USERS] = Users(users, passwords, sessions)
         app[USAGES] = Usages(upload_service, client_registry)
         yield
-
-
-async def _prepare(database: MongoDatabase, tenants: Tenants, audit: Audit) -> None:
-    """Make the indexes; then put into the chain what versions before it have written, before anything new."""
-    await make_indexes(database, INDEXES)
-    for tenant in await tenants.list():
-        await audit.take_in(tenant.tenant_id)
 
 
 SERVICE = Service("auth_service", AuthSettings, create_app)

@@ -1,7 +1,7 @@
 """The audit log: what administrators and operators wrote and who signed in, appended and never changed."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
@@ -101,11 +101,15 @@ class Audit:
         """Entries, the newest first unless said otherwise; None for one that somebody has made unreadable."""
         return self._store.select(tenant_id, wanted, limit=limit, oldest_first=oldest_first)
 
-    async def take_in(self, tenant_id: str) -> None:
-        """Append what versions before the chain have written. Cut short, it goes on when it is called again."""
+    async def take_in(self, tenant_id: str, done: Callable[[int], None]) -> None:
+        """Append what versions before the chain have written. Cut short, it goes on when it is called again.
+
+        `done` is told of each entry.
+        """
         async for entry in self._store.unchained(tenant_id):
             await self._append(tenant_id, entry)
             await self._store.forget_unchained(tenant_id, entry.entry_id)
+            done(1)
 
     async def _append(self, tenant_id: str, entry: AuditEntry) -> None:
         # One at a time here; only replicas race for a place.

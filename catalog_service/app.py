@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from functools import partial
 
 from aiohttp import web
 
@@ -24,11 +25,12 @@ from catalog_service.keys import (
     VERSIONS,
 )
 from catalog_service.listings import Listings
+from catalog_service.migrations import SCHEMA
 from catalog_service.packages import Packages
 from catalog_service.routes import routes
 from catalog_service.settings import CatalogSettings
 from catalog_service.snapshots import Snapshots
-from catalog_service.store import INDEXES, MongoCatalogStore
+from catalog_service.store import MongoCatalogStore
 from catalog_service.sweeper import Sweeper
 from catalog_service.uploads import UploadService
 from catalog_service.versions import Versions
@@ -36,7 +38,8 @@ from common.background import repeating
 from common.client import open_service
 from common.events import Events
 from common.events.broker import open_events
-from common.mongo import make_indexes, open_database
+from common.mongo import open_database
+from common.mongo.migrating import migrate
 from common.readiness import READINESS
 from common.redis import open_redis
 from common.server import Service, service_app
@@ -69,7 +72,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             open_service(settings.client_registry_url, service="client_registry", keys=settings.client_registry_key)
         )
         readiness.check("mongodb", lambda: database.command("ping"))
-        await readiness.prepare("indexes", lambda: make_indexes(database, INDEXES))
+        await stack.enter_async_context(readiness.preparing("schema", partial(migrate, database, SCHEMA)))
 
         stamps = Stamps(redis)
         store = app[STORE] = MongoCatalogStore(
@@ -86,8 +89,10 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         sweeper = Sweeper(packages, versions, installers, store.packages, store.versions)
 
         events = app[EVENTS] if EVENTS in app else await stack.enter_async_context(open_events(settings.rabbitmq_url))
-        await listen(events, store.uploads)
-        await stack.enter_async_context(repeating("sweeper", sweeper.sweep, lambda: asyncio.sleep(SWEEP_PAUSE)))
+        await readiness.then(lambda: listen(events, store.uploads))
+        await stack.enter_async_context(
+            repeating("sweeper", sweeper.sweep, lambda: asyncio.sleep(SWEEP_PAUSE), after=readiness.prepared)
+        )
         yield
 
 

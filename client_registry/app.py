@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from functools import partial
 
 from aiohttp import web
 
@@ -11,16 +12,18 @@ from client_registry.blacklist_store import MongoBlacklistStore
 from client_registry.clients import Clients
 from client_registry.hostnames import SystemResolver
 from client_registry.keys import BLACKLIST, CLIENTS, RELEASES, SETTINGS, STAMPS
+from client_registry.migrations import SCHEMA
 from client_registry.release_store import MongoReleaseStore
 from client_registry.releases import Releases
 from client_registry.routes import routes
 from client_registry.settings import RegistrySettings
-from client_registry.store import INDEXES, MongoClientStore
+from client_registry.store import MongoClientStore
 from client_registry.tokens import ClientTokens
 from client_registry.uploads import UploadService
 from common.background import repeating
 from common.client import open_service
-from common.mongo import make_indexes, open_database
+from common.mongo import open_database
+from common.mongo.migrating import migrate
 from common.readiness import READINESS
 from common.redis import open_redis
 from common.server import Service, service_app
@@ -47,7 +50,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             open_service(settings.upload_service_url, service="upload_service", keys=settings.upload_service_key)
         )
         readiness.check("mongodb", lambda: database.command("ping"))
-        await readiness.prepare("indexes", lambda: make_indexes(database, INDEXES))
+        await stack.enter_async_context(readiness.preparing("schema", partial(migrate, database, SCHEMA)))
 
         resolver = SystemResolver()
         stack.callback(resolver.close)
@@ -56,7 +59,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[CLIENTS] = Clients(MongoClientStore(database), tokens, resolver)
         app[BLACKLIST] = Blacklist(MongoBlacklistStore(database))
         releases = app[RELEASES] = Releases(MongoReleaseStore(database), UploadService(upload_service))
-        await stack.enter_async_context(repeating("sweeper", releases.sweep, lambda: asyncio.sleep(SWEEP_PAUSE)))
+        await stack.enter_async_context(
+            repeating("sweeper", releases.sweep, lambda: asyncio.sleep(SWEEP_PAUSE), after=readiness.prepared)
+        )
         yield
 
 

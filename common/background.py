@@ -12,11 +12,20 @@ Item = TypeVar("Item")
 
 @asynccontextmanager
 async def repeating(
-    name: str, work: Callable[[], Awaitable[None]], pause: Callable[[], Awaitable[None]]
+    name: str,
+    work: Callable[[], Awaitable[None]],
+    pause: Callable[[], Awaitable[None]],
+    *,
+    after: Callable[[], Awaitable[None]] | None = None,
 ) -> AsyncIterator[None]:
-    """Do `work` again and again within the block, with a pause after each time; what fails is tried again."""
+    """Do `work` again and again within the block, with a pause after each time; what fails is tried again.
+
+    Nothing is done until `after` has returned, where it is given.
+    """
 
     async def repeat() -> None:
+        if after:
+            await after()
         while True:
             try:
                 await work()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -9,11 +10,15 @@ from aiohttp.typedefs import Handler
 from common.errors import Unavailable
 from common.middleware import OPEN_PATHS, json_response, problems
 from common.mongo import MongoError
+from common.mongo.schema import SchemaTrouble
 from common.protocol import expect
 from common.telemetry import log
 
 CHECK_PATIENCE = 2  # seconds
 RETRY_PAUSE = 1  # seconds
+START_PATIENCE = 5  # seconds that a preparation is waited for until it goes on beside the probes
+
+Tell = Callable[[str], None]
 
 
 class Readiness:
@@ -21,25 +26,50 @@ class Readiness:
 
     def __init__(self) -> None:
         self._checks: dict[str, Callable[[], Awaitable[object]]] = {}
-        self._pending: dict[str, asyncio.Task[None]] = {}
+        self._pending: dict[str, str] = {}  # what is not prepared, and how far it is
+        self._then: list[Callable[[], Awaitable[None]]] = []
+        self._prepared = asyncio.Event()
 
     def check(self, name: str, probe: Callable[[], Awaitable[object]]) -> None:
         """Ask `probe` whenever readiness is asked for; an error of it means that `name` is missing."""
         self._checks[name] = probe
 
-    async def prepare(self, name: str, attempt: Callable[[], Awaitable[None]]) -> None:
-        """Do something that must be done once before requests, at once or, where a store is away, when it is back."""
+    @asynccontextmanager
+    async def preparing(self, name: str, attempt: Callable[[Tell], Awaitable[None]]) -> AsyncIterator[None]:
+        """Do something that must be done once before requests; `attempt` tells how far it is.
+
+        The block begins when that is done. It begins before, and the rest is done beside it, where that takes its time
+        or fails; then it is tried again and again.
+        """
+        self._pending[name] = "not prepared yet"
+        tried = asyncio.Event()
+        task = asyncio.create_task(self._prepare(name, attempt, tried))
         try:
-            await attempt()
-        except MongoError as error:
-            log.warning("not_ready", missing=name, error=type(error).__name__)
-            self._pending[name] = asyncio.create_task(self._retry(name, attempt))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(START_PATIENCE):
+                    await tried.wait()
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def prepared(self) -> None:
+        """Return once everything is prepared."""
+        if self._pending:
+            await self._prepared.wait()
+
+    async def then(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do something once everything is prepared: now where it is."""
+        if self._pending:
+            self._then.append(work)
+        else:
+            await work()
 
     async def missing(self) -> dict[str, str]:
         """What is missing, by name, with the kind of error."""
         found = await asyncio.gather(*map(_trouble, self._checks.values()))
         troubles = {name: trouble for name, trouble in zip(self._checks, found, strict=True) if trouble}
-        return {**dict.fromkeys(self._pending, "not prepared yet"), **troubles}
+        return {**self._pending, **troubles}
 
     async def standing(self) -> dict[str, bool]:
         """Whether each of what must be there is."""
@@ -50,20 +80,32 @@ class Readiness:
     def pending(self) -> bool:
         return bool(self._pending)
 
-    async def close(self) -> None:
-        for task in self._pending.values():
-            task.cancel()
-        await asyncio.gather(*self._pending.values(), return_exceptions=True)
-
-    async def _retry(self, name: str, attempt: Callable[[], Awaitable[None]]) -> None:
-        while True:
+    async def _prepare(self, name: str, attempt: Callable[[Tell], Awaitable[None]], tried: asyncio.Event) -> None:
+        while not await self._succeeds(name, attempt):
+            tried.set()
             await asyncio.sleep(RETRY_PAUSE)
-            try:
-                await attempt()
-            except MongoError:
-                continue
-            del self._pending[name]
-            return
+        del self._pending[name]
+        if not self._pending:
+            for work in self._then:
+                await work()
+            self._prepared.set()
+        tried.set()
+
+    async def _succeeds(self, name: str, attempt: Callable[[Tell], Awaitable[None]]) -> bool:
+        def tell(text: str) -> None:
+            self._pending[name] = text
+
+        before = self._pending[name]
+        try:
+            await attempt(tell)
+        except Exception as error:  # noqa: BLE001  whatever it was, the probes must tell and it must be tried again
+            expected = isinstance(error, MongoError | SchemaTrouble)
+            why = str(error) if isinstance(error, SchemaTrouble) else type(error).__name__
+            if why != before:
+                log.warning("not_ready", missing=name, error=why, exc_info=None if expected else error)
+            tell(why)
+            return False
+        return True
 
 
 async def _trouble(probe: Callable[[], Awaitable[object]]) -> str:
@@ -83,7 +125,6 @@ def add_probes(app: web.Application) -> None:
     """`/livez`: the process answers. `/readyz`: everything it needs answers too, else 503 and what is missing."""
     app[READINESS] = Readiness()
     _route(app)
-    app.cleanup_ctx.append(_end_preparations)
 
 
 def probes_of(app: web.Application) -> web.Application:
@@ -101,7 +142,7 @@ def _route(app: web.Application) -> None:
 
 @web.middleware
 async def only_when_ready(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse requests until the service's indexes are made: without them the database could not decide."""
+    """Refuse requests until the service's database is as this program needs it."""
     if request.app[READINESS].pending and request.path not in OPEN_PATHS:
         raise Unavailable("The service is starting; try again soon.")
     return await handler(request)
@@ -116,8 +157,3 @@ async def _readyz(request: web.Request) -> web.Response:
     if missing:
         return json_response({"status": "not ready", "missing": missing}, status=503)
     return json_response({"status": "ready"})
-
-
-async def _end_preparations(app: web.Application) -> AsyncIterator[None]:
-    yield
-    await app[READINESS].close()

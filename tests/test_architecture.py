@@ -12,8 +12,8 @@ HOUSE = (*SERVICES, "common", "deploy")
 MODULES = [path for folder in HOUSE for path in sorted((ROOT / folder).rglob("*.py"))]
 # Which rooms may hold which driver; `deploy` and the tests may import all.
 DRIVERS = {
-    "motor": {"common/mongo.py"},
-    "pymongo": {"common/mongo.py"},
+    "motor": {"common/mongo/__init__.py", "common/mongo/schema.py"},
+    "pymongo": {"common/mongo/__init__.py", "common/mongo/schema.py"},
     "redis": {"common/redis.py", "auth_service/throttle_store.py"},
     "aio_pika": {"common/events/broker.py"},
     "obstore": {"upload_service/installers_s3.py", "upload_service/object_storage.py"},

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 
 from aiohttp import web
 
@@ -11,7 +12,8 @@ from common.background import repeating
 from common.errors import Unavailable
 from common.events import Events
 from common.events.broker import open_events
-from common.mongo import make_indexes, open_database
+from common.mongo import open_database
+from common.mongo.migrating import migrate
 from common.readiness import READINESS
 from common.server import Service, service_app
 from upload_service.claims import Claims
@@ -22,6 +24,7 @@ from upload_service.installers_s3 import ObjectInstallers, homes_of
 from upload_service.intake import Intake
 from upload_service.keys import CLAIMS, DAMAGED, DOWNLOADS, LOCAL_EVENTS, QUOTA, SETTINGS, SINGLES, TRANSFERS
 from upload_service.ledger_store import MongoLedgerStore
+from upload_service.migrations import SCHEMA
 from upload_service.model import Home
 from upload_service.mover import Mover
 from upload_service.orphans import Orphans
@@ -40,7 +43,6 @@ from upload_service.store import MongoUploadStore
 from upload_service.store_care import MongoKnownStore, MongoScrubStore
 from upload_service.store_moves import MongoMoveStore
 from upload_service.store_outbox import MongoOutboxStore
-from upload_service.store_records import INDEXES
 from upload_service.transfers import Transfers
 from upload_service.upkeep import upkeep
 
@@ -74,9 +76,10 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             open_database(settings.mongo_url, settings.database, "upload_service")
         )
         readiness.check("mongodb", lambda: database.command("ping"))
-        await readiness.prepare("indexes", lambda: make_indexes(database, INDEXES))
+        await stack.enter_async_context(readiness.preparing("schema", partial(migrate, database, SCHEMA)))
         await asyncio.to_thread(settings.installers.mkdir, parents=True, exist_ok=True)
         readiness.check("installers", lambda: asyncio.to_thread(settings.installers.stat))
+        begin = partial(repeating, after=readiness.prepared)
         events = app[LOCAL_EVENTS]
         if events is None:
             events = await stack.enter_async_context(open_events(settings.rabbitmq_url))
@@ -110,7 +113,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             readiness.check("object_storage", lambda: _check_unless_away(identity, Home.S3))
             staging = Staging(installers, parts)
             mover = Mover(MongoMoveStore(database), homes, staging, settings.installer_storage, identity)
-            await stack.enter_async_context(repeating("mover", mover.work, lambda: asyncio.sleep(MOVING_PAUSE)))
+            await stack.enter_async_context(begin("mover", mover.work, lambda: asyncio.sleep(MOVING_PAUSE)))
         collector = Collector(
             store,
             quota,
@@ -126,12 +129,11 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
                 Orphans(known, homes, installers, settings.installers, identity, age=age),
                 Reconciliation(MongoLedgerStore(database)),
                 scrub_interval=settings.scrub_interval,
+                after=readiness.prepared,
             )
         )
-        await stack.enter_async_context(repeating("relay", outbox.relay, lambda: outbox.wait(RELAY_PAUSE)))
-        await stack.enter_async_context(
-            repeating("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE))
-        )
+        await stack.enter_async_context(begin("relay", outbox.relay, lambda: outbox.wait(RELAY_PAUSE)))
+        await stack.enter_async_context(begin("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE)))
         yield
 
 

@@ -359,7 +359,7 @@ async def test_what_was_written_before_there_was_a_chain_is_taken_in_once(log: L
     await log.database["audit"].insert_many(copy.deepcopy(old))
     audits = [Audit(log.store, SEALS) for _ in range(3)]
 
-    await asyncio.gather(*(audit.take_in(log.tenant_id) for audit in audits))
+    await asyncio.gather(*(audit.take_in(log.tenant_id, lambda _: None) for audit in audits))
 
     assert (await log.verified()).sequence == 5
     assert [(row["operation"], row["at"]) for row in await log.documents()] == [

@@ -222,7 +222,7 @@ async def test_every_filter_begins_with_the_tenant(
     await record(audit, other)
     chosen = Selection(before=9, user="ada", operation="add_user", since=NOW, until=NOW)
     assert [link async for link in audit.select(other.tenant_id, chosen)] == []
-    await audit.take_in(other.tenant_id)
+    await audit.take_in(other.tenant_id, lambda _: None)
     await tenants.delete(other.tenant_id)
 
     assert listener.violations == []

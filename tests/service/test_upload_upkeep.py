@@ -68,12 +68,12 @@ async def test_a_scrub_that_is_off_leaves_the_reading_to_the_operator(
     begun = []
 
     @asynccontextmanager
-    async def begin(name: str, *_: Any) -> AsyncIterator[None]:
+    async def begin(name: str, *_: Any, **__: Any) -> AsyncIterator[None]:
         begun.append(name)
         yield
 
     monkeypatch.setattr("upload_service.upkeep.repeating", begin)
     work: Any = SimpleNamespace(check_due=begin, collect=begin)
-    async with upkeep(work, work, work, scrub_interval=interval):
+    async with upkeep(work, work, work, scrub_interval=interval, after=work):
         assert ("scrub" in begun) is reads
         assert {"orphans", "reconciliation"} <= set(begun)

@@ -112,7 +112,7 @@ async def test_a_service_starts_without_its_stores_and_names_what_is_missing(
         await _answers(process, session)
         async with session.get("http://localhost/readyz") as answer:
             assert answer.status == 503
-            assert {"mongodb", "indexes"} <= (await answer.json())["missing"].keys()
+            assert {"mongodb", "schema"} <= (await answer.json())["missing"].keys()
 
 
 async def _one_line(process: Process, service: str) -> str:
