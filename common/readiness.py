@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -21,18 +22,27 @@ START_PATIENCE = 5  # seconds that a preparation is waited for until it goes on 
 Tell = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class _Check:
+    probe: Callable[[], Awaitable[object]]
+    prepared: bool
+
+
 class Readiness:
     """What must be there before a service takes requests."""
 
     def __init__(self) -> None:
-        self._checks: dict[str, Callable[[], Awaitable[object]]] = {}
+        self._checks: dict[str, _Check] = {}
         self._pending: dict[str, str] = {}  # what is not prepared, and how far it is
         self._then: list[Callable[[], Awaitable[None]]] = []
         self._prepared = asyncio.Event()
 
-    def check(self, name: str, probe: Callable[[], Awaitable[object]]) -> None:
-        """Ask `probe` whenever readiness is asked for; an error of it means that `name` is missing."""
-        self._checks[name] = probe
+    def check(self, name: str, probe: Callable[[], Awaitable[object]], *, prepared: bool = False) -> None:
+        """Ask `probe` whenever readiness is asked for; an error of it means that `name` is missing.
+
+        One that reads what is in a database is asked only once everything is `prepared`.
+        """
+        self._checks[name] = _Check(probe, prepared)
 
     @asynccontextmanager
     async def preparing(self, name: str, attempt: Callable[[Tell], Awaitable[None]]) -> AsyncIterator[None]:
@@ -67,8 +77,9 @@ class Readiness:
 
     async def missing(self) -> dict[str, str]:
         """What is missing, by name, with the kind of error."""
-        found = await asyncio.gather(*map(_trouble, self._checks.values()))
-        troubles = {name: trouble for name, trouble in zip(self._checks, found, strict=True) if trouble}
+        checks = {name: check for name, check in self._checks.items() if not (self._pending and check.prepared)}
+        found = await asyncio.gather(*(_trouble(check.probe) for check in checks.values()))
+        troubles = {name: trouble for name, trouble in zip(checks, found, strict=True) if trouble}
         return {**self._pending, **troubles}
 
     async def standing(self) -> dict[str, bool]:

@@ -108,9 +108,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         )
         known = MongoKnownStore(database)
         identity = Identity(known, homes, settings.installers)
-        readiness.check("storage", lambda: identity.check(Home.FOLDER))
+        readiness.check("storage", lambda: identity.check(Home.FOLDER), prepared=True)
         if objects is not None:
-            readiness.check("object_storage", lambda: _check_unless_away(identity, Home.S3))
+            readiness.check("object_storage", lambda: _check_unless_away(identity, Home.S3), prepared=True)
             staging = Staging(installers, parts)
             mover = Mover(MongoMoveStore(database), homes, staging, settings.installer_storage, identity)
             await stack.enter_async_context(begin("mover", mover.work, lambda: asyncio.sleep(MOVING_PAUSE)))
