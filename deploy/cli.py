@@ -11,6 +11,7 @@ from rich.console import Console
 from common.caller import Deployment
 from common.errors import Problem
 from common.mongo import MongoError
+from common.mongo.schema import SchemaTrouble
 from common.redis import RedisError
 from common.server import until_stopped
 from common.settings import BadSetting
@@ -21,6 +22,7 @@ from deploy import (
     cli_care,
     cli_cluster,
     cli_keys,
+    cli_migrate,
     cli_publish,
     cli_storage,
     cli_tenants,
@@ -45,6 +47,7 @@ app.add_typer(cli_cluster.app, name="cluster", help="Prepare a deployment in con
 app.command()(cli_publish.publish)
 app.command()(cli_care.scrub)
 app.command()(cli_care.quota)
+app.command()(cli_migrate.migrate)
 app.command()(cli_backup.backup)
 app.command()(cli_backup.restore)
 app.command("export")(cli_backup.export_tenant)
@@ -92,7 +95,7 @@ def main() -> None:
         app()
     except Problem as problem:
         sys.exit(f"pkgrepo: {problem.detail}")
-    except (BackupProblem, BadSetting, FolderProblem, NotRecorded, ServerUnavailable) as problem:
+    except (BackupProblem, BadSetting, FolderProblem, NotRecorded, SchemaTrouble, ServerUnavailable) as problem:
         sys.exit(f"pkgrepo: {problem}")
     except (MongoError, RedisError) as error:
         sys.exit(f"pkgrepo: a store does not answer ({type(error).__name__}); check MONGO_URL and REDIS_URL")

@@ -14,11 +14,11 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 
 from catalog_service.store import MongoCatalogStore
-from common.mongo import open_database
 from common.server import until_stopped
 from common.telemetry import configure_logs
 from deploy.operations import open_operator
 from deploy.places import Places, places
+from deploy.schemas import open_database
 from deploy.storage import Storage, open_storage
 from upload_service.identity import Identity
 from upload_service.ledger_store import MongoLedgerStore

@@ -10,12 +10,12 @@ import typer
 from rich.console import Console
 
 from client_registry.store import MongoClientStore
-from common.mongo import open_database
 from common.settings import BadSetting
 from deploy.folder import Addresses, DataFolder
 from deploy.key_files import KeyFiles
 from deploy.operations import open_operator
 from deploy.places import places
+from deploy.schemas import open_database
 
 app = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False, soft_wrap=True)

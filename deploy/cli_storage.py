@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from common.mongo import open_database
 from common.server import until_stopped
 from common.telemetry import configure_logs
 from deploy.places import Places, places
+from deploy.schemas import open_database
 from deploy.storage import Storage, open_storage
 from upload_service.identity import Identity
 from upload_service.model import Home

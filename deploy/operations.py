@@ -14,13 +14,13 @@ from auth_service.users import Users
 from catalog_service.store import MongoCatalogStore
 from client_registry.store import MongoClientStore
 from common.errors import InvalidField
-from common.mongo import open_database
 from common.redis import open_redis
 from common.sessions import Sessions
 from common.signing import Keys
 from common.stamps import Stamps
 from common.tenants import is_tenant_id
 from deploy.folder import Addresses
+from deploy.schemas import open_database
 from deploy.storage import open_storage
 from upload_service.purge import forget_tenant as forget_installers
 from upload_service.quota_store import MongoQuotaStore

@@ -14,9 +14,10 @@ from auth_service.chain import Seals
 from auth_service.model import AuditEntry
 from auth_service.tenants import Changes
 from common.errors import Problem
-from common.mongo import MongoError, open_database
+from common.mongo import MongoError
 from common.settings import BadSetting
 from deploy.places import Places
+from deploy.schemas import open_database
 
 FROM = "pkgrepo"  # stands where an administrator's address does
 

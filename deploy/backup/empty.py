@@ -4,6 +4,7 @@ from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from common.mongo import Document, MongoDatabase
+from common.mongo.schema import COLLECTION
 from deploy.backup.manifest import BackupProblem
 from deploy.backup.records import DATABASES, MARKERS, Client
 from deploy.folder import SERVICES
@@ -45,7 +46,7 @@ async def check_databases(client: Client) -> None:
     """Raises BackupProblem where there is any record already."""
     for database in DATABASES:
         for collection in await client[database].list_collection_names():
-            if (database, collection) in {IDENTITY, MARKERS}:
+            if (database, collection) in {IDENTITY, MARKERS} or collection == COLLECTION:
                 continue
             if await client[database][collection].find_one({}, {"_id": True}):
                 raise BackupProblem(

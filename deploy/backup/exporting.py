@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from bson.raw_bson import RawBSONDocument
 
 from auth_service.chain import Head
-from common.mongo import Document, open_database
+from common.mongo import Document
 from deploy.backup.archive import FILES, RECORDS, ArchiveReader, ArchiveWriter, NotAsSaid, begun
 from deploy.backup.copies import Altered, checked, installers_of
 from deploy.backup.empty import own_homes
@@ -23,6 +23,7 @@ from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.backup.records import Client, Moment, RecordFile, at_one_moment, documents
 from deploy.places import Places
 from deploy.publishing.progress import Row
+from deploy.schemas import open_database, versions
 from deploy.storage import Storage
 from upload_service.model import InstallerMissing, Status
 from upload_service.store import MongoUploadStore
@@ -97,6 +98,7 @@ class Export:
     async def _begin(self, where: Places, client: Client) -> tuple[ArchiveManifest, int]:
         """Begin the archive with a manifest and records."""
         self.resumed = 0
+        reached = await versions(client["auth"])
         with TemporaryDirectory(dir=self.path.parent, prefix=f".{self.path.name}.") as name:
             folder = Path(name)
             records = await at_one_moment(client, lambda moment: self._read(moment, folder))
@@ -104,6 +106,7 @@ class Export:
             manifest = ArchiveManifest(
                 made_at=datetime.now(UTC),
                 keys=fingerprints(where),
+                schemas=reached,
                 records=records,
                 tenant_id=self.tenant_id,
                 audit_head=_head(folder),

@@ -16,7 +16,7 @@ from auth_service.chain import Head, Note
 from auth_service.model import TenantExists
 from auth_service.store import MongoTenantStore
 from auth_service.verification import ChainBroken, verify
-from common.mongo import Document, MongoDatabase, open_database
+from common.mongo import Document, MongoDatabase
 from common.redis import open_redis
 from common.stamps import Stamps
 from deploy.backup.archive import FILES, RECORDS, ArchiveReader
@@ -30,6 +30,7 @@ from deploy.backup.strangers import SETTLED, Strangers, installer_document
 from deploy.places import Places
 from deploy.publishing.progress import Row
 from deploy.record import Record, open_record
+from deploy.schemas import bring_up_again, check_known, open_database
 from deploy.storage import Storage
 from upload_service.ledger_store import MongoLedgerStore
 from upload_service.model import Upload
@@ -52,6 +53,7 @@ class Import:
         """Import all of it. Cut short, it goes on when it is run again. Raises BackupProblem."""
         with ArchiveReader(self.path) as archive, TemporaryDirectory(prefix="pkgrepo-") as name:
             manifest, source = archive.manifest()
+            check_known(manifest.schemas, "the archive's ")
             self.other_keys = missing_keys(manifest.keys, fingerprints(where))
             strangers = Strangers(Path(name), manifest)
             for entry in manifest.records:
@@ -72,6 +74,7 @@ class Import:
                 await self._bring_installers(archive, strangers, upload)
                 await self._put_records(strangers, client)
                 await self._put_log(strangers, client, record)
+                await bring_up_again(where, manifest.schemas)
                 ledgers = Reconciliation(MongoLedgerStore(upload), pause=0)
                 for drift in await ledgers.all_drift(tenant.tenant_id):
                     await ledgers.repair(drift)

@@ -29,12 +29,14 @@ class Entry(_Strict):
 class Manifest(_Strict):
     """`keys` has the fingerprints of the keys that something in the records was made with, by their settings.
 
-    `records` are collections, each a file `<database>.<collection>.bson` of one document after another.
+    `records` are collections, each a file `<database>.<collection>.bson` of one document after another. `schemas` has
+    how far each database was at least; a manifest that says nothing of that is from before there were migrations.
     """
 
     format: Literal[1] = 1
     made_at: Annotated[AwareDatetime, Field(strict=False)]
     keys: dict[str, list[str]]
+    schemas: dict[str, Annotated[int, Field(ge=0)]] = {}
     records: Annotated[list[Entry], Field(max_length=1000)]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from auth_service.audit import OPERATORS
-from common.mongo import MongoDatabase, open_database, unhurried
+from common.mongo import MongoDatabase, unhurried
 from common.redis import open_redis
 from common.stamps import Stamps
 from deploy.backup.copies import Altered, Outcome, copy, installers_of, is_whole
@@ -20,6 +20,7 @@ from deploy.operations import open_operator
 from deploy.places import Places
 from deploy.publishing.progress import Row
 from deploy.record import open_record
+from deploy.schemas import bring_up, check_known, open_database
 from deploy.storage import Storage
 from upload_service.installers import read_blocks
 from upload_service.ledger_store import MongoLedgerStore
@@ -52,6 +53,7 @@ class Restoration:
 
     async def run(self, where: Places) -> None:
         """Put everything back. Cut short, it goes on when it is run again. Raises BackupProblem and Unavailable."""
+        check_known(self.manifest.schemas, "the backup's ")
         if not self.other_keys:
             self._check_keys(fingerprints(where))
         records = self.folder.records(self.name)
@@ -69,6 +71,7 @@ class Restoration:
                 await marker.set()
             await self._bring_installers(records)
             await self._put_records(upload.client, records)
+            await bring_up(where, self.manifest.schemas)
             await self._settle(upload)
             await _forget_sessions(where)
             async with open_record(where) as record:

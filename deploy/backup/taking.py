@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from common.mongo import open_database
+from common.mongo.schema import COLLECTION
 from deploy.backup.copies import Outcome, Source, has_size, installers_of, is_whole
 from deploy.backup.empty import own_homes
 from deploy.backup.folder import BackupFolder
@@ -18,6 +18,7 @@ from deploy.backup.manifest import BackupManifest, BackupProblem, Entry
 from deploy.backup.records import DATABASES, MARKERS, Client, Moment, RecordFile, at_one_moment
 from deploy.places import Places
 from deploy.publishing.progress import Row
+from deploy.schemas import open_database, versions
 from deploy.storage import Storage
 from upload_service.model import Status, Upload
 from upload_service.store_care import MongoScrubStore
@@ -44,6 +45,7 @@ class Backup:
         """Raises BackupProblem, and Unavailable where a home of installers does not answer."""
         async with open_database(where.addresses.mongo_url, "upload") as upload:
             await own_homes(self.storage, upload)
+            reached = await versions(upload)  # Before the records are read: what they are beyond that harms nothing.
             source = Source(MongoMoveStore(upload), self.storage.homes)
             kept = MongoScrubStore(upload)
             self.row.copying(await kept.volume(None), 0)
@@ -51,7 +53,11 @@ class Backup:
                 await self._bring(installer, source)
             records = await self._read(upload.client, source)
         manifest = BackupManifest(
-            made_at=datetime.now(UTC), keys=fingerprints(where), records=records, lacking=sorted(self.lacking)
+            made_at=datetime.now(UTC),
+            keys=fingerprints(where),
+            schemas=reached,
+            records=records,
+            lacking=sorted(self.lacking),
         )
         self.name = self.folder.finish(manifest)
 
@@ -108,4 +114,4 @@ async def _collections(client: Client) -> list[tuple[str, str]]:
     found = [
         (database, name) for database in DATABASES for name in sorted(await client[database].list_collection_names())
     ]
-    return [names for names in found if names != MARKERS]
+    return [names for names in found if names != MARKERS and names[1] != COLLECTION]
