@@ -77,9 +77,8 @@ class Readiness:
 
     async def missing(self) -> dict[str, str]:
         """What is missing, by name, with the kind of error."""
-        checks = {name: check for name, check in self._checks.items() if not (self._pending and check.prepared)}
-        found = await asyncio.gather(*(_trouble(check.probe) for check in checks.values()))
-        troubles = {name: trouble for name, trouble in zip(checks, found, strict=True) if trouble}
+        found = await asyncio.gather(*map(self._trouble, self._checks.values()))
+        troubles = {name: trouble for name, trouble in zip(self._checks, found, strict=True) if trouble}
         return {**self._pending, **troubles}
 
     async def standing(self) -> dict[str, bool]:
@@ -118,15 +117,16 @@ class Readiness:
             return False
         return True
 
-
-async def _trouble(probe: Callable[[], Awaitable[object]]) -> str:
-    """The kind of error that a probe fails with; "" where it does not."""
-    try:
-        async with asyncio.timeout(CHECK_PATIENCE):
-            await probe()
-    except Exception as error:  # noqa: BLE001  a probe may fail in its driver's own ways
-        return type(error).__name__
-    return ""
+    async def _trouble(self, check: _Check) -> str:
+        """The kind of error that a probe fails with; "" where it does not."""
+        if self._pending and check.prepared:
+            return "not asked yet"
+        try:
+            async with asyncio.timeout(CHECK_PATIENCE):
+                await check.probe()
+        except Exception as error:  # noqa: BLE001  a probe may fail in its driver's own ways
+            return type(error).__name__
+        return ""
 
 
 READINESS = web.AppKey("readiness", Readiness)
