@@ -116,13 +116,14 @@ class _Progress:
 
 
 async def _bring_up(database: MongoDatabase, schema: Schema, lease: Lease, tell: Tell) -> None:
-    left = await outstanding(database, schema)  # less than before, where another has just had the lease
-    for number, migration in left.migrations:
+    left = (await outstanding(database, schema)).migrations  # fewer than before, where another just had the lease
+    for number, migration in left:
         progress = _Progress(database.name, number, migration, tell)
         await migration.work(database, progress.done)
         await lease.reach(number)
         progress.ended()
-    if left.indexes:
+    missing = (await outstanding(database, schema)).indexes
+    if missing:
         tell("migrating: indexes")
-        await make_indexes(database, left.indexes)
-        log.info("indexes_made", database=database.name, collections=sorted(left.indexes))
+        await make_indexes(database, missing)
+        log.info("indexes_made", database=database.name, collections=sorted(missing))

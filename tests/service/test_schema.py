@@ -11,9 +11,11 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 
+from common.events import Event, EventsUnavailable
 from common.mongo import Document, MongoDatabase, open_database
 from common.mongo.migrating import Lease
 from common.mongo.schema import Done, Migration, Schema, set_version, version_of
+from tests.service.catalog_fixtures import Catalog, serving_catalog
 from tests.service.upload_fixtures import UploadApi, make_uploader, serving_uploads, settings_for, sha256
 from tests.waiting import until
 from upload_service import app as app_module
@@ -49,12 +51,13 @@ def of_first_release(**fields: Any) -> Document:
     return {**record, "lease_until": long_ago, "tainted": False, "updated_at": datetime.now(UTC), **fields}
 
 
-async def readyz(api: UploadApi) -> tuple[int, Any]:
-    answer = await api.get(f"{api.service.address}/readyz")
-    return answer.status, answer.body
+async def readyz(api: UploadApi | Catalog) -> tuple[int, Any]:
+    service = api.service if isinstance(api, UploadApi) else api.api
+    async with service.session.get(f"{service.address}/readyz") as answer:
+        return answer.status, await answer.json()
 
 
-async def ready(api: UploadApi) -> None:
+async def ready(api: UploadApi | Catalog) -> None:
     async def is_ready() -> bool:
         return (await readyz(api))[0] == 200
 
@@ -143,6 +146,21 @@ async def test_a_database_that_is_newer_makes_a_service_wait_for_another_one(
             await ready(api)
             assert (await api.state(UPLOADER, "a")).status == 200
             await until(announced)
+
+
+async def test_a_service_hears_of_no_event_until_its_database_is_as_it_needs_it(
+    settings: UploadSettings, database: MongoDatabase, redis_url: str
+) -> None:
+    told = {"server_filename": "a.msi", "file_id": "a", "size": 1, "sha256": "ab" * 32}
+    event = Event("e", "upload.finished", "/upload_service", UPLOADER.tenant_id, datetime.now(UTC), told)
+    await set_version(database, 9)
+    async with serving_catalog(settings.mongo_url, redis_url, database=database.name) as catalog:
+        with pytest.raises(EventsUnavailable):
+            await catalog.events.publish(event)
+        await set_version(database, 0)
+        await ready(catalog)
+        await catalog.events.publish(event)
+    assert await database["finished_uploads"].distinct("server_filename") == ["a.msi"]
 
 
 async def test_requests_are_refused_while_a_replica_migrates_and_the_others_wait_for_it(
