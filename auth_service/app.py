@@ -9,8 +9,9 @@ from aiohttp import web
 from auth_service.audit import Audit
 from auth_service.audit_store import MongoAuditStore
 from auth_service.chain import Seals
-from auth_service.keys import AUDIT_LOG, LOGIN, SETTINGS, TENANTS, USAGES, USERS
+from auth_service.keys import ATTEMPTS, AUDIT_LOG, LOGIN, SETTINGS, TENANTS, USAGES, USERS
 from auth_service.login import Login
+from auth_service.metrics import Attempts, ask
 from auth_service.migrations import schema
 from auth_service.passwords import Passwords
 from auth_service.routes import routes
@@ -29,6 +30,7 @@ from common.redis import open_redis
 from common.server import Service, service_app
 from common.sessions import Sessions
 from common.stamps import Stamps
+from common.telemetry.metrics import METRICS
 
 
 def create_app(settings: AuthSettings) -> web.Application:
@@ -66,6 +68,8 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[LOGIN] = Login(users, passwords, Throttle(RedisFailures(redis)), sessions, app[AUDIT_LOG])
         app[TENANTS] = Tenants(MongoTenantStore(database), Stamps(redis))
         app[USERS] = Users(users, passwords, sessions)
+        app[ATTEMPTS] = Attempts(app[METRICS])
+        ask(app[METRICS], app[TENANTS], sessions)
         app[USAGES] = Usages(upload_service, client_registry)
         yield
 

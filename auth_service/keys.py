@@ -4,6 +4,7 @@ from aiohttp import web
 
 from auth_service.audit import Audit
 from auth_service.login import Login
+from auth_service.metrics import Attempts
 from auth_service.settings import AuthSettings
 from auth_service.tenants import Tenants
 from auth_service.usage import Usages
@@ -11,6 +12,7 @@ from auth_service.users import Users
 
 SETTINGS = web.AppKey("settings", AuthSettings)
 LOGIN = web.AppKey("login", Login)
+ATTEMPTS = web.AppKey("attempts", Attempts)
 TENANTS = web.AppKey("tenants", Tenants)
 USERS = web.AppKey("users", Users)
 AUDIT_LOG = web.AppKey("audit_log", Audit)

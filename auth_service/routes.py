@@ -7,7 +7,7 @@ from importlib.metadata import version
 from aiohttp import web
 
 from auth_service import forms, wire
-from auth_service.keys import AUDIT_LOG, LOGIN, TENANTS, USAGES, USERS
+from auth_service.keys import ATTEMPTS, AUDIT_LOG, LOGIN, TENANTS, USAGES, USERS
 from auth_service.model import PASSWORD_LIMIT, USERNAME_LIMIT, AuditEntry
 from auth_service.tenants import administrators_changes, in_words
 from common.errors import InvalidRequest
@@ -27,7 +27,8 @@ async def login(request: web.Request) -> web.Response:
     form = await read_form(request)
     username = form.text("username", limit=USERNAME_LIMIT)
     password = form.text("password", limit=PASSWORD_LIMIT)
-    token = await request.app[LOGIN].login(caller_of(request), username, password, request_id=request_id())
+    with request.app[ATTEMPTS].counted():
+        token = await request.app[LOGIN].login(caller_of(request), username, password, request_id=request_id())
     return json_response({"message": token})
 
 

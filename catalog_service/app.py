@@ -9,7 +9,7 @@ from aiohttp import web
 
 from catalog_service import wire
 from catalog_service.blacklist import ClientRegistry
-from catalog_service.consumer import listen
+from catalog_service.consumer import UPLOAD_FINISHED, listen
 from catalog_service.damaged import DamagedInstallers
 from catalog_service.entries import Entries
 from catalog_service.finished import FinishedUploads
@@ -25,6 +25,7 @@ from catalog_service.keys import (
     VERSIONS,
 )
 from catalog_service.listings import Listings
+from catalog_service.metrics import events_counted, show
 from catalog_service.migrations import SCHEMA
 from catalog_service.packages import Packages
 from catalog_service.routes import routes
@@ -44,6 +45,7 @@ from common.readiness import READINESS
 from common.redis import open_redis
 from common.server import Service, service_app
 from common.stamps import Stamps
+from common.telemetry.metrics import METRICS
 
 SWEEP_PAUSE = 5  # seconds
 
@@ -83,13 +85,15 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         packages = app[PACKAGES] = Packages(store.packages, versions, ClientRegistry(client_registry))
         entries = Entries(store.packages, store.versions)
         snapshots = app[SNAPSHOTS] = Snapshots(store.revisions, entries, wire.rendered, memory=settings.catalog_memory)
+        show(app[METRICS], snapshots)
         app[LISTINGS] = Listings(snapshots, versions)
         app[FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
         app[DAMAGED_INSTALLERS] = DamagedInstallers(store.versions, installers)
         sweeper = Sweeper(packages, versions, installers, store.packages, store.versions)
 
         events = app[EVENTS] if EVENTS in app else await stack.enter_async_context(open_events(settings.rabbitmq_url))
-        await readiness.then(lambda: listen(events, store.uploads))
+        count = events_counted(app[METRICS], UPLOAD_FINISHED)
+        await readiness.then(lambda: listen(events, store.uploads, count))
         await stack.enter_async_context(
             repeating("sweeper", sweeper.sweep, lambda: asyncio.sleep(SWEEP_PAUSE), after=readiness.prepared)
         )

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from catalog_service.model import FinishedUpload
-from common.events import Event, Events
+from common.events import Count, Event, Events
 
 QUEUE = "catalog_service"
 UPLOAD_FINISHED = "upload.finished"
@@ -13,7 +13,7 @@ class FinishedUploads(Protocol):
     async def note(self, tenant_id: str, upload: FinishedUpload) -> None: ...
 
 
-async def listen(events: Events, uploads: FinishedUploads) -> None:
+async def listen(events: Events, uploads: FinishedUploads, count: Count) -> None:
     """Keep in mind every upload that is announced from now on."""
 
     async def note(event: Event) -> None:
@@ -27,4 +27,4 @@ async def listen(events: Events, uploads: FinishedUploads) -> None:
         )
         await uploads.note(event.tenant_id, upload)
 
-    await events.subscribe(QUEUE, UPLOAD_FINISHED, note)
+    await events.subscribe(QUEUE, UPLOAD_FINISHED, note, count)

@@ -86,6 +86,11 @@ class Snapshots:
         """The bytes that all kept catalogs take."""
         return sum(kept.size for kept in self._tenants.values())
 
+    @property
+    def count(self) -> int:
+        """How many catalogs are kept."""
+        return sum(kept.snapshot is not None for kept in self._tenants.values())
+
     async def look(self, tenant_id: str) -> Look:
         """Where the catalog stands now: every change that was answered before is in it."""
         return await self._kept(tenant_id).looks.answer()

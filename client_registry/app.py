@@ -12,6 +12,7 @@ from client_registry.blacklist_store import MongoBlacklistStore
 from client_registry.clients import Clients
 from client_registry.hostnames import SystemResolver
 from client_registry.keys import BLACKLIST, CLIENTS, RELEASES, SETTINGS, STAMPS
+from client_registry.metrics import ask
 from client_registry.migrations import SCHEMA
 from client_registry.release_store import MongoReleaseStore
 from client_registry.releases import Releases
@@ -28,6 +29,7 @@ from common.readiness import READINESS
 from common.redis import open_redis
 from common.server import Service, service_app
 from common.stamps import Stamps
+from common.telemetry.metrics import METRICS
 
 SWEEP_PAUSE = 30  # seconds
 
@@ -56,7 +58,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         stack.callback(resolver.close)
         app[STAMPS] = Stamps(redis)
         tokens = ClientTokens(settings.client_token_key)
-        app[CLIENTS] = Clients(MongoClientStore(database), tokens, resolver)
+        store = MongoClientStore(database)
+        app[CLIENTS] = Clients(store, tokens, resolver)
+        ask(app[METRICS], store)
         app[BLACKLIST] = Blacklist(MongoBlacklistStore(database))
         releases = app[RELEASES] = Releases(MongoReleaseStore(database), UploadService(upload_service))
         await stack.enter_async_context(

@@ -37,6 +37,15 @@ class MongoClientStore:
     async def count(self, tenant_id: str) -> int:
         return await self._clients.count_documents({"tenant_id": tenant_id})
 
+    async def counts(self) -> Mapping[str, int]:
+        """How many clients each tenant has that has any, counted in an index."""
+        stages: list[Mapping[str, object]] = [
+            {"$match": {"tenant_id": {"$gt": ""}}},
+            {"$group": {"_id": "$tenant_id", "clients": {"$sum": 1}}},
+        ]
+        found = self._clients.aggregate(stages, hint={"tenant_id": 1, "seat": 1})
+        return {document["_id"]: document["clients"] async for document in found}
+
     async def seats(self, tenant_id: str) -> AbstractSet[int]:
         found = self._clients.find({"tenant_id": tenant_id}, {"_id": False, "seat": True})
         return {document["seat"] async for document in found}

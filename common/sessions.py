@@ -162,6 +162,10 @@ class Sessions:
         found = dict(zip(keys, answers, strict=True))
         return [(found.get(session) == 1, found.get(stamp, "")) for session, stamp in asked]
 
+    async def count(self) -> int:
+        """How many there are. Looks through all keys, a thousand at a time: for those who run the service."""
+        return len({key async for key in self._redis.scan_iter(match="session:{*", count=1000)})
+
     async def close(self, session: Session) -> None:
         """End a session; ending one that is over already changes nothing."""
         await self._redis.delete(_session_key(session))

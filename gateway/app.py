@@ -13,6 +13,7 @@ from common.readiness import READINESS
 from common.redis import open_redis
 from common.server import Service, watched_app
 from common.sessions import Sessions
+from common.telemetry.metrics import METRICS
 from gateway.access import Gatekeeper
 from gateway.catalogs import Catalogs
 from gateway.clients import ClientDirectory
@@ -29,6 +30,7 @@ from gateway.keys import (
     TENANTS,
 )
 from gateway.listings import Listings
+from gateway.metrics import show
 from gateway.operations import AUTH, CATALOG, CLIENTS, UPLOAD
 from gateway.pages import Pages
 from gateway.recorder import Recorder
@@ -80,6 +82,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[RELEASES] = Releases(services[CLIENTS])
         app[LISTINGS] = Listings(services[CATALOG])
         app[CATALOGS] = Catalogs(services[CATALOG], clients, budget=settings.catalog_memory)
+        show(app[METRICS], app[CATALOGS], recorder)
         yield
 
 

@@ -86,7 +86,8 @@ class Catalogs:
         self._catalog_service = catalog_service
         self._clients = clients
         self._budget = budget
-        self._taken = 0  # bytes of all catalogs that anybody has
+        self.taken = 0  # bytes of all catalogs that anybody has
+        self.count = 0  # of those
         self._answers: Remembered[View, Catalog | None] = Remembered(seconds=REMEMBERED, most=budget, size=_size)
 
     async def find(self, request: web.Request, caller: Caller, stamp: str | None) -> Catalog | None:
@@ -138,7 +139,8 @@ class Catalogs:
             return None
         headers = {name: response.headers[name] for name in KEPT_HEADERS if name in response.headers}
         catalog = Catalog(headers, bytearray(length))
-        self._taken += length
+        self.taken += length
+        self.count += 1
         finalize(catalog, self._give_back, length)
         received = 0
         async for block in response.content.iter_any():
@@ -150,13 +152,14 @@ class Catalogs:
         """Forget what was remembered first, as much as is needed; whether there is room for so many bytes then."""
         if length > self._budget // 2:
             return False
-        while self._taken + length > self._budget:
+        while self.taken + length > self._budget:
             if not self._answers.forget_first():
                 return False
         return True
 
     def _give_back(self, length: int) -> None:
-        self._taken -= length
+        self.taken -= length
+        self.count -= 1
 
 
 def _size(catalog: Catalog | None) -> int:

@@ -41,6 +41,11 @@ class Recorder:
         self._waiting: deque[tuple[Caller, Entry]] = deque(maxlen=WAITING)
         self._refusals: dict[str, tuple[float, int]] = {}
 
+    @property
+    def waiting(self) -> int:
+        """How many entries the log has not taken yet."""
+        return len(self._waiting)
+
     async def recorded(
         self, request: web.Request, caller: Caller, target: Target, answer: Awaitable[web.StreamResponse]
     ) -> web.StreamResponse:

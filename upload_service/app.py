@@ -16,14 +16,26 @@ from common.mongo import open_database
 from common.mongo.migrating import migrate
 from common.readiness import READINESS
 from common.server import Service, service_app
+from common.telemetry.metrics import METRICS
 from upload_service.claims import Claims
 from upload_service.downloads import Downloads
 from upload_service.identity import Identity
 from upload_service.installers import FolderInstallers
 from upload_service.installers_s3 import ObjectInstallers, homes_of
 from upload_service.intake import Intake
-from upload_service.keys import CLAIMS, DAMAGED, DOWNLOADS, LOCAL_EVENTS, QUOTA, SETTINGS, SINGLES, TRANSFERS
+from upload_service.keys import (
+    CLAIMS,
+    DAMAGED,
+    DOWNLOADS,
+    LOCAL_EVENTS,
+    QUOTA,
+    SETTINGS,
+    SINGLES,
+    TRANSFERRED,
+    TRANSFERS,
+)
 from upload_service.ledger_store import MongoLedgerStore
+from upload_service.metrics import Transferred, ask
 from upload_service.migrations import SCHEMA
 from upload_service.model import Home
 from upload_service.mover import Mover
@@ -41,6 +53,7 @@ from upload_service.single import Singles
 from upload_service.staging import Staging
 from upload_service.store import MongoUploadStore
 from upload_service.store_care import MongoKnownStore, MongoScrubStore
+from upload_service.store_figures import MongoFigureStore
 from upload_service.store_moves import MongoMoveStore
 from upload_service.store_outbox import MongoOutboxStore
 from upload_service.transfers import Transfers
@@ -95,7 +108,14 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         # Threads of their own: a large file takes minutes, and all other work of the process shares a few threads.
         readers = ThreadPoolExecutor(READERS, "reader")
         stack.callback(readers.shutdown, wait=False, cancel_futures=True)
-        intake = Intake(store, quota, parts, installers, removal, outbox.wake, readers)
+        transferred = app[TRANSFERRED] = Transferred(app[METRICS])
+        ask(app[METRICS], MongoFigureStore(database), settings.installers)
+
+        def announce() -> None:
+            transferred.finished()
+            outbox.wake()
+
+        intake = Intake(store, quota, parts, installers, removal, announce, readers)
         app[TRANSFERS] = Transfers(intake, homes)
         app[SINGLES] = Singles(intake)
         app[CLAIMS] = Claims(store, quota, removal)

@@ -9,7 +9,7 @@ from common.middleware import audit, caller_of, json_response
 from upload_service import wire
 from upload_service.downloads import Address
 from upload_service.forms import ChunkForm, InstallerForm, text_of, texts_of
-from upload_service.keys import CLAIMS, DAMAGED, DOWNLOADS, QUOTA, SINGLES, TRANSFERS
+from upload_service.keys import CLAIMS, DAMAGED, DOWNLOADS, QUOTA, SINGLES, TRANSFERRED, TRANSFERS
 from upload_service.model import Status
 from upload_service.ranges import ContentRange, parse_file_id
 
@@ -22,7 +22,8 @@ async def upload_package_version(request: web.Request) -> web.Response:
     file_id = parse_file_id(request.headers.getall("X-File-ID", []))
     async with transfers.saying_what_is_expected(tenant.tenant_id, file_id):
         span = ContentRange.parse(request.headers.getall("Content-Range", []))
-        upload = await transfers.append(tenant, file_id, span, ChunkForm(request))
+        with request.app[TRANSFERRED].up(lambda: request.content.total_bytes):
+            upload = await transfers.append(tenant, file_id, span, ChunkForm(request))
     if upload.status is not Status.OPEN:
         audit(request, server_filename=upload.server_filename, sha256=upload.sha256)
     return json_response(wire.progress(upload))
@@ -51,13 +52,15 @@ async def download(request: web.Request) -> web.StreamResponse:
     part = wire.wanted_part(request, upload.sha256, upload.size)
     length = 0 if request.method == "HEAD" else part.length
     async with downloads.open(upload, part.start, length) as opened:
-        return await wire.send_installer(request, opened, part, address.file_name)
+        with request.app[TRANSFERRED].down(lambda: request.writer.output_size):
+            return await wire.send_installer(request, opened, part, address.file_name)
 
 
 @routes.post("/{tenant_id}/store_installer")
 async def store_installer(request: web.Request) -> web.Response:
     form = InstallerForm(request)
-    upload = await request.app[SINGLES].store(caller_of(request).tenant, form)
+    with request.app[TRANSFERRED].up(lambda: request.content.total_bytes):
+        upload = await request.app[SINGLES].store(caller_of(request).tenant, form)
     return json_response(wire.stored(form, upload))
 
 

@@ -6,6 +6,7 @@ Publishing returns once the fact is kept; a handler may see a fact twice and mus
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Protocol, Self
 
 import orjson
@@ -14,6 +15,21 @@ from common.errors import Unavailable
 from common.telemetry import log, of_request
 
 Handle = Callable[["Event"], Awaitable[None]]
+
+
+class Outcome(StrEnum):
+    """What became of an event at a subscriber."""
+
+    HANDLED = "handled"
+    FAILED = "failed"
+    UNREADABLE = "unreadable"
+
+
+Count = Callable[[Outcome], None]
+
+
+def uncounted(_: Outcome) -> None:
+    """Count nothing."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +91,11 @@ class Events(Protocol):
     async def publish(self, event: Event) -> None:
         """Hand an event over; once this returns it will reach every subscriber. Raises EventsUnavailable."""
 
-    async def subscribe(self, queue: str, event_type: str, handle: Handle) -> None:
-        """Have every event of a type handled, one of the subscribers of a `queue` name each."""
+    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = uncounted) -> None:
+        """Have every event of a type handled, one of the subscribers of a `queue` name each.
+
+        `count` is told what became of each.
+        """
 
 
 async def handled(handle: Handle, event: Event) -> None:

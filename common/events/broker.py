@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 
 import aio_pika
 from aio_pika.abc import (
@@ -15,7 +16,7 @@ from aio_pika.abc import (
 from yarl import URL
 
 from common.errors import Unavailable
-from common.events import Event, EventsUnavailable, Handle, handled
+from common.events import Count, Event, EventsUnavailable, Handle, Outcome, handled, uncounted
 from common.mongo import MongoError, Refused
 from common.telemetry import log
 
@@ -28,6 +29,14 @@ CLOSE_PATIENCE = 1  # seconds
 RETRY_PAUSE = 1  # seconds
 HEARTBEAT = 10  # seconds; a broker that is silent for two of them is gone
 BROKER_TROUBLE = (aio_pika.exceptions.AMQPError, OSError, RuntimeError)
+
+
+@dataclass(frozen=True)
+class _Subscriber:
+    queue: str
+    event_type: str
+    handle: Handle
+    count: Count
 
 
 class RabbitEvents:
@@ -61,9 +70,9 @@ class RabbitEvents:
         except BROKER_TROUBLE as error:
             raise EventsUnavailable("The event was not confirmed by the broker.") from error
 
-    async def subscribe(self, queue: str, event_type: str, handle: Handle) -> None:
+    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = uncounted) -> None:
         """Begin at once where the broker is there, else as soon as it is."""
-        task = asyncio.create_task(self._subscribe(queue, event_type, handle))
+        task = asyncio.create_task(self._subscribe(_Subscriber(queue, event_type, handle, count)))
         self._subscribing.add(task)
         task.add_done_callback(self._subscribing.discard)
 
@@ -100,15 +109,15 @@ class RabbitEvents:
                 self._channel = channel
             return self._channel
 
-    async def _subscribe(self, queue: str, event_type: str, handle: Handle) -> None:
+    async def _subscribe(self, subscriber: _Subscriber) -> None:
         while True:
             try:
-                await self._consume(queue, event_type, handle)
+                await self._consume(subscriber)
             except BROKER_TROUBLE as error:
-                log.warning("broker_unavailable", queue=queue, error=type(error).__name__)
+                log.warning("broker_unavailable", queue=subscriber.queue, error=type(error).__name__)
             await asyncio.sleep(RETRY_PAUSE)
 
-    async def _consume(self, queue: str, event_type: str, handle: Handle) -> None:
+    async def _consume(self, subscriber: _Subscriber) -> None:
         """Handle events until the connection, the channel or the queue is gone."""
         async with self._connection() as connection:
             channel, gone = await connection.channel(), asyncio.Event()
@@ -116,36 +125,40 @@ class RabbitEvents:
             underlay = await channel.get_underlay_channel()
             underlay.on_consumer_cancel_callbacks.add(lambda _: gone.set())
             await channel.set_qos(prefetch_count=32)
-            declared = await _declare(channel, queue, event_type)
+            declared = await _declare(channel, subscriber.queue, subscriber.event_type)
 
             async def take(message: AbstractIncomingMessage) -> None:
                 with suppress(*BROKER_TROUBLE):  # What it does not hear of our answer, it delivers again.
-                    await self._take(message, queue, event_type, handle)
+                    await self._take(message, subscriber)
 
             await declared.consume(take)
             await gone.wait()
-        log.warning("consumer_gone", queue=queue)
+        log.warning("consumer_gone", queue=subscriber.queue)
 
-    async def _take(self, message: AbstractIncomingMessage, queue: str, event_type: str, handle: Handle) -> None:
+    async def _take(self, message: AbstractIncomingMessage, subscriber: _Subscriber) -> None:
+        queue = subscriber.queue
         try:
             event = Event.decode(message.body)
-            if event.type != event_type:
+            if event.type != subscriber.event_type:
                 raise ValueError(event.type)
         except (ValueError, KeyError, TypeError):
             log.error("event_unreadable", queue=queue, message_id=message.message_id)
+            subscriber.count(Outcome.UNREADABLE)
             await message.reject(requeue=False)
             return
         # Tried again here, not delivered again: the broker does not tell a failure from a lost connection.
         for _ in range(FAILURES):
             try:
-                await self._patiently(handle, event)
+                await self._patiently(subscriber.handle, event)
             except Exception as error:  # noqa: BLE001  whatever it was, it is the event's failure
                 if self._closed:
                     return  # Or ours: with the connection the event goes back to the queue.
                 log.error("event_failed", queue=queue, event_id=event.event_id, exc_info=error)
             else:
+                subscriber.count(Outcome.HANDLED)
                 await message.ack()
                 return
+        subscriber.count(Outcome.FAILED)
         await message.reject(requeue=False)
 
     async def _patiently(self, handle: Handle, event: Event) -> None:

@@ -1,6 +1,6 @@
 """The way of facts where all services are one process."""
 
-from common.events import Event, EventsUnavailable, Handle, handled
+from common.events import Count, Event, EventsUnavailable, Handle, Outcome, handled, uncounted
 from common.telemetry import log
 
 
@@ -8,18 +8,20 @@ class LocalEvents:
     """Facts inside one process. The publisher hears of a handler that fails, and publishes again later."""
 
     def __init__(self) -> None:
-        self._handlers: dict[str, dict[str, Handle]] = {}
+        self._handlers: dict[str, dict[str, tuple[Handle, Count]]] = {}
 
     async def publish(self, event: Event) -> None:
         handlers = self._handlers.get(event.type, {})
         if not handlers:
             raise EventsUnavailable(f"Nobody listens for {event.type} yet.")
-        for queue, handle in handlers.items():
+        for queue, (handle, count) in handlers.items():
             try:
                 await handled(handle, event)
             except Exception as error:
+                count(Outcome.FAILED)
                 log.error("event_failed", queue=queue, event_id=event.event_id, exc_info=error)
                 raise EventsUnavailable(f"{queue} could not take the event.") from error
+            count(Outcome.HANDLED)
 
-    async def subscribe(self, queue: str, event_type: str, handle: Handle) -> None:
-        self._handlers.setdefault(event_type, {})[queue] = handle
+    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = uncounted) -> None:
+        self._handlers.setdefault(event_type, {})[queue] = handle, count

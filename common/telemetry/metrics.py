@@ -53,9 +53,9 @@ class Metrics:
         gauge = Gauge(name, told, list(labels), registry=self._registry)
         (gauge.labels(**labels) if labels else gauge).set_function(read)
 
-    def ask(self, name: str, ask: Ask, *, remembered: float = REMEMBERED) -> None:
+    def ask(self, name: str, ask: Ask, *, remembered: bool = True) -> None:
         """Something that has to be asked for: `ask` raises, or takes too long, where it cannot be told now."""
-        self._questions.append(Question(name, ask, remembered))
+        self._questions.append(Question(name, ask, remembered=remembered))
 
     def share(self, folder: Path, place: int) -> None:
         """Count as one of several workers, who leave what they counted in a folder; see `board`."""
@@ -96,9 +96,9 @@ def gauges(
 
 
 class Question:
-    """What others are asked for; by how many at once, it is asked once, and the answer is remembered."""
+    """What others are asked for: once, by however many at a time; where it is `remembered`, also for a while."""
 
-    def __init__(self, name: str, ask: Ask, remembered: float) -> None:
+    def __init__(self, name: str, ask: Ask, *, remembered: bool) -> None:
         self._name = name
         self._ask = ask
         self._remembered = remembered
@@ -124,7 +124,7 @@ class Question:
     async def _remember(self) -> None:
         try:
             self._told = await self._ask()
-            self._until = time.monotonic() + self._remembered
+            self._until = time.monotonic() + (REMEMBERED if self._remembered else 0)
         except Exception as error:  # noqa: BLE001  whatever it was, there is no figure
             log.warning("figures_missing", figures=self._name, error=type(error).__name__)
         finally:

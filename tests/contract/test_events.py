@@ -13,7 +13,7 @@ import aio_pika
 import pytest
 
 from common.errors import Unavailable
-from common.events import Event, Events, EventsUnavailable
+from common.events import Event, Events, EventsUnavailable, Outcome
 from common.events.broker import FAILURES, RabbitEvents, open_events
 from common.events.local import LocalEvents
 from common.mongo import Refused
@@ -79,12 +79,13 @@ async def events(request: pytest.FixtureRequest, rabbitmq_url: str) -> AsyncIter
 
 
 async def test_an_event_reaches_its_handler_as_it_was(events: Events) -> None:
-    heard, name = Heard(), make_name()
-    await events.subscribe(name, name, heard.handle)
+    heard, name, counted = Heard(), make_name(), list[Outcome]()
+    await events.subscribe(name, name, heard.handle, counted.append)
     event = make_event(name, size=2**40, text="grün")
     await publish(events, event)
     await heard.until(bool)
     assert heard.events == [event]
+    assert counted == [Outcome.HANDLED]
 
 
 async def test_every_queue_hears_every_event_of_its_type(events: Events) -> None:
@@ -120,23 +121,25 @@ async def test_a_handler_that_fails_sees_the_event_again(events: Events) -> None
 
 
 async def test_in_one_process_the_publisher_hears_that_a_handler_failed() -> None:
-    events, heard = LocalEvents(), Heard(failures=1)
-    await events.subscribe("q", "t", heard.handle)
+    events, heard, counted = LocalEvents(), Heard(failures=1), list[Outcome]()
+    await events.subscribe("q", "t", heard.handle, counted.append)
     with pytest.raises(EventsUnavailable):
         await events.publish(make_event("t"))
+    assert counted == [Outcome.FAILED]
 
 
 async def test_over_rabbitmq_an_event_that_always_fails_is_dead_lettered(rabbitmq_url: str) -> None:
-    heard, name = Heard(failures=100), make_name()
+    heard, name, counted = Heard(failures=100), make_name(), list[Outcome]()
     event = make_event(name)
     async with open_events(rabbitmq_url) as events:
-        await events.subscribe(name, name, heard.handle)
+        await events.subscribe(name, name, heard.handle, counted.append)
         await publish(events, event)
         await heard.until(lambda seen: len(seen) == FAILURES)
         async with rabbit_queue(rabbitmq_url, f"{name}.dead") as dead:
             message = await taken(dead)
     assert Event.decode(message.body) == event
     assert len(heard.events) == FAILURES
+    assert counted == [Outcome.FAILED]
 
 
 async def test_over_rabbitmq_an_event_fails_as_often_where_there_are_several_consumers(rabbitmq_url: str) -> None:
@@ -223,15 +226,16 @@ async def taken(queue: aio_pika.abc.AbstractQueue) -> aio_pika.abc.AbstractIncom
 
 
 async def test_over_rabbitmq_a_message_that_is_no_event_is_dead_lettered_at_once(rabbitmq_url: str) -> None:
-    heard, name = Heard(), make_name()
+    heard, name, counted = Heard(), make_name(), list[Outcome]()
     async with open_events(rabbitmq_url) as events:
-        await events.subscribe(name, name, heard.handle)
+        await events.subscribe(name, name, heard.handle, counted.append)
         await publish(events, make_event(name))
         async with rabbit_queue(rabbitmq_url, f"{name}.dead") as dead:
             await dead.channel.default_exchange.publish(aio_pika.Message(b"poison"), name)
             message = await taken(dead)
     assert message.body == b"poison"
     assert len(heard.events) == 1
+    assert sorted(counted) == [Outcome.HANDLED, Outcome.UNREADABLE]
 
 
 async def test_over_rabbitmq_an_event_is_kept_until_its_handler_is_back(rabbitmq_url: str) -> None:

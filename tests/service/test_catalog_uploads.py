@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from common.caller import Caller
-from common.events import Event, Events, EventsUnavailable, Handle
+from common.events import Count, Event, Events, EventsUnavailable, Handle, uncounted
 from common.events.broker import open_events
 from tests.factories import make_caller
 from tests.service.catalog_fixtures import DIGEST, Catalog, serving_catalog
@@ -150,12 +150,12 @@ class Heard:
     async def publish(self, event: Event) -> None:
         await self._events.publish(event)
 
-    async def subscribe(self, queue: str, event_type: str, handle: Handle) -> None:
+    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = uncounted) -> None:
         async def take(event: Event) -> None:
             await handle(event)
             self.handled.put_nowait(event)
 
-        await self._events.subscribe(queue, event_type, take)
+        await self._events.subscribe(queue, event_type, take, count)
 
 
 async def test_uploads_are_heard_of_over_rabbitmq(mongo_url: str, redis_url: str, rabbitmq_url: str) -> None:

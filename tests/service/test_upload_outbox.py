@@ -113,6 +113,24 @@ async def test_what_one_process_left_unannounced_another_announces(settings: Upl
         await ear.until({"f"})
 
 
+async def test_figures_tell_of_what_is_not_announced_until_it_is(
+    settings: UploadSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.telemetry.metrics.REMEMBERED", 0)
+    caller, ear, events = make_uploader(), Ear(), LocalEvents()
+    async with serving_uploads(settings, events) as api:
+        assert (await api.chunk(caller, "f", FILE, 0, len(FILE))).status == 200
+        before = await api.figures()
+        assert before.value("pkgrepo_outbox_waiting") == 1
+        assert 0 < (await api.figures()).value("pkgrepo_outbox_lag_seconds") < PATIENCE
+        await events.subscribe("tests", "upload.finished", ear.hear)
+        await settled(settings)
+        after = await api.figures()
+    assert (after.value("pkgrepo_outbox_waiting"), after.value("pkgrepo_outbox_lag_seconds")) == (0, 0)
+    assert len(after.of("pkgrepo_outbox_lag_seconds")) == 1
+    assert after.value("pkgrepo_uploads_finished_total") == 1
+
+
 async def test_announcements_travel_over_rabbitmq(settings: UploadSettings, rabbitmq_url: str) -> None:
     caller, ear, queue = make_uploader(), Ear(), f"test.{uuid4().hex[:8]}"
     ids = {f"f{n}" for n in range(20)}

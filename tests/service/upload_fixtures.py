@@ -16,10 +16,11 @@ from common.caller import Caller
 from common.downloads import download_url
 from common.events import Event, Events
 from common.events.local import LocalEvents
-from common.server import serving
+from common.server import management_of, serving
 from common.signing import Keys
 from tests.api import Answer, ServiceApi, read_answer
 from tests.factories import KEY, make_caller, make_tenant
+from tests.figures import Figures, figures_at
 from upload_service.app import create_app
 from upload_service.installers import FolderInstallers, Homes
 from upload_service.intake import Intake, TransferStore
@@ -41,6 +42,10 @@ class UploadApi:
     service: ServiceApi
     folder: Path
     announced: list[Event] = field(default_factory=list)
+    management: str = ""
+
+    async def figures(self) -> Figures:
+        return await figures_at(self.service.session, self.management)
 
     async def chunk(
         self,
@@ -171,8 +176,10 @@ async def serving_uploads(settings: UploadSettings, events: Events | None = None
             heard.append(event)
 
         await events.subscribe("tests", "upload.finished", hear)
+    app = create_app(settings, events)
     async with (
-        serving(create_app(settings, events), "127.0.0.1:0") as address,
+        serving(app, "127.0.0.1:0") as address,
+        serving(management_of(app), "127.0.0.1:0") as management,
         ClientSession() as session,
     ):
-        yield UploadApi(ServiceApi(session, address, "upload_service"), settings.installers, heard)
+        yield UploadApi(ServiceApi(session, address, "upload_service"), settings.installers, heard, management)

@@ -1,0 +1,13 @@
+"""What the gateway tells of itself in figures."""
+
+from common.telemetry.metrics import Metrics
+from gateway.catalogs import Catalogs
+from gateway.recorder import Recorder
+
+
+def show(metrics: Metrics, catalogs: Catalogs, recorder: Recorder) -> None:
+    """Tell what is remembered of catalogs, and what the audit log has not heard."""
+    service = metrics.service
+    metrics.gauge("pkgrepo_catalog_bytes", "Bytes of catalogs in memory.", lambda: catalogs.taken, service=service)
+    metrics.gauge("pkgrepo_catalogs", "Catalogs in memory.", lambda: catalogs.count, service=service)
+    metrics.gauge("pkgrepo_audit_waiting", "Entries that the audit log has not taken yet.", lambda: recorder.waiting)

@@ -1,0 +1,105 @@
+"""Figures that have to be asked for: asked once, remembered for a while, and left out where they do not come."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from common.telemetry.board import together
+from common.telemetry.metrics import Metrics
+
+Told = Sequence[Metric]
+
+
+class Store:
+    """Tells how often it was asked, once it is let, and as long as it is there."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.away = False
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def ask(self) -> Told:
+        self.asked += 1
+        await self.answers.wait()
+        if self.away:
+            raise OSError("nobody is there")
+        return [GaugeMetricFamily("asked", "How often.", self.asked)]
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def metrics(store: Store) -> Metrics:
+    metrics = Metrics("tests")
+    metrics.ask("store", store.ask)
+    return metrics
+
+
+async def asked(metrics: Metrics) -> list[float]:
+    """What is told of the store."""
+    return [sample.value for metric in await metrics.told() for sample in metric.samples if sample.name == "asked"]
+
+
+async def test_a_store_is_asked_once_by_all_who_want_its_figures_within_a_while(metrics: Metrics) -> None:
+    assert list(await asyncio.gather(asked(metrics), asked(metrics))) == [[1], [1]]
+    assert await asked(metrics) == [1]
+
+
+async def test_after_a_while_a_store_is_asked_again(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.telemetry.metrics.REMEMBERED", 0)
+    assert [await asked(metrics) for _ in range(2)] == [[1], [2]]
+
+
+async def test_a_store_that_fails_is_left_out_and_asked_again(metrics: Metrics, store: Store) -> None:
+    store.away = True
+    assert await asked(metrics) == []
+    store.away = False
+    assert await asked(metrics) == [2]
+
+
+async def test_a_store_that_is_slow_is_left_out_and_not_asked_beside_itself(
+    metrics: Metrics, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.telemetry.metrics.PATIENCE", 0.01)
+    store.answers.clear()
+    assert [await asked(metrics) for _ in range(3)] == [[], [], []]
+    assert store.asked == 1
+    store.answers.set()
+    monkeypatch.setattr("common.telemetry.metrics.PATIENCE", 20)
+    assert await asked(metrics) == [1]
+
+
+async def test_of_several_workers_counts_are_added_and_the_worst_delay_is_told(tmp_path: Path) -> None:
+    def told(found: Told) -> dict[str, float]:
+        return {sample.name: sample.value for metric in found for sample in metric.samples}
+
+    workers = [Metrics("tests") for _ in range(2)]
+    for number, worker in enumerate(workers):
+        worker.share(tmp_path, number)
+        worker.counter("things", "Things.").inc(number + 1)
+        worker.requests.in_progress = number + 3
+        worker._lag._late.append((0, number + 0.5))
+
+    for _ in range(2):  # The first has not heard of the second.
+        found = [told(await worker.told()) for worker in workers]
+
+    for one in found:
+        assert one["things_total"] == 3
+        assert one["pkgrepo_requests_in_progress"] == 7
+        assert one["pkgrepo_event_loop_lag_seconds"] == 1.5
+        assert one["pkgrepo_build_info"] == 1
+
+
+def test_figures_of_several_services_stand_under_one_name() -> None:
+    services = [Metrics(name) for name in ("one", "other")]
+    found = together([metrics._counted() for metrics in services])
+    assert len({metric.name for metric in found}) == len(found)
+    (progress,) = [metric for metric in found if metric.name == "pkgrepo_requests_in_progress"]
+    assert [sample.labels["service"] for sample in progress.samples] == ["one", "other"]
