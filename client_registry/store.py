@@ -43,7 +43,7 @@ class MongoClientStore:
             {"$match": {"tenant_id": {"$gt": ""}}},
             {"$group": {"_id": "$tenant_id", "clients": {"$sum": 1}}},
         ]
-        found = self._clients.aggregate(stages, hint={"tenant_id": 1, "seat": 1})
+        found = self._clients.aggregate(stages)
         return {document["_id"]: document["clients"] async for document in found}
 
     async def seats(self, tenant_id: str) -> AbstractSet[int]:

@@ -29,7 +29,7 @@ class MongoFigureStore:
     async def usage(self) -> list[tuple[str, int, int]]:
         """The bytes that each tenant has used and reserved."""
         shown = {"_id": False, **dict.fromkeys(QUOTAS_AT_A_GLANCE, True)}
-        found = self._quotas.find({"tenant_id": {"$gt": ""}}, shown, hint=[(name, ASCENDING) for name in shown][1:])
+        found = self._quotas.find({"tenant_id": {"$gt": ""}}, shown)
         return [(document["tenant_id"], document["used"], document["reserved"]) async for document in found]
 
     async def _count(self, wanted: Document) -> int:
