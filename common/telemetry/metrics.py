@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from common.telemetry.board import Board, together
+from common.telemetry.board import Board
 from common.telemetry.logs import log
 from common.telemetry.requests import Requests
 
@@ -65,8 +66,8 @@ class Metrics:
         """What this process and its fellow workers know, and what others told, of whom each answered in time."""
         counted = self._counted()
         answers = await asyncio.gather(*(question.answer() for question in self._questions))
-        fellows = await asyncio.to_thread(self._board.pin, counted) if self._board else counted
-        return together([fellows, *answers])
+        found = await asyncio.to_thread(self._board.pin, counted) if self._board else counted
+        return [*found, *chain.from_iterable(answers)]
 
     async def running(self, _: web.Application) -> AsyncIterator[None]:
         """Do what is to be done for figures while an application runs, and leave no question behind."""
