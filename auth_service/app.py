@@ -25,6 +25,7 @@ from auth_service.users import Users
 from common.client import open_service
 from common.mongo import open_database
 from common.mongo.migrating import migrate
+from common.mongo.schema import tell_version
 from common.readiness import READINESS
 from common.redis import open_redis
 from common.server import Service, service_app
@@ -53,6 +54,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         )
         readiness.check("mongodb", lambda: database.command("ping"))
         prepare = partial(migrate, database, schema(settings.audit_key))
+        tell_version(app[METRICS], database)
         await stack.enter_async_context(readiness.preparing("schema", prepare))
         readiness.check("redis", redis.ping)
 

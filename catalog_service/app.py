@@ -41,6 +41,7 @@ from common.events import Events
 from common.events.broker import open_events
 from common.mongo import open_database
 from common.mongo.migrating import migrate
+from common.mongo.schema import tell_version
 from common.readiness import READINESS
 from common.redis import open_redis
 from common.server import Service, service_app
@@ -74,6 +75,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             open_service(settings.client_registry_url, service="client_registry", keys=settings.client_registry_key)
         )
         readiness.check("mongodb", lambda: database.command("ping"))
+        tell_version(app[METRICS], database)
         await stack.enter_async_context(readiness.preparing("schema", partial(migrate, database, SCHEMA)))
 
         stamps = Stamps(redis)

@@ -25,6 +25,7 @@ from common.background import repeating
 from common.client import open_service
 from common.mongo import open_database
 from common.mongo.migrating import migrate
+from common.mongo.schema import tell_version
 from common.readiness import READINESS
 from common.redis import open_redis
 from common.server import Service, service_app
@@ -52,6 +53,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             open_service(settings.upload_service_url, service="upload_service", keys=settings.upload_service_key)
         )
         readiness.check("mongodb", lambda: database.command("ping"))
+        tell_version(app[METRICS], database)
         await stack.enter_async_context(readiness.preparing("schema", partial(migrate, database, SCHEMA)))
 
         resolver = SystemResolver()

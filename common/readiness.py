@@ -33,6 +33,7 @@ class Readiness:
 
     def __init__(self) -> None:
         self._checks: dict[str, _Check] = {}
+        self._preparations: list[str] = []
         self._pending: dict[str, str] = {}  # what is not prepared, and how far it is
         self._then: list[Callable[[], Awaitable[None]]] = []
         self._prepared = asyncio.Event()
@@ -51,6 +52,7 @@ class Readiness:
         The block begins when that is done. It begins before, and the rest is done beside it, where that takes its time
         or fails; then it is tried again and again.
         """
+        self._preparations.append(name)
         self._pending[name] = "not prepared yet"
         tried = asyncio.Event()
         task = asyncio.create_task(self._prepare(name, attempt, tried))
@@ -84,7 +86,7 @@ class Readiness:
     async def standing(self) -> dict[str, bool]:
         """Whether each of what must be there is."""
         missing = await self.missing()
-        return {name: name not in missing for name in (*self._checks, *self._pending)}
+        return {name: name not in missing for name in (*self._checks, *self._preparations)}
 
     @property
     def pending(self) -> bool:

@@ -14,6 +14,7 @@ from common.events import Events
 from common.events.broker import open_events
 from common.mongo import open_database
 from common.mongo.migrating import migrate
+from common.mongo.schema import tell_version
 from common.readiness import READINESS
 from common.server import Service, service_app
 from common.telemetry.metrics import METRICS
@@ -89,6 +90,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             open_database(settings.mongo_url, settings.database, "upload_service")
         )
         readiness.check("mongodb", lambda: database.command("ping"))
+        tell_version(app[METRICS], database)
         await stack.enter_async_context(readiness.preparing("schema", partial(migrate, database, SCHEMA)))
         await asyncio.to_thread(settings.installers.mkdir, parents=True, exist_ok=True)
         readiness.check("installers", lambda: asyncio.to_thread(settings.installers.stat))

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from motor.motor_asyncio import AsyncIOMotorCollection
+from prometheus_client.core import Metric
 from pymongo import ASCENDING, IndexModel
 
 from common.mongo import Document, Indexes, MongoDatabase, unhurried
+from common.telemetry.metrics import Metrics, gauges
 
 BATCH = 1000  # documents that are changed at once
 COLLECTION = "schema"
@@ -86,6 +88,18 @@ async def version_of(database: MongoDatabase) -> int:
     """The number of the last migration that was done; 0 where none was."""
     found = await database[COLLECTION].find_one(NAME, {"version": True})
     return found["version"] if found else 0
+
+
+def tell_version(metrics: Metrics, database: MongoDatabase) -> None:
+    """Let a service's figures tell it too."""
+
+    async def version() -> Sequence[Metric]:
+        told = "The number of the last migration that was done to the service's database."
+        return [
+            gauges("pkgrepo_schema_version", told, [(metrics.service, await version_of(database))], label="service")
+        ]
+
+    metrics.ask("schema", version)
 
 
 async def set_version(database: MongoDatabase, version: int) -> None:

@@ -39,6 +39,7 @@ COMMON: Shown = {
     "pkgrepo_build_info": ("gauge", ("service", "version")),
     "pkgrepo_event_loop_lag_seconds": ("gauge", SERVICE),
 }
+WITH_DATABASE: Shown = {"pkgrepo_schema_version": ("gauge", SERVICE)}
 OWN: Mapping[str, Shown] = {
     "gateway": {
         "pkgrepo_catalog_bytes": ("gauge", SERVICE),
@@ -88,7 +89,7 @@ async def estate(services: Services) -> Estate:
 async def test_a_service_shows_its_figures_and_no_others(services: Services, estate: Estate, name: str) -> None:
     figures = await shown(services, name)
 
-    wanted = COMMON | OWN[name]
+    wanted = COMMON | OWN[name] | ({} if name == "gateway" else WITH_DATABASE)
     assert figures.kinds == {figure: kind for figure, (kind, _) in wanted.items()}
     found = {line.name.removesuffix("_bucket"): tuple(sorted(line.labels.keys() - {"le"})) for line in figures.lines}
     assert {figure: found[figure] for figure in wanted} == {figure: labels for figure, (_, labels) in wanted.items()}
@@ -207,7 +208,7 @@ async def test_figures_of_a_store_that_is_away_are_left_out_and_the_others_told(
     assert figures.of("pkgrepo_sessions") == []
     assert "pkgrepo_storage_quota_bytes" in figures.kinds
     ready = {line.labels["dependency"]: line.value for line in figures.of("pkgrepo_ready")}
-    assert ready == {"mongodb": 1, "redis": 0}
+    assert ready == {"mongodb": 1, "redis": 0, "schema": 1}
 
 
 async def test_a_request_counts_under_its_route_at_the_gateway_and_at_its_service(
