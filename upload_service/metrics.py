@@ -78,8 +78,11 @@ def ask(metrics: Metrics, store: FigureStore, installers: Path) -> None:
         ]
 
     async def room() -> Sequence[Metric]:
-        free = (await asyncio.to_thread(shutil.disk_usage, installers)).free
-        return [GaugeMetricFamily("pkgrepo_installers_free_bytes", "Free bytes where the installers' folder is.", free)]
+        found = await asyncio.to_thread(shutil.disk_usage, installers)
+        return [
+            GaugeMetricFamily("pkgrepo_installers_free_bytes", "Bytes free where installers' folder is.", found.free),
+            GaugeMetricFamily("pkgrepo_installers_size_bytes", "All bytes that there are, free or not.", found.total),
+        ]
 
     metrics.ask("records", records)
     metrics.ask("usage", usage)

@@ -16,6 +16,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from common.telemetry.board import Board
 from common.telemetry.logs import log
+from common.telemetry.process import Process
 from common.telemetry.requests import Requests
 
 PATIENCE = 2.0  # seconds that a store may take for its figures
@@ -41,6 +42,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._registry.register(self.requests)
         self._registry.register(self._lag)
+        self._registry.register(Process(service))
         self._questions: list[Question] = []
         self._board: Board | None = None
         self.gauge("pkgrepo_build_info", "1, of this version.", lambda: 1, service=service, version=_version())

@@ -38,6 +38,10 @@ COMMON: Shown = {
     "pkgrepo_ready": ("gauge", ("dependency", "service")),
     "pkgrepo_build_info": ("gauge", ("service", "version")),
     "pkgrepo_event_loop_lag_seconds": ("gauge", SERVICE),
+    "process_resident_memory_bytes": ("gauge", SERVICE),
+    "process_cpu_seconds_total": ("counter", SERVICE),
+    "process_open_fds": ("gauge", SERVICE),
+    "process_max_fds": ("gauge", SERVICE),
 }
 WITH_DATABASE: Shown = {"pkgrepo_schema_version": ("gauge", SERVICE)}
 OWN: Mapping[str, Shown] = {
@@ -65,6 +69,7 @@ OWN: Mapping[str, Shown] = {
         "pkgrepo_storage_used_bytes": ("gauge", TENANT),
         "pkgrepo_storage_reserved_bytes": ("gauge", TENANT),
         "pkgrepo_installers_free_bytes": ("gauge", ()),
+        "pkgrepo_installers_size_bytes": ("gauge", ()),
         "pkgrepo_damaged_installers": ("gauge", ()),
         "pkgrepo_outbox_waiting": ("gauge", ()),
         "pkgrepo_outbox_lag_seconds": ("gauge", ()),
