@@ -6,13 +6,13 @@ TOOLS := $(VENV)-tools
 # More processes than cores, since faults are waited for; a file stays in one, with servers that are that process's own.
 TOGETHER := $(if $(TEST_MONGO_URL)$(TEST_REDIS_URL)$(TEST_RABBITMQ_URL),,--numprocesses 4 --dist loadfile --no-loadscope-reorder)
 
-.PHONY: run test test-compose test-kubernetes fuzz fuzz-parsers torture attack bench lint locks licenses audit sbom clean
+.PHONY: run test test-compose test-kubernetes fuzz fuzz-parsers torture attack bench lint alerts locks licenses audit sbom clean
 
 run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	$(BIN)/pkgrepo up --demo
 
 test: $(VENV)/.test  ## everything that must hold before a change lands
-	deploy/install-packages curl libfaketime rabbitmq-server redis-server
+	deploy/install-packages curl libfaketime prometheus rabbitmq-server redis-server
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
@@ -47,6 +47,12 @@ bench: $(VENV)/.test  ## half an hour of everything that has a budget, and tests
 lint: $(VENV)/.test  ## put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+ALERTS := deploy/kubernetes/components/observability/alerts.yaml
+alerts:  ## copy the alert rules into the shape that Kubernetes takes
+	printf '%s\n' '# ../../../observability/rules.yaml, copied by `make alerts`.' 'apiVersion: monitoring.coreos.com/v1' \
+		'kind: PrometheusRule' 'metadata: {name: pkgrepo}' 'spec:' >$(ALERTS)
+	sed -n '/^groups:/,$$s/^./  &/p; /^$$/p' deploy/observability/rules.yaml >>$(ALERTS)
 
 locks:  ## renew the locks; wants `uv`
 	uv pip compile --universal --generate-hashes --no-annotate --no-header --upgrade --extra build --extra local pyproject.toml -o requirements.lock

@@ -33,6 +33,7 @@ def secrets(
     mongo_url: Annotated[str | None, typer.Option(help="MongoDB, where somebody else runs it.")] = None,
     redis_url: Annotated[str | None, typer.Option(help="Redis, likewise.")] = None,
     rabbitmq_url: Annotated[str | None, typer.Option(help="RabbitMQ, likewise.")] = None,
+    grafana: Annotated[bool, typer.Option("--grafana", help="A password for the dashboard too.")] = False,
 ) -> None:
     """Generate the keys of the services and the passwords of the stores that are not there yet.
 
@@ -41,7 +42,7 @@ def secrets(
     """
     told = {"mongo_url": mongo_url, "redis_url": redis_url, "rabbitmq_url": rabbitmq_url}
     others = load(OtherStores, **{name: url for name, url in told.items() if url is not None})
-    made = ClusterSecrets(folder, others).make()
+    made = ClusterSecrets(folder, others, grafana=grafana).make()
     console.print(f"{folder}: {len(made)} new secrets")
 
 

@@ -47,6 +47,11 @@ def of_kind(kind: str, resources: Iterable[Resource]) -> dict[str, Resource]:
     return {found["metadata"]["name"]: found for found in resources if found["kind"] == kind}
 
 
+def known(resources: Iterable[Resource]) -> list[Resource]:
+    """Those that Kubernetes has schemas of; the Prometheus operator brings its own."""
+    return [found for found in resources if not found["apiVersion"].startswith("monitoring.coreos.com/")]
+
+
 def where(resource: Resource) -> str:
     return f"{resource['kind']} {resource['metadata']['name']}"
 

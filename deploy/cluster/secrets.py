@@ -4,6 +4,7 @@ keys/<service>/<name of the setting>   the keys of a service, as `pkgrepo keys r
 urls/<service>/<name of the setting>   where its stores are, with their passwords
 mongodb/  redis/  rabbitmq/            what the stores themselves are told
 administrator/password                 the first administrator's
+grafana/password                       that of the dashboard's administrator, where it is asked for
 
 A store that somebody else runs has its address in urls/, and nothing else here.
 """
@@ -34,6 +35,7 @@ SETTINGS: Mapping[str, type[ServiceSettings]] = {
 NOT_MADE = frozenset(["internal_key", "s3_secret_access_key"])
 SERVICES_USER = 10001  # of our image
 STORES_USER = 999  # of the images of MongoDB, Redis and RabbitMQ
+READERS = {"mongodb": STORES_USER, "redis": STORES_USER, "rabbitmq": STORES_USER, "grafana": 472}  # else SERVICES_USER
 USER = "pkgrepo"  # at the stores
 _COMMAND = {"mongo_url": ["pkgrepo"], "redis_url": ["pkgrepo"]}  # read by the command beside the services
 
@@ -52,6 +54,7 @@ class ClusterSecrets:
 
     path: Path
     others: OtherStores = field(default_factory=OtherStores.model_construct)
+    grafana: bool = False
 
     @property
     def administrator(self) -> Path:
@@ -85,7 +88,8 @@ class ClusterSecrets:
         keys = [(new_key(), [self._key(service, name) for service in _having(name)]) for name in names]
         ours = {"mongo_url": self._of_mongodb, "redis_url": self._of_redis, "rabbitmq_url": self._of_rabbitmq}
         stores = [secret for name, of in ours.items() if getattr(self.others, name) is None for secret in of()]
-        return [(secrets.token_urlsafe(18), [self.administrator]), *keys, *stores]
+        people = [self.administrator, *([self.path / "grafana" / "password"] if self.grafana else [])]
+        return [*((secrets.token_urlsafe(18), [file]) for file in people), *keys, *stores]
 
     def _key(self, service: str, name: str) -> Path:
         return self.path / "keys" / service / name
@@ -124,8 +128,7 @@ class ClusterSecrets:
         ]
 
     def _write(self, file: Path, text: str) -> None:
-        kind = file.relative_to(self.path).parts[0]
-        owner = STORES_USER if kind in {"mongodb", "redis", "rabbitmq"} else SERVICES_USER
+        owner = READERS.get(file.relative_to(self.path).parts[0], SERVICES_USER)
         self._open(file.parent, owner)
         write_secret(file, text)
         _give(file, owner)

@@ -11,11 +11,12 @@ import yaml
 from common.settings import load
 from deploy.cluster.secrets import ClusterSecrets, OtherStores
 from deploy.key_files import KeyFiles
-from tests.manifests import FOLDER, VERSIONS, Resource, of_kind, pods, read, refusal, where
+from tests.manifests import FOLDER, VERSIONS, Resource, known, of_kind, pods, read, refusal, where
+from tests.prometheus import OBSERVABILITY
 
 SERVICES = ["auth-service", "catalog-service", "client-registry", "gateway", "upload-service"]
 STORES = {"mongo_url": "mongodb://u:p@mongodb.stores/", "redis_url": "redis://:p@r", "rabbitmq_url": "amqp://u:p@q"}
-OVERLAYS = ("production", "single-node", "with-object-storage")
+OVERLAYS = ("production", "single-node", "with-components")
 # What an operator makes beside them: certificates, and the key of an object storage.
 OPERATOR_S = {"packages-tls", "files-tls", "object-storage"}
 
@@ -27,10 +28,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the manifests with secrets, and one more overlay."""
     copy = tmp_path_factory.mktemp("kubernetes") / "kubernetes"
     shutil.copytree(FOLDER, copy)
+    shutil.copytree(OBSERVABILITY, copy.parent / OBSERVABILITY.name)
     ClusterSecrets(copy / "secrets", load(OtherStores, **STORES)).make()
-    more = copy / "overlays" / "with-object-storage"
+    more = copy / "overlays" / "with-components"
     more.mkdir()
-    says = {"resources": ["../production"], "components": ["../../components/object-storage"]}
+    components = [f"../../components/{path.name}" for path in sorted((copy / "components").iterdir())]
+    says = {"resources": ["../production"], "components": components}
     (more / "kustomization.yaml").write_text(yaml.safe_dump(says))
     return copy
 
@@ -58,7 +61,7 @@ def containers(resources: list[Resource]) -> Iterator[tuple[Resource, Resource]]
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_kubernetes_takes_every_resource(resources: list[Resource], version: str) -> None:
-    assert [found for resource in resources if (found := refusal(resource, version))] == []
+    assert [found for resource in known(resources) if (found := refusal(resource, version))] == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -67,6 +70,15 @@ def test_kubernetes_takes_what_is_applied_beside(render: Render, beside: str, na
     found = render(beside)
     assert [refusal(resource, version) for resource in found] == [""] * len(found)
     assert {resource["metadata"]["namespace"] for resource in found} == {namespace}
+
+
+def test_what_watches_a_cluster_is_given_alerts_a_dashboard_and_whom_to_ask(render: Render) -> None:
+    resources = render("overlays/with-components")
+    assert list(of_kind("PodMonitor", resources)) == ["pkgrepo"]
+    assert list(of_kind("PrometheusRule", resources)) == ["pkgrepo"]
+    dashboard = of_kind("ConfigMap", resources)["pkgrepo-dashboard"]
+    assert dashboard["metadata"]["labels"] == {"grafana_dashboard": "1"}
+    assert dashboard["data"] == {"pkgrepo.json": (OBSERVABILITY / "dashboard.json").read_text()}
 
 
 def test_secrets_can_be_handed_out_alone(render: Render) -> None:
@@ -187,7 +199,7 @@ def test_the_folder_of_installers_is_shared_where_there_are_several_nodes(render
     assert claims == {
         "production": ["ReadWriteMany"],
         "single-node": ["ReadWriteOnce"],
-        "with-object-storage": ["ReadWriteMany"],
+        "with-components": ["ReadWriteMany"],
     }
 
 

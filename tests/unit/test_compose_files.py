@@ -1,5 +1,6 @@
 """The compose files say what the services read, and nothing that they do not."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from deploy.cluster.secrets import SETTINGS, ClusterSecrets
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FILES = sorted(DEPLOY.glob("compose*.yaml"))
 BASE = DEPLOY / "compose.yaml"
+WATCHING = DEPLOY / "compose.observability.yaml"
+STORES = ("mongodb", "redis", "rabbitmq")
 OF_PYTHON = {"PYTHONPATH"}
 
 
@@ -79,3 +82,37 @@ def test_services_that_share_a_setting_share_its_key_and_no_others_are_alike(tmp
 
 def test_only_the_gateway_is_reached_from_outside() -> None:
     assert [name for name, service in services(BASE).items() if service.get("ports")] == ["gateway"]
+
+
+def test_what_watches_has_no_more_rights_than_it_needs() -> None:
+    for name, service in watching().items():
+        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["user"].partition(":")[0] not in {"", "0", "root"}
+        assert all(":-127.0.0.1:" in port for port in service["ports"])
+        assert re.fullmatch(r"\$\{[A-Z]+_IMAGE:-[a-z/]+:v?\d+\.\d+\.\d+\}", service["image"]), name
+        assert {mount.rpartition(":")[2] for mount in service["volumes"] if mount.startswith((".", "$"))} == {"ro"}
+
+
+def test_what_watches_reaches_services_and_no_store_and_the_dashboard_not_even_them() -> None:
+    stores = {network for name in STORES for network in services(BASE)[name]["networks"]}
+    every = set.intersection(*(set(services(BASE)[name]["networks"]) for name in SETTINGS))
+    networks = {name: set(service["networks"]) for name, service in watching().items()}
+    assert networks == {"prometheus": every | {"observability"}, "grafana": {"observability"}}
+    assert not networks["prometheus"] & stores
+
+
+def test_nobody_sees_the_dashboard_without_the_password_that_is_made_for_it(tmp_path: Path) -> None:
+    grafana, secrets = watching()["grafana"], services(WATCHING)["secrets"]
+    assert grafana["environment"]["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
+    assert secrets["command"] == [*services(BASE)["secrets"]["command"], "--grafana"]
+    made = {file.relative_to(tmp_path).as_posix() for file in ClusterSecrets(tmp_path, grafana=True).make()}
+    _, _, mounted, name = grafana["environment"]["GF_SECURITY_ADMIN_PASSWORD__FILE"].split("/")
+    [folder] = [mount.split("/")[-3].removesuffix(":") for mount in grafana["volumes"] if f"/run/{mounted}:" in mount]
+    assert f"{folder}/{name}" in made
+    ClusterSecrets(tmp_path / "unwatched").make()
+    assert not (tmp_path / "unwatched" / folder).exists()
+
+
+def watching() -> Mapping[str, dict[str, Any]]:
+    return {name: service for name, service in services(WATCHING).items() if "image" in service}
