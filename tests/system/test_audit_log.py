@@ -10,13 +10,15 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from common.server import serving
+from common.server import management_of, serving
 from gateway import recorder
 from gateway.app import create_app
 from gateway.operations import OPERATIONS, Operation
 from gateway.settings import GatewaySettings
 from tests.api import Answer
 from tests.factories import KEYS
+from tests.figures import figures_at
+from tests.ports import free_port
 from tests.system.estate import UNKNOWN, Estate, furnish, segments, title
 from tests.system.services import PASSWORD, Api, Services
 from tests.system.stories import publish_in_one_call, send_chunk
@@ -205,9 +207,15 @@ async def _request(reader: asyncio.StreamReader) -> bytes:
 
 @asynccontextmanager
 async def gateway(
-    services: Services, redis_url: str, tenant: Api, before: Forgetful, **away: str
+    services: Services,
+    redis_url: str,
+    tenant: Api,
+    before: Forgetful,
+    *,
+    management: str = "127.0.0.1:0",
+    **away: str,
 ) -> AsyncIterator[Api]:
-    """A gateway that reaches auth_service through `before`."""
+    """A gateway that reaches auth_service through `before`, and tells operators of itself at `management`."""
     server = await asyncio.start_server(before.answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     key = KEYS
@@ -221,7 +229,7 @@ async def gateway(
         **away,
     }
     app: web.Application = create_app(GatewaySettings(**told))
-    async with server, serving(app, "127.0.0.1:0") as address:
+    async with server, serving(app, "127.0.0.1:0") as address, serving(management_of(app), management):
         yield Api(tenant.session, f"{address}/{tenant.tenant_id}", tenant.tenant_id, tenant.deployment, tenant.headers)
 
 
@@ -279,10 +287,11 @@ async def test_a_gateway_that_stops_tells_the_log_what_it_still_has(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "PAUSE", 3600)
-    log = Forgetful(services.addresses["auth_service"], answers_get_lost=False)
-    async with gateway(services, redis_url, tenant, log) as api:
+    log, management = Forgetful(services.addresses["auth_service"], answers_get_lost=False), f"127.0.0.1:{free_port()}"
+    async with gateway(services, redis_url, tenant, log, management=management) as api:
         await rotate(api)
         assert await entries(tenant, operation="add_client") == []
+        assert (await figures_at(api.session, f"http://{management}")).value("pkgrepo_audit_waiting") == 1
         log.away = False
 
     assert len(await entries(tenant, operation="add_client")) == 1
