@@ -13,6 +13,7 @@ from client_registry.app import create_app as create_client_registry
 from client_registry.settings import RegistrySettings
 from common.caller import Deployment
 from common.events.local import LocalEvents
+from common.readiness import READINESS
 from common.server import keep_memory, management_of, serving
 from common.settings import load
 from deploy.first_start import make_first_tenant
@@ -21,6 +22,7 @@ from deploy.local import mongod, redis
 from deploy.operations import open_operator
 from deploy.places import Places, StoreSettings
 from deploy.record import open_record
+from deploy.schemas import open_database
 from gateway.app import create_app as create_gateway
 from gateway.settings import GatewaySettings
 from upload_service.app import create_app as create_upload_service
@@ -47,6 +49,7 @@ async def running(folder: DataFolder, host: str, port: int, deployment: Deployme
         BadSetting: the environment says something wrong.
         ServerUnavailable: a store cannot be started here.
         FolderProblem: the folder cannot be used.
+        SchemaIsNewer: a later version has been at work on it.
         OSError: the address is taken.
     """
     folder.prepare()
@@ -57,6 +60,8 @@ async def running(folder: DataFolder, host: str, port: int, deployment: Deployme
         redis_url = await _store(stack, given.redis_url, redis(folder.path / "redis"))
         tenant_id = SINGLE_TENANT if deployment is Deployment.SINGLE else DEMO_TENANT
         stores = {"mongo_url": mongo_url, "redis_url": redis_url}
+        async with open_database(mongo_url, "auth"):
+            pass  # Services would wait for another program where one is newer.
         base_url = await _serve(
             stack, folder, stores, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", deployment
         )
@@ -100,6 +105,8 @@ async def _serve(
     }
     for name, app in apps.items():
         await stack.enter_async_context(serving(app, sockets[name]))
+    for app in apps.values():
+        await app[READINESS].prepared()
     settings = load(GatewaySettings, **shared, deployment=deployment, tenant_id=SINGLE_TENANT)
     gateway = create_gateway(settings)
     address = await stack.enter_async_context(serving(gateway, listen))

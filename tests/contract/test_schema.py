@@ -193,8 +193,9 @@ async def test_who_lost_the_lease_ends_its_work_and_says_nothing_of_it(
         await database["schema"].update_one({}, {"$set": {"holder": "another"}})
 
     for work in (slow, quick):
-        with pytest.raises(Migrating):
-            await migrate(database, Schema([Migration("lose the lease", work)], {}))
+        async with asyncio.timeout(20):
+            with pytest.raises(Migrating):
+                await migrate(database, Schema([Migration("lose the lease", work)], {}))
         assert await version_of(database) == 0
         await database["schema"].delete_many({})
     assert ended

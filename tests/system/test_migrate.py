@@ -164,6 +164,7 @@ async def test_every_command_refuses_a_database_that_is_newer(
         ("import", archive),
         ("storage", "migrate", "--to", "folder"),
         ("cluster", "first-tenant", "main", "--password-file", password),
+        ("up", "--data", str(tmp_path / "data"), "--port", "0"),
     )
     refused = "pkgrepo: clients: schema is newer than this program, 9 where it knows 0"
     bucket = {"S3_URL": "s3://bucket", "S3_ACCESS_KEY_ID": "id", "S3_SECRET_ACCESS_KEY": "secret"}  # never asked
