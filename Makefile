@@ -55,9 +55,9 @@ alerts:  ## copy the alert rules into the shape that Kubernetes takes
 	sed -n '/^groups:/,$$s/^./  &/p; /^$$/p' deploy/observability/rules.yaml >>$(ALERTS)
 
 locks:  ## renew the locks; wants `uv`
-	uv pip compile --universal --generate-hashes --no-annotate --no-header --upgrade --extra build --extra local pyproject.toml -o requirements.lock
-	uv pip compile --universal --generate-hashes --no-annotate --no-header --extra build -c requirements.lock pyproject.toml -o requirements-image.lock
-	uv pip compile --universal --generate-hashes --no-annotate --no-header --extra build --extra local --extra test -c requirements.lock pyproject.toml -o requirements-test.lock
+	uv pip compile --universal --generate-hashes --no-annotate --no-header --upgrade --extra build --extra local --extra otel pyproject.toml -o requirements.lock
+	uv pip compile --universal --generate-hashes --no-annotate --no-header --extra build --extra otel -c requirements.lock pyproject.toml -o requirements-image.lock
+	uv pip compile --universal --generate-hashes --no-annotate --no-header --extra build --extra local --extra otel --extra test -c requirements.lock pyproject.toml -o requirements-test.lock
 	uv pip compile --universal --generate-hashes --no-annotate --no-header --upgrade --group pyproject.toml:tools -o requirements-tools.lock
 	uv pip compile --universal --generate-hashes --no-annotate --no-header --upgrade --group pyproject.toml:fuzz -o requirements-fuzz.lock
 

@@ -12,6 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeout
 
+from common.telemetry.traces import traces
 from common.turns import Turns, within
 
 __all__ = ["OneByOne", "Redis", "RedisError", "open_redis"]
@@ -47,12 +48,13 @@ class _Redis(Redis):
         self._turns = Turns(CONNECTIONS)
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        async with self._turns.one(TURN_PATIENCE):
-            try:
-                async with within(ANSWER_PATIENCE):
-                    return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-            except TimeoutError:
-                raise RedisTimeout("Redis does not answer.") from None
+        with traces.command("redis", str(args[0])):
+            async with self._turns.one(TURN_PATIENCE):
+                try:
+                    async with within(ANSWER_PATIENCE):
+                        return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+                except TimeoutError:
+                    raise RedisTimeout("Redis does not answer.") from None
 
 
 class OneByOne:
@@ -72,6 +74,10 @@ class OneByOne:
 
         Raises RedisError where Redis does not answer.
         """
+        with traces.command("redis", "EVALSHA"):
+            return await self._run(*arguments)
+
+    async def _run(self, *arguments: str | int) -> Any:
         try:
             async with within(ANSWER_PATIENCE):
                 try:

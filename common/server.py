@@ -19,7 +19,9 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 from prometheus_client.core import Metric
 
-from common.middleware import only_from_gateway, problems, watching
+from common.caller import Callers
+from common.middleware import problems, watching
+from common.middleware.fellows import only_from_gateway
 from common.mongo import MongoError
 from common.protocol import Runner, expect
 from common.readiness import READINESS, add_probes, only_when_ready, probes_of
@@ -28,6 +30,8 @@ from common.signing import Keys
 from common.telemetry import configure_logs, log
 from common.telemetry.metrics import METRICS, Metrics, gauges
 from common.telemetry.scrape import scraped
+from common.telemetry.traced import traced
+from common.telemetry.traces import traces
 from common.workers import Desk, keep_working
 
 KEEP_ALIVE = 75  # seconds; aiohttp's own hour would let slow senders stay
@@ -62,17 +66,24 @@ def service_app(
     open_operations: frozenset[str] = frozenset(),
 ) -> web.Application:
     """The application of a service behind the gateway: its routes, closed to all but the gateway and its fellows."""
-    only_fellows = only_from_gateway(name, keys, open_operations=open_operations)
-    app = watched_app(name, connect, only_when_ready, only_fellows, access_log=access_log)
+    callers = Callers(keys, service=name)
+    only_fellows = only_from_gateway(callers, open_operations=open_operations)
+    app = watched_app(name, connect, only_when_ready, only_fellows, access_log=access_log, callers=callers)
     for route in cast("Iterable[web.RouteDef]", routes):
         app.add_routes([web.route(route.method, route.path, route.handler, expect_handler=expect, **route.kwargs)])
     return app
 
 
-def watched_app(name: str, connect: Connect, *middlewares: Middleware, access_log: bool) -> web.Application:
-    """An application that says how it is: by probes, figures and, where that is wished, a line for each request."""
+def watched_app(
+    name: str, connect: Connect, *middlewares: Middleware, access_log: bool, callers: Callers | None = None
+) -> web.Application:
+    """An application that says how it is: by probes, figures and, where that is wished, a line for each request.
+
+    Where traces are on they go on with those of whom `callers` know.
+    """
     metrics = Metrics(name)
-    app = web.Application(middlewares=[watching(metrics.requests, logged=access_log), problems, *middlewares])
+    watch = watching(metrics.requests, logged=access_log)
+    app = web.Application(middlewares=[*traced(callers), watch, problems, *middlewares])
     app[METRICS] = metrics
     add_probes(app)
 
@@ -140,7 +151,8 @@ def _run(ready: list[tuple[Service, Any]], desk: Desk | None) -> None:  # type: 
     keep_memory()
     open_many_files()
     loop_factory = uvloop.new_event_loop if all(service.uvloop for service, _ in ready) else None
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
+    endpoint = ready[0][1].otel_exporter_otlp_endpoint
+    with traces.during(ready[0][0].name, endpoint), asyncio.Runner(loop_factory=loop_factory) as runner:
         try:
             apps = [(service.create_app(settings), settings) for service, settings in ready]
             runner.run(until_stopped(_serve(apps, desk)))

@@ -6,6 +6,7 @@ An empty variable counts as none. A key that is given as a file is read again wh
 
 import os
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -51,6 +52,12 @@ def _url(schema: CoreSchema, socket: str = "") -> AfterValidator:
     return AfterValidator(check)
 
 
+def _with_extra(text: str) -> str:
+    if find_spec("opentelemetry") is None:
+        raise ValueError("wants the extra `otel`: pip install 'pkgrepo[otel]'")
+    return text
+
+
 def _keys(value: object) -> object:
     """The keys of a setting: the text of a variable, or the file it is in."""
     if value is None:
@@ -70,6 +77,9 @@ MongoUrl = Annotated[str, _url(multi_host_url_schema(allowed_schemes=["mongodb",
 RedisUrl = Annotated[str, _url(url_schema(allowed_schemes=["redis", "rediss"], host_required=True), "unix:///")]
 RabbitUrl = Annotated[str, _url(url_schema(allowed_schemes=["amqp", "amqps"], host_required=True))]
 ServiceUrl = Annotated[str, _url(url_schema(allowed_schemes=["http", "https"], host_required=True), "unix:/")]
+CollectorUrl = Annotated[
+    str, _url(url_schema(allowed_schemes=["http", "https"], host_required=True)), AfterValidator(_with_extra)
+]
 Origin = Annotated[str, Field(pattern=r"^(https?://[^/?#\s]+)?$")]
 Settings = TypeVar("Settings", bound="EnvironmentSettings")
 
@@ -103,7 +113,7 @@ class ServiceSettings(EnvironmentSettings):
 
     A service has its own key, `<service>_key`, and the keys of those it asks; `internal_key` is any that is not given.
     `workers` processes share a port; a socket of the file system and a port that is free are one process's. At
-    `management_listen`, where it is given, stands what operators alone ask.
+    `management_listen`, where it is given, stands what operators alone ask. To `otel_exporter_otlp_endpoint` go traces.
     """
 
     listen: Listen = "127.0.0.1:8080"
@@ -112,6 +122,7 @@ class ServiceSettings(EnvironmentSettings):
     access_log: bool = True
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
     workers: int = Field(default=1, ge=1, le=64)
+    otel_exporter_otlp_endpoint: CollectorUrl | None = None
 
     @field_validator("workers")
     @classmethod

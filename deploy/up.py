@@ -16,6 +16,7 @@ from common.events.local import LocalEvents
 from common.readiness import READINESS
 from common.server import keep_memory, management_of, serving
 from common.settings import load
+from common.telemetry.traces import traces
 from deploy.first_start import make_first_tenant
 from deploy.folder import SERVICES, Addresses, DataFolder
 from deploy.local import mongod, redis
@@ -96,6 +97,8 @@ async def _serve(
         **stores,
         **{f"{name}_url": address for name, address in sockets.items()},
     }
+    settings = load(GatewaySettings, **shared, deployment=deployment, tenant_id=SINGLE_TENANT)
+    stack.enter_context(traces.during("pkgrepo", settings.otel_exporter_otlp_endpoint))
     events = LocalEvents()
     apps = {
         "auth_service": create_auth_service(load(AuthSettings, **shared)),
@@ -107,7 +110,6 @@ async def _serve(
         await stack.enter_async_context(serving(app, sockets[name]))
     for app in apps.values():
         await app[READINESS].prepared()
-    settings = load(GatewaySettings, **shared, deployment=deployment, tenant_id=SINGLE_TENANT)
     gateway = create_gateway(settings)
     address = await stack.enter_async_context(serving(gateway, listen))
     if settings.management_listen:

@@ -16,6 +16,7 @@ DRIVERS = {
     "pymongo": {"common/mongo/__init__.py", "common/mongo/schema.py"},
     "redis": {"common/redis.py", "auth_service/throttle_store.py"},
     "aio_pika": {"common/events/broker.py"},
+    "opentelemetry": {"common/telemetry/spans.py"},
     "obstore": {"upload_service/installers_s3.py", "upload_service/object_storage.py"},
 }
 # From the front of a service to its heart: a module imports only what stands further right.

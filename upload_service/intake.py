@@ -15,6 +15,7 @@ from typing import ParamSpec, Protocol, TypeVar
 from common.errors import Unavailable
 from common.mongo import MongoError
 from common.telemetry import log, request_id
+from common.telemetry.traces import traces
 from upload_service.installers import FolderInstallers
 from upload_service.model import InstallerMissing, Status, TransferDamaged, Upload
 from upload_service.parts import Digest, PartFile, Parts, digest_of
@@ -125,6 +126,7 @@ class Intake:
             size=upload.offset,
             sha256=digest.hexdigest() if digest else await self._read(digest_of, self.parts.path(upload)),
             request_id=request_id(),
+            traceparent=traces.traceparent,
         )
         if not await self.store.complete(complete):
             raise lease_lost()

@@ -39,8 +39,8 @@ class Upload:
     `tainted` says that a lease was taken over from a holder that had not given it back, and may still write to the
     transfer's file; `part` tells the files of a transfer apart: it is 0, or the fence of the take-over that copied the
     acknowledged bytes to a file of its own. `upload_id` names the quota's entry, the event and the file. `request_id`
-    is that of the request that completed it. `announced_as` is the X-File-ID of an upload that was deleted before it
-    was announced.
+    is that of the request that completed it, and `traceparent` is its place in that one's trace. `announced_as` is the
+    X-File-ID of an upload that was deleted before it was announced.
     """
 
     tenant_id: str
@@ -60,6 +60,7 @@ class Upload:
     version_uid: str = ""
     announced_as: str = ""
     request_id: str = ""
+    traceparent: str = ""
 
 
 class TransferNotFound(NotFound):

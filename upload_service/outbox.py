@@ -94,4 +94,5 @@ def finished(upload: Upload, now: datetime) -> Event:
             "sha256": upload.sha256,
         },
         request_id=upload.request_id,
+        traceparent=upload.traceparent,
     )

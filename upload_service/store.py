@@ -105,6 +105,7 @@ class MongoUploadStore:
                 "size": upload.size,
                 "sha256": upload.sha256,
                 "request_id": upload.request_id,
+                "traceparent": upload.traceparent,
                 "announced": False,
                 "announcing_until": GIVEN_BACK,
                 "checked_at": _NOW,  # All of it was read to know its digest.

@@ -65,4 +65,5 @@ def known_upload(document: Document) -> Upload:
         version_uid=document.get("version_uid", ""),
         announced_as=document.get("announced_as", ""),
         request_id=document.get("request_id", ""),
+        traceparent=document.get("traceparent", ""),
     )

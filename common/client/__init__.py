@@ -18,6 +18,7 @@ from common.client.questions import HEADER_LIMIT, SMALL, Questions, Response
 from common.errors import Answered, Unavailable
 from common.signing import Keys
 from common.telemetry import request_id
+from common.telemetry.traces import traces
 from common.turns import Turns, within
 
 __all__ = [
@@ -121,15 +122,17 @@ class ServiceClient:
         all_headers[INTERNAL_TOKEN] = self._signer.sign(caller, segments[0])
         all_headers[REQUEST_ID] = request_id()
         opened: AbstractAsyncContextManager[Response]
-        if isinstance(data, bytes | None) and not streamed:
-            opened = self._question(method, target, all_headers, data, patience)
-        else:
-            opened = self._stream(caller, method, target, all_headers, data, patience)
-        try:
-            async with opened as response:
-                yield response
-        except (ClientError, HttpProcessingError, TimeoutError) as error:
-            raise Unavailable(f"The {self._service.replace('_', ' ')} does not answer; try again soon.") from error
+        with traces.asking(self._service, method, segments[0], all_headers) as span:
+            if isinstance(data, bytes | None) and not streamed:
+                opened = self._question(method, target, all_headers, data, patience)
+            else:
+                opened = self._stream(caller, method, target, all_headers, data, patience)
+            try:
+                async with opened as response:
+                    span.answered(response.status)
+                    yield response
+            except (ClientError, HttpProcessingError, TimeoutError) as error:
+                raise Unavailable(f"The {self._service.replace('_', ' ')} does not answer; try again soon.") from error
 
     @asynccontextmanager
     async def _question(

@@ -3,8 +3,9 @@
 Publishing returns once the fact is kept; a handler may see a fact twice and must change nothing the second time.
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol, Self
@@ -13,6 +14,7 @@ import orjson
 
 from common.errors import Unavailable
 from common.telemetry import log, of_request
+from common.telemetry.traces import TRACEPARENT, traces
 
 Handle = Callable[["Event"], Awaitable[None]]
 
@@ -36,7 +38,8 @@ def uncounted(_: Outcome) -> None:
 class Event:
     """A CloudEvents 1.0 event of one tenant. `data` holds what JSON can.
 
-    `request_id` is that of the request which made it a fact: the extension attribute `requestid`.
+    `request_id` is that of the request which made it a fact: the extension attribute `requestid`. `traceparent` names
+    what it is a part of in that request's trace, as the extension for distributed tracing has it.
     """
 
     event_id: str
@@ -46,6 +49,7 @@ class Event:
     time: datetime
     data: dict[str, Any]
     request_id: str = ""
+    traceparent: str = ""
 
     @property
     def routing_key(self) -> str:
@@ -61,6 +65,7 @@ class Event:
                 "time": self.time,
                 "datacontenttype": "application/json",
                 **({"requestid": self.request_id} if self.request_id else {}),
+                **({TRACEPARENT: self.traceparent} if self.traceparent else {}),
                 "data": {"tenant_id": self.tenant_id, **self.data},
             }
         )
@@ -78,6 +83,7 @@ class Event:
             time=datetime.fromisoformat(message["time"]),
             data=data,
             request_id=str(message.get("requestid", "")),
+            traceparent=str(message.get(TRACEPARENT, "")),
         )
 
 
@@ -98,8 +104,15 @@ class Events(Protocol):
         """
 
 
-async def handled(handle: Handle, event: Event) -> None:
-    """Handle an event as part of the request that it comes from."""
-    with of_request(event.request_id):
+@contextmanager
+def published(event: Event, system: str) -> Iterator[Event]:
+    """Publish an event within the block: as it is to be sent, so that its handling is a part of that in its trace."""
+    with traces.publishing(system, event.type, event.traceparent) as span:
+        yield replace(event, traceparent=span.traceparent) if span.traceparent else event
+
+
+async def handled(handle: Handle, event: Event, system: str) -> None:
+    """Handle an event as part of the request that it comes from; `system` is what brought it."""
+    with of_request(event.request_id), traces.handling(system, event.type, event.traceparent):
         await handle(event)
         log.info("event_handled", type=event.type, event_id=event.event_id, tenant_id=event.tenant_id)

@@ -16,10 +16,11 @@ from aio_pika.abc import (
 from yarl import URL
 
 from common.errors import Unavailable
-from common.events import Count, Event, EventsUnavailable, Handle, Outcome, handled, uncounted
+from common.events import Count, Event, EventsUnavailable, Handle, Outcome, handled, published, uncounted
 from common.mongo import MongoError, Refused
 from common.telemetry import log
 
+SYSTEM = "rabbitmq"
 EXCHANGE = "uploads"
 DEAD_EXCHANGE = "uploads.dead"
 FAILURES = 5
@@ -57,6 +58,10 @@ class RabbitEvents:
         self._closed = False
 
     async def publish(self, event: Event) -> None:
+        with published(event, SYSTEM) as traced:
+            await self._publish(traced)
+
+    async def _publish(self, event: Event) -> None:
         message = aio_pika.Message(
             event.encode(),
             content_type="application/cloudevents+json",
@@ -165,7 +170,7 @@ class RabbitEvents:
         """Handle an event. A store or a service that is away is waited for: that is no fault of the event's."""
         while True:
             try:
-                return await handled(handle, event)
+                return await handled(handle, event, SYSTEM)
             except (MongoError, Unavailable) as error:
                 if self._closed or isinstance(error, Refused):
                     raise

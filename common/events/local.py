@@ -1,7 +1,11 @@
 """The way of facts where all services are one process."""
 
-from common.events import Count, Event, EventsUnavailable, Handle, Outcome, handled, uncounted
+from collections.abc import Mapping
+
+from common.events import Count, Event, EventsUnavailable, Handle, Outcome, handled, published, uncounted
 from common.telemetry import log
+
+SYSTEM = "in_process"
 
 
 class LocalEvents:
@@ -14,9 +18,13 @@ class LocalEvents:
         handlers = self._handlers.get(event.type, {})
         if not handlers:
             raise EventsUnavailable(f"Nobody listens for {event.type} yet.")
+        with published(event, SYSTEM) as traced:
+            await self._hand_over(traced, handlers)
+
+    async def _hand_over(self, event: Event, handlers: Mapping[str, tuple[Handle, Count]]) -> None:
         for queue, (handle, count) in handlers.items():
             try:
-                await handled(handle, event)
+                await handled(handle, event, SYSTEM)
             except Exception as error:
                 count(Outcome.FAILED)
                 log.error("event_failed", queue=queue, event_id=event.event_id, exc_info=error)

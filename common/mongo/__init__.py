@@ -9,6 +9,9 @@ from motor.motor_asyncio import AsyncIOMotorClient, AsyncIOMotorDatabase
 from pymongo import IndexModel
 from pymongo.errors import PyMongoError as MongoError
 from pymongo.errors import WriteError as Refused  # What MongoDB will not write, however often it is asked.
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
+
+from common.telemetry.traces import UNTRACED, Untraced, traces
 
 __all__ = [
     "Document",
@@ -32,6 +35,7 @@ async def open_database(url: str, name: str, caller: str = "pkgrepo") -> AsyncIt
 
     `caller` is how the server names the connection: by its service, or as an operator's command.
     """
+    listeners: dict[str, Any] = {"event_listeners": [TracedCommands()]} if traces.on else {}
     client: AsyncIOMotorClient[Document] = AsyncIOMotorClient(
         url,
         appname=caller,
@@ -42,6 +46,7 @@ async def open_database(url: str, name: str, caller: str = "pkgrepo") -> AsyncIt
         serverSelectionTimeoutMS=2000,
         connectTimeoutMS=2000,
         timeoutMS=2500,  # of one call, see `unhurried`
+        **listeners,
     )
     try:
         yield client[name]
@@ -60,3 +65,24 @@ async def make_indexes(database: MongoDatabase, indexes: Indexes) -> None:
 def unhurried() -> AbstractContextManager[object]:
     """Within it calls may take ten minutes, for work on whole collections; so may waiting for an absent server."""
     return pymongo.timeout(600)
+
+
+class TracedCommands(CommandListener):
+    """Tells traces of the commands that are sent: which, on what collection, and not one word of what they say."""
+
+    def __init__(self) -> None:
+        self._sent: dict[int, Untraced] = {}
+
+    def started(self, event: CommandStartedEvent) -> None:
+        name = event.command_name
+        # Of a cursor's next batch the number comes first.
+        collection = event.command.get("collection" if name == "getMore" else name)
+        known = collection if isinstance(collection, str) else ""
+        self._sent[event.request_id] = traces.command("mongodb", name, database=event.database_name, collection=known)
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        self._sent.pop(event.request_id, UNTRACED).end()
+
+    def failed(self, event: CommandFailedEvent) -> None:
+        error = event.failure.get("codeName") or event.failure.get("errtype") or "error"
+        self._sent.pop(event.request_id, UNTRACED).end(str(error))

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from yarl import URL
 
 from common.caller import Deployment
-from common.middleware import REQUEST_IDS
+from common.middleware.fellows import REQUEST_IDS
 from common.server import serving
 from gateway.app import create_app
 from gateway.operations import CATALOG, OPERATIONS, Operation

@@ -1,7 +1,6 @@
-"""How every service answers: errors as problem details, and nothing without the gateway's token."""
+"""How every service answers: errors as problem details, and every request a line of the log."""
 
 import json
-import re
 import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -13,11 +12,10 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.typedefs import Handler, Middleware
 
-from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, Callers, Kind, UntrustedCaller
+from common.caller import Caller, Kind
 from common.errors import Answered, Overloaded, Problem, Unavailable
 from common.mongo import MongoError
 from common.redis import RedisError
-from common.signing import Keys
 from common.telemetry import begin_request, log, request_id
 from common.telemetry.requests import BROKEN_OFF, OTHER, Requests
 
@@ -25,13 +23,13 @@ CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 # What a write was about: `target` and `changes`, as the audit log shows them.
 AUDIT: web.RequestKey[dict[str, Any]] = web.RequestKey("audit", dict)
 ROUTE: web.RequestKey[str] = web.RequestKey("route", str)
+FAILURE: web.RequestKey[str] = web.RequestKey("failure", str)  # the class of what the answer is an error for
 PLAIN_METHODS = frozenset({hdrs.METH_GET, hdrs.METH_POST, hdrs.METH_PATCH, hdrs.METH_DELETE})
 # The interface means another thing by this status than HTTP does (section 7).
 TITLES = {407: "Storage Exceeded"}
 AUDIT_HEADER = "X-Internal-Audit"
 REVISION_HEADER = "X-Internal-Revision"  # of an answer that is so while its tenant's stamp stays, see `common.stamps`
 LISTED = 200_000  # bytes of that header that a list may take; `common.client` takes more
-REQUEST_IDS = re.compile(r"[0-9a-f]{32}")
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 
 
@@ -137,17 +135,21 @@ def watching(requests: Requests, *, logged: bool) -> Middleware:
 
 
 def _log(request: web.Request, method: str, route: str, status: int, seconds: float) -> None:
-    caller = request.get(CALLER)
-    # What services ask of their own accord may be whether there is such a tenant: then it is a piece of a path.
-    known = caller is not None and caller.kind is not Kind.SERVICE
     log.info(
         "request",
         method=method,
         route=route,
         status=status or "broken off",
         ms=round(seconds * 1000, 1),
-        tenant_id=caller.tenant_id if caller and known else "",
+        tenant_id=tenant_of(request),
     )
+
+
+def tenant_of(request: web.Request) -> str:
+    """The id of the tenant that a request is of, where there is such a tenant: else it is a piece of a path."""
+    caller = request.get(CALLER)
+    # What services ask of their own accord may be whether there is one.
+    return caller.tenant_id if caller is not None and caller.kind is not Kind.SERVICE else ""
 
 
 def route_of(request: web.Request) -> str:
@@ -193,38 +195,8 @@ async def _begun_once(request: web.Request, handler: Handler) -> web.StreamRespo
     except ConnectionError:
         raise
     except Exception as error:
+        request[FAILURE] = type(error).__name__
         if not request.writer.output_size:
             raise
         log.error("answer_broke_off", error=type(error).__name__, exc_info=error)
         raise ConnectionError("An answer has begun; there cannot be another in it.") from error
-
-
-def only_from_gateway(service: str, keys: Keys, *, open_operations: frozenset[str] = frozenset()) -> Middleware:
-    """Refuse whatever does not carry a token for this service, this tenant and this operation.
-
-    Routes are `/{tenant_id}/<operation>…`; `open_operations` check their callers themselves.
-    """
-    callers = Callers(keys, service=service)
-
-    @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        # The route that will answer decides, not the path: `/acme%2Fdownload/claim_installer` reads as both.
-        path = route_of(request)
-        operation = "".join(path.split("/")[2:3])
-        if path in OPEN_PATHS:
-            return await handler(request)
-        try:
-            request[CALLER] = callers.verify(
-                request.headers.get(INTERNAL_TOKEN, ""),
-                operation=operation,
-                tenant_id=request.match_info.get("tenant_id", ""),
-            )
-        except UntrustedCaller:
-            if operation in open_operations:
-                return await handler(request)
-            raise
-        if REQUEST_IDS.fullmatch(given := request.headers.get(REQUEST_ID, "")):
-            begin_request(given)
-        return await handler(request)
-
-    return check

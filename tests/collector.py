@@ -1,0 +1,98 @@
+"""A collector of traces to test with: it takes what services send over OTLP/HTTP, and keeps it to be looked at."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from aiohttp import web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.trace.v1 import trace_pb2
+
+from common.server import serving
+
+LIMIT = 16 << 20  # bytes of one message
+
+
+@dataclass(frozen=True)
+class Span:
+    """What a service told of a piece of work; `links` are the traces that it points to, `error` is its status."""
+
+    service: str
+    name: str
+    kind: str
+    trace_id: str
+    span_id: str
+    parent_id: str
+    attributes: dict[str, Any]
+    links: tuple[str, ...]
+    error: str
+    nanoseconds: int
+
+    @classmethod
+    def of(cls, resource: dict[str, Any], span: trace_pb2.Span) -> Self:
+        return cls(
+            service=resource["service.name"],
+            name=span.name,
+            kind=trace_pb2.Span.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_").lower(),
+            trace_id=span.trace_id.hex(),
+            span_id=span.span_id.hex(),
+            parent_id=span.parent_span_id.hex(),
+            attributes=_attributes(span.attributes),
+            links=tuple(link.trace_id.hex() for link in span.links),
+            error=span.status.message if span.status.code == trace_pb2.Status.STATUS_CODE_ERROR else "",
+            nanoseconds=span.end_time_unix_nano - span.start_time_unix_nano,
+        )
+
+
+@dataclass
+class Collector:
+    """What was sent so far: as spans, and as it came."""
+
+    url: str = ""
+    spans: list[Span] = field(default_factory=list)
+    sent: bytes = b""
+    processes: set[str] = field(default_factory=set)
+
+    def traces(self) -> dict[str, dict[str, Span]]:
+        """The spans by their ids, by the ids of their traces."""
+        found: dict[str, dict[str, Span]] = {}
+        for span in self.spans:
+            found.setdefault(span.trace_id, {})[span.span_id] = span
+        return found
+
+    def way(self, span: Span) -> Iterator[Span]:
+        """A span, what it is a part of, and so on to the root."""
+        trace = self.traces()[span.trace_id]
+        yield span
+        while span.parent_id:
+            span = trace[span.parent_id]
+            yield span
+
+    async def take(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        self.sent += body
+        for of_one in ExportTraceServiceRequest.FromString(body).resource_spans:
+            resource = _attributes(of_one.resource.attributes)
+            self.processes.add(resource["service.instance.id"])
+            self.spans += [Span.of(resource, span) for scope in of_one.scope_spans for span in scope.spans]
+        return web.Response()
+
+
+@asynccontextmanager
+async def collecting() -> AsyncIterator[Collector]:
+    """A collector to name as `OTEL_EXPORTER_OTLP_ENDPOINT`."""
+    collector = Collector()
+    app = web.Application(client_max_size=LIMIT)
+    app.router.add_post("/v1/traces", collector.take)
+    async with serving(app, "127.0.0.1:0") as collector.url:
+        yield collector
+
+
+def _attributes(pairs: Any) -> dict[str, Any]:
+    return {pair.key: _value(pair) for pair in pairs}
+
+
+def _value(pair: KeyValue) -> Any:
+    return getattr(pair.value, pair.value.WhichOneof("value") or "string_value")
