@@ -28,6 +28,10 @@ Document = dict[str, Any]
 MongoDatabase = AsyncIOMotorDatabase[Document]
 Indexes = Mapping[str, Sequence[IndexModel]]
 
+_BY_ITS_NAME = ("aggregate", "createIndexes", "delete", "distinct", "drop", "find", "findAndModify", "insert", "update")
+# Where a command says its collection.
+ON_COLLECTIONS = {**{name: name for name in _BY_ITS_NAME}, "getMore": "collection"}
+
 
 @asynccontextmanager
 async def open_database(url: str, name: str, caller: str = "pkgrepo") -> AsyncIterator[MongoDatabase]:
@@ -74,11 +78,9 @@ class TracedCommands(CommandListener):
         self._sent: dict[int, Untraced] = {}
 
     def started(self, event: CommandStartedEvent) -> None:
-        name = event.command_name
-        # Of a cursor's next batch the number comes first.
-        collection = event.command.get("collection" if name == "getMore" else name)
-        known = collection if isinstance(collection, str) else ""
-        self._sent[event.request_id] = traces.command("mongodb", name, database=event.database_name, collection=known)
+        name, database = event.command_name, event.database_name
+        collection = str(event.command[ON_COLLECTIONS[name]]) if name in ON_COLLECTIONS else ""
+        self._sent[event.request_id] = traces.command("mongodb", name, database=database, collection=collection)
 
     def succeeded(self, event: CommandSucceededEvent) -> None:
         self._sent.pop(event.request_id, UNTRACED).end()

@@ -5,6 +5,7 @@ import gc
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -17,6 +18,8 @@ from common.events import Event, Events, EventsUnavailable, Outcome
 from common.events.broker import FAILURES, RabbitEvents, open_events
 from common.events.local import LocalEvents
 from common.mongo import Refused
+from common.telemetry.traces import traces
+from tests.collector import collecting
 
 PATIENCE = 20  # seconds after which a test has failed
 
@@ -76,6 +79,29 @@ async def events(request: pytest.FixtureRequest, rabbitmq_url: str) -> AsyncIter
     else:
         async with open_events(rabbitmq_url) as rabbit:
             yield rabbit
+
+
+async def test_the_handling_of_an_event_is_a_part_of_its_publication_in_the_trace_of_its_request(
+    events: Events,
+) -> None:
+    heard, name = Heard(), make_name()
+    async with collecting() as collector:
+        traces.begin("tests", collector.url)
+        try:
+            with traces.answering("POST"):
+                event = replace(make_event(name), traceparent=traces.traceparent)
+            await events.subscribe(name, name, heard.handle)
+            await publish(events, event)
+            await heard.until(bool)
+        finally:
+            await asyncio.to_thread(traces.end)
+    spans = {span.name: span for span in collector.spans if not span.error}
+    assert heard.events[0].traceparent not in {event.traceparent, ""}
+    assert [span.name for span in collector.way(spans[f"process {name}"])] == [
+        f"process {name}",
+        f"publish {name}",
+        "POST",
+    ]
 
 
 async def test_an_event_reaches_its_handler_as_it_was(events: Events) -> None:

@@ -24,6 +24,7 @@ from tests.system.stories import add_package, package_id, publish, publish_in_on
 from tests.waiting import until
 
 SECRET_FIELDS = ("password", "old_password", "new_password", "auth_token", "Auth-Token", "token")
+STRANGERS_TRACE = f"00-{uuid4().hex}-{uuid4().hex[:16]}-01"
 SENT_SOON = {"OTEL_BSP_SCHEDULE_DELAY": "200"}  # milliseconds: a service that is killed tells nothing any more
 
 
@@ -139,6 +140,8 @@ async def _strangers(day: Day, api: Api) -> None:
     """Secrets where none belong."""
     stranger = api.anonymous()
     await day.call(stranger, 401, "GET", "test", headers=bearer(day.new("bearer")))
+    traced = {"traceparent": STRANGERS_TRACE, "tracestate": f"x={day.new('tracestate')}", "baggage": day.new("baggage")}
+    await day.call(stranger, 401, "GET", "test", headers=traced)
     await day.call(stranger, 401, "GET", "test", headers={"Authorization": f"Basic {day.new('basic')}"})
     await day.call(stranger, 404, "GET", day.new("path"), params={"password": day.new("query")})
     await day.call(stranger, 401, "GET", "test", headers={"X-Internal-Token": day.new("internal")})
