@@ -10,7 +10,6 @@ from motor.motor_asyncio import AsyncIOMotorClient
 
 from common.caller import Deployment
 from tests.system.commands import Commands
-from tests.system.day import Day, lived
 from tests.system.estate import Estate, furnish
 from tests.system.fleet import OFTEN, Fleet, fleet
 from tests.system.services import Api, Services, all_services, single_gateway
@@ -94,13 +93,6 @@ async def running_fleet() -> AsyncIterator[Fleet]:
             fleet(stores, patches=OFTEN, upload_service=2, gateway=2) as running,
         ):
             yield running
-
-
-@pytest.fixture(scope="session")
-async def day() -> AsyncIterator[Day]:
-    """A day of processes on stores of their own, and what they told of it."""
-    async with lived() as day:
-        yield day
 
 
 @pytest.fixture(scope="module")
