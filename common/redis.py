@@ -75,19 +75,16 @@ class OneByOne:
         Raises RedisError where Redis does not answer.
         """
         with traces.command("redis", "EVALSHA"):
-            return await self._run(*arguments)
-
-    async def _run(self, *arguments: str | int) -> Any:
-        try:
-            async with within(ANSWER_PATIENCE):
-                try:
-                    return await self._ask("EVALSHA", self._digest, *arguments)
-                except NoScriptError:
-                    return await self._ask("EVAL", self._script, *arguments)
-                except RedisConnectionError:  # It was closed since, or Redis started anew.
-                    return await self._ask("EVAL", self._script, *arguments)
-        except TimeoutError:
-            raise RedisTimeout("Redis does not answer.") from None
+            try:
+                async with within(ANSWER_PATIENCE):
+                    try:
+                        return await self._ask("EVALSHA", self._digest, *arguments)
+                    except NoScriptError:
+                        return await self._ask("EVAL", self._script, *arguments)
+                    except RedisConnectionError:  # It was closed since, or Redis started anew.
+                        return await self._ask("EVAL", self._script, *arguments)
+            except TimeoutError:
+                raise RedisTimeout("Redis does not answer.") from None
 
     async def _ask(self, *command: str | int) -> Any:
         if self._connection is None:

@@ -56,9 +56,9 @@ class Spans:
         return self._start(name, kind, attributes, _read(parent), links)
 
     def child(self, name: str, kind: str, attributes: Mapping[str, str]) -> Untraced:
-        """A part of what is being traced; `UNTRACED` where nothing is."""
+        """A part of what is being traced; `UNTRACED` where nothing is, or it is not kept."""
         current = context.get_current()
-        if not trace.get_current_span(current).get_span_context().is_valid:
+        if not trace.get_current_span(current).is_recording():
             return UNTRACED
         return self._start(name, kind, attributes, current, [])
 

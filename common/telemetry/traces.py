@@ -93,8 +93,9 @@ class Traces:
             return UNTRACED
         attributes = {"http.request.method": method, "service.peer.name": service}
         span = self._spans.child(f"{method} {operation}", "client", attributes)
-        if span.traceparent:
-            headers[TRACEPARENT] = span.traceparent
+        # A trace that is not kept has no more spans, and is not to be kept by others either.
+        if traceparent := span.traceparent or self.traceparent:
+            headers[TRACEPARENT] = traceparent
         return span
 
     def command(self, system: str, name: str, *, database: str = "", collection: str = "") -> Untraced:

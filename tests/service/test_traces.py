@@ -120,6 +120,15 @@ async def test_only_a_fellow_decides_that_a_trace_is_kept(
     assert span.parent_id
 
 
+async def test_what_one_does_not_keep_of_a_trace_the_next_does_not_either(collector: Collector) -> None:
+    headers: dict[str, str] = {}
+    with traces.answering("GET", parent=NOT_KEPT), traces.asking("auth_service", "POST", "find_tenant", headers):
+        pass
+    _, trace, _, flags = headers[TRACEPARENT].split("-")
+    assert (trace, flags) == (THEIRS, "00")
+    assert await told(collector) == []
+
+
 @pytest.mark.parametrize(
     "said", [("",), ("nonsense",), (KEPT[:-3],), (f"00-{'0' * 32}-{'b' * 16}-01",), (KEPT, KEPT)], ids=repr
 )
