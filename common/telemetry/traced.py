@@ -24,26 +24,23 @@ def traced(callers: Callers | None = None) -> list[Middleware]:
             return await handler(request)
         named = request.headers.getall(TRACEPARENT, ())
         context = named[0] if len(named) == 1 else ""
-        method = request.method if request.method in hdrs.METH_ALL else "_OTHER"
-        known = _is_known(request, callers)
-        with traces.answering(method, parent=context if known else "", link="" if known else context) as span:
+        known_method, fellow = request.method in hdrs.METH_ALL, _is_fellow(request, callers)
+        method = request.method if known_method else "_OTHER"
+        with traces.answering(method, parent=context if fellow else "", link="" if fellow else context) as span:
             try:
                 response = await handler(request)
                 span.answered(response.status, request.get(FAILURE, ""))
                 return response
             finally:
                 route = request.get(ROUTE) or route_of(request)
-                told = {
-                    "http.route": route,
-                    "pkgrepo.request_id": request_id(),
-                    "pkgrepo.tenant_id": tenant_of(request),
-                }
-                span.told(f"{method} {route}".rstrip().replace("_OTHER", "HTTP"), told)
+                ours = {"pkgrepo.request_id": request_id(), "pkgrepo.tenant_id": tenant_of(request)}
+                name = f"{method if known_method else 'HTTP'} {route}".rstrip()
+                span.told(name, {"http.route": route, **ours})
 
     return [trace] if traces.on else []
 
 
-def _is_known(request: web.Request, callers: Callers | None) -> bool:
+def _is_fellow(request: web.Request, callers: Callers | None) -> bool:
     if callers is not None:
         with suppress(UntrustedCaller):
             return bool(vouched_for(request, callers))

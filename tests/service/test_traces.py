@@ -165,6 +165,19 @@ async def test_the_span_of_an_answer_ends_with_its_last_byte(collector: Collecto
 
 
 @pytest.mark.attack("S22")
+async def test_no_span_is_named_after_what_strangers_ask_for(collector: Collector) -> None:
+    async with (
+        answering(nothing) as url,
+        ClientSession() as session,
+        session.request("PROPFIND", f"{url}/{CANARY}") as response,
+    ):
+        assert response.status == 404
+    (span,) = await told(collector)
+    assert (span.name, span.attributes["http.request.method"]) == ("HTTP", "_OTHER")
+    assert not {name for name in ("PROPFIND", CANARY) if name.encode() in collector.sent}
+
+
+@pytest.mark.attack("S22")
 async def test_of_an_error_its_class_is_told_and_nothing_that_it_says(collector: Collector) -> None:
     async def fail(_: web.Request) -> web.StreamResponse:
         raise ValueError(CANARY)
