@@ -151,13 +151,16 @@ def _run(ready: list[tuple[Service, Any]], desk: Desk | None) -> None:  # type: 
     keep_memory()
     open_many_files()
     loop_factory = uvloop.new_event_loop if all(service.uvloop for service, _ in ready) else None
-    endpoint = ready[0][1].otel_exporter_otlp_endpoint
-    with traces.during(ready[0][0].name, endpoint), asyncio.Runner(loop_factory=loop_factory) as runner:
-        try:
+    name, first = ready[0][0].name, ready[0][1]
+    try:
+        with (
+            traces.during(name, first.otel_exporter_otlp_endpoint),
+            asyncio.Runner(loop_factory=loop_factory) as runner,
+        ):
             apps = [(service.create_app(settings), settings) for service, settings in ready]
             runner.run(until_stopped(_serve(apps, desk)))
-        except (OSError, MongoError) as error:  # The latter is what the driver thinks of an address's options.
-            sys.exit(f"{ready[0][0].name}: {error}")
+    except (BadSetting, OSError, MongoError) as error:  # The latter is what the driver thinks of an address's options.
+        sys.exit(f"{name}: {error}")
 
 
 def keep_memory() -> None:

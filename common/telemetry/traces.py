@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from common.settings import BadSetting
+
 if TYPE_CHECKING:
     from common.telemetry.spans import Spans
 
@@ -65,10 +67,13 @@ class Traces:
         return self._spans is not None
 
     def begin(self, service: str, endpoint: str) -> None:
-        """Trace this process from now on, for the collector at `endpoint`; what it forks afterwards does not."""
+        """Trace this process from now on, for the collector at `endpoint`. Raises BadSetting for the library's own."""
         from common.telemetry.spans import Spans  # noqa: PLC0415  that imports the library
 
-        self._spans = Spans(service, endpoint)
+        try:
+            self._spans = Spans(service, endpoint)
+        except ValueError as error:
+            raise BadSetting(str(error)) from None
 
     def end(self) -> None:
         """Send what is left, as far as that is done within two seconds."""
