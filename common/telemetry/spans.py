@@ -128,7 +128,7 @@ class Span(Untraced):
 
 def _read(traceparent: str) -> context.Context:
     """What a `traceparent` names; nothing where it is none."""
-    return _W3C.extract({TRACEPARENT: traceparent}, _NOTHING)
+    return _W3C.extract({TRACEPARENT: traceparent}, _NOTHING) if traceparent else _NOTHING
 
 
 def _traceparent(found: context.Context) -> str:
