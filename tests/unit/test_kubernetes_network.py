@@ -48,12 +48,22 @@ def test_services_ask_whom_they_are_given_the_address_of_and_nobody_else() -> No
         ("to-mongodb", "mongo_url", ["first-tenant", "operator"]),
         ("to-redis", "redis_url", ["first-tenant", "operator"]),
         ("to-rabbitmq", "rabbitmq_url", []),
+        ("to-traces", "otel_exporter_otlp_endpoint", []),
     ],
 )
 def test_a_store_is_reached_by_those_who_are_given_its_address(store: str, setting: str, command: list[str]) -> None:
     readers = [NAMES[service] for service in SETTINGS if setting in SETTINGS[service].model_fields]
     policy = of_kind("NetworkPolicy", RESOURCES)[store]
     assert sorted(selected(policy["spec"]["podSelector"])) == sorted([*readers, *command])
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_collector_that_the_settings_show_is_the_one_that_may_be_reached(overlay: str) -> None:
+    text = (FOLDER / "overlays" / overlay / "settings.env").read_text()
+    shown = re.findall(r"# OTEL_EXPORTER_OTLP_ENDPOINT=http://\w+\.(\w+):(\d+)\n", text)
+    [rule] = of_kind("NetworkPolicy", RESOURCES)["to-traces"]["spec"]["egress"]
+    namespace = rule["to"][0]["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
+    assert shown == [(namespace, str(rule["ports"][0]["port"]))]
 
 
 def test_whatever_no_policy_allows_is_forbidden() -> None:
