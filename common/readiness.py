@@ -37,6 +37,7 @@ class Readiness:
         self._pending: dict[str, str] = {}  # what is not prepared, and how far it is
         self._then: list[Callable[[], Awaitable[None]]] = []
         self._prepared = asyncio.Event()
+        self.stopping = False
 
     def check(self, name: str, probe: Callable[[], Awaitable[object]], *, prepared: bool = False) -> None:
         """Ask `probe` whenever readiness is asked for; an error of it means that `name` is missing.
@@ -88,6 +89,10 @@ class Readiness:
         missing = await self.missing()
         return {name: name not in missing for name in (*self._checks, *self._preparations)}
 
+    def stop(self) -> None:
+        """From now on nobody new is to be sent here, though whoever comes is still served."""
+        self.stopping = True
+
     @property
     def pending(self) -> bool:
         return bool(self._pending)
@@ -135,7 +140,10 @@ READINESS = web.AppKey("readiness", Readiness)
 
 
 def add_probes(app: web.Application) -> None:
-    """`/livez`: the process answers. `/readyz`: everything it needs answers too, else 503 and what is missing."""
+    """`/livez`: the process answers. `/readyz`: everything it needs answers too, else 503 and what is missing.
+
+    A service that was asked to stop says 503 too, and no more than that.
+    """
     app[READINESS] = Readiness()
     _route(app)
 
@@ -166,7 +174,10 @@ async def _livez(_: web.Request) -> web.Response:
 
 
 async def _readyz(request: web.Request) -> web.Response:
-    missing = await request.app[READINESS].missing()
+    readiness = request.app[READINESS]
+    if readiness.stopping:
+        return json_response({"status": "stopping"}, status=503)
+    missing = await readiness.missing()
     if missing:
         return json_response({"status": "not ready", "missing": missing}, status=503)
     return json_response({"status": "ready"})

@@ -36,7 +36,9 @@ from common.workers import Desk, keep_working
 
 KEEP_ALIVE = 75  # seconds; aiohttp's own hour would let slow senders stay
 SHUTDOWN_PATIENCE = 10  # seconds that running requests are given
-DRAIN_PATIENCE = 2.0  # seconds that idle connections are given; our own clients use none that was idle for half of it
+# Seconds in which those who look at `/readyz` learn to send nobody here any more, and then as many again that idle
+# connections are given; our own clients use none that was idle for half of it.
+DRAIN_PATIENCE = 2.0
 BACKLOG = 4096  # connections that wait to be taken, as far as the system lets them
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
 
@@ -108,8 +110,9 @@ def management_of(app: web.Application, *fellows: web.Application) -> web.Applic
 async def serving(app: web.Application, listen: str, *, drain: float = 0, shared: bool = False) -> AsyncIterator[str]:
     """Serve at `host:port`, `[host]:port` or `unix:/path`, and say where: port 0 becomes the one that was free.
 
-    At the end idle connections are given `drain` seconds to be left by who has them. A `shared` port is one of several
-    processes, among which the system divides the connections.
+    At the end `/readyz` says so and all else goes on for `drain` seconds, and idle connections are given as many more
+    to be left by who has them. A `shared` port is one of several processes, among which the system divides the
+    connections.
     """
     runner = Runner(
         app,
@@ -128,7 +131,9 @@ async def serving(app: web.Application, listen: str, *, drain: float = 0, shared
             await web.TCPSite(runner, host.strip("[]"), int(port), backlog=BACKLOG, reuse_port=shared).start()
             yield f"http://{host}:{runner.addresses[0][1]}"
     finally:
-        await runner.drain(drain)
+        if drain:
+            app[READINESS].stop()
+            await runner.drain(drain)
         await runner.cleanup()
 
 
@@ -182,18 +187,18 @@ def open_many_files() -> None:
 
 
 async def _serve(apps: list[tuple[web.Application, ServiceSettings]], desk: Desk | None) -> None:
-    """Serve until cancelled. Then the probes end first, so that nobody is sent here any more."""
+    """Serve until cancelled. What stands apart ends last: it tells of a service that stops until it has stopped."""
     shared = desk is not None
-    async with AsyncExitStack() as stack:
+    async with AsyncExitStack() as apart, AsyncExitStack() as services:
         for app, settings in apps:
             if desk is not None:
                 app[METRICS].share(desk.folder, desk.number)
-            address = await stack.enter_async_context(
+            address = await services.enter_async_context(
                 serving(app, settings.listen, drain=DRAIN_PATIENCE, shared=shared)
             )
             log.info("serving", address=address)
             if settings.management_listen:
-                await stack.enter_async_context(serving(management_of(app), settings.management_listen, shared=shared))
+                await apart.enter_async_context(serving(management_of(app), settings.management_listen, shared=shared))
         gc.freeze()  # What was made up to here stays, and need not be looked through again and again.
         await asyncio.Event().wait()
 

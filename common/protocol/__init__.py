@@ -50,11 +50,13 @@ class Runner(web.AppRunner):
         app.on_response_prepare.append(self._finish)
 
     async def drain(self, patience: float) -> None:
-        """Take no new connections, and let each that is open end with its next answer; at most `patience` seconds.
+        """Let each connection end with its next answer, and after `patience` seconds take no new ones.
 
-        Closing an idle connection at once would lose the request that is just coming over it.
+        Those that are idle then are waited for, as long again at most: closing one at once would lose the request that
+        is just coming over it.
         """
         self._draining = True
+        await asyncio.sleep(patience)
         for site in list(self.sites):
             await site.stop()
         with suppress(TimeoutError):

@@ -3,8 +3,10 @@
 import asyncio
 import os
 import random
+import signal
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import count
 
 from aiohttp import ClientError
@@ -44,7 +46,7 @@ async def killed(fleet: Fleet, service: str, *, times: int = 1) -> Outcome:
 
 
 async def restarted_in_turn(fleet: Fleet, services: Collection[str], *, times: int = 1) -> Outcome:
-    """One replica after the other gets no new connections and SIGTERM, and is ready before the next: nobody notices."""
+    """One replica after the other gets SIGTERM, no new connections once it says so, and is ready before the next."""
     outcome = Outcome(f"rolling restart of {' and '.join(services)}", times)
     api = await fleet.services.tenant()
     loop = asyncio.get_running_loop()
@@ -52,6 +54,8 @@ async def restarted_in_turn(fleet: Fleet, services: Collection[str], *, times: i
         await work.more()
         for _ in range(times):
             for replica in [replica for service in services for replica in fleet.replicas[service]]:
+                replica.send(signal.SIGTERM)
+                await until(partial(replica.says, "stopping"))
                 fleet.proxies[replica.service].targets.remove(replica.address)
                 await replica.stop()
                 began = loop.time()

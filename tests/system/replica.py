@@ -59,20 +59,26 @@ class Replica:
 
     async def ready(self) -> None:
         """Wait until it takes requests. Raises NotStarted when it ends, or is not ready within START_LIMIT."""
-        unix = self.address.startswith("unix:")
-        connector = UnixConnector(self.address.removeprefix("unix:")) if unix else None
-        url = f"http://{'localhost' if unix else self.address}/readyz"
         with suppress(TimeoutError):
-            async with (
-                asyncio.timeout(START_LIMIT),
-                ClientSession(connector=connector, timeout=ClientTimeout(3)) as session,
-            ):
+            async with asyncio.timeout(START_LIMIT):
                 while self.running:
-                    if await _answers(session, url):
+                    if await self.says("ready"):
                         return
                     await asyncio.sleep(POLL)
         lines = self.log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
         raise NotStarted("\n".join([f"{self.service} is not ready ({self.log}):", *lines]), lines)
+
+    async def says(self, status: str) -> bool:
+        """Whether it says of itself that it is `ready`, `not ready` or `stopping`."""
+        unix = self.address.startswith("unix:")
+        connector = UnixConnector(self.address.removeprefix("unix:")) if unix else None
+        with suppress(ClientError, OSError):
+            async with (
+                ClientSession(connector=connector, timeout=ClientTimeout(3)) as session,
+                session.get(f"http://{'localhost' if unix else self.address}/readyz") as answer,
+            ):
+                return bool((await answer.json())["status"] == status)
+        return False
 
     async def kill(self) -> None:
         """`kill -9`, and see it dead."""
@@ -125,10 +131,3 @@ def _dying_with_us() -> Sequence[str]:
     """What to put before a command so that a run of the tests that is killed leaves no service behind."""
     setpriv = shutil.which("setpriv")
     return (setpriv, "--pdeathsig", "KILL") if setpriv else ()
-
-
-async def _answers(session: ClientSession, url: str) -> bool:
-    with suppress(ClientError, OSError):
-        async with session.get(url) as answer:
-            return answer.status == 200
-    return False

@@ -144,7 +144,7 @@ def test_a_pod_is_given_the_time_that_its_service_takes_to_end() -> None:
     [service] = spec["containers"]
     out_of_the_way = service["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert out_of_the_way > 0
-    assert spec["terminationGracePeriodSeconds"] >= out_of_the_way + DRAIN_PATIENCE + SHUTDOWN_PATIENCE + CLOSING
+    assert spec["terminationGracePeriodSeconds"] >= out_of_the_way + 2 * DRAIN_PATIENCE + SHUTDOWN_PATIENCE + CLOSING
     assert COMMON["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
