@@ -116,6 +116,7 @@ async def splice_body(request: web.Request, writer: AbstractStreamWriter) -> Non
     blocks = list(iter(request.content.read_nowait, b""))
     source.pause_reading()
     try:
+        writer.send_headers()  # They wait for the first block, and there may be none yet.
         for block in blocks:
             await writer.write(block)
         sink.set_write_buffer_limits(high=0)

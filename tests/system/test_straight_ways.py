@@ -206,6 +206,25 @@ async def test_a_large_body_arrives_whole_and_its_connection_serves_the_next(fil
     assert sum(moved) > 2 * len(body)  # Half of each at least, and each byte is moved twice.
 
 
+async def test_a_large_body_that_comes_later_than_its_head_follows_it(file: Path) -> None:
+    begun, body, bodies = asyncio.Event(), file.read_bytes(), list[bytes]()
+
+    async def take(request: web.Request) -> web.Response:
+        begun.set()
+        bodies.append(await request.read())
+        return web.Response(text="taken")
+
+    async with taking(take) as taken, asyncio.timeout(SOON):
+        url = urlsplit(taken.address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        writer.write(head_of(body))
+        await begun.wait()
+        writer.write(body)
+        assert (await read_one(reader)).endswith(b"taken")
+        writer.close()
+    assert bodies == [body]
+
+
 @pytest.mark.parametrize("ends", [True, False])
 async def test_a_large_body_that_stops_in_its_middle_is_refused(
     file: Path, monkeypatch: pytest.MonkeyPatch, *, ends: bool
