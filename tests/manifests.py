@@ -68,9 +68,9 @@ def refusal(resource: Resource, version: str) -> str:
 def pods(resources: Iterable[Resource]) -> dict[str, Resource]:
     """The pods, or their templates, by the names of what makes them."""
     return {
-        found["metadata"]["name"]: found["spec"].get("template", found)
+        found["metadata"]["name"]: found["spec"].get("jobTemplate", found)["spec"].get("template", found)
         for found in resources
-        if found["kind"] in {"Deployment", "Job", "Pod"}
+        if found["kind"] in {"CronJob", "Deployment", "Job", "Pod"}
     }
 
 

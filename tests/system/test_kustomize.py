@@ -30,12 +30,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(FOLDER, copy)
     shutil.copytree(OBSERVABILITY, copy.parent / OBSERVABILITY.name)
     ClusterSecrets(copy / "secrets", load(OtherStores, **STORES)).make()
-    more = copy / "overlays" / "with-components"
-    more.mkdir()
-    components = [f"../../components/{path.name}" for path in sorted((copy / "components").iterdir())]
-    says = {"resources": ["../production"], "components": components}
-    (more / "kustomization.yaml").write_text(yaml.safe_dump(says))
+    every = [path.name for path in sorted((copy / "components").iterdir()) if path.name != "backups-at-hand"]
+    _with(copy / "overlays" / "production", "with-components", [f"../../components/{name}" for name in every])
+    _with(copy / "operator", "operator-with-backups", ["../components/backups-at-hand"])
     return copy
+
+
+def _with(folder: Path, name: str, components: list[str]) -> None:
+    """A copy of a folder beside it, which takes these components too."""
+    copy = folder.with_name(name)
+    shutil.copytree(folder, copy)
+    says = yaml.safe_load((copy / "kustomization.yaml").read_text())
+    says["components"] = components
+    (copy / "kustomization.yaml").write_text(yaml.safe_dump(says))
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +72,9 @@ def test_kubernetes_takes_every_resource(resources: list[Resource], version: str
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(("beside", "namespace"), [("stores", "stores"), ("operator", "pkgrepo")])
+@pytest.mark.parametrize(
+    ("beside", "namespace"), [("stores", "stores"), ("operator", "pkgrepo"), ("operator-with-backups", "pkgrepo")]
+)
 def test_kubernetes_takes_what_is_applied_beside(render: Render, beside: str, namespace: str, version: str) -> None:
     found = render(beside)
     assert [refusal(resource, version) for resource in found] == [""] * len(found)
@@ -100,7 +109,7 @@ def test_all_that_is_named_is_there(resources: list[Resource]) -> None:
     named = set()
     for pod, container in containers(resources):
         named.add(f"ServiceAccount {pod['spec']['serviceAccountName']}")
-        named |= {f"ConfigMap {row['configMapRef']['name']}" for row in container["envFrom"]}
+        named |= {f"ConfigMap {row['configMapRef']['name']}" for row in container.get("envFrom", [])}
         for volume in pod["spec"]["volumes"]:
             if "secret" in volume:
                 named.add(f"Secret {volume['secret']['secretName']}")
@@ -143,7 +152,9 @@ def test_a_container_has_no_more_rights_than_it_needs(resources: list[Resource])
             "capabilities": {"drop": ["ALL"]},
         }
         mounts = {row["mountPath"]: row.get("readOnly", False) for row in container["volumeMounts"]}
-        written = {"/tmp", "/var/lib/pkgrepo/installers"}  # noqa: S108  a folder of the container
+        written = {"/tmp", "/backups", "/var/lib/pkgrepo/installers"}  # noqa: S108  a folder of the container
+        if pod["metadata"]["labels"]["app.kubernetes.io/name"] == "backup":
+            written.remove("/var/lib/pkgrepo/installers")
         assert all(read_only is (path not in written) for path, read_only in mounts.items())
     assert {account["automountServiceAccountToken"] for account in of_kind("ServiceAccount", resources).values()} == {
         False

@@ -35,7 +35,7 @@ RESOURCES = list(written())
 COMMON = next(found for found in patches() if where(found) == "Deployment any" and "strategy" in found["spec"])
 STORES = {"mongo_url": "mongodb://u:p@mongodb.stores/", "redis_url": "rediss://:p@r", "rabbitmq_url": "amqps://u:p@q"}
 CLOSING = 5  # seconds that a service may take to close what it opened
-BESIDE = ("first-tenant", "operator")  # pods that run the operator's command
+BESIDE = ("backup", "first-tenant", "operator")  # pods that run the operator's command
 
 
 @pytest.fixture
@@ -106,7 +106,8 @@ def test_a_command_has_the_files_that_it_reads(pod: str, secrets: Path) -> None:
     files = generated()["operator"]
     assert all((secrets / file).is_file() for file in files)
     [command] = pods(RESOURCES)[pod]["spec"]["containers"]
-    reads = [row["value"] for row in command["env"]] + [word for word in command["command"] if word.startswith("/")]
+    reads = [row["value"] for row in command["env"]]
+    reads += [word for word in command["command"] if word.startswith("/run/")]
     assert set(reads) <= {f"/run/secrets/{Path(file).name}" for file in files}
     assert {row["name"].removesuffix("_FILE").lower() for row in command["env"]} <= set(StoreSettings.model_fields)
 

@@ -45,8 +45,8 @@ def test_services_ask_whom_they_are_given_the_address_of_and_nobody_else() -> No
 @pytest.mark.parametrize(
     ("store", "setting", "command"),
     [
-        ("to-mongodb", "mongo_url", ["first-tenant", "operator"]),
-        ("to-redis", "redis_url", ["first-tenant", "operator"]),
+        ("to-mongodb", "mongo_url", ["first-tenant", "backup", "operator"]),
+        ("to-redis", "redis_url", ["first-tenant", "backup", "operator"]),
         ("to-rabbitmq", "rabbitmq_url", []),
         ("to-traces", "otel_exporter_otlp_endpoint", []),
     ],
