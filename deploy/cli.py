@@ -100,7 +100,8 @@ def main() -> None:
     except (MongoError, RedisError) as error:
         sys.exit(f"pkgrepo: a store does not answer ({type(error).__name__}); check MONGO_URL and REDIS_URL")
     except OSError as error:
-        sys.exit(f"pkgrepo: {error.strerror or error}")
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(f"pkgrepo: {where}{error.strerror or error}")
 
 
 async def _up(folder: DataFolder, host: str, port: int, deployment: Deployment, *, demo: bool) -> None:
