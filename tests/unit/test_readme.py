@@ -1,5 +1,6 @@
 """The newcomer's page names everything there is to name."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from upload_service.settings import UploadSettings
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RESULTS = (ROOT / "tests" / "bench" / "RESULTS.md").read_text(encoding="utf-8")
+PAGES = ("README.md", "SECURITY.md", "deploy/README.md", "deploy/kubernetes/README.md")
 SETTINGS = sorted(
     {
         name.upper()
@@ -39,6 +41,23 @@ def test_it_names_every_setting(setting: str) -> None:
 @pytest.mark.parametrize("kind", [CatalogSettings, UploadSettings])
 def test_it_says_where_the_broker_is_looked_for(kind: type[CatalogSettings] | type[UploadSettings]) -> None:
     assert f"`{kind.model_fields['rabbitmq_url'].default}`" in README
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_link_leads_to_a_page_and_a_heading_that_are_there(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for link in re.findall(r"]\(([^()\s]+)\)", text):
+        file, _, heading = link.partition("#")
+        if not file.startswith("https:"):
+            target = (ROOT / page).parent / file if file else ROOT / page
+            assert target.exists(), link
+            assert not heading or heading in headings(target), link
+
+
+def headings(page: Path) -> set[str]:
+    """What a page's headings are called in links."""
+    lines = [line.lstrip("# ") for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+    return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines}
 
 
 def test_the_pictures_it_shows_are_there() -> None:
