@@ -19,7 +19,7 @@ test: $(VENV)/.test  ## everything that must hold before a change lands
 	$(BIN)/pytest $(TOGETHER)
 
 test-compose: $(VENV)/.test  ## the compose file, scaled, with the container engine of DOCKER_HOST
-	$(BIN)/pytest --containers tests/system/test_compose.py
+	$(BIN)/pytest --containers tests/system/test_compose.py tests/system/test_compose_front.py
 
 test-kubernetes: $(VENV)/.test  ## the Kubernetes manifests, as kustomize renders them
 	deploy/install-kustomize $(BIN)/kustomize

@@ -12,7 +12,11 @@ from tests.objects import ObjectServer
 pytest_plugins = ["tests.attacks"]
 settings.register_profile("busy", deadline=None)  # How long an example takes is the machine's doing.
 settings.load_profile("busy")
-ASKED_FOR = {"test_compose.py": "--containers", "test_kustomize.py": "--kustomize"}
+ASKED_FOR = {
+    "test_compose.py": "--containers",
+    "test_compose_front.py": "--containers",
+    "test_kustomize.py": "--kustomize",
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,27 +1,39 @@
 """The compose file, brought up in a project of its own by the engine's own command, and looked at through its SDK."""
 
 import asyncio
+import json
 import os
 import shutil
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from uuid import uuid4
 
-from aiohttp import ClientSession
+from aiohttp import ClientSession, TCPConnector
 from docker import DockerClient
 from docker.models.containers import Container
 
 from common.caller import Deployment
+from tests.ports import free_port
 from tests.system.services import Api
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy" / "compose.yaml"
+TLS = (FILE.with_name("compose.tls.yaml"), Path(__file__).with_name("compose.front.yaml"))
+OURS = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
 SCALE = {"gateway": 2, "catalog_service": 2, "upload_service": 3}
 TENANT = "main"
 UP_WITHIN = 300.0  # seconds, the image built
+STARTED_WITHIN = 120.0  # seconds
+AUTHORITY = "/data/caddy/pki/authorities/local/root.crt"
+CERTIFICATE = "/data/caddy/certificates/local/localhost/localhost.json"  # written last
+ASK = "import http.client as h; c = h.HTTPConnection('127.0.0.1', 9090, timeout=9); c.request('GET', '/readyz'); "
+ASK += "print(c.getresponse().read().decode())"
 
 
 class ComposeFailed(Exception):
@@ -30,18 +42,30 @@ class ComposeFailed(Exception):
 
 @dataclass(frozen=True)
 class Composition:
-    """A running project."""
+    """A running project. `files` are laid over the first in this order; `variables` are what they ask for.
+
+    `folder` has its secrets and its backups.
+    """
 
     name: str
     engine: DockerClient
-    secrets: Path
+    folder: Path
     session: ClientSession
+    scale: Mapping[str, int] = field(default_factory=lambda: SCALE)
+    files: tuple[Path, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def secrets(self) -> Path:
+        return self.folder / "secrets"
 
     async def compose(self, *words: str) -> str:
         """Let the engine's command do something with the project; what it says. Raises ComposeFailed."""
-        environment = {**os.environ, "PKGREPO_SECRETS": str(self.secrets)}
+        folders = {"PKGREPO_SECRETS": str(self.secrets), "PKGREPO_BACKUPS": str(self.folder / "backups")}
+        environment = {**os.environ, **self.variables, **folders}
+        files = [word for file in (FILE, *self.files) for word in ("-f", str(file))]
         process = await asyncio.create_subprocess_exec(
-            *(*_command(), "-p", self.name, "-f", str(FILE), *words),
+            *(*_command(), "-p", self.name, *files, *words),
             env=environment,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -52,12 +76,19 @@ class Composition:
             raise ComposeFailed(said[-2000:])
         return said
 
+    async def operate(self, *words: str) -> str:
+        """One of the operator's commands; what it says. Raises ComposeFailed."""
+        return await self.compose("run", "--rm", "--no-TTY", "operator", *words)
+
     async def up(self) -> None:
-        scale = [word for service, count in SCALE.items() for word in ("--scale", f"{service}={count}")]
+        scale = [word for service, count in self.scale.items() for word in ("--scale", f"{service}={count}")]
         await self.compose("up", "--detach", "--build", "--wait", "--pull", "missing", *scale)
 
-    def containers(self, service: str) -> list[Container]:
-        """The running replicas of a service, in the order of their numbers."""
+    def containers(self, *services: str) -> list[Container]:
+        """The running replicas of these services, each service's in the order of their numbers."""
+        return [container for service in services for container in self._replicas(service)]
+
+    def _replicas(self, service: str) -> list[Container]:
         labels = [f"com.docker.compose.project={self.name}", f"com.docker.compose.service={service}"]
         found: list[Container] = self.engine.containers.list(filters={"label": labels})
         return sorted(found, key=lambda container: container.name or "")
@@ -66,6 +97,34 @@ class Composition:
         """Where the gateways answer."""
         bound = [(container.ports["8080/tcp"] or [])[0] for container in self.containers("gateway")]
         return [f"http://127.0.0.1:{port['HostPort']}" for port in bound]
+
+    async def says(self, container: Container) -> dict[str, Any]:
+        """What a service says of itself where its probes stand; nothing while it does not answer."""
+        said = await _told(container, "python", "-c", ASK)
+        return dict(json.loads(said)) if said else {}
+
+    async def ready(self, *containers: Container) -> None:
+        """Wait until these are."""
+
+        async def so() -> bool:
+            return all([(await self.says(container)).get("status") == "ready" for container in containers])
+
+        await until(so, patience=STARTED_WITHIN)
+
+    @asynccontextmanager
+    async def front(self) -> AsyncIterator[Api]:
+        """The first administrator, at the one address with a certificate."""
+        [caddy] = self.containers("caddy")
+        base = f"https://localhost:{self.variables['FRONT_PORT']}/{TENANT}"
+        password = (self.secrets / "administrator" / "password").read_text()
+
+        async def certified() -> bool:
+            return bool(await _told(caddy, "cat", CERTIFICATE))
+
+        await until(certified)
+        trust = ssl.create_default_context(cadata=await _told(caddy, "cat", AUTHORITY))
+        async with ClientSession(connector=TCPConnector(ssl=trust)) as session:
+            yield await Api(session, base, TENANT, Deployment.MULTI).signed_in(password=password)
 
     async def signed_in(self) -> list[Api]:
         """The first administrator at each gateway, in one session."""
@@ -82,12 +141,29 @@ class Composition:
 
 
 @asynccontextmanager
-async def composition() -> AsyncIterator[Composition]:
+async def composition(**scale: int) -> AsyncIterator[Composition]:
     """The project, up and scaled; removed with its volumes at the end."""
+    async with _project(scale or SCALE) as project:
+        yield project
+
+
+@asynccontextmanager
+async def composition_with_a_certificate(**scale: int) -> AsyncIterator[Composition]:
+    """The same behind Caddy, which listens on a port of loopback."""
+    variables = {"PKGREPO_HOST": "localhost", "FRONT_PORT": str(free_port())}
+    async with _project(scale, TLS, variables) as project:
+        yield project
+
+
+@asynccontextmanager
+async def _project(
+    scale: Mapping[str, int], files: tuple[Path, ...] = (), variables: Mapping[str, str] | None = None
+) -> AsyncIterator[Composition]:
     engine = DockerClient.from_env()
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         async with ClientSession() as session:
-            project = Composition(f"pkgrepo{uuid4().hex[:8]}", engine, Path(folder), session)
+            name = f"pkgrepo{uuid4().hex[:8]}"
+            project = Composition(name, engine, Path(folder), session, scale, files, variables or {})
             try:
                 await project.up()
                 yield project
@@ -99,3 +175,10 @@ async def composition() -> AsyncIterator[Composition]:
 def _command() -> tuple[str, ...]:
     alone = shutil.which("docker-compose")
     return (alone,) if alone else ("docker", "compose")
+
+
+async def _told(container: Container, *words: str) -> str:
+    """What a command in a container prints; nothing where it fails."""
+    done = await asyncio.to_thread(container.exec_run, list(words))
+    assert isinstance(done.output, bytes)
+    return done.output.decode() if done.exit_code == 0 else ""

@@ -15,6 +15,15 @@ from deploy import local
 from tests import rabbitmq
 from tests.system.proxy import Proxy, proxy
 
+# What a service is not ready without.
+NEEDS = {
+    "auth_service": {"mongodb", "redis"},
+    "catalog_service": {"mongodb"},
+    "client_registry": {"mongodb"},
+    "gateway": {"redis"},
+    "upload_service": {"mongodb"},
+}
+
 
 class Server:
     """A store that can be killed, and started again on the same data and the same address."""

@@ -7,18 +7,15 @@ from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
-from docker.models.containers import Container
 from yarl import URL
 
-from tests.system.composition import SCALE, Composition, composition
+from tests.system.composition import OURS, SCALE, Composition, composition
 from tests.system.services import Api
-from tests.system.stories import INSTALLER, add_package, package_id, publish, send_chunk, version_of
+from tests.system.stories import INSTALLER, add_package, package_id, publish, send_chunk
 from tests.waiting import until
 
-OURS = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
 STORES = ("mongodb", "redis", "rabbitmq")
 CHUNK = 1 << 20  # bytes
-STARTED_WITHIN = 120.0  # seconds
 
 
 @pytest.fixture(scope="module")
@@ -108,40 +105,6 @@ async def _insisting(api: Api, file_id: str, content: bytes, start: int) -> dict
 
     await until(taken)
     return body
-
-
-async def test_replicas_that_are_replaced_one_by_one_are_missed_by_nobody(
-    project: Composition, gateways: list[Api]
-) -> None:
-    api = gateways[0]
-    name = package_id()
-    await add_package(api, name)
-    published = await publish(api, name)
-    stop, failed, asked = asyncio.Event(), [], 0
-
-    async def ask() -> None:
-        nonlocal asked
-        while not stop.is_set():
-            version = await version_of(api, published)
-            if await fetched(api, version["INSTALLER_URL"]) != published.content:
-                failed.append(version)
-            asked += 1
-
-    asking = [asyncio.ensure_future(ask()) for _ in range(4)]
-    try:
-        for service in ("catalog_service", "upload_service"):
-            for replica in project.containers(service):
-                await asyncio.to_thread(replica.restart, timeout=30)
-                await until(lambda replica=replica: _healthy(replica), patience=STARTED_WITHIN)  # type: ignore[misc]
-    finally:
-        stop.set()
-        await asyncio.gather(*asking)
-    assert (failed, asked > 0) == ([], True)
-
-
-async def _healthy(container: Container) -> bool:
-    await asyncio.to_thread(container.reload)
-    return bool(container.attrs["State"]["Health"]["Status"] == "healthy")
 
 
 @pytest.mark.parametrize("service", [*OURS, *STORES])

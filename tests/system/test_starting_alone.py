@@ -11,16 +11,8 @@ from tests.ports import free_port
 from tests.system.fleet import Fleet
 from tests.system.proxy import Mode, Proxy, proxy
 from tests.system.replica import Replica
-from tests.system.stores import target_of, url_through
+from tests.system.stores import NEEDS, target_of, url_through
 from tests.waiting import until
-
-NEEDS = {
-    "auth_service": {"mongodb", "redis"},
-    "catalog_service": {"mongodb"},
-    "client_registry": {"mongodb"},
-    "gateway": {"redis"},
-    "upload_service": {"mongodb"},
-}
 
 
 @dataclass(frozen=True)
