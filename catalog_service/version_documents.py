@@ -3,17 +3,10 @@
 from dataclasses import asdict
 from typing import Any
 
-from catalog_service.version_model import (
-    Architecture,
-    Dependencies,
-    FileType,
-    Locale,
-    PackageDependency,
-    PackageVersion,
-    Scope,
-    Switches,
-    UpgradeBehavior,
-)
+from catalog_service.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
+from catalog_service.manifests.values import kept, plain
+from catalog_service.manifests.version import VersionManifest
+from catalog_service.version_model import Dependencies, PackageDependency, PackageVersion, Switches
 
 
 def document_of(version: PackageVersion) -> dict[str, Any]:
@@ -34,6 +27,7 @@ def document_of(version: PackageVersion) -> dict[str, Any]:
             "external": list(dependencies.external),
             "packages": [asdict(package) for package in dependencies.packages],
         },
+        "manifest": plain(version.manifest),
     }
 
 
@@ -63,6 +57,7 @@ def version_of(document: dict[str, Any]) -> PackageVersion:
             external=tuple(needed["external"]),
             packages=tuple(PackageDependency(**package) for package in needed["packages"]),
         ),
+        manifest=kept(VersionManifest, document.get("manifest", {})),  # Versions from before there were any have none.
         size=document["size"],
         sha256=document["sha256"],
     )

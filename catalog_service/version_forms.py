@@ -3,17 +3,8 @@
 import re
 from uuid import uuid4
 
-from catalog_service.version_model import (
-    Architecture,
-    Dependencies,
-    FileType,
-    Locale,
-    PackageDependency,
-    PackageVersion,
-    Scope,
-    Switches,
-    UpgradeBehavior,
-)
+from catalog_service.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
+from catalog_service.version_model import Dependencies, PackageDependency, PackageVersion, Switches
 from common.errors import InvalidField
 from common.forms import Form, clean
 

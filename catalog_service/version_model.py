@@ -1,77 +1,9 @@
-"""A version of a package, and the values that its fields may have (sections 2.2 and 2.4)."""
+"""A version of a package (section 2.2)."""
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-
-class Architecture(StrEnum):
-    """Section 2.4."""
-
-    X64 = "x64"
-    X86 = "x86"
-    ARM = "arm"
-    ARM64 = "arm64"
-
-
-class FileType(StrEnum):
-    """The kind of an installer, or of the one nested in it (section 2.4)."""
-
-    EXE = "EXE"
-    MSI = "MSI"
-    MSIX = "MSIX"
-    APPX = "APPX"
-    ZIP = "ZIP"
-    INNO = "INNO"
-    NULLSOFT = "NULLSOFT"
-    WIX = "WIX"
-    BURN = "BURN"
-
-    @property
-    def suffix(self) -> str:
-        """How a file of this type ends on Windows."""
-        return {FileType.WIX: ".msi", FileType.INNO: ".exe", FileType.NULLSOFT: ".exe", FileType.BURN: ".exe"}.get(
-            self, f".{self.lower()}"
-        )
-
-
-class Scope(StrEnum):
-    """Section 2.4."""
-
-    MACHINE = "machine"
-    USER = "user"
-
-
-class Locale(StrEnum):
-    """Section 2.4; the last three have an underscore, as specified."""
-
-    EN_US = "en-US"
-    DE_DE = "de-DE"
-    DE_AT = "de-AT"
-    DE_CH = "de-CH"
-    EN_GB = "en-GB"
-    EN_CA = "en-CA"
-    EN_AU = "en-AU"
-    FR_FR = "fr-FR"
-    FR_CA = "fr-CA"
-    FR_BE = "fr-BE"
-    ES_ES = "es-ES"
-    ES_MX = "es-MX"
-    IT_IT = "it-IT"
-    IT_CH = "it-CH"
-    PT_PT = "pt-PT"
-    PT_BR = "pt-BR"
-    JA_JP = "ja-JP"
-    KO_KR = "ko_KR"
-    ZH_CN = "zh_CN"
-    ZH_TW = "zh_TW"
-
-
-class UpgradeBehavior(StrEnum):
-    """What an installation does with an older version that is there already."""
-
-    INSTALL = "install"
-    UNINSTALL_PREVIOUS = "uninstallPrevious"
-    DENY = "deny"
+from catalog_service.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
+from catalog_service.manifests.version import VersionManifest
 
 
 @dataclass(frozen=True)
@@ -127,6 +59,7 @@ class PackageVersion:
     switches: Switches = field(default_factory=Switches)
     upgrades: UpgradeBehavior = UpgradeBehavior.INSTALL
     dependencies: Dependencies = field(default_factory=Dependencies)
+    manifest: VersionManifest = field(default_factory=VersionManifest)
     size: int = 0
     sha256: str = ""
 

@@ -29,6 +29,8 @@ class FileType(StrEnum):
     NULLSOFT = "NULLSOFT"
     WIX = "WIX"
     BURN = "BURN"
+    PORTABLE = "PORTABLE"
+    FONT = "FONT"
 
 
 class Scope(StrEnum):

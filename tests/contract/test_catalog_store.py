@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
+from catalog_service.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
 from catalog_service.model import (
     FinishedUpload,
     InstallerFile,
@@ -23,18 +24,7 @@ from catalog_service.model import (
 from catalog_service.store import COLLECTIONS, INDEXES, MongoCatalogStore
 from catalog_service.sweeper import HiddenVersion
 from catalog_service.version_documents import document_of, version_of
-from catalog_service.version_model import (
-    Architecture,
-    Dependencies,
-    FileType,
-    Locale,
-    PackageDependency,
-    PackageVersion,
-    Scope,
-    Switches,
-    UpgradeBehavior,
-    VersionName,
-)
+from catalog_service.version_model import Dependencies, PackageDependency, PackageVersion, Switches, VersionName
 from catalog_service.versions import PendingVersion
 from common.mongo import MongoDatabase, make_indexes
 from tests.factories import make_tenant

@@ -4,19 +4,11 @@ from typing import Any
 
 import pytest
 
+from catalog_service.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
 from catalog_service.forms import listed_uids, package_id
 from catalog_service.model import VersionNotFound
 from catalog_service.version_forms import new_version
-from catalog_service.version_model import (
-    Architecture,
-    FileType,
-    Locale,
-    PackageDependency,
-    PackageVersion,
-    Scope,
-    Switches,
-    UpgradeBehavior,
-)
+from catalog_service.version_model import PackageDependency, PackageVersion, Switches
 from common.errors import InvalidField
 from common.forms import Form
 from tests.service.catalog_fixtures import version_form
@@ -129,7 +121,7 @@ def test_an_enumeration_is_taken_in_any_spelling_and_kept_in_the_specified_one(
     [
         {"file_architect": "x128"},
         {"file_type": "RPM"},
-        {"file_type_nested": "portable"},
+        {"file_type_nested": "msstore"},
         {"file_scope": "everyone"},
         {"package_locale": "en"},
         {"upgrades": "perhaps"},

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog_service import version_model
+from catalog_service import enumerations, version_model
 from deploy.publishing import choices, guesses, model
 from deploy.publishing.model import Architecture, FileType, Installer
 from upload_service.ranges import SUFFIXES, parse_file_id
@@ -60,11 +60,11 @@ def test_the_suffixes_sent_are_those_that_the_server_keeps() -> None:
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
-        (model.Architecture, version_model.Architecture),
-        (model.FileType, version_model.FileType),
-        (model.Scope, version_model.Scope),
-        (model.Locale, version_model.Locale),
-        (model.Upgrades, version_model.UpgradeBehavior),
+        (model.Architecture, enumerations.Architecture),
+        (model.FileType, enumerations.FileType),
+        (model.Scope, enumerations.Scope),
+        (model.Locale, enumerations.Locale),
+        (model.Upgrades, enumerations.UpgradeBehavior),
     ],
 )
 def test_the_values_it_takes_are_those_of_the_service(ours: list[str], theirs: list[str]) -> None:

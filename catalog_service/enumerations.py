@@ -1,0 +1,84 @@
+"""The values that fields of a version may have (section 2.4), and the further ones of winget."""
+
+from enum import StrEnum
+
+
+class Architecture(StrEnum):
+    """Section 2.4."""
+
+    X64 = "x64"
+    X86 = "x86"
+    ARM = "arm"
+    ARM64 = "arm64"
+
+
+class FileType(StrEnum):
+    """The kind of an installer, or of the one nested in it (section 2.4)."""
+
+    EXE = "EXE"
+    MSI = "MSI"
+    MSIX = "MSIX"
+    APPX = "APPX"
+    ZIP = "ZIP"
+    INNO = "INNO"
+    NULLSOFT = "NULLSOFT"
+    WIX = "WIX"
+    BURN = "BURN"
+    # Not in the specification, and winget's:
+    PORTABLE = "PORTABLE"
+    FONT = "FONT"
+
+    @property
+    def suffix(self) -> str:
+        """How a file of this type ends on Windows."""
+        return _SUFFIXES.get(self, f".{self.lower()}")
+
+
+_SUFFIXES = {
+    FileType.WIX: ".msi",
+    FileType.INNO: ".exe",
+    FileType.NULLSOFT: ".exe",
+    FileType.BURN: ".exe",
+    FileType.PORTABLE: ".exe",
+    FileType.FONT: ".ttf",
+}
+
+
+class Scope(StrEnum):
+    """Section 2.4."""
+
+    MACHINE = "machine"
+    USER = "user"
+
+
+class Locale(StrEnum):
+    """Section 2.4; the last three have an underscore, as specified."""
+
+    EN_US = "en-US"
+    DE_DE = "de-DE"
+    DE_AT = "de-AT"
+    DE_CH = "de-CH"
+    EN_GB = "en-GB"
+    EN_CA = "en-CA"
+    EN_AU = "en-AU"
+    FR_FR = "fr-FR"
+    FR_CA = "fr-CA"
+    FR_BE = "fr-BE"
+    ES_ES = "es-ES"
+    ES_MX = "es-MX"
+    IT_IT = "it-IT"
+    IT_CH = "it-CH"
+    PT_PT = "pt-PT"
+    PT_BR = "pt-BR"
+    JA_JP = "ja-JP"
+    KO_KR = "ko_KR"
+    ZH_CN = "zh_CN"
+    ZH_TW = "zh_TW"
+
+
+class UpgradeBehavior(StrEnum):
+    """What an installation does with an older version that is there already."""
+
+    INSTALL = "install"
+    UNINSTALL_PREVIOUS = "uninstallPrevious"
+    DENY = "deny"

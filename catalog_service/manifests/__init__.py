@@ -1,0 +1,1 @@
+"""What winget's manifests say of packages and versions beyond the fields of the specification, all of it optional."""
