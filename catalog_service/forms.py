@@ -6,7 +6,10 @@ from uuid import uuid4
 from aiohttp import web
 
 from catalog_service.logos import LOGO_LIMIT, read_logo
+from catalog_service.manifests.fields import manifest_of, of_form, plain
+from catalog_service.manifests.package import PackageManifest
 from catalog_service.model import Package, PackageChanges, PackageNotFound, VersionNotFound
+from catalog_service.packages import DescribedPackage
 from common.bodies import FORM_LIMIT
 from common.errors import InvalidField
 from common.forms import Form, clean, flag, read_form
@@ -20,10 +23,10 @@ _NOT_IN_IDS = frozenset('/\\:*?"<>|,')  # A comma stands between ids, in a black
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-async def new_package(request: web.Request) -> Package:
+async def new_package(request: web.Request) -> DescribedPackage:
     """The package that `add_package` is to make. Raises InvalidField."""
     form = await read_form(request, limit=PACKAGE_FORM_LIMIT)
-    return Package(
+    package = Package(
         package_id=package_id(form.text("package_id", limit=ID_LIMIT)),
         package_uid=str(uuid4()),
         name=form.text("package_name", limit=NAME_LIMIT),
@@ -31,6 +34,7 @@ async def new_package(request: web.Request) -> Package:
         description=form.text("package_description", limit=DESCRIPTION_LIMIT, required=False, lines=True),
         logo=await _logo(form) or b"",
     )
+    return DescribedPackage(package, manifest_of(PackageManifest, form))
 
 
 async def package_changes(request: web.Request) -> PackageChanges:
@@ -41,6 +45,7 @@ async def package_changes(request: web.Request) -> PackageChanges:
         publisher=_sent(form, "package_publisher", NAME_LIMIT),
         description=_sent(form, "package_description", DESCRIPTION_LIMIT, required=False, lines=True),
         logo=await _logo(form),
+        manifest=plain(of_form(PackageManifest, form)),
     )
 
 

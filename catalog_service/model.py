@@ -1,8 +1,11 @@
 """Packages, installer files, and what can go wrong with packages and versions."""
 
 import hashlib
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from common.errors import Conflict, NotFound, Problem
 
@@ -27,23 +30,35 @@ class Package:
 
 @dataclass(frozen=True)
 class PackageChanges:
-    """What to change about a package; None keeps what is there."""
+    """What to change about a package; None keeps what is there.
+
+    `manifest` has the fields of its manifest that are to change, as documents have them; an empty one is taken away.
+    """
 
     name: str | None = None
     publisher: str | None = None
     description: str | None = None
     logo: bytes | None = None
     active: bool | None = None
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Those of the package itself that are to change."""
+        return {name: value for name, value in vars(self).items() if value is not None and name != "manifest"}
 
     def told(self) -> dict[str, str]:
         """The values in the words of the audit log; long texts and logos by their SHA-256."""
-        values = {name: value for name, value in vars(self).items() if value is not None}
-        return {name: _told(value) for name, value in values.items()}
+        return {name: _told(value) for name, value in {**self.fields, **self.manifest}.items()}
 
 
-def _told(value: str | bytes | bool) -> str:
+def _told(value: Any) -> str:
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return str(int(value))
+    if isinstance(value, list):
+        value = json.dumps(value)
     content = value.encode() if isinstance(value, str) else value
     if isinstance(value, str) and len(value) <= TOLD_LIMIT:
         return value

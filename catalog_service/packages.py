@@ -1,17 +1,29 @@
 """The packages of a tenant, and who must not see which."""
 
 from collections.abc import Set
+from dataclasses import dataclass
 from typing import Protocol
 
-from catalog_service.model import Package, PackageChanges
+from catalog_service.manifests.package import PackageManifest
+from catalog_service.model import Package, PackageChanges, PackageNotFound
 from common.caller import Caller, Kind
+
+
+@dataclass(frozen=True)
+class DescribedPackage:
+    """A package with all that it says of itself: more than catalogs show."""
+
+    package: Package
+    manifest: PackageManifest
 
 
 class PackageStore(Protocol):
     """Where packages are kept. A package whose deletion has begun is there for `begin_deletion` alone."""
 
-    async def add(self, tenant_id: str, package: Package) -> None:
+    async def add(self, tenant_id: str, package: Package, manifest: PackageManifest) -> None:
         """Raises PackageExists."""
+
+    async def find(self, tenant_id: str, package_id: str) -> DescribedPackage | None: ...
 
     async def change(self, tenant_id: str, package_id: str, changes: PackageChanges) -> PackageChanges:
         """What was there of that which is changed. Raises PackageNotFound."""
@@ -47,9 +59,16 @@ class Packages:
         """
         return frozenset(await self._blacklist.hidden_packages(caller) if caller.kind is Kind.CLIENT else ())
 
-    async def add(self, caller: Caller, package: Package) -> None:
+    async def add(self, caller: Caller, described: DescribedPackage) -> None:
         """Raises PackageExists."""
-        await self._store.add(caller.tenant_id, package)
+        await self._store.add(caller.tenant_id, described.package, described.manifest)
+
+    async def find(self, caller: Caller, package_id: str) -> DescribedPackage:
+        """Raises PackageNotFound."""
+        found = await self._store.find(caller.tenant_id, package_id)
+        if found is None:
+            raise PackageNotFound(package_id)
+        return found
 
     async def edit(self, caller: Caller, package_id: str, changes: PackageChanges) -> dict[str, tuple[str, str]]:
         """What was before and is after, by the changed fields' names, for the audit log. Raises PackageNotFound."""

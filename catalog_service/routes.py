@@ -26,9 +26,9 @@ async def get_packages(request: web.Request) -> web.StreamResponse:
 
 @routes.post("/{tenant_id}/add_package")
 async def add_package(request: web.Request) -> web.Response:
-    package = await forms.new_package(request)
-    audit(request, package_id=package.package_id)
-    await request.app[PACKAGES].add(caller_of(request), package)
+    described = await forms.new_package(request)
+    audit(request, package_id=described.package.package_id)
+    await request.app[PACKAGES].add(caller_of(request), described)
     return json_response({"Message": "Package was added successfully!"})
 
 
@@ -58,6 +58,12 @@ async def delete_package(request: web.Request) -> web.Response:
     return json_response({"Message": "Package was deleted successfully!"})
 
 
+@routes.get("/{tenant_id}/get_package_details/{package_id:[^/]+}")
+async def get_package_details(request: web.Request) -> web.Response:
+    described = await request.app[PACKAGES].find(caller_of(request), forms.package_in_path(request))
+    return json_response(wire.package_details(described))
+
+
 @routes.get("/{tenant_id}/get_package_versions/{package_id:[^/]+}")
 async def get_package_versions(request: web.Request) -> web.Response:
     caller, package_id, settings = caller_of(request), forms.package_in_path(request), request.app[SETTINGS]
@@ -76,6 +82,12 @@ async def get_specific_package_version(request: web.Request) -> web.Response:
     caller, settings = caller_of(request), request.app[SETTINGS]
     version = await request.app[VERSIONS].find(caller, forms.uid_in_path(request))
     return json_response(wire.package_version(version, caller, settings, expires=wire.expiry(settings)))
+
+
+@routes.get("/{tenant_id}/get_version_details/{version_uid:[^/]+}")
+async def get_version_details(request: web.Request) -> web.Response:
+    version, refused = await request.app[VERSIONS].with_refusals(caller_of(request), forms.uid_in_path(request))
+    return json_response(wire.version_details(version, refused))
 
 
 @routes.post("/{tenant_id}/add_package_version/{package_id:[^/]+}")

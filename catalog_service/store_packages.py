@@ -1,18 +1,21 @@
 """Packages in MongoDB, one document each; `halfway` marks one whose deletion has begun."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
-from typing import Any
 
 from pymongo import ASCENDING
 from pymongo.errors import DuplicateKeyError
 
+from catalog_service.manifests.fields import kept, plain, said
+from catalog_service.manifests.package import PackageManifest
 from catalog_service.model import Package, PackageChanges, PackageExists, PackageNotFound
+from catalog_service.packages import DescribedPackage
 from catalog_service.store_revisions import MongoRevisions
 from common.mongo import Document, MongoDatabase
 
 FIRST_BATCH = 100_000  # The server ends a batch at 16 MiB in any case.
 BATCH = 2000  # packages that the server sends at once
 ROW = 256  # packages that are given at once
+NOTHING_SAID = PackageManifest()
 
 
 class MongoPackageStore:
@@ -22,34 +25,47 @@ class MongoPackageStore:
         self._packages = database["packages"]
         self._revisions = revisions
 
-    async def add(self, tenant_id: str, package: Package) -> None:
+    async def add(self, tenant_id: str, package: Package, manifest: PackageManifest = NOTHING_SAID) -> None:
+        document = {"tenant_id": tenant_id, "halfway": False, **vars(package), "manifest": plain(manifest)}
         async with self._revisions.changing(tenant_id, package.package_id):
             try:
-                await self._packages.insert_one({"tenant_id": tenant_id, "halfway": False, **_fields(package)})
+                await self._packages.insert_one(document)
             except DuplicateKeyError:
                 raise PackageExists(package.package_id) from None
 
     async def change(self, tenant_id: str, package_id: str, changes: PackageChanges) -> PackageChanges:
-        fields = _fields(changes)
+        # Setting the id to what it is makes an edit that changes nothing a valid one.
+        change: Document = {"$set": {"package_id": package_id, **changes.fields}}
+        for name, value in changes.manifest.items():
+            change.setdefault("$set" if said(value) else "$unset", {})[f"manifest.{name}"] = value
         async with self._revisions.changing(tenant_id, package_id):
             found = await self._packages.find_one_and_update(
                 {"tenant_id": tenant_id, "package_id": package_id, "halfway": False},
-                # Setting the id to what it is makes an edit that changes nothing a valid one.
-                {"$set": {"package_id": package_id, **fields}},
-                {"_id": False, "package_id": True, **dict.fromkeys(fields, True)},
+                change,
+                {"_id": False, **dict.fromkeys([*change["$set"], *change.get("$unset", ())], True)},
             )
             if found is None:
                 raise PackageNotFound(package_id)
-        return PackageChanges(**{name: found[name] for name in fields})
+        before = found.get("manifest", {})
+        return PackageChanges(
+            **{name: found[name] for name in changes.fields},
+            manifest={name: before.get(name, "") for name in changes.manifest},
+        )
+
+    async def find(self, tenant_id: str, package_id: str) -> DescribedPackage | None:
+        found = await self._packages.find_one({"tenant_id": tenant_id, "package_id": package_id, "halfway": False})
+        if found is None:
+            return None
+        return DescribedPackage(_package(found), kept(PackageManifest, found.get("manifest", {})))
 
     async def read(
         self, tenant_id: str, package_ids: Collection[str] | None = None
     ) -> AsyncIterator[Sequence[Package]]:
-        """All packages, or these, inactive ones too, ordered by id; some hundred at a time."""
+        """All packages, or these, inactive ones too, ordered by id, without their manifests; some hundred at a time."""
         wanted: Document = {"tenant_id": tenant_id, "halfway": False}
         if package_ids is not None:
             wanted["package_id"] = {"$in": list(package_ids)}
-        found = self._packages.find(wanted, sort=[("package_id", ASCENDING)], batch_size=BATCH)
+        found = self._packages.find(wanted, {"manifest": False}, sort=[("package_id", ASCENDING)], batch_size=BATCH)
         while documents := await found.to_list(ROW):
             yield [_package(document) for document in documents]
 
@@ -82,10 +98,6 @@ def older_than(age: int) -> Document:
     """What was left halfway more than `age` seconds ago, by the database's clock."""
     limit = {"$dateSubtract": {"startDate": "$$NOW", "unit": "second", "amount": age}}
     return {"halfway": True, "$expr": {"$lt": ["$changed_at", limit]}}
-
-
-def _fields(values: Package | PackageChanges) -> dict[str, Any]:
-    return {name: value for name, value in vars(values).items() if value is not None}
 
 
 def _package(document: Document) -> Package:

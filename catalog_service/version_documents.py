@@ -4,9 +4,11 @@ from dataclasses import asdict
 from typing import Any
 
 from catalog_service.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
-from catalog_service.manifests.values import kept, plain
+from catalog_service.manifests.fields import kept, plain
 from catalog_service.manifests.version import VersionManifest
 from catalog_service.version_model import Dependencies, PackageDependency, PackageVersion, Switches
+
+_SAYS_NOTHING = VersionManifest()  # one for the thousands of versions that have none
 
 
 def document_of(version: PackageVersion) -> dict[str, Any]:
@@ -57,7 +59,7 @@ def version_of(document: dict[str, Any]) -> PackageVersion:
             external=tuple(needed["external"]),
             packages=tuple(PackageDependency(**package) for package in needed["packages"]),
         ),
-        manifest=kept(VersionManifest, document.get("manifest", {})),  # Versions from before there were any have none.
+        manifest=kept(VersionManifest, said) if (said := document.get("manifest")) else _SAYS_NOTHING,
         size=document["size"],
         sha256=document["sha256"],
     )

@@ -4,6 +4,9 @@ import re
 from uuid import uuid4
 
 from catalog_service.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
+from catalog_service.manifests.fields import manifest_of, rules_of
+from catalog_service.manifests.rules import contradictions
+from catalog_service.manifests.version import VersionManifest
 from catalog_service.version_model import Dependencies, PackageDependency, PackageVersion, Switches
 from common.errors import InvalidField
 from common.forms import Form, clean
@@ -23,7 +26,7 @@ def new_version(form: Form, package_id: str) -> PackageVersion:
     if not form.get("server_filename"):
         raise InvalidField("file", "or server_filename is required: the installer, or the name that its upload gave")
     installer_type = form.choice("file_type", FileType)
-    return PackageVersion(
+    version = PackageVersion(
         uid=str(uuid4()),
         package_id=package_id,
         version=_trimmed(form, "package_version", VERSION_LIMIT),
@@ -46,7 +49,13 @@ def new_version(form: Form, package_id: str) -> PackageVersion:
             external=form.texts("dep_external", limit=NAME_LIMIT),
             packages=_package_dependencies(form),
         ),
+        manifest=manifest_of(VersionManifest, form),
     )
+    # What the specification lets a version say is taken all the same, and the version not offered to winget clients.
+    for contradiction in contradictions(version):
+        if contradiction.field in rules_of(VersionManifest):
+            raise InvalidField(contradiction.field, contradiction.reason)
+    return version
 
 
 def _switches(form: Form) -> Switches:

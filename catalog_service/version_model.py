@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from catalog_service.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
 from catalog_service.manifests.version import VersionManifest
 
+_SPELT = {locale.replace("_", "-"): locale.value for locale in Locale}
+
 
 @dataclass(frozen=True)
 class Switches:
@@ -72,10 +74,25 @@ class PackageVersion:
             self.installer_type,
             self.nested_type or "",
             self.scope,
-            self.locale,
+            _SPELT.get(self.language, self.language) if self.manifest.installer_locale else self.locale,
             self.channel,
         )
         return "\n".join(parts)
+
+    @property
+    def effective_type(self) -> FileType | None:
+        """The type of what is installed: of an archive that of what is in it, None where that is not said."""
+        return self.nested_type if self.installer_type is FileType.ZIP else self.installer_type
+
+    @property
+    def language(self) -> str:
+        """The language tag of the installer: what its manifest says, else the version's locale."""
+        return self.manifest.installer_locale or self.locale.replace("_", "-")
+
+    @property
+    def told_apart_by(self) -> tuple[object, ...]:
+        """What winget clients tell the installers of one version apart by."""
+        return self.version, self.installer_type, self.effective_type, self.architecture, self.language, self.scope
 
 
 @dataclass(frozen=True)

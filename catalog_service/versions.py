@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from catalog_service.manifests.rules import refusals
 from catalog_service.model import InstallerFile, PackageNotFound, VersionExists, VersionNotFound
 from catalog_service.ordering import newest_first
 from catalog_service.version_model import PackageVersion
@@ -102,6 +103,13 @@ class Versions:
         if version is None or await self._packages.package_uid(caller.tenant_id, version.package_id) is None:
             raise VersionNotFound(uid)
         return version
+
+    async def with_refusals(self, caller: Caller, uid: str) -> tuple[PackageVersion, Sequence[str]]:
+        """A version, and why winget clients are not offered it: not at all where they are. Raises VersionNotFound."""
+        version = await self.find(caller, uid)
+        others = await self._store.of_package(caller.tenant_id, version.package_id) or ()
+        side_by_side = [version, *(other for other in others if other.channel == version.channel and other.uid != uid)]
+        return version, refusals(side_by_side).get(uid, ())
 
     async def add(self, caller: Caller, version: PackageVersion) -> str:
         """Create a version around an uploaded file, and give its uid.

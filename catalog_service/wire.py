@@ -2,14 +2,17 @@
 
 import time
 from base64 import b64encode
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import Any
 
 import orjson
 
 from catalog_service.damaged import DamagedInstaller
 from catalog_service.entries import CatalogEntry
+from catalog_service.manifests.fields import plain
 from catalog_service.model import FinishedUpload
+from catalog_service.packages import DescribedPackage
 from catalog_service.settings import CatalogSettings
 from catalog_service.version_model import PackageVersion
 from common.caller import Caller
@@ -73,6 +76,61 @@ def package_version(
         "CHANNEL": version.channel,
         "NESTED_PACKAGE_INSTALLER_PATHS": [{"RelativeFilePath": path} for path in version.nested_paths],
     }
+
+
+def package_details(described: DescribedPackage) -> dict[str, Any]:
+    """All that a package says of itself, by the names of the form that took it; its logo aside."""
+    package = described.package
+    return {
+        "package_id": package.package_id,
+        "package_name": package.name,
+        "package_publisher": package.publisher,
+        "package_description": package.description,
+        "package_active": "1" if package.active else "0",
+        **_all(described.manifest),
+    }
+
+
+def version_details(version: PackageVersion, refused: Sequence[str]) -> dict[str, Any]:
+    """The same of a version; `refused` is why winget clients are not offered it."""
+    switches, needed = version.switches, version.dependencies
+    return {
+        "uid": version.uid,
+        "package_id": version.package_id,
+        "package_version": version.version,
+        "file_architect": version.architecture,
+        "file_type": version.installer_type,
+        "file_scope": version.scope,
+        "package_locale": version.locale,
+        "channel": version.channel,
+        "switch_Silent": switches.silent,
+        "switch_SilentWithProgress": switches.silent_with_progress,
+        "switch_Interactive": switches.interactive,
+        "switch_InstallLocation": switches.install_location,
+        "switch_Log": switches.log,
+        "switch_Upgrade": switches.upgrade,
+        "switch_Custom": switches.custom,
+        "switch_Repair": switches.repair,
+        "productcode": version.product_code,
+        "upgradecode": version.upgrade_code,
+        "package_family_name": version.package_family_name,
+        "file_type_nested": version.nested_type or "",
+        "file_nested_path": version.nested_paths,
+        "upgrades": version.upgrades,
+        "dep_windows_features": needed.windows_features,
+        "dep_windows_libraries": needed.windows_libraries,
+        "dep_external": needed.external,
+        "dep_pkg_identifier": [package.package_id for package in needed.packages],
+        "dep_pkg_min_version": [package.min_version for package in needed.packages],
+        **_all(version.manifest),
+        "winget_refusals": refused,
+    }
+
+
+def _all(manifest: Any) -> Mapping[str, Any]:
+    """Every field of a manifest, those too that are empty: "", [] or false."""
+    values = {member.name: getattr(manifest, member.name) for member in fields(manifest)}
+    return {name: "" if value is None else plain(value) for name, value in values.items()}
 
 
 def finished_upload(upload: FinishedUpload) -> dict[str, Any]:

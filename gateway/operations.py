@@ -123,9 +123,11 @@ OPERATIONS: tuple[Operation, ...] = (
     _write("PATCH", "edit_package/{package_id}", CATALOG, patience=15.0, body_limit=WITH_LOGO),
     _write("DELETE", "delete_package/{package_id}", CATALOG, patience=30.0),
     _write("PATCH", "set_package_active/{package_id}", CATALOG),
+    _read("GET", "get_package_details/{package_id}", CATALOG),
     # Package versions (4.4, 4.5)
     _read("GET", "get_package_versions/{package_id}", CATALOG, known=Known.LISTING),
     _read("GET", "get_specific_package_version/{version_uid}", CATALOG),
+    _read("GET", "get_version_details/{version_uid}", CATALOG),
     _write("DELETE", "delete_package_version/{package_id}", CATALOG, patience=30.0),
     _write("POST", "add_package_version/{package_id}", CATALOG, patience=LONG, one_call=True),
     # Uploads (4.5, step 1)

@@ -1,45 +1,29 @@
-"""What the fields of a manifest may hold, as winget's schemas say; a field names its rule as an annotation.
-
-Empty is absent: no rule is asked about an empty text, list or null. Text is as `common.forms.clean` lets it be.
-"""
+"""What the fields of a manifest may hold, as winget's schemas say. Text is as `common.forms.clean` lets it be."""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields
 from datetime import date
 from enum import StrEnum
-from functools import lru_cache
-from typing import Annotated, Any, Protocol, get_type_hints
+from typing import Annotated, Any
 
 import orjson
 
+from catalog_service.manifests.fields import Rule, kept, last, rules_of, said
 from common.errors import InvalidField
 from common.forms import clean, flag
 
 _WHOLE = re.compile(r"-?[0-9]{1,10}")
 
 
-class Rule(Protocol):
-    """What a field may hold; `name` is how its refusal begins."""
-
-    def read(self, name: str, sent: object) -> Any:
-        """A value that came in JSON. Raises InvalidField."""
-
-    def of_form(self, name: str, sent: Sequence[str]) -> Any:
-        """A value that came in a form, where a field may be repeated. Raises InvalidField."""
-
-    def kept(self, value: Any) -> Any:
-        """A value that `plain` made of one of these."""
-
-
 class _One:
-    """A rule for fields whose last value counts in a form."""
+    """A rule for fields whose last value counts in a form, one that says something before an empty one."""
 
     def read(self, name: str, sent: object) -> Any:
         raise NotImplementedError
 
     def of_form(self, name: str, sent: Sequence[str]) -> Any:
-        return self.read(name, sent[-1])
+        return self.read(name, last(sent))
 
     def kept(self, value: Any) -> Any:
         return value
@@ -94,7 +78,7 @@ class Flag(_One):
         return sent
 
     def of_form(self, name: str, sent: Sequence[str]) -> bool:
-        return flag(name, sent[-1])
+        return flag(name, last(sent))
 
 
 @dataclass(frozen=True)
@@ -110,7 +94,7 @@ class ReturnCode(_One):
         return sent
 
     def of_form(self, name: str, sent: Sequence[str]) -> int:
-        return self.read(name, int(sent[-1]) if _WHOLE.fullmatch(sent[-1]) else None)
+        return self.read(name, int(last(sent)) if _WHOLE.fullmatch(last(sent)) else None)
 
 
 @dataclass(frozen=True)
@@ -204,37 +188,9 @@ class Records(Listed):
 
     def of_form(self, name: str, sent: Sequence[str]) -> tuple[Any, ...]:
         try:
-            return self.read(name, orjson.loads(sent[-1]))
+            return self.read(name, orjson.loads(last(sent)))
         except orjson.JSONDecodeError:
             raise InvalidField(name, "must be a list in JSON") from None
-
-
-@lru_cache
-def rules_of(kind: Any) -> Mapping[str, Rule]:
-    """The rules of a manifest's fields, by their names."""
-    hints = get_type_hints(kind, include_extras=True)
-    return {member.name: hints[member.name].__metadata__[0] for member in fields(kind)}
-
-
-def said(value: object) -> bool:
-    """Whether a value that was sent says anything."""
-    return value is not None and value not in ("", [], ())
-
-
-def plain(value: Any) -> Any:
-    """A manifest, or a value in it, as JSON and documents have it: without what is empty."""
-    if is_dataclass(value):
-        members = {member.name: getattr(value, member.name) for member in fields(value)}
-        return {name: plain(member) for name, member in members.items() if said(member) and member is not False}
-    if isinstance(value, tuple):
-        return [plain(item) for item in value]
-    return value.value if isinstance(value, StrEnum) else value
-
-
-def kept(kind: Any, document: Mapping[str, Any]) -> Any:
-    """The manifest of which `plain` made a document."""
-    rules = rules_of(kind)
-    return kind(**{name: rules[name].kept(value) for name, value in document.items()})
 
 
 Url = Annotated[
