@@ -55,7 +55,7 @@ class Tag(Text):
 
     def read(self, name: str, sent: object) -> str:
         first, *others = super().read(name, sent.replace("_", "-") if isinstance(sent, str) else sent).split("-")
-        cased = {2: str.upper, 4: str.title}
+        cased = {2: str.upper, 4: str.title} if len(first) > 1 else {}
         return "-".join([first.lower(), *(cased.get(len(part), str.lower)(part) for part in others)])
 
 

@@ -20,7 +20,7 @@ from catalog_service.store import MongoCatalogStore
 from catalog_service.sweeper import Sweeper
 from catalog_service.uploads import UploadService
 from common.caller import INTERNAL_TOKEN, Caller, sign
-from common.client import open_service
+from common.client import HEADER_LIMIT, open_service
 from common.errors import NotFound, Problem
 from common.events import Events
 from common.events.local import LocalEvents
@@ -242,7 +242,7 @@ async def serving_catalog(
         )
         app = create_app(chosen, events)
         address = await stack.enter_async_context(serving(app, "127.0.0.1:0"))
-        session = await stack.enter_async_context(ClientSession())
+        session = await stack.enter_async_context(ClientSession(max_field_size=HEADER_LIMIT))
         opened = open_database if "database" in settings else own_database
         database = await stack.enter_async_context(opened(mongo_url, chosen.database))
         fellow = open_service(address_of_others, service="upload_service", keys=KEYS)

@@ -103,6 +103,8 @@ def test_the_rest_has_defaults() -> None:
         ("file_architect", "ARM64", "architecture", "arm64"),
         ("file_type", "nullsoft", "installer_type", "NULLSOFT"),
         ("file_type_nested", "Wix", "nested_type", "WIX"),
+        ("file_type", "portable", "installer_type", "PORTABLE"),
+        ("file_type_nested", "font", "nested_type", "FONT"),
         ("file_scope", "User", "scope", "user"),
         ("package_locale", "ko-KR", "locale", "ko_KR"),
         ("package_locale", "zh_cn", "locale", "zh_CN"),
@@ -244,6 +246,8 @@ def test_what_is_no_uid_is_no_version(text: str) -> None:
         ("NULLSOFT", ".exe"),
         ("WIX", ".msi"),
         ("BURN", ".exe"),
+        ("PORTABLE", ".exe"),
+        ("FONT", ".ttf"),
     ],
 )
 def test_a_file_is_called_as_its_type_asks(kind: str, suffix: str) -> None:
