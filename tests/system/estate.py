@@ -77,6 +77,11 @@ class Estate:
             answer = await self.send(row, params={"include_disabled": "true"} if row.word == "get_packages" else {})
             assert answer.status == 200, (title(row), answer.body)
             seen[title(row)] = _SIGNATURE.sub("", json.dumps(answer.body))
+        for package in (await self.api.call("POST", "get_packages", params={"include_disabled": "true"})).body:
+            things = [("get_package_details", package["PACKAGE_ID"])]
+            things += [("get_version_details", uid) for uid in package["VERSIONS_UID"]]
+            for path in things:
+                seen["/".join(path)] = json.dumps((await self.api.call("GET", *path)).body)
         async with self.api.session.get(URL(self.link, encoded=True)) as response:
             seen["installer"] = hashlib.sha256(await response.read()).hexdigest()
         return seen

@@ -35,7 +35,7 @@ class Field:
             case {"type": "boolean"}:
                 return text.casefold() in {"1", "0", "true", "false"}
             case {"type": "integer"}:
-                return re.fullmatch(r"[0-9]+", text) is not None and self._allows(int(text))
+                return re.fullmatch(r"-?[0-9]+", text) is not None and self._allows(int(text))
             case {"enum": values}:
                 return _alike(text) in map(_alike, values)
             case _:
