@@ -53,8 +53,6 @@ class PackageChanges:
 
 
 def _told(value: Any) -> str:
-    if value is None:
-        return ""
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, list):
