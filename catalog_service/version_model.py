@@ -1,6 +1,7 @@
 """A version of a package (section 2.2)."""
 
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 from catalog_service.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
 from catalog_service.manifests.version import VersionManifest
@@ -78,6 +79,12 @@ class PackageVersion:
             self.channel,
         )
         return "\n".join(parts)
+
+    @property
+    def suffix(self) -> str:
+        """How its file ends on Windows; fonts have several kinds, and that of the upload is it."""
+        uploaded = PurePath(self.server_filename).suffix
+        return uploaded if uploaded and self.installer_type is FileType.FONT else self.installer_type.suffix
 
     @property
     def effective_type(self) -> FileType | None:

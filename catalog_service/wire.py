@@ -63,7 +63,7 @@ def package_version(
             settings.download_key,
             direct=settings.download_url,
             server_filename=version.server_filename,
-            file_name=f"{version.package_id}-{version.version}{version.installer_type.suffix}",
+            file_name=f"{version.package_id}-{version.version}{version.suffix}",
             expires=expires,
         ),
         "INSTALLER_SHA256": version.sha256,

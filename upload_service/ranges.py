@@ -11,7 +11,8 @@ FileId = NewType("FileId", str)
 ServerFilename = NewType("ServerFilename", str)
 
 MAX_TOTAL = 2**40  # bytes of one installer
-SUFFIXES = ("", ".exe", ".msi", ".msix", ".appx", ".msixbundle", ".appxbundle", ".zip")
+FONTS = (".ttf", ".otf", ".ttc", ".otc", ".fnt")
+SUFFIXES = ("", ".exe", ".msi", ".msix", ".appx", ".msixbundle", ".appxbundle", ".zip", *FONTS)
 
 _FILE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~+=@-]{0,127}")
 _RANGE = re.compile(r"bytes ([0-9]{1,13})-([0-9]{1,13})/([0-9]{1,13})")

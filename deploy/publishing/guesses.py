@@ -13,6 +13,7 @@ _TYPES = {
     ".appx": FileType.APPX,
     ".appxbundle": FileType.APPX,
     ".zip": FileType.ZIP,
+    **dict.fromkeys((".ttf", ".otf", ".ttc", ".otc", ".fnt"), FileType.FONT),
 }
 # In this order: `x86_64` is not x86, and `win32-x64` is how some build tools say Windows on x64.
 _ARCHITECTURES = (

@@ -109,8 +109,9 @@ async def furnish(api: Api, names: str = "") -> Estate:
     """Give a tenant one of everything; `names` is what its own names are made of."""
     marker = names or f"own{uuid4().hex[:12]}"
     package = f"App.{marker}"
-    await add_package(api, package, package_publisher=marker)
-    published = await publish(api, package, "1.0", channel=marker)
+    local = json.dumps([{"package_locale": "de", "package_name": marker}])
+    await add_package(api, package, package_publisher=marker, moniker=marker, tags=f"{marker},text", locales=local)
+    published = await publish(api, package, "1.0", channel=marker, release_notes=marker, platform="Windows.Desktop")
     username = f"user-{marker}"
     added = await _made(api, "add_client", client_name=f"pc-{marker}")
     client = {"client_id": added["client_id"], "auth_token": added["auth_token"]}

@@ -251,4 +251,9 @@ def test_what_is_no_uid_is_no_version(text: str) -> None:
     ],
 )
 def test_a_file_is_called_as_its_type_asks(kind: str, suffix: str) -> None:
-    assert FileType(kind).suffix == suffix
+    assert read(file_type=kind, server_filename="file").suffix == suffix
+
+
+@pytest.mark.parametrize(("name", "suffix"), [("a.otf", ".otf"), ("a", ".ttf")])
+def test_a_font_is_called_as_it_was_when_it_was_uploaded(name: str, suffix: str) -> None:
+    assert read(file_type="FONT", server_filename=name).suffix == suffix

@@ -44,6 +44,7 @@ def test_a_name_tells_the_architecture(name: str, architecture: str) -> None:
         ("app.msixbundle", "MSIX"),
         ("app.appxbundle", "APPX"),
         ("app.zip", "ZIP"),
+        ("app.OTF", "FONT"),
         ("app.tar.gz", None),
         ("app", None),
     ],

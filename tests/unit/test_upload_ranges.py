@@ -171,6 +171,7 @@ def test_a_name_that_this_service_does_not_make_is_no_stored_file(text: str) -> 
         ("a.b.msi", ".msi"),
         ("app.msixbundle", ".msixbundle"),
         ("archive.zip", ".zip"),
+        ("Sans.OTC", ".otc"),
         ("script.sh", ""),
         ("page.html", ""),
         ("blob", ""),
