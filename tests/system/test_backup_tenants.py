@@ -23,10 +23,10 @@ INSTALLERS = sum(len(sample.versions) for sample in SAMPLES)
 
 @pytest.fixture
 async def published(running_fleet: Fleet) -> tuple[Api, list[Published]]:
-    """A tenant with a few versions."""
+    """A tenant with a few versions, which say what winget shows of them."""
     api, name = await running_fleet.services.tenant(client_authentication=True), package_id()
-    await add_package(api, name)
-    return api, [await publish(api, name, f"1.{number}") for number in range(4)]
+    await add_package(api, name, tags="trap,bird", locales='[{"package_locale": "de-DE", "license": "frei"}]')
+    return api, [await publish(api, name, f"1.{number}", release_notes="New.", commands="trap") for number in range(4)]
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,12 @@ async def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         assert status == 0, said
         assert f"with {INSTALLERS} installers" in said
     return archive, (folder / "data" / "admin-password").read_text()
+
+
+async def all_said(api: Api, version: Published) -> list[object]:
+    """All that a version and its package say of themselves."""
+    found = await api.call("GET", "get_package_details", version.package_id)
+    return [found.body, (await api.call("GET", "get_version_details", version.uid)).body]
 
 
 async def test_a_tenant_grows_out_of_one_machine_into_a_cluster(running_fleet: Fleet, demo: tuple[Path, str]) -> None:
@@ -69,12 +75,14 @@ async def test_under_the_same_keys_tokens_and_the_chain_go_along(
     client = (await api.call("POST", "add_client", data={"client_name": "pc-1"})).body
     assert (await send_chunk(api, "halfway", os.urandom(2000), 0, 1000)).status == 200
     (head,) = await heads(places_of(running_fleet), api.tenant_id)
+    said = await all_said(api, versions[0])
     await export(running_fleet, api.tenant_id, tmp_path / "tenant.tar")
     await forget(running_fleet, api)
     done = await bring_in(running_fleet, tmp_path / "tenant.tar")
     assert done.other_keys == []
     again = await api.signed_in()
     assert await missing(again, versions) == []
+    assert await all_said(again, versions[0]) == said
     assert await violations(running_fleet, [api.tenant_id]) == []
     asked = await api.anonymous().call("POST", "get_packages", data={"auth_token": client["auth_token"]})
     assert asked.status == 200
