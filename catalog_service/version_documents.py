@@ -15,13 +15,14 @@ def document_of(version: PackageVersion) -> dict[str, Any]:
     """All fields by their names; enumerations are texts, sequences are lists."""
     dependencies = version.dependencies
     return {
-        **asdict(version),
+        **vars(version),
         "architecture": version.architecture.value,
         "installer_type": version.installer_type.value,
         "scope": version.scope.value,
         "locale": version.locale.value,
         "nested_type": version.nested_type and version.nested_type.value,
         "nested_paths": list(version.nested_paths),
+        "switches": asdict(version.switches),
         "upgrades": version.upgrades.value,
         "dependencies": {
             "windows_features": list(dependencies.windows_features),

@@ -11,6 +11,7 @@ import pytest
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from catalog_service.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
+from catalog_service.manifests.version import RepairBehavior, VersionManifest
 from catalog_service.model import (
     FinishedUpload,
     InstallerFile,
@@ -139,6 +140,7 @@ def test_a_version_is_read_as_it_was_written() -> None:
         switches=Switches(silent="/quiet", repair="/repair"),
         upgrades=UpgradeBehavior.DENY,
         dependencies=Dependencies(("a",), ("b",), ("c",), (PackageDependency("d", "1"),)),
+        manifest=VersionManifest(release_notes="New.", commands=("edit",), repair_behavior=RepairBehavior.MODIFY),
         size=1,
         sha256=DIGEST,
     )
