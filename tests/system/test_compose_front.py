@@ -22,7 +22,6 @@ from tests.system.stories import add_package, download, package_id, publish, sen
 from tests.waiting import until
 
 SCALE = dict.fromkeys(OURS, 2) | {"upload_service": 3}
-MANY = 100  # requests
 CHUNK = 1 << 20  # bytes
 PIECE = 1 << 16  # bytes of a slow body
 PAUSE = 0.2  # seconds between two of them
@@ -107,22 +106,6 @@ async def test_services_that_start_before_their_stores_are_ready_when_the_last_o
     assert await download(front, (await version_of(front, published))["INSTALLER_URL"]) == published.content
 
 
-async def test_keys_are_replaced_while_everybody_asks(project: Composition, front: Api) -> None:
-    async with callers(front) as counting:
-        assert "a new key signs" in await project.operate("keys", "rotate", "--folder", "/keys")
-        asked = counting.asked.total()
-
-        async def enough() -> bool:
-            return counting.asked.total() > asked + MANY
-
-        await until(enough, patience=STARTED_WITHIN)
-    assert counting.failed == {}
-    assert "dropped" in await project.operate("keys", "rotate", "--folder", "/keys", "--finish")
-    await until(lambda: _refused(front))
-    async with project.front() as again:
-        assert await _answers(again)
-
-
 async def test_a_backup_brings_everything_back_where_all_volumes_are_lost(project: Composition, front: Api) -> None:
     name = package_id()
     await add_package(front, name)
@@ -171,10 +154,6 @@ async def _all_miss(project: Composition, services: list[Container], away: set[s
 def _service_of(container: Container) -> str:
     service: str = container.labels["com.docker.compose.service"]
     return service
-
-
-async def _refused(api: Api) -> bool:
-    return (await api.call("GET", "test")).status == 401
 
 
 async def _answers(api: Api) -> bool:
