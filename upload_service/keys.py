@@ -5,6 +5,7 @@ from aiohttp import web
 from common.events import Events
 from upload_service.claims import Claims
 from upload_service.downloads import Downloads
+from upload_service.inspection.inspector import Inspector
 from upload_service.metrics import Transferred
 from upload_service.quota_store import MongoQuotaStore
 from upload_service.settings import UploadSettings
@@ -18,6 +19,7 @@ TRANSFERS = web.AppKey("transfers", Transfers)
 SINGLES = web.AppKey("singles", Singles)
 CLAIMS = web.AppKey("claims", Claims)
 DOWNLOADS = web.AppKey("downloads", Downloads)
+INSPECTOR = web.AppKey("inspector", Inspector)
 QUOTA = web.AppKey("quota", MongoQuotaStore)
 TRANSFERRED = web.AppKey("transferred", Transferred)
 DAMAGED = web.AppKey("damaged", MongoScrubStore)

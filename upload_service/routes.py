@@ -9,7 +9,7 @@ from common.middleware import audit, caller_of, json_response
 from upload_service import wire
 from upload_service.downloads import Address
 from upload_service.forms import ChunkForm, InstallerForm, text_of, texts_of
-from upload_service.keys import CLAIMS, DAMAGED, DOWNLOADS, QUOTA, SINGLES, TRANSFERRED, TRANSFERS
+from upload_service.keys import CLAIMS, DAMAGED, DOWNLOADS, INSPECTOR, QUOTA, SINGLES, TRANSFERRED, TRANSFERS
 from upload_service.model import Status
 from upload_service.ranges import ContentRange, parse_file_id
 
@@ -34,6 +34,12 @@ async def transfer_state(request: web.Request) -> web.Response:
     file_id = parse_file_id(request.headers.getall("X-File-ID", []))
     upload = await request.app[TRANSFERS].find(caller_of(request).tenant_id, file_id)
     return json_response(wire.progress(upload))
+
+
+@routes.get("/{tenant_id}/inspect_upload/{server_filename:[^/]+}")
+async def inspect_upload(request: web.Request) -> web.Response:
+    found = await request.app[INSPECTOR].find(caller_of(request).tenant_id, request.match_info["server_filename"])
+    return json_response(wire.inspection(found))
 
 
 @routes.get("/{tenant_id}/download/{server_filename:[^/]+}/{file_name:[^/]+}")

@@ -7,6 +7,7 @@ from uuid import uuid4
 from pymongo import ASCENDING, ReturnDocument
 
 from common.mongo import MongoDatabase
+from upload_service.inspection.inspector import State
 from upload_service.model import Damage, Home, Status, Upload
 from upload_service.store_records import GIVEN_BACK, known_upload, upload_of
 
@@ -108,6 +109,7 @@ class MongoUploadStore:
                 "traceparent": upload.traceparent,
                 "announced": False,
                 "announcing_until": GIVEN_BACK,
+                "inspection": State.WAITING,
                 "checked_at": _NOW,  # All of it was read to know its digest.
                 "lease_until": GIVEN_BACK,
             },

@@ -24,8 +24,12 @@ INDEXES: Indexes = {
         ),
         IndexModel([("tenant_id", ASCENDING), ("upload_id", ASCENDING)]),
         IndexModel([("tenant_id", ASCENDING), ("damage", ASCENDING)], partialFilterExpression={"damage": {"$gt": ""}}),
-        # Scans of the service's own span all tenants: what is to be announced, read again, moved, or was left behind.
+        # Scans of the service's own span all tenants: what is to be announced, inspected, read again, moved, or was
+        # left behind.
         IndexModel([("announced", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression={"announced": False}),
+        IndexModel(
+            [("inspection", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression={"inspection": "waiting"}
+        ),
         IndexModel([("status", ASCENDING), ("updated_at", ASCENDING)]),
         IndexModel([("status", ASCENDING), ("checked_at", ASCENDING)]),
         IndexModel([("damage", ASCENDING), ("checked_at", ASCENDING)], partialFilterExpression={"damage": {"$gt": ""}}),

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from aiohttp import ETag, web
@@ -12,6 +12,7 @@ from common.errors import Problem
 from common.telemetry import log
 from upload_service.downloads import Opened
 from upload_service.forms import InstallerForm
+from upload_service.inspection.inspector import Inspection
 from upload_service.model import PreconditionFailed, RangeNotSatisfiable, Status, Upload
 
 _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
@@ -38,6 +39,27 @@ def stored(form: InstallerForm, upload: Upload | None) -> dict[str, Any]:
         "server_filename": upload.server_filename if upload else None,
         "sha256": upload.sha256 if upload else None,
         "size": upload.size if upload else None,
+    }
+
+
+def inspection(found: Inspection) -> dict[str, Any]:
+    """What was found in an installer, under the names of the fields that it would fill."""
+    said = found.findings
+    return {
+        "server_filename": found.server_filename,
+        "state": found.state,
+        "reason": found.reason,
+        "file_type": said.format,
+        "file_architect": said.machine,
+        "file_scope": said.reach,
+        "package_version": said.version,
+        "package_name": said.product_name,
+        "package_publisher": said.publisher,
+        "productcode": said.product_code,
+        "upgradecode": said.upgrade_code,
+        "package_family_name": said.package_family_name,
+        "nested": [{"file_nested_path": file.path, "file_type_nested": file.format} for file in said.nested],
+        "signer": {**asdict(said.signer), "verified": False} if said.signer else None,
     }
 
 

@@ -19,6 +19,7 @@ from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
 from deploy.backup.copies import UPLOADS
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.backup.records import documents
+from upload_service.inspection.inspector import State
 from upload_service.model import Damage, Home, Status, Upload
 from upload_service.ranges import parse_file_id, parse_server_filename
 from upload_service.store_records import GIVEN_BACK, known_upload
@@ -139,6 +140,7 @@ def installer_document(upload: Upload) -> Document:
         "request_id": upload.request_id,
         "announced": True,
         "announcing_until": GIVEN_BACK,
+        "inspection": State.WAITING,  # What the archive says of it is not taken over.
         "checked_at": now,
         "updated_at": now,
     }

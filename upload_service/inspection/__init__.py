@@ -1,0 +1,5 @@
+"""What an uploaded installer says of itself, read in a process that can do no harm.
+
+`inspector` takes files one after another; `process` starts this package's `__main__` for each, which lets itself be
+confined and then reads: `msi`, `executables`, `archives` and `signers` know the formats, `findings` what is told.
+"""

@@ -1,0 +1,122 @@
+"""What can be found in an installer. All of it is the installer's own word: nothing is verified."""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+TEXT_LIMIT = 256  # characters
+VERSION_LIMIT = 128
+PATH_LIMIT = 512
+NESTED_LIMIT = 100  # files of an archive
+
+_GUID = re.compile(r"\{[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}\}")
+
+
+class Format(StrEnum):
+    """What a file is, by its signature; the values are those of the interface's FileType (section 2.4).
+
+    A portable program and an installer of no known kind look alike: both are `EXE`. `WIX` is an MSI that WiX made.
+    """
+
+    UNKNOWN = ""
+    EXE = "EXE"
+    MSI = "MSI"
+    MSIX = "MSIX"
+    APPX = "APPX"
+    ZIP = "ZIP"
+    INNO = "INNO"
+    NULLSOFT = "NULLSOFT"
+    WIX = "WIX"
+    BURN = "BURN"
+
+
+class Machine(StrEnum):
+    """What an installer runs on, as the interface's Architecture; unknown also where one is made for any."""
+
+    UNKNOWN = ""
+    X64 = "x64"
+    X86 = "x86"
+    ARM = "arm"
+    ARM64 = "arm64"
+
+
+class Reach(StrEnum):
+    """For whom an installer installs, as the interface's Scope, where it leaves no choice."""
+
+    UNKNOWN = ""
+    MACHINE = "machine"
+    USER = "user"
+
+
+@dataclass(frozen=True)
+class Signer:
+    """Whose certificate signed a file, and whose certificate vouches for that one, as the file states."""
+
+    subject: str
+    issuer: str
+
+
+@dataclass(frozen=True)
+class Nested:
+    """A file of an archive that may be the installer in it."""
+
+    path: str
+    format: Format
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Texts are "" where nothing was found; a GUID has braces and capital letters."""
+
+    format: Format = Format.UNKNOWN
+    machine: Machine = Machine.UNKNOWN
+    reach: Reach = Reach.UNKNOWN
+    version: str = ""
+    product_name: str = ""
+    publisher: str = ""
+    product_code: str = ""
+    upgrade_code: str = ""
+    package_family_name: str = ""
+    nested: tuple[Nested, ...] = ()
+    signer: Signer | None = None
+
+    def document(self) -> dict[str, Any]:
+        """As JSON and MongoDB hold it; `parse` reads it."""
+        return asdict(self)
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> Self:
+        """What a reader said, which may be anything. Raises ValueError, KeyError, TypeError or AttributeError."""
+        signer, nested = document["signer"], document["nested"]
+        if len(nested) > NESTED_LIMIT:
+            raise ValueError("more nested files than are ever told")
+        return cls(
+            format=Format(document["format"]),
+            machine=Machine(document["machine"]),
+            reach=Reach(document["reach"]),
+            version=words(document["version"], VERSION_LIMIT),
+            product_name=words(document["product_name"]),
+            publisher=words(document["publisher"]),
+            product_code=guid(document["product_code"]),
+            upgrade_code=guid(document["upgrade_code"]),
+            package_family_name=words(document["package_family_name"]),
+            nested=tuple(Nested(words(file["path"], PATH_LIMIT), Format(file["format"])) for file in nested),
+            signer=Signer(words(signer["subject"]), words(signer["issuer"])) if signer else None,
+        )
+
+
+def words(text: str, limit: int = TEXT_LIMIT) -> str:
+    """A text as it may be shown and stored: no control characters around or in it, and not cut; else ""."""
+    plain = unicodedata.normalize("NFC", text.strip(" \t\r\n\0"))
+    if len(plain) > limit or any(unicodedata.category(character) in {"Cc", "Cs", "Cn"} for character in plain):
+        return ""
+    return plain
+
+
+def guid(text: str) -> str:
+    """A GUID in braces and capital letters; "" for anything else."""
+    plain = text.strip().upper()
+    return plain if _GUID.fullmatch(plain) else ""

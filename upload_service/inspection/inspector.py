@@ -1,0 +1,145 @@
+"""Inspects what was uploaded: each file once, by one replica, and no file more than three times.
+
+A file is to be inspected from the moment that its record says it is complete, which is also what lets `upload.finished`
+be announced. No broker is asked for it: a queue of our own at the exchange would let an announcement count as heard
+before the catalog listens.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import PurePath
+from typing import BinaryIO, Protocol
+
+from common.errors import Unavailable
+from common.telemetry import log
+from upload_service.inspection.findings import Findings
+from upload_service.inspection.process import Reason, Unreadable
+from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull, Upload
+from upload_service.ranges import parse_server_filename
+
+AT_ONCE = 2  # readings of one replica: of what waits its turn, and of what somebody waits for
+ATTEMPTS = 3
+TURN_PATIENCE = 5.0  # seconds that somebody waits for a turn
+
+
+class State(StrEnum):
+    """How far an inspection is."""
+
+    WAITING = "waiting"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is known of a file. `reason` is why a failed one failed; `findings` are those of one that is done."""
+
+    server_filename: str
+    state: State
+    reason: str = ""
+    findings: Findings = field(default_factory=Findings)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A file that this process has taken to inspect; `attempt` counts from 1."""
+
+    upload: Upload
+    attempt: int
+
+
+class InspectionStore(Protocol):
+    """The records as inspections see them. What is said of a `Taken` counts only while nobody else has taken it."""
+
+    async def find(self, tenant_id: str, server_filename: str) -> Inspection | None:
+        """What is known of a file; one that nobody asked about before waits from now on. None where there is none."""
+
+    async def take(self, tenant_id: str | None = None, server_filename: str = "") -> Taken | None:
+        """The file that waits the longest, or this one if it waits, for this process alone for a while."""
+
+    async def postpone(self, taken: Taken) -> None:
+        """Let a file wait some more; the attempt does not count."""
+
+    async def done(self, taken: Taken, findings: Findings) -> None: ...
+
+    async def failed(self, taken: Taken, reason: Reason) -> None: ...
+
+
+class Lender(Protocol):
+    """Opens installers."""
+
+    def open(self, upload: Upload) -> AbstractAsyncContextManager[BinaryIO]: ...
+
+
+class Inspector:
+    """Inspects files. `read` raises Unreadable, and takes the ending of a file's name beside the file."""
+
+    def __init__(
+        self, store: InspectionStore, lender: Lender, read: Callable[[BinaryIO, str], Awaitable[Findings]]
+    ) -> None:
+        self._store = store
+        self._lender = lender
+        self._read = read
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    async def inspect_due(self) -> None:
+        """Inspect what waits, one file after another."""
+        while taken := await self._store.take():
+            async with self._turns:
+                await self._inspect(taken)
+
+    async def find(self, tenant_id: str, server_filename: str) -> Inspection:
+        """What is known of a file now. Raises InstallerNotFound."""
+        name = parse_server_filename(server_filename)
+        found = await self._store.find(tenant_id, name) if name else None
+        if found is None:
+            raise InstallerNotFound("There is no installer of this name.")
+        return found
+
+    async def inspected(self, tenant_id: str, server_filename: str) -> Inspection:
+        """What is known of a file once it was inspected, which is done now where nobody is at it.
+
+        Raises:
+            InstallerNotFound: there is no such file.
+            Unavailable: others are inspected right now, or the file cannot be had.
+        """
+        found = await self.find(tenant_id, server_filename)
+        if found.state is not State.WAITING:
+            return found
+        try:
+            async with asyncio.timeout(TURN_PATIENCE):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise Unavailable("Other installers are being inspected.") from None
+        try:
+            if taken := await self._store.take(tenant_id, server_filename):
+                await self._inspect(taken)
+        finally:
+            self._turns.release()
+        found = await self.find(tenant_id, server_filename)
+        if found.state is State.WAITING:
+            raise Unavailable("The installer is still being inspected.")
+        return found
+
+    async def _inspect(self, taken: Taken) -> None:
+        upload = taken.upload
+        words = {"tenant_id": upload.tenant_id, "server_filename": upload.server_filename}
+        try:
+            if taken.attempt > ATTEMPTS:
+                raise Unreadable(Reason.GIVEN_UP)
+            async with self._lender.open(upload) as file:
+                findings = await self._read(file, PurePath(upload.server_filename).suffix)
+        except Unreadable as error:
+            await self._store.failed(taken, error.reason)
+            log.warning("inspection_failed", reason=error.reason, **words)
+        except (Unavailable, StorageFull) as error:
+            await self._store.postpone(taken)
+            log.warning("inspection_postponed", error=type(error).__name__, **words)
+        except (InstallerMissing, OSError) as error:  # It may be on its way to another home; its lease runs out.
+            log.warning("installer_not_inspected", error=type(error).__name__, **words)
+        else:
+            await self._store.done(taken, findings)
+            log.info("installer_inspected", format=findings.format, **words)
