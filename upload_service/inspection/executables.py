@@ -4,6 +4,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, BinaryIO
+from uuid import UUID
 
 import pefile
 
@@ -22,7 +23,8 @@ _MACHINES = {0x14C: Machine.X86, 0x8664: Machine.X64, 0x1C0: Machine.ARM, 0x1C4:
 _DLL = 0x2000
 _INNO_RESOURCE, _INNO_TABLE, _OLD_INNO = 11111, b"rDlPtS", b"Inno"
 _NULLSOFT = b"\xef\xbe\xad\xdeNullsoftInst"
-_BURN_SECTION, _BURN_MAGIC = b".wixburn", 0x00F14300
+# A magic, a version and the id of the bundle.
+_BURN_SECTION, _BURN_MAGIC, _BURN_HEADER = b".wixburn", b"\x00\x43\xf1\x00", 24
 _ELEVATED = b"requireAdministrator"
 
 
@@ -86,11 +88,9 @@ def _bundle(program: pefile.PE) -> str:
     """The id of a WiX bundle, "" for any other program."""
     for section in program.sections:
         if section.Name.startswith(_BURN_SECTION):
-            magic, _, *parts, tail = struct.unpack("<IIIHH8s", section.get_data(length=32)[:32].ljust(24, b"\0")[:28])
-            if magic == _BURN_MAGIC:
-                first, second, third = parts
-                rest = tail.hex()
-                return guid(f"{{{first:08x}-{second:04x}-{third:04x}-{rest[:4]}-{rest[4:]}}}")
+            header = section.get_data(length=_BURN_HEADER)
+            if len(header) == _BURN_HEADER and header.startswith(_BURN_MAGIC):
+                return guid(f"{{{UUID(bytes_le=header[8:])}}}")
     return ""
 
 

@@ -13,21 +13,24 @@ from upload_service.inspection.signers import signer_of
 SIGNATURE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 STREAM_LIMIT = 16 << 20  # bytes
 ROWS_LIMIT = 10_000
+SUMMARY_LIMIT = 100  # properties
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz._"
 _TABLE = "\u4840"  # begins the name of a stream that is a table
 _LONG_REFERENCES = 0x8000  # Strings have numbers of three bytes.
 _SUMMARY = "\x05SummaryInformation"
 _SIGNATURE = "\x05DigitalSignature"
-_TEMPLATE, _APPLICATION = 7, 18  # properties of the summary
+_TEMPLATE, _APPLICATION, _VT_LPSTR = 7, 18, 30  # properties of the summary, and the type of a text
 _MACHINES = {"intel": Machine.X86, "x64": Machine.X64, "amd64": Machine.X64, "arm": Machine.ARM, "arm64": Machine.ARM64}
 _WIX = ("windows installer xml", "wix toolset")
 
 
 def read(file: BinaryIO) -> Findings:
-    """What a database says. Whatever is wrong with it, olefile raises OSError or worse."""
+    """What a database says. Of what is none, olefile and struct raise many things."""
     with olefile.OleFileIO(file) as ole:
         streams = {_decoded(name): name for (name, *more) in ole.listdir() if not more}
+        if f"{_TABLE}Property" not in streams:
+            return Findings()  # Documents are OLE files, too.
         properties = dict(_properties(ole, streams))
         platform, application = _summary(ole)
         signature = _content(ole, _SIGNATURE) if ole.exists(_SIGNATURE) else b""
@@ -113,12 +116,21 @@ def _encoding(codepage: int) -> str:
 
 
 def _summary(ole: olefile.OleFileIO) -> tuple[str, str]:
-    """The platform a database is for, and what made it, in small letters."""
+    """The platform a database is for, and what made it, in small letters.
+
+    Read here, because olefile reads as many properties as a stream says that it has, and that may be four billion.
+    """
     if not ole.exists(_SUMMARY):
         return "", ""
-    said = ole.getproperties(_SUMMARY)
-    template, application = (
-        value.decode("latin-1") if isinstance(value := said.get(number), bytes) else str(value or "")
-        for number in (_TEMPLATE, _APPLICATION)
-    )
-    return template.partition(";")[0].split(",")[0].strip(" \0").lower(), application.strip().lower()
+    content = _content(ole, _SUMMARY)
+    (section,) = struct.unpack_from("<I", content, 44)
+    (count,) = struct.unpack_from("<I", content, section + 4)
+    places = struct.iter_unpack("<II", content[section + 8 : section + 8 + 8 * min(count, SUMMARY_LIMIT)])
+    texts = {number: _text(content, section + at) for number, at in places if number in {_TEMPLATE, _APPLICATION}}
+    template = texts.get(_TEMPLATE, "").partition(";")[0].split(",")[0]
+    return template.strip().lower(), texts.get(_APPLICATION, "").strip().lower()
+
+
+def _text(content: bytes, at: int) -> str:
+    kind, length = struct.unpack_from("<II", content, at)
+    return content[at + 8 : at + 8 + length].rstrip(b"\0").decode("latin-1") if kind == _VT_LPSTR else ""

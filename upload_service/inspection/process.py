@@ -16,6 +16,7 @@ from upload_service.inspection.findings import Findings
 from upload_service.inspection.statuses import DAMAGED, OUT_OF_MEMORY
 
 PATIENCE = 20.0  # seconds, of which the process itself may work for 10
+END_PATIENCE = 2.0  # seconds for what was killed to be gone
 ANSWER_LIMIT = 1 << 18  # bytes
 CODE = Path(__file__).parents[2]  # where Python finds this package, in a process that inherits nothing
 
@@ -80,7 +81,9 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(END_PATIENCE):
+            await process.communicate()  # `wait` would wait for what nobody reads.
 
 
 def _reason(status: int) -> Reason:
