@@ -179,7 +179,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 async def read_by(program: Path, script: str, folder: Path) -> Findings | Reason:
     program.write_text(f"#!/bin/sh\n{script}\n")
-    return await read(b"", folder)
+    return await read(b"MZ", folder)
 
 
 async def test_a_reading_that_does_not_end_is_killed_with_all_that_it_started(stand_in: Path, tmp_path: Path) -> None:
@@ -200,6 +200,11 @@ async def test_a_reading_that_does_not_end_is_killed_with_all_that_it_started(st
 )
 async def test_what_is_no_answer_is_a_reading_that_ended_early(script: str, stand_in: Path, tmp_path: Path) -> None:
     assert await read_by(stand_in, script, tmp_path) is Reason.ENDED_EARLY
+
+
+async def test_what_begins_like_no_installer_is_not_worth_a_process(stand_in: Path, tmp_path: Path) -> None:
+    stand_in.write_text("#!/bin/sh\nexit 1\n")
+    assert await read(b"random bytes", tmp_path) == Findings()
 
 
 async def test_a_reading_process_inherits_no_settings(

@@ -10,7 +10,6 @@ from zipfile import ZipFile
 from upload_service.inspection.findings import NESTED_LIMIT, PATH_LIMIT, Findings, Format, Machine, Nested, words
 from upload_service.inspection.signers import SIGNATURE_LIMIT, signer_of
 
-SIGNATURES = (b"PK\x03\x04", b"PK\x05\x06")  # the second of an archive without a file
 MANIFEST_LIMIT = 4 << 20  # bytes
 
 _MANIFEST, _BUNDLE_MANIFEST = "AppxManifest.xml", "AppxMetadata/AppxBundleManifest.xml"

@@ -11,7 +11,6 @@ import pefile
 from upload_service.inspection.findings import Findings, Format, Machine, Reach, guid, words
 from upload_service.inspection.signers import SIGNATURE_LIMIT, signer_of
 
-SIGNATURE = b"MZ"
 IMAGE_LIMIT = 64 << 20  # bytes; what an installer carries stands behind its program
 NULLSOFT_SEARCH = 1 << 20  # bytes behind the program
 RESOURCE_LIMIT = 1 << 20  # bytes

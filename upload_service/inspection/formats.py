@@ -5,7 +5,7 @@ import zipfile
 import zlib
 from typing import BinaryIO
 
-from upload_service.inspection import archives, executables, msi
+from upload_service.inspection import archives, executables, msi, signatures
 from upload_service.inspection.findings import Findings
 
 # What the libraries raise of a file that is not what it begins like. They say it of hostile ones in many more ways.
@@ -37,13 +37,14 @@ def look(file: BinaryIO, suffix: str) -> Findings:
         Damaged: it begins like an installer and cannot be read as one.
         MemoryError: reading it takes more than it may.
     """
-    head = file.read(8)
+    file.seek(0)
+    head = file.read(signatures.LONGEST)
     try:
-        if head == msi.SIGNATURE:
+        if head == signatures.MSI:
             return msi.read(file)
-        if head.startswith(executables.SIGNATURE):
+        if head.startswith(signatures.PROGRAM):
             return executables.read(file)
-        if head.startswith(archives.SIGNATURES):
+        if head.startswith(signatures.ARCHIVE):
             return archives.read(file, suffix)
     except _TROUBLE as error:
         raise Damaged from error

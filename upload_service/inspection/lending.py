@@ -24,7 +24,7 @@ class Lending:
 
     @asynccontextmanager
     async def open(self, upload: Upload) -> AsyncIterator[BinaryIO]:
-        """The file within the block, at its first byte.
+        """The file within the block.
 
         Of a long one from elsewhere it is the two ends, 64 MiB each, with zeros between: in them most is said.
 
@@ -55,7 +55,6 @@ class Lending:
                 async with aclosing(home.read(upload, start, length)) as blocks:
                     async for block in blocks:
                         await asyncio.to_thread(_write, file, block)
-            file.seek(0)
         except BaseException:
             file.close()
             raise

@@ -10,7 +10,6 @@ from upload_service.inspection.confinement import ENCODINGS
 from upload_service.inspection.findings import Findings, Format, Machine, Reach, guid, words
 from upload_service.inspection.signers import signer_of
 
-SIGNATURE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 STREAM_LIMIT = 16 << 20  # bytes
 ROWS_LIMIT = 10_000
 SUMMARY_LIMIT = 100  # properties

@@ -13,6 +13,7 @@ from typing import BinaryIO
 import orjson
 
 from upload_service.inspection.findings import Findings
+from upload_service.inspection.signatures import LONGEST, may_be_an_installer
 from upload_service.inspection.statuses import DAMAGED, OUT_OF_MEMORY
 
 PATIENCE = 20.0  # seconds, of which the process itself may work for 10
@@ -40,7 +41,10 @@ class Unreadable(Exception):
 
 
 async def read_installer(file: BinaryIO, suffix: str) -> Findings:
-    """What is found in a file, which stands at its first byte. Raises Unreadable."""
+    """What is found in a file. Raises Unreadable."""
+    head = await asyncio.to_thread(os.pread, file.fileno(), LONGEST, 0)
+    if not may_be_an_installer(head):
+        return Findings()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-s", "-P", "-m", "upload_service.inspection", suffix),
         stdin=file,
