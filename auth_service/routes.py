@@ -89,6 +89,7 @@ async def edit_settings(request: web.Request) -> web.Response:
         client_authentication=form.flag("client_authentication") if "client_authentication" in form.fields else None,
         allowed_networks=_networks(form) if "allowed_networks" in form.fields else None,
         version_key=form.choice("version_key", VersionKey) if "version_key" in form.fields else None,
+        strict_installers=form.flag("strict_installers") if "strict_installers" in form.fields else None,
     )
     audit(request, **{name: in_words(value) for name, value in changes.items()})
     changed = await request.app[TENANTS].edit(caller.tenant_id, changes)

@@ -111,6 +111,7 @@ def _tenant_document(tenant: Tenant) -> Document:
         "storage_quota": tenant.storage_quota,
         "max_clients": tenant.max_clients,
         "version_key": tenant.version_key,
+        "strict_installers": tenant.strict_installers,
     }
 
 
@@ -122,6 +123,7 @@ def _tenant(document: Document) -> Tenant:
         storage_quota=document["storage_quota"],
         max_clients=document["max_clients"],
         version_key=VersionKey(document["version_key"]),
+        strict_installers=document.get("strict_installers", False),  # Older tenants do not say.
     )
 
 

@@ -84,6 +84,7 @@ def administrators_changes(
     client_authentication: bool | None,
     allowed_networks: tuple[str, ...] | None,
     version_key: VersionKey | None,
+    strict_installers: bool | None,
 ) -> dict[str, object]:
     """The settings an administrator wants changed; None leaves one as it is.
 
@@ -96,5 +97,6 @@ def administrators_changes(
         "client_authentication": client_authentication,
         "allowed_networks": allowed_networks,
         "version_key": version_key,
+        "strict_installers": strict_installers,
     }
     return {name: value for name, value in wanted.items() if value is not None}

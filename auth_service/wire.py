@@ -25,6 +25,7 @@ def tenant(found: Tenant) -> dict[str, Any]:
         "storage_quota": found.storage_quota,
         "max_clients": found.max_clients,
         "version_key": found.version_key,
+        "strict_installers": found.strict_installers,
     }
 
 
@@ -42,6 +43,7 @@ def server_information(found: Tenant, usage: Usage, software_version: str) -> di
             "client_authentication": found.client_authentication,
             "allowed_networks": found.allowed_networks,
             "version_key": found.version_key,
+            "strict_installers": found.strict_installers,
         },
     }
 

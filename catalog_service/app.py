@@ -13,10 +13,12 @@ from catalog_service.consumer import UPLOAD_FINISHED, listen
 from catalog_service.damaged import DamagedInstallers
 from catalog_service.entries import Entries
 from catalog_service.finished import FinishedUploads
+from catalog_service.inspections import Inspections
 from catalog_service.keys import (
     DAMAGED_INSTALLERS,
     EVENTS,
     FINISHED_UPLOADS,
+    INSPECTIONS,
     LISTINGS,
     PACKAGES,
     SETTINGS,
@@ -83,6 +85,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             database, uploads_age=settings.finished_uploads_age, telling=stamps.changing
         )
         installers = UploadService(upload_service)
+        app[INSPECTIONS] = Inspections(installers)
         versions = app[VERSIONS] = Versions(store.versions, store.packages, installers, store.uploads)
         packages = app[PACKAGES] = Packages(store.packages, versions, ClientRegistry(client_registry))
         entries = Entries(store.packages, store.versions)

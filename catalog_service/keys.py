@@ -4,6 +4,7 @@ from aiohttp import web
 
 from catalog_service.damaged import DamagedInstallers
 from catalog_service.finished import FinishedUploads
+from catalog_service.inspections import Inspections
 from catalog_service.listings import Listings
 from catalog_service.packages import Packages
 from catalog_service.settings import CatalogSettings
@@ -17,6 +18,7 @@ EVENTS: web.AppKey[Events] = web.AppKey("events")
 PACKAGES = web.AppKey("packages", Packages)
 SNAPSHOTS = web.AppKey("snapshots", Snapshots)
 LISTINGS = web.AppKey("listings", Listings)
+INSPECTIONS = web.AppKey("inspections", Inspections)
 VERSIONS = web.AppKey("versions", Versions)
 FINISHED_UPLOADS = web.AppKey("finished_uploads", FinishedUploads)
 DAMAGED_INSTALLERS = web.AppKey("damaged_installers", DamagedInstallers)

@@ -65,10 +65,13 @@ def _told(value: Any) -> str:
 
 @dataclass(frozen=True)
 class InstallerFile:
-    """A file that upload_service keeps: bytes, and the hexadecimal SHA-256 digest."""
+    """A file that upload_service keeps: bytes, the hexadecimal SHA-256 digest, and what was found in it."""
 
     size: int
     sha256: str
+    product_code: str = ""
+    upgrade_code: str = ""
+    package_family_name: str = ""
 
 
 @dataclass(frozen=True)

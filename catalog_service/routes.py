@@ -6,7 +6,16 @@ import orjson
 from aiohttp import web
 
 from catalog_service import answers, forms, wire
-from catalog_service.keys import DAMAGED_INSTALLERS, FINISHED_UPLOADS, LISTINGS, PACKAGES, SETTINGS, SNAPSHOTS, VERSIONS
+from catalog_service.keys import (
+    DAMAGED_INSTALLERS,
+    FINISHED_UPLOADS,
+    INSPECTIONS,
+    LISTINGS,
+    PACKAGES,
+    SETTINGS,
+    SNAPSHOTS,
+    VERSIONS,
+)
 from catalog_service.model import PackageChanges
 from catalog_service.snapshot import View
 from catalog_service.version_forms import new_version
@@ -93,7 +102,7 @@ async def get_version_details(request: web.Request) -> web.Response:
 @routes.post("/{tenant_id}/add_package_version/{package_id:[^/]+}")
 async def add_package_version(request: web.Request) -> web.Response:
     package_id, form = forms.package_in_path(request), await read_form(request)
-    version = new_version(form, package_id)
+    version = new_version(await request.app[INSPECTIONS].completed(caller_of(request), form), package_id)
     audit(request, package_id=package_id, version=version.version, uid=version.uid)
     uid = await request.app[VERSIONS].add(caller_of(request), version)
     audit(request, package_id=package_id, version=version.version, uid=uid)

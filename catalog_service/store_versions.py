@@ -10,6 +10,7 @@ from typing import Any
 from pymongo import ASCENDING
 from pymongo.errors import DuplicateKeyError
 
+from catalog_service.inspections import file_fields
 from catalog_service.model import InstallerFile, VersionExists, VersionNotFound
 from catalog_service.store_packages import FIRST_BATCH, older_than
 from catalog_service.store_revisions import MongoRevisions
@@ -84,7 +85,7 @@ class MongoVersionStore:
         async with self._revisions.changing(tenant_id, version.package_id):
             done = await self._versions.update_one(
                 {"tenant_id": tenant_id, "uid": version.uid, "state": "pending"},
-                {"$set": {"state": "active", "halfway": False, "size": file.size, "sha256": file.sha256}},
+                {"$set": {"state": "active", "halfway": False, **file_fields(version, file)}},
             )
         return bool(done.modified_count)
 

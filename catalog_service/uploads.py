@@ -1,8 +1,9 @@
 """upload_service as seen from here: it keeps the files of our versions."""
 
 import asyncio
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
+from typing import Any
 
 from catalog_service.damaged import DamagedFile
 from catalog_service.model import InstallerFile
@@ -12,11 +13,12 @@ from common.client import ServiceClient
 SLICE = 100  # versions whose files are removed by one question
 SLICES = 4  # questions at once
 REMOVAL_PATIENCE = 25.0  # seconds
+INSPECTION_PATIENCE = 30.0  # seconds
 NAMES = 1000  # files in one question
 
 
 class UploadService:
-    """Claims and releases installer files, and tells which are free and which are damaged."""
+    """Claims and releases installer files, and tells which are free, which are damaged, and what they say."""
 
     def __init__(self, service: ServiceClient) -> None:
         self._service = service
@@ -31,7 +33,26 @@ class UploadService:
         answer = await self._service.ask(
             caller, "claim_installer", {"server_filename": server_filename, "version_uid": version_uid}
         )
-        return InstallerFile(size=answer["size"], sha256=answer["sha256"])
+        return InstallerFile(
+            size=answer["size"],
+            sha256=answer["sha256"],
+            product_code=answer.get("product_code", ""),
+            upgrade_code=answer.get("upgrade_code", ""),
+            package_family_name=answer.get("package_family_name", ""),
+        )
+
+    async def inspected(self, caller: Caller, server_filename: str) -> Mapping[str, Any]:
+        """What a file says of itself, under the names of the form's fields; it is inspected now if it was not before.
+
+        Raises:
+            Answered: 404 `installer_not_found`.
+            Unavailable: upload_service does not answer, or not yet.
+        """
+        question = {"server_filename": server_filename}
+        answer: Mapping[str, Any] = await self._service.ask(
+            caller, "inspect_installer", question, patience=INSPECTION_PATIENCE
+        )
+        return answer
 
     async def release(self, caller: Caller, version_uids: Sequence[str]) -> None:
         """Delete the files of these versions; those that are gone already do not matter. Raises Unavailable."""

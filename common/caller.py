@@ -124,6 +124,7 @@ def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
             "storage_quota": tenant.storage_quota,
             "max_clients": tenant.max_clients,
             "version_key": tenant.version_key,
+            "strict_installers": tenant.strict_installers,
         },
         "kind": caller.kind,
         "ip": caller.ip,
@@ -194,6 +195,7 @@ def _caller(claims: Mapping[str, Any]) -> Caller:
             storage_quota=tenant["storage_quota"],
             max_clients=tenant["max_clients"],
             version_key=VersionKey(tenant["version_key"]),
+            strict_installers=tenant.get("strict_installers") is True,  # A gateway of before does not say.
         ),
         kind=Kind(claims["kind"]),
         ip=claims["ip"],

@@ -32,7 +32,10 @@ class VersionKey(StrEnum):
 
 @dataclass(frozen=True)
 class Tenant:
-    """A tenant and its settings. Sizes are bytes; `None` is no limit; no allowed network allows every address."""
+    """A tenant and its settings. Sizes are bytes; `None` is no limit; no allowed network allows every address.
+
+    With `strict_installers` a version is refused whose fields contradict what its installer says of itself.
+    """
 
     tenant_id: str
     client_authentication: bool = False
@@ -40,6 +43,7 @@ class Tenant:
     storage_quota: int | None = None
     max_clients: int | None = None
     version_key: VersionKey = VersionKey.VERSION
+    strict_installers: bool = False
 
     def allows(self, address: Address) -> bool:
         """Whether a caller from this address is let in (section 5.2)."""

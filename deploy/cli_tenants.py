@@ -26,6 +26,7 @@ Quota = Annotated[int | None, typer.Option(min=0, max=MOST_BYTES, help="Bytes of
 Clients = Annotated[int | None, typer.Option(min=0, max=MOST_CLIENTS, help="Clients the tenant may register.")]
 Networks = Annotated[str | None, typer.Option(help="Addresses, networks and a-b ranges, by commas; empty allows all.")]
 Authentication = Annotated[bool | None, typer.Option(help="Whether clients must present a token.")]
+Strictness = Annotated[bool | None, typer.Option(help="Whether installers must be what is said of them.")]
 
 
 @app.command()
@@ -52,7 +53,8 @@ def create(
 @app.command("list")
 def list_tenants(data: Data = None) -> None:
     """List the tenants and their settings."""
-    table = Table("Tenant", "Client authentication", "Allowed networks", "Storage quota", "Max. clients", "Version key")
+    limits = ("Storage quota", "Max. clients")
+    table = Table("Tenant", "Client authentication", "Allowed networks", *limits, "Version key", "Installers")
     for tenant in asyncio.run(_list(places(data))):
         table.add_row(
             tenant.tenant_id,
@@ -61,6 +63,7 @@ def list_tenants(data: Data = None) -> None:
             "none" if tenant.storage_quota is None else f"{tenant.storage_quota:,} bytes",
             "none" if tenant.max_clients is None else f"{tenant.max_clients:,}",
             tenant.version_key,
+            "strict" if tenant.strict_installers else "",
         )
     console.print(table)
 
@@ -73,6 +76,7 @@ def edit(
     allowed_networks: Networks = None,
     client_authentication: Authentication = None,
     version_key: Annotated[VersionKey | None, typer.Option(help="What is unique within a package.")] = None,
+    strict_installers: Strictness = None,
     data: Data = None,
 ) -> None:
     """Change a tenant; in force everywhere at once."""
@@ -87,6 +91,8 @@ def edit(
         changes["client_authentication"] = client_authentication
     if version_key is not None:
         changes["version_key"] = version_key
+    if strict_installers is not None:
+        changes["strict_installers"] = strict_installers
     asyncio.run(_edit(places(data), tenant_id, changes))
     console.print(f"Tenant {tenant_id} was changed.")
 

@@ -66,6 +66,7 @@ class TenantDirectory:
             storage_quota=found["storage_quota"],
             max_clients=found["max_clients"],
             version_key=VersionKey(found["version_key"]),
+            strict_installers=found.get("strict_installers", False),  # An auth_service of before does not say.
         )
 
 

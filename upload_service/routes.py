@@ -83,7 +83,15 @@ async def claim_installer(request: web.Request) -> web.Response:
     upload = await request.app[CLAIMS].claim(
         caller_of(request).tenant, text_of(question, "server_filename"), text_of(question, "version_uid")
     )
-    return json_response({"size": upload.size, "sha256": upload.sha256})
+    found = await request.app[INSPECTOR].find(upload.tenant_id, upload.server_filename)
+    return json_response({"size": upload.size, "sha256": upload.sha256, **wire.identifiers(found)})
+
+
+@routes.post("/{tenant_id}/inspect_installer")
+async def inspect_installer(request: web.Request) -> web.Response:
+    name = text_of(await read_question(request), "server_filename")
+    found = await request.app[INSPECTOR].inspected(caller_of(request).tenant_id, name)
+    return json_response(wire.inspection(found))
 
 
 @routes.post("/{tenant_id}/release_installers")

@@ -63,6 +63,17 @@ def inspection(found: Inspection) -> dict[str, Any]:
     }
 
 
+def identifiers(found: Inspection) -> dict[str, str]:
+    """By what Windows knows what an installer installed, as far as that was found already."""
+    said = found.findings
+    known = {
+        "product_code": said.product_code,
+        "upgrade_code": said.upgrade_code,
+        "package_family_name": said.package_family_name,
+    }
+    return {name: text for name, text in known.items() if text}
+
+
 @dataclass(frozen=True)
 class Part:
     """The bytes of an installer that are asked for; `whole` where no range was, or none that counts."""

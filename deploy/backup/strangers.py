@@ -112,6 +112,7 @@ class Strangers:
                 storage_quota=_limit(document["storage_quota"]),
                 max_clients=_limit(document["max_clients"]),
                 version_key=VersionKey(document["version_key"]),
+                strict_installers=document.get("strict_installers") is True,
             )
         except (KeyError, ValueError, TypeError, AttributeError, Problem):
             raise BackupProblem(f"{TENANT}: does not say what a tenant is") from None

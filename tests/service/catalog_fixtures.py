@@ -31,6 +31,21 @@ from tests.api import Answer, ServiceApi, read_answer
 from tests.factories import KEY, KEYS
 
 DIGEST = "ab" * 32
+NOTHING_SAID: dict[str, Any] = {
+    "state": "done",
+    "reason": "",
+    "file_type": "",
+    "file_architect": "",
+    "file_scope": "",
+    "package_version": "",
+    "package_name": "",
+    "package_publisher": "",
+    "productcode": "",
+    "upgradecode": "",
+    "package_family_name": "",
+    "nested": [],
+    "signer": None,
+}
 
 
 class InstallerNotFound(NotFound):
@@ -44,12 +59,15 @@ class StandIns:
     `links` are the files that there are, by name, with the version each is linked to or None. `refusal` is answered
     instead where there is one; `during` runs while a claim is being answered. `hidden` is the blacklist. Files that are
     not told of are there too, all but those that are `gone`; `damaged` are those that upload_service would list.
+    `inspected` is what every file says of itself, and `found` how much of that a claim tells.
     """
 
     links: dict[str, str | None] = field(default_factory=dict)
     hidden: dict[str, list[str]] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     damaged: list[dict[str, str]] = field(default_factory=list)
+    inspected: dict[str, Any] = field(default_factory=dict)
+    found: dict[str, str] = field(default_factory=dict)
     refusal: Problem | None = None
     during: Callable[[], Awaitable[object]] | None = None
     asked: list[str] = field(default_factory=list)
@@ -57,6 +75,7 @@ class StandIns:
     def app(self) -> web.Application:
         app = web.Application(middlewares=[problems])
         app.router.add_post("/{tenant_id}/claim_installer", self._claim)
+        app.router.add_post("/{tenant_id}/inspect_installer", self._inspect)
         app.router.add_post("/{tenant_id}/release_installers", self._release)
         app.router.add_post("/{tenant_id}/unclaimed_installers", self._unclaimed)
         app.router.add_post("/{tenant_id}/damaged_installers", self._damaged)
@@ -66,6 +85,7 @@ class StandIns:
     def reset(self) -> None:
         """Forget every file and refuse nothing."""
         self.links, self.hidden, self.asked, self.gone, self.damaged = {}, {}, [], set(), []
+        self.inspected, self.found = {}, {}
         self.refusal = self.during = None
 
     def uploaded(self) -> str:
@@ -86,7 +106,13 @@ class StandIns:
         self.links[name] = uid
         if self.during:
             await self.during()
-        return json_response({"size": 4096, "sha256": DIGEST})
+        return json_response({"size": 4096, "sha256": DIGEST, **self.found})
+
+    async def _inspect(self, request: web.Request) -> web.Response:
+        name = (await self._hear(request, "inspect_installer"))["server_filename"]
+        if name not in self.links:
+            raise InstallerNotFound("There is no such file.")
+        return json_response({"server_filename": name, **NOTHING_SAID, **self.inspected})
 
     async def _release(self, request: web.Request) -> web.Response:
         body = await self._hear(request, "release_installers")

@@ -56,7 +56,12 @@ async def test_the_tenants_state_is_shown(auth: Auth) -> None:
             "damaged_installers": 1,
             "clients": 42,
             "max_clients": 50,
-            "settings": {"client_authentication": False, "allowed_networks": [], "version_key": "version"},
+            "settings": {
+                "client_authentication": False,
+                "allowed_networks": [],
+                "version_key": "version",
+                "strict_installers": False,
+            },
         },
     )
 
@@ -85,7 +90,12 @@ async def test_a_service_that_does_not_answer_is_told_of(mongo_url: str, redis_u
 
 async def test_settings_are_changed(auth: Auth, caller: Caller) -> None:
     answer = await edit(
-        auth, caller, client_authentication="true", allowed_networks=f"{HERE},10.0.0.0/8", version_key="installer"
+        auth,
+        caller,
+        client_authentication="true",
+        allowed_networks=f"{HERE},10.0.0.0/8",
+        version_key="installer",
+        strict_installers="1",
     )
 
     assert (answer.status, answer.body) == (200, {"Message": "Settings were updated successfully!"})
@@ -93,6 +103,7 @@ async def test_settings_are_changed(auth: Auth, caller: Caller) -> None:
         "client_authentication": True,
         "allowed_networks": [HERE, "10.0.0.0/8"],
         "version_key": "installer",
+        "strict_installers": True,
     }
 
 
@@ -102,13 +113,19 @@ async def test_settings_are_changed(auth: Auth, caller: Caller) -> None:
         {"client_authentication": "false"},
         {"allowed_networks": f"{HERE}/32,2001:db8::/32"},
         {"version_key": "version"},
+        {"strict_installers": "0"},
         {},
         {"storage_quota": "1", "max_clients": "1", "tenant_id": "acme", "user_deletions": "9"},
     ],
     ids=str,
 )
 async def test_a_partial_change_keeps_the_rest(auth: Auth, caller: Caller, form: dict[str, str]) -> None:
-    everything = {"client_authentication": "true", "allowed_networks": HERE, "version_key": "installer"}
+    everything = {
+        "client_authentication": "true",
+        "allowed_networks": HERE,
+        "version_key": "installer",
+        "strict_installers": "true",
+    }
     await edit(auth, caller, **everything)
     before = (await auth.call(caller, "GET", "server_information")).body
 
@@ -194,6 +211,7 @@ async def test_a_list_that_shuts_the_caller_out_is_refused(auth: Auth, caller: C
         ("client_authentication", ""),
         ("version_key", "neither"),
         ("version_key", ""),
+        ("strict_installers", "perhaps"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -252,6 +270,7 @@ async def test_the_gateway_is_told_all_settings(auth: Auth) -> None:
             "storage_quota": 5,
             "max_clients": 2,
             "version_key": "version",
+            "strict_installers": False,
         },
     )
 

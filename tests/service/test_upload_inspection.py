@@ -15,7 +15,7 @@ from tests.api import Answer
 from tests.objects import ObjectServer
 from tests.programs import program
 from tests.samples import MACHINE_MSI
-from tests.service.upload_fixtures import UploadApi, folder_homes, make_uploader, serving_uploads, settings_for
+from tests.service.upload_fixtures import UploadApi, folder_homes, make_uploader, serving_uploads, settings_for, sha256
 from tests.waiting import until
 from upload_service.inspection import lending
 from upload_service.inspection.findings import Findings, Format
@@ -242,6 +242,23 @@ async def test_who_wants_to_know_what_another_replica_is_reading_is_told_to_come
     assert await store.take() is not None
     with pytest.raises(Unavailable):
         await inspector(database, settings, Reader()).inspected(caller.tenant_id, name)
+
+
+async def test_a_claim_tells_the_identifiers_that_were_found(settings: UploadSettings) -> None:
+    caller = make_uploader()
+    async with serving_uploads(settings) as api:
+        name = await api.upload(caller, MACHINE_MSI)
+        at_once = await api.ask(caller, "inspect_installer", server_filename=name)
+        claimed = await api.claim(caller, name)
+        assert at_once.body == (await inspected(api, caller, name)).body
+        assert (await api.ask(make_uploader(), "inspect_installer", server_filename=name)).status == 404
+    assert (at_once.status, at_once.body["state"], at_once.body["file_type"]) == (200, "done", "MSI")
+    assert claimed.body == {
+        "size": len(MACHINE_MSI),
+        "sha256": sha256(MACHINE_MSI),
+        "product_code": "{0A2D3C5E-7B16-4E1F-9B1C-2F0D3C4B5A69}",
+        "upgrade_code": "{6F1B2C3D-4E5F-4A6B-8C7D-9E0F1A2B3C4D}",
+    }
 
 
 async def test_a_deleted_upload_is_not_inspected(settings: UploadSettings, database: MongoDatabase) -> None:

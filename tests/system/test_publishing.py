@@ -6,6 +6,7 @@ from uuid import uuid4
 
 from aiohttp import FormData
 
+from tests.samples import MACHINE_MSI
 from tests.system.services import Api, Services
 from tests.system.stories import (
     INSTALLER,
@@ -38,6 +39,31 @@ async def test_an_installer_sent_in_one_call_comes_back_whole(either: Api) -> No
     version = await version_of(either, published)
     assert await download(either, version["INSTALLER_URL"]) == content
     assert version["INSTALLER_SHA256"] == published.sha256
+
+
+async def test_an_installer_says_what_its_form_leaves_out(either: Api) -> None:
+    name = package_id()
+    await add_package(either, name)
+    form = FormData({"switch_Silent": "/quiet"})
+    form.add_field("file", MACHINE_MSI, filename="tiny.msi")
+    answer = await either.call("POST", "add_package_version", name, data=form)
+    assert answer.status == 201, answer.body
+    version = (await either.call("GET", "get_specific_package_version", answer.body["UID"])).body
+    shown = ("VERSION", "ARCHITECTURE", "INSTALLER_TYPE", "INSTALLER_SCOPE", "PRODUCTCODE")
+    assert [version[field] for field in shown] == [
+        *("1.2.3.4", "x64", "MSI", "machine", "{0A2D3C5E-7B16-4E1F-9B1C-2F0D3C4B5A69}")
+    ]
+
+
+async def test_a_strict_tenant_refuses_what_its_installer_contradicts(tenant: Api) -> None:
+    name = package_id()
+    await add_package(tenant, name)
+    assert (await tenant.call("PATCH", "edit_settings", data={"strict_installers": "true"})).status == 200
+    for file_type, status in (("ZIP", 400), ("MSI", 201)):
+        form = FormData({**INSTALLER, "package_version": "1", "file_type": file_type})
+        form.add_field("file", MACHINE_MSI, filename="tiny.msi")
+        answer = await tenant.call("POST", "add_package_version", name, data=form)
+        assert answer.status == status, answer.body
 
 
 async def test_the_catalog_lists_what_was_published(either: Api) -> None:

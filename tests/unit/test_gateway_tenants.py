@@ -39,6 +39,7 @@ class AuthService:
             "storage_quota": 5,
             "max_clients": 7,
             "version_key": "installer",
+            "strict_installers": True,
         }
 
 
@@ -66,6 +67,7 @@ async def test_a_tenant_comes_with_its_settings(clock: Clock) -> None:
     found = await directory(AuthService("acme")).find("acme", STAMP)
     assert (found.client_authentication, found.allowed_networks) == (True, ("192.0.2.0/24",))
     assert (found.storage_quota, found.max_clients, found.version_key) == (5, 7, "installer")
+    assert found.strict_installers
 
 
 async def test_a_tenant_is_asked_about_again_after_a_while_only(clock: Clock) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import struct
 import subprocess
 import sys
@@ -167,6 +168,16 @@ def test_a_confined_process_cannot(deed: str, tmp_path: Path) -> None:
     assert said.read_bytes() == b""
 
 
+def test_a_confined_process_ends_when_its_time_is_up() -> None:
+    code = (
+        "from upload_service.inspection import confinement\n"
+        "confinement.PROCESSOR = 1; confinement.confine()\n"
+        "while True: pass"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(process.CODE)}, check=False, timeout=20)
+    assert done.returncode == -signal.SIGXCPU
+
+
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A program that is started instead of Python; it is the shell's."""
@@ -200,6 +211,14 @@ async def test_a_reading_that_does_not_end_is_killed_with_all_that_it_started(st
 )
 async def test_what_is_no_answer_is_a_reading_that_ended_early(script: str, stand_in: Path, tmp_path: Path) -> None:
     assert await read_by(stand_in, script, tmp_path) is Reason.ENDED_EARLY
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [("kill -XCPU $$", Reason.TOO_LONG), ("exit 3", Reason.DAMAGED), ("exit 4", Reason.TOO_MUCH_MEMORY)],
+)
+async def test_how_a_reading_ended_says_why(script: str, reason: Reason, stand_in: Path, tmp_path: Path) -> None:
+    assert await read_by(stand_in, script, tmp_path) is reason
 
 
 async def test_what_begins_like_no_installer_is_not_worth_a_process(stand_in: Path, tmp_path: Path) -> None:
