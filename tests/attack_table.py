@@ -17,7 +17,7 @@ ATTACKS = {
     "S4": "too many, too long, too large",
     "S5": "text and numbers that are none",
     "S6": "expressions in place of values",
-    "S7": "images that harm",
+    "S7": "images and installers that harm",
     "S8": "scripts in stored text",
     "S9": "line breaks for headers",
     "S10": "smuggled requests",

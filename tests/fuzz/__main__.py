@@ -15,7 +15,8 @@ LONGEST = 4096  # bytes of an input
 MEMORY = 1024  # MiB
 HANGS = 10  # seconds that one input may take
 OURS = ["common", "gateway", "auth_service", "catalog_service", "upload_service", "client_registry"]
-READERS = ["multipart", "jwt", "PIL", "urllib.parse", "ipaddress", "email"]
+READERS = ["multipart", "jwt", "PIL", "urllib.parse", "ipaddress", "email", "zipfile"]
+READERS += ["olefile", "pefile", "asn1crypto"]
 
 
 def main(arguments: list[str]) -> int:

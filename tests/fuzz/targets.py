@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.fuzz import addresses, bodies, tokens, values
+from tests.fuzz import addresses, bodies, installers, tokens, values
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -18,6 +18,7 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
         bodies.form,
         bodies.installer,
         bodies.question,
+        installers.inspected,
         tokens.caller,
         tokens.download,
         tokens.internal_claims,

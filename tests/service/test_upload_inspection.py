@@ -129,6 +129,18 @@ async def test_an_upload_is_inspected_and_tells_what_it_says_of_itself(settings:
     }
 
 
+async def test_an_upload_that_nobody_asks_about_is_inspected(settings: UploadSettings, database: MongoDatabase) -> None:
+    caller = make_uploader()
+    async with serving_uploads(settings) as api:
+        await api.upload(caller, MACHINE_MSI)
+        done = {"tenant_id": caller.tenant_id, "inspection": "done", "inspected.format": "MSI"}
+
+        async def met() -> bool:
+            return await database["uploads"].find_one(done) is not None
+
+        await until(met)
+
+
 async def test_a_file_that_cannot_be_read_is_said_to_be_so_and_can_be_claimed(settings: UploadSettings) -> None:
     caller = make_uploader()
     async with serving_uploads(settings) as api:
