@@ -6,11 +6,15 @@ worker that ended goes on from what that one had counted: a counter never goes b
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import orjson
 from prometheus_client.core import Metric
+
+from common.background import repeating
 
 PAUSE = 2.0  # seconds
 GROWING = frozenset({"counter", "histogram"})
@@ -24,32 +28,32 @@ class Board:
     def __init__(self, folder: Path, service: str, place: int) -> None:
         self._pattern = f"{service}-*.json"
         self._own = folder / f"{service}-{place}.json"
+        # One thread: figures are left whole, and in the order in which they were counted.
+        self._writer = ThreadPoolExecutor(1, "figures")
         self._before = [metric for metric in _read(self._own) if metric.type in GROWING]
 
-    def pin(self, counted: Sequence[Metric]) -> list[Metric]:
+    async def pin(self, counted: Sequence[Metric]) -> list[Metric]:
         """Leave what this worker counted, and see what all of them did."""
+        return await asyncio.get_running_loop().run_in_executor(self._writer, self._pin, counted)
+
+    @asynccontextmanager
+    async def kept(self, count: Callable[[], Sequence[Metric]]) -> AsyncIterator[None]:
+        """Leave what is counted within the block, up to its end."""
+
+        async def keep() -> None:
+            await self.pin(count())
+
+        async with repeating("figures", keep, partial(asyncio.sleep, PAUSE)):
+            yield
+        await self.pin(count())
+
+    def _pin(self, counted: Sequence[Metric]) -> list[Metric]:
         own = together([counted, self._before])
         new = self._own.with_suffix(".new")
         new.write_bytes(_written(own))
         new.replace(self._own)
         others = (path for path in sorted(self._own.parent.glob(self._pattern)) if path != self._own)
         return together([own, *map(_read, others)])
-
-    @asynccontextmanager
-    async def kept(self, count: Callable[[], Sequence[Metric]]) -> AsyncIterator[None]:
-        """Leave what is counted within the block, up to its end."""
-        keeping = asyncio.create_task(self._keep(count))
-        try:
-            yield
-        finally:
-            keeping.cancel()
-            await asyncio.wait({keeping})
-            self.pin(count())
-
-    async def _keep(self, count: Callable[[], Sequence[Metric]]) -> None:
-        while True:
-            await asyncio.to_thread(self.pin, count())
-            await asyncio.sleep(PAUSE)
 
 
 def together(tellings: Iterable[Sequence[Metric]]) -> list[Metric]:

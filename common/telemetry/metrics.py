@@ -57,7 +57,10 @@ class Metrics:
         (gauge.labels(**labels) if labels else gauge).set_function(read)
 
     def ask(self, name: str, ask: Ask, *, remembered: bool = True) -> None:
-        """Something that has to be asked for: `ask` raises, or takes too long, where it cannot be told now."""
+        """Something that has to be asked for: `ask` raises, or takes too long, where it cannot be told now.
+
+        What is not `remembered` is asked each time, and has a limit of its own: it is waited for.
+        """
         self._questions.append(Question(name, ask, remembered=remembered))
 
     def share(self, folder: Path, place: int) -> None:
@@ -66,9 +69,9 @@ class Metrics:
 
     async def told(self) -> list[Metric]:
         """What this process and its fellow workers know, and what others told, of whom each answered in time."""
-        counted = self._counted()
         answers = await asyncio.gather(*(question.answer() for question in self._questions))
-        found = await asyncio.to_thread(self._board.pin, counted) if self._board else counted
+        counted = self._counted()
+        found = await self._board.pin(counted) if self._board else counted
         return [*found, *chain.from_iterable(answers)]
 
     async def running(self, _: web.Application) -> AsyncIterator[None]:
@@ -116,7 +119,7 @@ class Question:
         if self._asking is None:
             self._told = ()
             self._asking = asyncio.create_task(self._remember())
-        await asyncio.wait({self._asking}, timeout=PATIENCE)
+        await asyncio.wait({self._asking}, timeout=PATIENCE if self._remembered else None)
         return self._told
 
     async def close(self) -> None:

@@ -1,14 +1,17 @@
 """Figures that have to be asked for: asked once, remembered for a while, and left out where they do not come."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from common.readiness import READINESS
+from common.server import watched_app
 from common.telemetry.board import together
-from common.telemetry.metrics import Metrics
+from common.telemetry.metrics import METRICS, Metrics
 
 Told = Sequence[Metric]
 
@@ -79,6 +82,30 @@ async def test_a_store_that_is_slow_is_left_out_and_not_asked_beside_itself(
     store.answers.set()
     monkeypatch.setattr("common.telemetry.metrics.PATIENCE", 20)
     assert await asked(metrics) == [1]
+
+
+async def test_what_a_service_misses_is_told_however_long_it_was_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.readiness.CHECK_PATIENCE", 0.05)
+    monkeypatch.setattr("common.telemetry.metrics.PATIENCE", 0.05)
+    app = watched_app("tests", nothing, access_log=False)
+    app[READINESS].check("store", asyncio.Event().wait)
+    for _ in range(2):
+        (ready,) = [metric for metric in await app[METRICS].told() if metric.name == "pkgrepo_ready"]
+        assert [(sample.labels["dependency"], sample.value) for sample in ready.samples] == [("store", 0)]
+
+
+async def nothing(_: web.Application) -> AsyncIterator[None]:
+    yield
+
+
+async def test_several_may_ask_a_worker_at_once(tmp_path: Path) -> None:
+    workers = [Metrics("tests") for _ in range(2)]
+    for number, worker in enumerate(workers):
+        worker.share(tmp_path, number)
+        worker.counter("things", "Things.").inc()
+    await asyncio.gather(*(worker.told() for worker in workers))
+    for found in await asyncio.gather(*(worker.told() for worker in workers * 50)):
+        assert [sample.value for metric in found for sample in metric.samples if sample.name == "things_total"] == [2]
 
 
 async def test_of_several_workers_counts_are_added_and_the_worst_delay_is_told(tmp_path: Path) -> None:
