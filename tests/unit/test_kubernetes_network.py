@@ -48,6 +48,7 @@ def test_services_ask_whom_they_are_given_the_address_of_and_nobody_else() -> No
         ("to-mongodb", "mongo_url", ["first-tenant", "backup", "operator"]),
         ("to-redis", "redis_url", ["first-tenant", "backup", "operator"]),
         ("to-rabbitmq", "rabbitmq_url", []),
+        ("to-object-storage", "s3_url", ["backup", "operator"]),
         ("to-traces", "otel_exporter_otlp_endpoint", []),
     ],
 )
