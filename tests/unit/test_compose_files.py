@@ -84,6 +84,11 @@ def test_only_the_gateway_is_reached_from_outside() -> None:
     assert [name for name, service in services(BASE).items() if service.get("ports")] == ["gateway"]
 
 
+def test_operators_have_room_for_the_records_of_an_archive() -> None:
+    [place] = services(BASE)["operator"]["tmpfs"]
+    assert re.fullmatch(r".*:size=[1-9]\d*g,mode=1777", place)
+
+
 def test_what_watches_has_no_more_rights_than_it_needs() -> None:
     for name, service in watching().items():
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])

@@ -101,6 +101,11 @@ def test_a_service_s_secrets_are_all_that_is_made_for_it_and_no_others(service: 
         assert set(generated()[volumes[kind]["secret"]["secretName"]]) == made
 
 
+def test_operators_have_room_for_the_records_of_an_archive() -> None:
+    [place] = [volume for volume in pods(RESOURCES)["operator"]["spec"]["volumes"] if volume["name"] == "tmp"]
+    assert re.fullmatch(r"[1-9]\d*Gi", place["emptyDir"]["sizeLimit"])
+
+
 @pytest.mark.parametrize("pod", BESIDE)
 def test_a_command_has_the_files_that_it_reads(pod: str, secrets: Path) -> None:
     files = generated()["operator"]
