@@ -166,16 +166,17 @@ async def test_a_service_hears_of_no_event_until_its_database_is_as_it_needs_it(
 async def test_requests_are_refused_while_a_replica_migrates_and_the_others_wait_for_it(
     settings: UploadSettings, database: MongoDatabase, held: Held
 ) -> None:
-    async with serving_uploads(settings) as first, serving_uploads(settings) as second:
+    async with serving_uploads(settings) as first:
         await says(first, "migrating, 1: wait, 1 documents")
-        await says(second, "another process is migrating it")
-        for api in (first, second):
-            assert (await api.state(UPLOADER, "a")).status == 500
-            assert (await api.get(f"{api.service.address}/livez")).status == 200
-        held.go_on.set()
-        for api in (first, second):
-            await ready(api)
-            assert (await api.state(UPLOADER, "a")).status == 404
+        async with serving_uploads(settings) as second:
+            await says(second, "another process is migrating it")
+            for api in (first, second):
+                assert (await api.state(UPLOADER, "a")).status == 500
+                assert (await api.get(f"{api.service.address}/livez")).status == 200
+            held.go_on.set()
+            for api in (first, second):
+                await ready(api)
+                assert (await api.state(UPLOADER, "a")).status == 404
     assert (held.begun, await version_of(database)) == (1, 1)
 
 

@@ -24,7 +24,7 @@ from common.telemetry.traces import TRACEPARENT, traces
 from common.tenants import Tenant
 from tests.collector import Collector, Span, collecting
 from tests.factories import KEY, KEYS, make_caller
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 SERVICE = "catalog_service"
 THEIRS = "a" * 32
@@ -37,6 +37,7 @@ KNOWN = Callers(KEYS, service=SERVICE)
 async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]:
     """Takes what this process traces; spans are sent as soon as they end, or nearly."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")  # milliseconds
+    monkeypatch.setattr("common.telemetry.spans.CLOSE_PATIENCE", PATIENCE)
     async with collecting() as collector:
         traces.begin("tests", collector.url)
         try:

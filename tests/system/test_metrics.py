@@ -18,6 +18,7 @@ from tests.figures import Figures, figures_at
 from tests.system.estate import Estate, furnish
 from tests.system.services import Api, Services
 from tests.system.stories import add_package, download, publish, send_chunk
+from tests.waiting import PATIENCE
 
 Shown = dict[str, tuple[str, tuple[str, ...]]]
 
@@ -80,8 +81,9 @@ OWN: Mapping[str, Shown] = {
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing be remembered."""
+    """Let nothing be remembered, and whoever is asked have the time that a busy machine takes."""
     monkeypatch.setattr("common.telemetry.metrics.REMEMBERED", 0)
+    monkeypatch.setattr("common.telemetry.metrics.PATIENCE", PATIENCE)
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from tests.factories import KEY
 from tests.ports import free_port
 from tests.waiting import until
 
+START = 60  # seconds in which a process answers, however busy the machine is
 LIMIT = 20  # seconds; the library alone would wait for half a minute, and longer for a collector that is silent
 WITHOUT = "import sys; sys.modules['opentelemetry'] = None; "  # as where it is not installed
 
@@ -67,14 +68,16 @@ async def test_a_collector_that_is_silent_costs_no_request_and_does_not_keep_a_s
         "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "4",
     }
     with silent:
-        async with gateway(redis_url, **settings) as (process, url), asyncio.timeout(LIMIT):
-            await until(lambda: asked(url))
-            sending, _ = await asyncio.get_running_loop().sock_accept(silent)
+        async with gateway(redis_url, **settings) as (process, url):
+            await until(lambda: asked(url), patience=START)
+            async with asyncio.timeout(LIMIT):
+                sending, _ = await asyncio.get_running_loop().sock_accept(silent)
             with sending:
                 for _ in range(20):
                     assert await asked(url)
                 process.terminate()
-                assert await process.wait() == 0
+                async with asyncio.timeout(LIMIT):
+                    assert await process.wait() == 0
 
 
 async def test_what_a_service_did_until_its_end_reaches_the_collector(redis_url: str) -> None:
@@ -82,7 +85,7 @@ async def test_what_a_service_did_until_its_end_reaches_the_collector(redis_url:
         collecting() as collector,
         gateway(redis_url, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url) as (process, url),
     ):
-        await until(lambda: asked(url))
+        await until(lambda: asked(url), patience=START)
         process.terminate()
         assert await process.wait() == 0
     (span,) = [span for span in collector.spans if span.kind == "server"]
@@ -97,7 +100,7 @@ async def test_each_worker_of_a_service_is_traced(redis_url: str) -> None:
             return await asked(url) and len(collector.processes) == 2
 
         async with gateway(redis_url, **settings) as (_, url):
-            await until(both_told)
+            await until(both_told, patience=START)
 
 
 @pytest.mark.parametrize("service", [*SERVICES, "gateway"])
