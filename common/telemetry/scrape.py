@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -25,10 +26,15 @@ class _Found:
 def scraped(services: Sequence[Metrics]) -> Callable[[web.Request], Awaitable[web.Response]]:
     """The handler that tells the figures of these services, all of one process."""
 
+    # A thread of its own: all others may be waiting for a disk, which is when figures are wanted.
+    writer = ThreadPoolExecutor(1, "scrape")
+
     async def scrape(_: web.Request) -> web.Response:
         found = await asyncio.gather(*(metrics.told() for metrics in services))
         # Of many tenants there are many lines: others have their turn meanwhile.
-        text = await asyncio.to_thread(lambda: generate_latest(_Found(together(found))))
+        text = await asyncio.get_running_loop().run_in_executor(
+            writer, lambda: generate_latest(_Found(together(found)))
+        )
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     return scrape

@@ -2,16 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from common.readiness import READINESS
 from common.server import watched_app
 from common.telemetry.board import together
 from common.telemetry.metrics import METRICS, Metrics
+from common.telemetry.scrape import scraped
 
 Told = Sequence[Metric]
 
@@ -92,6 +96,21 @@ async def test_what_a_service_misses_is_told_however_long_it_was_waited_for(monk
     for _ in range(2):
         (ready,) = [metric for metric in await app[METRICS].told() if metric.name == "pkgrepo_ready"]
         assert [(sample.labels["dependency"], sample.value) for sample in ready.samples] == [("store", 0)]
+
+
+async def test_figures_are_told_while_all_threads_wait_for_a_disk() -> None:
+    disk, loop = Event(), asyncio.get_running_loop()
+    with ThreadPoolExecutor(1) as threads:
+        loop.set_default_executor(threads)
+        waiting = loop.run_in_executor(None, disk.wait)
+        try:
+            async with asyncio.timeout(20):
+                answer = await scraped([Metrics("tests")])(make_mocked_request("GET", "/metrics"))
+        finally:
+            disk.set()
+            await waiting
+    assert isinstance(answer.body, bytes)
+    assert b"pkgrepo_build_info" in answer.body
 
 
 async def nothing(_: web.Application) -> AsyncIterator[None]:
