@@ -21,8 +21,10 @@ from catalog_service.keys import (
     INSPECTIONS,
     LISTINGS,
     PACKAGES,
+    SEARCHES,
     SETTINGS,
     SNAPSHOTS,
+    SOURCE_ENTRIES,
     STORE,
     VERSIONS,
 )
@@ -37,6 +39,9 @@ from catalog_service.store import MongoCatalogStore
 from catalog_service.sweeper import Sweeper
 from catalog_service.uploads import UploadService
 from catalog_service.versions import Versions
+from catalog_service.winget.entries import SourceEntries
+from catalog_service.winget.routes import routes as winget_routes
+from catalog_service.winget.searches import Searches
 from common.background import repeating
 from common.client import open_service
 from common.events import Events
@@ -55,7 +60,10 @@ SWEEP_PAUSE = 5  # seconds
 
 def create_app(settings: CatalogSettings, events: Events | None = None) -> web.Application:
     """The application; `events` are given where all services share a process, else RabbitMQ is opened."""
-    app = service_app("catalog_service", settings.catalog_service_key, routes, connect, access_log=settings.access_log)
+    answered = [*routes, *winget_routes]
+    app = service_app(
+        "catalog_service", settings.catalog_service_key, answered, connect, access_log=settings.access_log
+    )
     app[SETTINGS] = settings
     if events is not None:
         app[EVENTS] = events
@@ -88,9 +96,12 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[INSPECTIONS] = Inspections(installers)
         versions = app[VERSIONS] = Versions(store.versions, store.packages, installers, store.uploads)
         packages = app[PACKAGES] = Packages(store.packages, versions, ClientRegistry(client_registry))
-        entries = Entries(store.packages, store.versions)
+        entries = Entries(store.packages, store.versions.names)
         snapshots = app[SNAPSHOTS] = Snapshots(store.revisions, entries, wire.rendered, memory=settings.catalog_memory)
         show(app[METRICS], snapshots)
+        whole = Entries(store.packages, store.versions.whole)
+        searches = app[SEARCHES] = Searches(store.revisions, whole, memory=settings.catalog_memory // 4)
+        app[SOURCE_ENTRIES] = SourceEntries(whole, searches)
         app[LISTINGS] = Listings(snapshots, versions)
         app[FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
         app[DAMAGED_INSTALLERS] = DamagedInstallers(store.versions, installers)

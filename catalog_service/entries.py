@@ -2,25 +2,38 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from catalog_service.model import Package
-from catalog_service.ordering import newest_first
+from catalog_service.ordering import Named, newest_first
 from catalog_service.version_model import VersionName
 
 
+class Belonging(Named, Protocol):
+    """A version, or as much of one as is wanted, and the package that it is of."""
+
+    @property
+    def package_id(self) -> str: ...
+
+
+Version = TypeVar("Version", bound=Belonging)
+
+
 @dataclass(frozen=True)
-class CatalogEntry:
+class Entry(Generic[Version]):
     """A package with its versions; `newest_first` puts these in order."""
 
     package: Package
-    names: Sequence[VersionName]
+    names: Sequence[Version]
 
     @property
-    def versions(self) -> Sequence[VersionName]:
+    def versions(self) -> Sequence[Version]:
         return newest_first(self.names)
+
+
+CatalogEntry = Entry[VersionName]
 
 
 class PackageReader(Protocol):
@@ -28,24 +41,23 @@ class PackageReader(Protocol):
         """All packages, or these, ordered by id; some hundred at a time."""
 
 
-class VersionReader(Protocol):
-    def names(self, tenant_id: str, package_ids: Collection[str] | None = None) -> AsyncIterator[Sequence[VersionName]]:
-        """Those of all packages, or of these, ordered by package id; some thousand at a time."""
+# Those of all packages, or of these, ordered by package id; some thousand at a time.
+VersionReader = Callable[[str, Collection[str] | None], AsyncIterator[Sequence[Version]]]
 
 
-class Entries:
+class Entries(Generic[Version]):
     """Reads a catalog without ever holding all of it."""
 
-    def __init__(self, packages: PackageReader, versions: VersionReader) -> None:
+    def __init__(self, packages: PackageReader, read_versions: VersionReader[Version]) -> None:
         self._packages = packages
-        self._versions = versions
+        self._read_versions = read_versions
 
     async def read(
         self, tenant_id: str, package_ids: Collection[str] | None = None
-    ) -> AsyncIterator[Sequence[CatalogEntry]]:
+    ) -> AsyncIterator[Sequence[Entry[Version]]]:
         """All packages, or these, ordered by id; some hundred at a time."""
-        batches = self._versions.names(tenant_id, package_ids)
-        names: Sequence[VersionName] = []  # those that are read, and belong to packages that are not yet
+        batches = self._read_versions(tenant_id, package_ids)
+        names: Sequence[Version] = []  # those that are read, and belong to packages that are not yet
         more = True
         async for packages in self._packages.read(tenant_id, package_ids):
             last = packages[-1].package_id
@@ -54,8 +66,8 @@ class Entries:
                 more = batch is not None
                 names = [*names, *(batch or ())]
             end = bisect_right(names, last, key=lambda name: name.package_id)
-            by_package: dict[str, list[VersionName]] = defaultdict(list)
+            by_package: dict[str, list[Version]] = defaultdict(list)
             for name in names[:end]:
                 by_package[name.package_id].append(name)
             names = names[end:]
-            yield [CatalogEntry(package, by_package[package.package_id]) for package in packages]
+            yield [Entry(package, by_package[package.package_id]) for package in packages]

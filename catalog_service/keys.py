@@ -11,6 +11,8 @@ from catalog_service.settings import CatalogSettings
 from catalog_service.snapshots import Snapshots
 from catalog_service.store import MongoCatalogStore
 from catalog_service.versions import Versions
+from catalog_service.winget.entries import SourceEntries
+from catalog_service.winget.searches import Searches
 from common.events import Events
 
 SETTINGS = web.AppKey("settings", CatalogSettings)
@@ -19,6 +21,8 @@ PACKAGES = web.AppKey("packages", Packages)
 SNAPSHOTS = web.AppKey("snapshots", Snapshots)
 LISTINGS = web.AppKey("listings", Listings)
 INSPECTIONS = web.AppKey("inspections", Inspections)
+SEARCHES = web.AppKey("searches", Searches)
+SOURCE_ENTRIES = web.AppKey("source_entries", SourceEntries)
 VERSIONS = web.AppKey("versions", Versions)
 FINISHED_UPLOADS = web.AppKey("finished_uploads", FinishedUploads)
 DAMAGED_INSTALLERS = web.AppKey("damaged_installers", DamagedInstallers)

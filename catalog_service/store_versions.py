@@ -116,13 +116,26 @@ class MongoVersionStore:
         self, tenant_id: str, package_ids: Collection[str] | None = None
     ) -> AsyncIterator[Sequence[VersionName]]:
         """Of the versions of all packages, or of these, ordered by package id; some thousand at a time."""
+        shown = {"_id": False, "package_id": True, "version": True, "uid": True}
+        async for documents in self._read(tenant_id, package_ids, shown):
+            yield [VersionName(**document) for document in documents]
+
+    async def whole(
+        self, tenant_id: str, package_ids: Collection[str] | None = None
+    ) -> AsyncIterator[Sequence[PackageVersion]]:
+        """The same versions with all that they are."""
+        async for documents in self._read(tenant_id, package_ids):
+            yield [version_of(document) for document in documents]
+
+    async def _read(
+        self, tenant_id: str, package_ids: Collection[str] | None, shown: Document | None = None
+    ) -> AsyncIterator[Sequence[Document]]:
         wanted: Document = {"tenant_id": tenant_id, "state": "active"}
         if package_ids is not None:
             wanted["package_id"] = {"$in": list(package_ids)}
-        shown = {"_id": False, "package_id": True, "version": True, "uid": True}
         found = self._versions.find(wanted, shown, sort=[("package_id", ASCENDING)], batch_size=NAMES)
         while documents := await found.to_list(ROW):
-            yield [VersionName(**document) for document in documents]
+            yield documents
 
     async def named(self, tenant_id: str, uids: Sequence[str]) -> Sequence[VersionName]:
         shown = {"_id": False, "package_id": True, "version": True, "uid": True}

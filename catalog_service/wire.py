@@ -66,6 +66,7 @@ def package_version(
             file_name=f"{version.package_id}-{version.version}{version.suffix}",
             expires=expires,
         ),
+        "INSTALLER_URL": installer_url(version, caller, settings, expires=expires),
         "INSTALLER_SHA256": version.sha256,
         "INSTALLER_SCOPE": version.scope,
         "UID": version.uid,
@@ -131,6 +132,18 @@ def _all(manifest: Any) -> Mapping[str, Any]:
     """Every field of a manifest, those too that are empty: "", [] or false."""
     values = {member.name: getattr(manifest, member.name) for member in fields(manifest)}
     return {name: "" if value is None else plain(value) for name, value in values.items()}
+
+
+def installer_url(version: PackageVersion, caller: Caller, settings: CatalogSettings, *, expires: int) -> str:
+    """Where a version's installer is to be had, until `expires`."""
+    return download_url(
+        caller,
+        settings.download_key,
+        direct=settings.download_url,
+        server_filename=version.server_filename,
+        file_name=f"{version.package_id}-{version.version}{version.installer_type.suffix}",
+        expires=expires,
+    )
 
 
 def finished_upload(upload: FinishedUpload) -> dict[str, Any]:

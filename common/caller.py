@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 from ipaddress import IPv6Network, ip_address
+from itertools import takewhile
 from typing import Any, Self
 
 import jwt
@@ -33,6 +34,11 @@ def hidden_word(package_ids: Iterable[str]) -> str:
     """What stands for packages that are hidden from a caller: the same for the same ones, "" for none."""
     hidden = sorted(package_ids)
     return sha256(orjson.dumps(hidden)).hexdigest() if hidden else ""
+
+
+def operation_of(parts: Iterable[str]) -> str:
+    """What names an operation between services: its path up to the first value, such as `winget/information`."""
+    return "/".join(takewhile(lambda part: not part.startswith("{"), parts))
 
 
 class UntrustedCaller(NotAuthenticated):

@@ -61,7 +61,7 @@ class Service(Generic[Settings]):
 def service_app(
     name: str,
     keys: Keys,
-    routes: web.RouteTableDef,
+    routes: Iterable[web.AbstractRouteDef],
     connect: Connect,
     *,
     access_log: bool,

@@ -11,9 +11,10 @@ from common.redis import RedisError
 from common.sessions import Look, Sessions
 from gateway.clients import ClientDirectory, UnknownClient
 from gateway.operations import CREDENTIALS_LIMIT, Access, Operation
+from gateway.winget import client_token
 
 TOKEN_LIMIT = 4096  # characters
-WITH_SESSION = frozenset([Access.ADMINISTRATOR, Access.CLIENT])
+WITH_SESSION = frozenset([Access.ADMINISTRATOR, Access.CLIENT, Access.PACKAGE_MANAGER])
 
 
 class Gatekeeper:
@@ -50,7 +51,12 @@ class Gatekeeper:
             case Access.ADMINISTRATOR:
                 return await self._administrator(request, visitor, look)
             case Access.CLIENT:
-                return await self._administrator_or_client(request, visitor, look)
+                form = await read_form(request, limit=CREDENTIALS_LIMIT)
+                number = form.integer("client", "Client", default=0)
+                token = form.get("auth_token", "Auth-Token") or ""
+                return await self._administrator_or_client(request, visitor, look, token, number)
+            case Access.PACKAGE_MANAGER:
+                return await self._administrator_or_client(request, visitor, look, client_token(request))
             case _:
                 return visitor
 
@@ -58,10 +64,10 @@ class Gatekeeper:
         session = look.session or await self._sessions.check(visitor.tenant_id, _bearer(request))
         return visitor.as_administrator(session.username, session.session_id)
 
-    async def _administrator_or_client(self, request: web.Request, visitor: Caller, look: Look) -> Caller:
-        form = await read_form(request, limit=CREDENTIALS_LIMIT)
-        number = form.integer("client", "Client", default=0)
-        token = form.get("auth_token", "Auth-Token")
+    async def _administrator_or_client(
+        self, request: web.Request, visitor: Caller, look: Look, token: str, number: int = 0
+    ) -> Caller:
+        """The caller by their session, else by a client's token, whose program has this `number`."""
         if "Authorization" in request.headers:
             try:
                 return await self._administrator(request, visitor, look)

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from common.caller import Deployment
 from common.errors import InvalidRequest, MethodNotAllowed, NotFound
-from gateway.operations import OPERATIONS, Operation
+from gateway.operations import OPERATIONS, WINGET, Operation
 
 _PLAIN = re.compile(r"(?:/[A-Za-z0-9_-]+)+")  # a path of which nothing is to be decoded or refused
 _SEGMENT = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*")
@@ -27,7 +27,7 @@ class NoSuchOperation(NotFound):
 
 @dataclass(frozen=True)
 class Target:
-    """What an address means: the operation, and the decoded parts of its path, the operation's word first."""
+    """What an address means: the operation, and the decoded parts of its path, the operation's word or words first."""
 
     tenant_id: str
     operation: Operation
@@ -59,6 +59,8 @@ class Target:
 def _parse(method: str, path: str, deployment: Deployment, single_tenant_id: str) -> Target:
     parts = _decode(path)
     if deployment is Deployment.SINGLE:
+        if parts[0] == "api":  # The short way to the source of winget's, which has no prefix of a tenant's.
+            parts = ("client", "api", WINGET, *parts[1:])
         if parts[:2] != ("client", "api"):
             raise NoSuchOperation
         return Target(single_tenant_id, *_find(method, parts[2:]))
@@ -88,22 +90,22 @@ def _decode(path: str) -> tuple[str, ...]:
 
 
 @cache
-def _by_word() -> dict[str, tuple[Operation, ...]]:
-    words = dict.fromkeys(operation.word for operation in OPERATIONS)
-    return {word: tuple(row for row in OPERATIONS if row.word == word) for word in words}
+def _by_beginning() -> dict[str, tuple[Operation, ...]]:
+    words = dict.fromkeys(operation.parts[0] for operation in OPERATIONS)
+    return {word: tuple(row for row in OPERATIONS if row.parts[0] == word) for word in words}
 
 
 @cache
 def _by_method_and_word() -> dict[tuple[str, str], Operation]:
-    """The operations without values whose word no other address begins with."""
-    rows = (row for row in OPERATIONS if all(len(other.parts) == 1 for other in _by_word()[row.word]))
+    """The operations of one word, without values, which no other address begins with."""
+    rows = (row for row in OPERATIONS if all(len(other.parts) == 1 for other in _by_beginning()[row.parts[0]]))
     return {(row.method, row.word): row for row in rows}
 
 
 def _find(method: str, segments: tuple[str, ...]) -> tuple[Operation, tuple[str, ...]]:
     if len(segments) == 1 and (row := _by_method_and_word().get((method, segments[0]))):
         return row, segments
-    rows = _by_word().get(segments[0] if segments else "", ())
+    rows = _by_beginning().get(segments[0] if segments else "", ())
     fitting = [row for row in rows if row.fits(segments)]
     # A whole address is preferred to the beginning of a longer one: `docs` to `docs/assets/{asset}`.
     whole = [row for row in fitting if not row.missing(segments)] or fitting

@@ -30,7 +30,7 @@ async def page(request: web.Request, caller: Caller, target: Target) -> web.Resp
     """Answer a browser's request for one of the pages."""
     pages = request.app[PAGES]
     match target.operation.word, request.method, target.segments[1:]:
-        case "docs", _, ("assets", asset):
+        case "docs/assets", _, (_, asset):
             return _file(pages.asset(asset), asset, {"Cache-Control": "public, max-age=3600"})
         case "sign_in", "POST", _:
             return await _sign_in(request, caller)

@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import zip_longest
 
 from common.bodies import FORM_LIMIT
+from common.caller import operation_of
 
 
 class Access(StrEnum):
@@ -14,6 +15,7 @@ class Access(StrEnum):
 
     OPEN = "open"  # anyone from an allowed network
     CLIENT = "client"  # a Bearer token, else a client token, else anyone where the tenant does not enforce them
+    PACKAGE_MANAGER = "package_manager"  # as `CLIENT`, with the client token in a header, where winget can send it
     ADMINISTRATOR = "administrator"  # a Bearer token
     SIGNED = "signed"  # whoever has the address; the service checks its signature
     PAGE = "page"  # a browser; pages look for their session themselves
@@ -27,11 +29,12 @@ class Known(StrEnum):
     RELEASE = "release"
     CATALOG = "catalog"
     LISTING = "listing"  # a package's versions
+    SOURCE = "source"  # what the tenant is as a source of winget's
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One row. `path` begins with the operation's word; a part in braces is a value of the caller's.
+    """One row. `path` begins with the operation's word or words; a part in braces is a value of the caller's.
 
     `patience` is how many seconds the service may take to answer. `one_call` operations take their installer in the
     same multipart form, see `gateway.composed`. `audited` writes reach the audit log through the gateway. `streamed`
@@ -56,8 +59,13 @@ class Operation:
 
     @cached_property
     def word(self) -> str:
-        """The first part of the path, which names the operation between services too."""
-        return self.parts[0]
+        """What names the operation, between services too."""
+        return operation_of(self.parts)
+
+    @cached_property
+    def of_winget(self) -> bool:
+        """Whether it is one of the protocol that winget speaks, and not of ours."""
+        return self.parts[0] == WINGET
 
     @cached_property
     def route(self) -> str:
@@ -104,6 +112,7 @@ def _write(
     )
 
 
+WINGET = "winget"
 AUTH, CATALOG, UPLOAD, CLIENTS = "auth_service", "catalog_service", "upload_service", "client_registry"
 GATEWAY = "gateway"
 CREDENTIALS_LIMIT = 64 << 10  # bytes, of bodies that are read before it is known who sends them
@@ -161,6 +170,10 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "get_audit_log", AUTH, Access.ADMINISTRATOR, patience=30.0, streamed=True),
     # Downloads: what INSTALLER_URL points at
     Operation("GET", "download/{server_filename}/{file_name}", UPLOAD, Access.SIGNED, patience=30.0, streamed=True),
+    # The source that Windows' own winget asks; the rest of each path is its protocol's
+    Operation("GET", f"{WINGET}/information", GATEWAY, Access.OPEN, known=Known.SOURCE),
+    Operation("POST", f"{WINGET}/manifestSearch", CATALOG, Access.PACKAGE_MANAGER, body_limit=CREDENTIALS_LIMIT),
+    Operation("GET", f"{WINGET}/packageManifests/{{package_id}}", CATALOG, Access.PACKAGE_MANAGER),
     # Pages
     Operation("GET", "docs", GATEWAY, Access.PAGE),
     Operation("GET", "openapi.json", GATEWAY, Access.PAGE),

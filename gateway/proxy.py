@@ -23,6 +23,7 @@ REQUEST_HEADERS = (
     "Content-Length",
     "Content-Range",
     "Content-Type",
+    "ContinuationToken",
     "If-Match",
     "If-Modified-Since",
     "If-None-Match",
@@ -30,6 +31,7 @@ REQUEST_HEADERS = (
     "If-Unmodified-Since",
     "Range",
     "User-Agent",
+    "Version",
     "X-File-ID",
 )
 ANSWER_HEADERS = (
@@ -116,6 +118,7 @@ async def forward(
         caller,
         request.method,
         target.segments,
+        operation=target.operation.word,
         query=request.rel_url.raw_query_string,
         headers=headers,
         data=data,

@@ -4,8 +4,8 @@ from aiohttp import web
 
 from common.caller import Caller
 from common.errors import InvalidRequest
-from common.middleware import CALLER, ROUTE, Answer
-from gateway import documentation
+from common.middleware import CALLER, ROUTE, TELLING, Answer
+from gateway import documentation, winget
 from gateway.addresses import Target
 from gateway.composed import one_call
 from gateway.keys import CATALOGS, GATEKEEPER, LISTINGS, RECORDER, RELEASES, SERVICES, SETTINGS, TENANTS
@@ -23,6 +23,8 @@ async def dispatch(request: web.Request) -> web.StreamResponse:
     settings = app[SETTINGS]
     target = Target.parse(request.method, request.raw_path, settings.deployment, settings.tenant_id)
     request[ROUTE] = target.operation.route
+    if target.operation.of_winget:
+        request[TELLING] = winget.problem
     address = caller_address(request, settings.trusted_proxies)
     tenants, gatekeeper = app[TENANTS], app[GATEKEEPER]
     welcome = tenants.welcomes(target.tenant_id, address)
@@ -49,6 +51,8 @@ async def _respond(request: web.Request, caller: Caller, target: Target, stamp: 
     target.check_complete()
     if target.operation.access is Access.PAGE:
         return await documentation.page(request, caller, target)
+    if target.operation.known is Known.SOURCE:
+        return winget.information(caller.tenant)
     services = request.app[SERVICES]
     service = services[target.operation.service]
     if request.headers.get("Content-Encoding", "identity").casefold() != "identity":

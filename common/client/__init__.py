@@ -100,6 +100,7 @@ class ServiceClient:
         method: str,
         segments: Sequence[str],
         *,
+        operation: str = "",
         query: str = "",
         headers: Mapping[str, str] | None = None,
         data: AsyncIterator[bytes] | bytes | None = None,
@@ -108,9 +109,10 @@ class ServiceClient:
     ) -> AsyncIterator[Response]:
         """The answer to an operation, to be read within the block.
 
-        `segments` are the decoded parts of the path after the tenant, the operation first; `query` is as it stands in
-        an address. `patience` is how many seconds the service may take until its answer begins, once it has the body,
-        or until a small one is there as a whole; `streamed` says that the body or the answer may take its time.
+        `segments` are the decoded parts of the path after the tenant; the first is the `operation`, unless that is
+        named. `query` is as it stands in an address. `patience` is how many seconds the service may take until its
+        answer begins, once it has the body, or until a small one is there as a whole; `streamed` says that the body or
+        the answer may take its time.
 
         Raises:
             Unavailable: the service did not answer, or not to the end.
@@ -119,7 +121,7 @@ class ServiceClient:
         path = "/".join(["", *[quote(segment, safe="") for segment in (caller.tenant_id, *segments)]])
         target = f"{path}?{query}" if query else path
         all_headers = CIMultiDict(headers or {})
-        all_headers[INTERNAL_TOKEN] = self._signer.sign(caller, segments[0])
+        all_headers[INTERNAL_TOKEN] = self._signer.sign(caller, operation or segments[0])
         all_headers[REQUEST_ID] = request_id()
         opened: AbstractAsyncContextManager[Response]
         with traces.asking(self._service, method, segments[0], all_headers) as span:

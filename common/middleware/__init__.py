@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -24,6 +24,8 @@ CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 AUDIT: web.RequestKey[dict[str, Any]] = web.RequestKey("audit", dict)
 ROUTE: web.RequestKey[str] = web.RequestKey("route", str)
 FAILURE: web.RequestKey[str] = web.RequestKey("failure", str)  # the class of what the answer is an error for
+# How this request's problems are told, where its protocol has a form of its own for them.
+TELLING: web.RequestKey[Callable[[Problem], web.Response]] = web.RequestKey("telling")
 PLAIN_METHODS = frozenset({hdrs.METH_GET, hdrs.METH_POST, hdrs.METH_PATCH, hdrs.METH_DELETE})
 # The interface means another thing by this status than HTTP does (section 7).
 TITLES = {407: "Storage Exceeded"}
@@ -174,18 +176,20 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Problem as problem:
         if problem.status >= 500 and problem.code != Overloaded.code:  # A crowd is no failure, and logging costs.
             log.error("request_failed", code=problem.code, detail=problem.detail, cause=repr(problem.__cause__))
-        return problem_response(problem)
+        told = problem
     except web.HTTPException as answer:
         code = answer.reason.lower().replace(" ", "_")
-        return problem_response(Answered(answer.reason, status=answer.status, code=code))
+        told = Answered(answer.reason, status=answer.status, code=code)
     except (MongoError, RedisError) as error:
         log.error("store_unavailable", error=type(error).__name__, exc_info=error)
-        return problem_response(Unavailable("The database does not answer; try again soon."))
+        told = Unavailable("The database does not answer; try again soon.")
     except ConnectionError:
         raise  # The caller has gone; there is nobody to answer.
     except Exception as error:  # noqa: BLE001  the last place before the caller; nothing of it is shown
         log.error("request_crashed", exc_info=error)
-        return problem_response(Problem("Something went wrong here; the log has it under the request id."))
+        told = Problem("Something went wrong here; the log has it under the request id.")
+    tell: Callable[[Problem], web.Response] = request.get(TELLING, problem_response)
+    return tell(told)
 
 
 async def _begun_once(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -1,11 +1,12 @@
 """Whom a service answers: the gateway, and other services, for the caller that they vouch for."""
 
 import re
+from functools import lru_cache
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, Callers, UntrustedCaller
+from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, Callers, UntrustedCaller, operation_of
 from common.middleware import CALLER, OPEN_PATHS, route_of
 from common.telemetry import begin_request
 
@@ -46,4 +47,10 @@ def vouched_for(request: web.Request, callers: Callers) -> Caller:
 
 def _operation_of(request: web.Request) -> str:
     # The route that will answer decides, not the path: `/acme%2Fdownload/claim_installer` reads as both.
-    return "".join(route_of(request).split("/")[2:3])
+    return _named_by(route_of(request))
+
+
+@lru_cache(maxsize=256)
+def _named_by(route: str) -> str:
+    """The operation that a route such as `/{tenant_id}/edit_client/{client_id}` answers."""
+    return operation_of(route.split("/")[2:])

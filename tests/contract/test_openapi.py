@@ -12,14 +12,19 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
+from common.caller import operation_of
+
 PATH = Path(__file__).parents[2] / "gateway" / "openapi.yaml"
 DOCUMENT: dict[str, Any] = yaml.safe_load(PATH.read_text(encoding="utf-8"))
 REGISTRY: Registry[Any] = Registry().with_resource(
     "urn:openapi", Resource.from_contents(DOCUMENT, default_specification=DRAFT202012)
 )
 METHODS = ("get", "put", "post", "patch", "delete")
-TOKENLESS = {"login", "logout", "download", "docs", "openapi_json"}
-CLIENT_FACING = {"client_version", "get_packages"}
+TOKENLESS = {"login", "logout", "download", "docs", "openapi_json", "winget_information"}
+CLIENT_FACING = {"client_version", "get_packages", "winget_manifestSearch", "winget_packageManifests"}
+# How the two protocols tell errors.
+PROBLEM = ("application/problem+json", "#/components/schemas/Problem")
+WINGET_ERROR = ("application/json", "#/components/schemas/WingetError")
 
 
 def operations() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -119,7 +124,7 @@ def test_every_parameter_and_every_body_has_a_schema_and_an_example(path: str, o
 def test_an_operation_is_named_after_its_path(path: str, operation: dict[str, Any]) -> None:
     # The chunks of a transfer and its state have one path; an operation id cannot be shared.
     reads_state = operation is DOCUMENT["paths"]["/upload_package_version"]["get"]
-    name = "get_upload_state" if reads_state else path.split("/")[1].replace(".", "_")
+    name = "get_upload_state" if reads_state else operation_of(path.split("/")[1:]).replace("/", "_").replace(".", "_")
     assert operation["operationId"] == name
 
 
@@ -153,11 +158,12 @@ def test_an_operation_says_which_errors_it_can_answer(path: str, operation: dict
 
 
 @pytest.mark.parametrize(("path", "operation"), OPERATIONS)
-def test_errors_are_problem_details(path: str, operation: dict[str, Any]) -> None:
+def test_errors_are_told_as_the_protocol_has_it(path: str, operation: dict[str, Any]) -> None:
     errors = [response for status, response in operation["responses"].items() if status >= "400"]
     kinds = [resolved(response)["content"] for response in errors]
-    assert all(list(kind) == ["application/problem+json"] for kind in kinds)
-    assert {kind["application/problem+json"]["schema"]["$ref"] for kind in kinds} == {"#/components/schemas/Problem"}
+    kind, schema = WINGET_ERROR if path.startswith("/winget/") else PROBLEM
+    assert all(list(told) == [kind] for told in kinds)
+    assert {told[kind]["schema"]["$ref"] for told in kinds} == {schema}
 
 
 @pytest.mark.parametrize(("path", "operation"), OPERATIONS)

@@ -1,0 +1,91 @@
+"""Which contract an asker speaks: answers leave out what theirs does not know."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from catalog_service.enumerations import FileType
+from catalog_service.winget.block import Record
+from common.errors import InvalidRequest
+
+_VERSION = re.compile(r"1(?:\.([0-9]{1,4}))?(?:\.[0-9]{1,4}){0,2}")
+
+# Members of answers, by the contract that brought them: 1.1, 1.4 and so on. The others were there from the beginning.
+_SINCE = {
+    name: minor
+    for minor, names in {
+        1: (
+            "Agreements ReleaseNotes ReleaseNotesUrl AppsAndFeaturesEntries ElevationRequirement ExpectedReturnCodes "
+            "InstallerAbortsTerminal InstallLocationRequired Markets ReleaseDate RequireExplicitUpgrade "
+            "UnsupportedOSArchitectures"
+        ),
+        4: (
+            "AppsAndFeaturesEntryVersions UpgradeCodes DisplayInstallWarnings Documentations InstallationMetadata "
+            "InstallationNotes NestedInstallerFiles NestedInstallerType PurchaseUrl ReturnResponseUrl "
+            "UnsupportedArguments"
+        ),
+        5: "Icons",
+        6: "DownloadCommandProhibited",
+        7: "Repair RepairBehavior",
+        9: "ArchiveBinariesDependOnPath",
+    }.items()
+    for name in names.split()
+}
+_VALUES_SINCE = {
+    ("UpgradeBehavior", "deny"): 6,
+    ("ReturnResponse", "custom"): 4,
+    ("ReturnResponse", "invalidParameter"): 4,
+    ("ReturnResponse", "packageInUseByApplication"): 4,
+    ("ReturnResponse", "systemNotSupported"): 4,
+}
+_TYPES_SINCE = {FileType.ZIP: 4, FileType.PORTABLE: 4, FileType.FONT: 12}
+LATEST_OF_HITS = 4  # From here on a contract knows all that a search tells of a version.
+
+
+@dataclass(frozen=True)
+class Contract:
+    """A contract 1.x."""
+
+    minor: int
+
+    @classmethod
+    def parse(cls, header: str | None) -> "Contract":
+        """What a `Version` header names; the first contract without one. Raises InvalidRequest."""
+        found = _VERSION.fullmatch(header or "1.0")
+        if found is None:
+            raise InvalidRequest("Version: must be a contract from 1.0 on, such as 1.10.0.")
+        return cls(int(found[1] or 0))
+
+    def hit(self, record: Record) -> bytes:
+        """What a search tells of a package, in JSON."""
+        if self.minor >= max(LATEST_OF_HITS, *record.since):
+            return record.text
+        hit = orjson.loads(record.text)
+        versions = zip(hit["Versions"], record.since, strict=True)
+        hit["Versions"] = [self.known(version) for version, minor in versions if self.minor >= minor]
+        return orjson.dumps(hit)
+
+    def known(self, members: Mapping[str, Any]) -> dict[str, Any]:
+        """Of an object what the contract knows."""
+        return {
+            name: self._known(value)
+            for name, value in members.items()
+            if self.minor >= _SINCE.get(name, 0)
+            and not (isinstance(value, str) and self.minor < _VALUES_SINCE.get((name, value), 0))
+        }
+
+    def _known(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return self.known(value)
+        return [self._known(item) for item in value] if isinstance(value, list) else value
+
+
+LATEST = Contract(12)
+
+
+def since(*types: FileType | None) -> int:
+    """From which contract on, 1.x, installers of these types are known."""
+    return max(_TYPES_SINCE.get(kind, 0) for kind in types if kind)

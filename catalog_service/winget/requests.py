@@ -1,0 +1,145 @@
+"""What winget asks for, as values that cannot be wrong."""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import orjson
+
+from catalog_service.winget.block import Block
+from catalog_service.winget.fields import CODES, TEXTS, Field
+from catalog_service.winget.matching import Match, MatchType
+from catalog_service.winget.offers import CHANNEL
+from common.errors import InvalidField, InvalidRequest
+
+KEYWORD_LIMIT = 255  # characters, as the protocol has it
+MATCHES = 64  # inclusions and filters, each; a client sends one for each code of what it found installed
+TOKEN_LIMIT = 4096  # characters
+QUERY_LIMIT = 128  # characters of a value
+PAGE = 500  # hits in an answer, at most
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is wanted: what any of `either` finds, all where there is none, and of that what every filter finds too.
+
+    At most `page` packages, of those that stand after the id `after`.
+    """
+
+    either: tuple[Match, ...] = ()
+    filters: tuple[Match, ...] = ()
+    page: int = PAGE
+    after: str = ""
+
+    def within(self, block: Block) -> Set[int]:
+        """The numbers of the packages of a block that are wanted."""
+        if self.either:
+            found = set().union(*(match.within(block) for match in self.either))
+        else:
+            found = set(range(len(block.records)))
+        for match in self.filters:
+            found &= match.within(block)
+        return found
+
+    def token(self, last: str) -> str:
+        """By which the same search goes on after this package; the order of ids stays, whatever is added or removed."""
+        return base64.urlsafe_b64encode(self._digest + last.encode()).decode()
+
+    def continued(self, token: str) -> "Search":
+        """The rest of a search, after the page that this token came with. Raises InvalidRequest."""
+        try:
+            told = base64.b64decode(token[:TOKEN_LIMIT], altchars=b"-_", validate=True)
+            digest, last = told[: len(self._digest)], told[len(self._digest) :].decode()
+        except (binascii.Error, UnicodeDecodeError, ValueError):
+            digest, last = b"", ""
+        if digest != self._digest or not last:
+            raise InvalidRequest("ContinuationToken: is not one of an answer to this search.")
+        return Search(self.either, self.filters, self.page, last)
+
+    @property
+    def _digest(self) -> bytes:
+        return hashlib.sha256(repr((self.either, self.filters)).encode()).digest()[:12]
+
+
+def search(body: bytes) -> Search:
+    """The search that the body of a request asks for. Raises InvalidRequest."""
+    try:
+        asked = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise InvalidRequest("The body must be JSON.") from None
+    if not isinstance(asked, dict):
+        raise InvalidRequest("The body must be a JSON object.")
+    most = asked.get("MaximumResults")
+    if most is not None and (type(most) is not int or most < 0):
+        raise InvalidField("MaximumResults", "must be a whole number")
+    page = min(most or PAGE, PAGE)
+    everything = asked.get("FetchAllManifests")
+    if everything not in {None, True, False}:
+        raise InvalidField("FetchAllManifests", "must be true or false")
+    if everything:
+        return Search(page=page)
+    either = () if asked.get("Query") is None else _queries(asked["Query"])
+    return Search((*either, *_matches(asked, "Inclusions")), _matches(asked, "Filters"), page)
+
+
+@dataclass(frozen=True)
+class Query:
+    """What of a package's manifest is wanted; empty is all."""
+
+    version: str = ""
+    channel: str = ""
+    market: str = ""
+
+    @property
+    def of_our_channel(self) -> bool:
+        return self.channel.casefold() in {"", CHANNEL}
+
+
+def query(sent: Mapping[str, str]) -> Query:
+    """The query of an address, its names in any letter case. Raises InvalidField."""
+    named = {name.casefold(): value for name, value in sent.items()}
+    for name in ("Version", "Channel", "Market"):
+        if len(named.get(name.casefold(), "")) > QUERY_LIMIT:
+            raise InvalidField(name, f"must be a text of at most {QUERY_LIMIT} characters")
+    return Query(named.get("version", ""), named.get("channel", ""), named.get("market", ""))
+
+
+def _matches(asked: Mapping[str, Any], name: str) -> tuple[Match, ...]:
+    listed = asked.get(name) or []
+    if not isinstance(listed, list) or len(listed) > MATCHES:
+        raise InvalidField(name, f"must be a list of at most {MATCHES}")
+    return tuple(_match(f"{name}[{number}]", one) for number, one in enumerate(listed))
+
+
+def _queries(asked: object) -> tuple[Match, ...]:
+    """Text that was typed at random: part of what a package is called, or the whole code of what is installed."""
+    typed = _keyword("Query", asked, TEXTS)
+    return typed, Match(CODES, typed.keyword, MatchType.CASE_INSENSITIVE)
+
+
+def _match(name: str, asked: object) -> Match:
+    if not isinstance(asked, dict):
+        raise InvalidField(name, "must be an object")
+    field = _choice(f"{name}.PackageMatchField", asked.get("PackageMatchField"), Field)
+    return _keyword(f"{name}.RequestMatch", asked.get("RequestMatch"), frozenset([field]))
+
+
+def _keyword(name: str, asked: object, fields: frozenset[Field]) -> Match:
+    if not isinstance(asked, dict):
+        raise InvalidField(name, "must be an object")
+    keyword = asked.get("KeyWord")
+    if not isinstance(keyword, str) or len(keyword) > KEYWORD_LIMIT:
+        raise InvalidField(f"{name}.KeyWord", f"must be a text of at most {KEYWORD_LIMIT} characters")
+    return Match(fields, keyword, _choice(f"{name}.MatchType", asked.get("MatchType"), MatchType))
+
+
+def _choice(name: str, asked: object, kind: type[Choice]) -> Choice:
+    for member in kind:
+        if isinstance(asked, str) and asked.casefold() == member.casefold():
+            return member
+    raise InvalidField(name, f"must be one of {', '.join(kind)}")

@@ -1,0 +1,54 @@
+"""The operations that winget asks for."""
+
+import orjson
+from aiohttp import web
+
+from catalog_service import wire
+from catalog_service.keys import PACKAGES, SEARCHES, SETTINGS, SOURCE_ENTRIES
+from catalog_service.version_model import PackageVersion
+from catalog_service.winget import requests
+from catalog_service.winget.contracts import Contract
+from catalog_service.winget.manifest import manifest
+from common.bodies import read_body
+from common.middleware import Answer, caller_of
+
+routes = web.RouteTableDef()
+BODY_LIMIT = 64 << 10  # bytes
+
+
+@routes.post("/{tenant_id}/winget/manifestSearch")
+async def search(request: web.Request) -> web.Response:
+    caller, contract = caller_of(request), Contract.parse(request.headers.get("Version"))
+    wanted = requests.search(await read_body(request, BODY_LIMIT))
+    if token := request.headers.get("ContinuationToken"):
+        wanted = wanted.continued(token)
+    hidden = await request.app[PACKAGES].hidden_from(caller)
+    found = await request.app[SEARCHES].find(caller.tenant_id, wanted, hidden, contract)
+    body = [b'{"Data":[', b",".join(contract.hit(one) for one in found[: wanted.page]), b"]"]
+    if len(found) > wanted.page:
+        body += [b',"ContinuationToken":', orjson.dumps(wanted.token(found[wanted.page - 1].package_id))]
+    return _answer(b"".join([*body, b"}"]) if found else b"")
+
+
+@routes.get("/{tenant_id}/winget/packageManifests/{package_id:[^/]+}")
+async def package_manifest(request: web.Request) -> web.Response:
+    caller, settings = caller_of(request), request.app[SETTINGS]
+    contract, query = Contract.parse(request.headers.get("Version")), requests.query(request.query)
+    hidden = await request.app[PACKAGES].hidden_from(caller)
+    entry = await request.app[SOURCE_ENTRIES].find(caller.tenant_id, request.match_info["package_id"], hidden)
+    expires = wire.expiry(settings)
+
+    def address(version: PackageVersion) -> str:
+        return wire.installer_url(version, caller, settings, expires=expires)
+
+    found = (
+        entry
+        and query.of_our_channel
+        and manifest(entry, contract, address, version=query.version, market=query.market)
+    )
+    return _answer(orjson.dumps({"Data": found}) if found else b"")
+
+
+def _answer(body: bytes) -> web.Response:
+    """An answer in JSON; without one there is nothing to tell."""
+    return Answer(body=body, content_type="application/json") if body else Answer(status=204)

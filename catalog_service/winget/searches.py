@@ -1,0 +1,152 @@
+"""What can be found of each tenant's packages, kept within a bound of memory, as catalogs are; see `snapshots`."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Collection, Sequence
+from functools import partial
+from itertools import count
+from typing import Protocol
+
+from catalog_service.entries import Entry
+from catalog_service.revisions import Look, Standing
+from catalog_service.rounds import Rounds
+from catalog_service.version_model import PackageVersion
+from catalog_service.winget.block import Block, Record
+from catalog_service.winget.contracts import LATEST, Contract
+from catalog_service.winget.index import Index, blocks
+from catalog_service.winget.records import record_of
+from catalog_service.winget.requests import Search
+
+TENANTS = 10_000  # of whom something is kept, however small
+STRETCH = 8  # blocks that are searched before others have their turn
+
+
+class Revisions(Protocol):
+    async def standing(self, tenant_id: str, known: str) -> Standing:
+        """Where a catalog stands; without the latest changes where that is at the revision `known`."""
+
+
+class EntryReader(Protocol):
+    def read(
+        self, tenant_id: str, package_ids: Collection[str] | None = None
+    ) -> AsyncIterator[Sequence[Entry[PackageVersion]]]: ...
+
+
+class _Kept:
+    """What is kept of a tenant: the index as it was found at the look `seen`."""
+
+    def __init__(self, looks: Rounds[Look]) -> None:
+        self.looks = looks
+        self.seen = 0
+        self.index: Index | None = None
+        self.lock = asyncio.Lock()
+
+
+class Searches:
+    """Finds packages as they are now, and reads of them only what has changed."""
+
+    def __init__(self, revisions: Revisions, entries: EntryReader, *, memory: int) -> None:
+        """`memory` is how many bytes all indexes may take; what takes more alone is read for each search."""
+        self._revisions = revisions
+        self._entries = entries
+        self._memory = memory
+        self._turns = count(1)
+        self._tenants: OrderedDict[str, _Kept] = OrderedDict()
+
+    @property
+    def size(self) -> int:
+        """The bytes that all indexes take."""
+        return sum(kept.index.size for kept in self._tenants.values() if kept.index)
+
+    async def find(
+        self, tenant_id: str, search: Search, hidden: frozenset[str], contract: Contract = LATEST
+    ) -> list[Record]:
+        """The first packages of a search in the order of their ids, one more than its page has if there are more.
+
+        Those of which a contract knows no version are not among them.
+        """
+        found: list[Record] = []
+        number = 0
+        async for block in self._blocks(tenant_id):
+            number += 1
+            if block.ids[-1] <= search.after:
+                continue
+            for at in sorted(search.within(block)):
+                record = block.records[at]
+                known = contract.minor >= min(record.since)
+                if known and record.package_id > search.after and record.package_id not in hidden:
+                    found.append(record)
+            if len(found) > search.page:
+                break
+            if number % STRETCH == 0:
+                await asyncio.sleep(0)
+        return found[: search.page + 1]
+
+    async def _blocks(self, tenant_id: str) -> AsyncIterator[Block]:
+        index = await self._index(tenant_id)
+        if index is not None:
+            for block in index.blocks:
+                yield block
+            return
+        async for entries in self._entries.read(tenant_id):
+            for block in await asyncio.to_thread(_blocks_of, entries):
+                yield block
+
+    async def _index(self, tenant_id: str) -> Index | None:
+        """The tenant's index as it is now; None where there is no room for it."""
+        kept = self._kept(tenant_id)
+        look = await kept.looks.answer()
+        async with kept.lock:
+            if kept.index is None or kept.seen < look.turn:
+                kept.index = await self._at(look.standing, tenant_id, kept.index)
+                kept.seen = look.turn
+            index = kept.index
+        self._make_room(kept)
+        return index
+
+    async def _at(self, standing: Standing, tenant_id: str, held: Index | None) -> Index | None:
+        changed = standing.since(held.revision) if held else None
+        if held is None or changed is None:
+            return await self._read(tenant_id, standing.revision)
+        changes: dict[str, Record | None] = dict.fromkeys(changed)
+        if changed:
+            async for entries in self._entries.read(tenant_id, changed):
+                changes |= {entry.package.package_id: record_of(entry) for entry in entries}
+        return await asyncio.to_thread(held.replaced, standing.revision, changes) if changes else held
+
+    async def _read(self, tenant_id: str, revision: str) -> Index | None:
+        found: list[Block] = []
+        size = 0
+        async for entries in self._entries.read(tenant_id):
+            found += await asyncio.to_thread(_blocks_of, entries)
+            size = sum(block.size for block in found)
+            if size > self._memory:
+                return None
+        return Index(revision, found)
+
+    def _kept(self, tenant_id: str) -> _Kept:
+        if tenant_id not in self._tenants:
+            self._tenants[tenant_id] = _Kept(Rounds(partial(self._look, tenant_id)))
+            if len(self._tenants) > TENANTS:
+                self._tenants.popitem(last=False)
+        self._tenants.move_to_end(tenant_id)
+        return self._tenants[tenant_id]
+
+    async def _look(self, tenant_id: str) -> Look:
+        kept = self._tenants.get(tenant_id)
+        turn, known = next(self._turns), kept.index.revision if kept and kept.index else ""
+        return Look(turn, await self._revisions.standing(tenant_id, known))
+
+    def _make_room(self, kept: _Kept) -> None:
+        """Drop other indexes, those that were asked for longest ago first, until the rest fits."""
+        excess = self.size - self._memory
+        for other in self._tenants.values():
+            if excess <= 0:
+                return
+            if other is not kept and other.index is not None:
+                excess -= other.index.size
+                other.index = None
+
+
+def _blocks_of(entries: Sequence[Entry[PackageVersion]]) -> list[Block]:
+    return list(blocks(found for found in map(record_of, entries) if found))

@@ -1,0 +1,46 @@
+"""What is particular to winget's protocol: where its token stands, how problems are told, and what is asked first."""
+
+import re
+
+import orjson
+from aiohttp import web
+
+from common.errors import Problem
+from common.middleware import Answer
+from common.tenants import Tenant
+
+# Contracts in which the client, too, knows what an answer may say; it takes the highest that it knows.
+CONTRACTS = ("1.0.0", "1.1.0", "1.4.0", "1.5.0", "1.6.0", "1.7.0", "1.9.0", "1.10.0", "1.12.0")
+HEADER = "Windows-Package-Manager"
+HEADER_LIMIT = 1024  # characters, as the protocol has it
+# What its users write: {'Token': '…'}, with quotes of either kind, or the token alone.
+_TOKEN = re.compile(
+    r"""\{\s*(?P<q>['"])token(?P=q)\s*:\s*(?P<r>['"])(?P<named>[^'"]+)(?P=r)\s*\}|(?P<bare>[^\s{}'"]+)""", re.IGNORECASE
+)
+MINUTES = 300  # seconds for which a client need not ask again what the source is
+
+
+def client_token(request: web.Request) -> str:
+    """The client token that a user of winget gave with `--header`; "" where there is none."""
+    given = request.headers.getall(HEADER, ())
+    if len(given) != 1 or len(given[0]) > HEADER_LIMIT:
+        return ""
+    found = _TOKEN.fullmatch(given[0].strip())
+    return (found["named"] or found["bare"]) if found else ""
+
+
+def problem(problem: Problem) -> web.Response:
+    """A problem as the protocol tells it."""
+    number, text = problem.status, problem.detail
+    body = {"code": number, "message": text, "ErrorCode": number, "ErrorMessage": text}
+    response = Answer(body=orjson.dumps(body), status=number, content_type="application/json")
+    response.headers.update(problem.headers)
+    return response
+
+
+def information(tenant: Tenant) -> web.Response:
+    """What a tenant is as a source."""
+    data = {"SourceIdentifier": f"pkgrepo-{tenant.tenant_id}", "ServerSupportedVersions": CONTRACTS}
+    response = Answer(body=orjson.dumps({"Data": data}), content_type="application/json")
+    response.headers["Cache-Control"] = f"private, max-age={MINUTES}"
+    return response

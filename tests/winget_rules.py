@@ -1,0 +1,153 @@
+"""What winget refuses of an answer: of a search all of it, of a manifest all versions, for one thing that is wrong."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_PART = r'[^.\s\\/:*?"<>|\x01-\x1f]{1,32}'
+PACKAGE_ID = re.compile(rf"{_PART}(\.{_PART}){{1,7}}")
+VERSION = re.compile(r'[^\\/:*?"<>|\x01-\x1f]{1,128}')
+LANGUAGE = re.compile(r"([a-zA-Z]{2,3}|[iI]-[a-zA-Z]+|[xX]-[a-zA-Z]{1,8})(-[a-zA-Z0-9]{1,8})*")
+PACKAGED = {"msix", "appx"}
+WITH_CODE = {"msi", "wix", "exe", "inno", "nullsoft", "burn", "portable"}  # leave an entry in Apps and Features
+TYPES = WITH_CODE | PACKAGED | {"zip", "font"}
+TYPES_SINCE = {"zip": 4, "portable": 4, "font": 12}
+ARCHITECTURES = {"x86", "x64", "arm", "arm64", "neutral"}
+NEEDED_TEXTS = ("PackageLocale", "Publisher", "PackageName", "ShortDescription", "License")
+
+Installer = Mapping[str, Any]
+
+
+class Refused(Exception):
+    """The client shows an error, and nothing of what was answered."""
+
+
+def effective_type(one: Installer) -> str:
+    kind: str = one["NestedInstallerType"] if one["InstallerType"] == "zip" else one["InstallerType"]
+    return kind
+
+
+def check_hit(one: Mapping[str, Any]) -> None:
+    """Raise Refused for a package that no search may answer."""
+    _refuse("a hit lacks a text", not all(_text(one.get(name)) for name in ("PackageName", "Publisher")))
+    _refuse("an id that is none", not PACKAGE_ID.fullmatch(one.get("PackageIdentifier", "")))
+    _refuse("a hit without versions", not one.get("Versions"))
+    for version in one["Versions"]:
+        _check_version(version)
+
+
+def check_manifest(data: Mapping[str, Any], minor: int) -> None:
+    """Raise Refused for a manifest that a client of the contract 1.`minor` does not take."""
+    _check_nothing_is_empty(data)
+    _refuse("an id that is none", not PACKAGE_ID.fullmatch(data.get("PackageIdentifier", "")))
+    _refuse("no versions", not data.get("Versions"))
+    for version in data["Versions"]:
+        _check_version(version)
+        default, installers = version.get("DefaultLocale", {}), version.get("Installers", [])
+        _refuse("no text in the default locale", not all(_text(default.get(name)) for name in NEEDED_TEXTS))
+        for locale in (default, *version.get("Locales", [])):
+            _refuse("a locale that is none", not LANGUAGE.fullmatch(locale.get("PackageLocale", "")))
+        _refuse("no installers", not installers)
+        for installer in installers:
+            for reason, wrong in INSTALLER_RULES.items():
+                _refuse(reason, wrong(installer, minor))
+        told = [_told_by(installer) for installer in installers]
+        _refuse("two installers that are the same", len(set(told)) < len(told))
+
+
+def _unknown_type(one: Installer, minor: int) -> bool:
+    kinds = {one.get("InstallerType"), one.get("NestedInstallerType", one.get("InstallerType"))}
+    return not kinds <= TYPES or any(minor < TYPES_SINCE.get(str(kind), 0) for kind in kinds)
+
+
+def _unknown_behavior(one: Installer, minor: int) -> bool:
+    known = {"install", "uninstallPrevious"} | ({"deny"} if minor >= 6 else set())
+    return one.get("UpgradeBehavior", "install") not in known
+
+
+def _return_code_twice(one: Installer, _: int) -> bool:
+    expected = [entry["InstallerReturnCode"] for entry in one.get("ExpectedReturnCodes", [])]
+    return _twice([*one.get("InstallerSuccessCodes", []), *expected])
+
+
+def _archive_of_several(one: Installer, _: int) -> bool:
+    files = one.get("NestedInstallerFiles", [])
+    several = effective_type(one) in {"portable", "font"}
+    return one["InstallerType"] == "zip" and (not files or (len(files) > 1 and not several))
+
+
+def _path_leads_out(one: Installer, _: int) -> bool:
+    paths = [entry.get("RelativeFilePath", "") for entry in one.get("NestedInstallerFiles", [])]
+    return any(not path or path[0] in "/\\" or ".." in re.split(r"[/\\]", path) for path in paths)
+
+
+def _nested_twice(one: Installer, _: int) -> bool:
+    files = one.get("NestedInstallerFiles", [])
+    return any(
+        _twice([entry[name].casefold() for entry in files if name in entry])
+        for name in ("RelativeFilePath", "PortableCommandAlias")
+    )
+
+
+def _approximate(one: Installer, _: int) -> bool:
+    return any(entry.get("DisplayVersion", "1")[0] in "<>" for entry in one.get("AppsAndFeaturesEntries", []))
+
+
+def _portable_with_several(one: Installer, _: int) -> bool:
+    several = any(len(one.get(name, [])) > 1 for name in ("Commands", "AppsAndFeaturesEntries"))
+    return effective_type(one) == "portable" and several
+
+
+# Why an installer is refused, in the order in which it is looked at.
+INSTALLER_RULES: Mapping[str, Callable[[Installer, int], bool]] = {
+    "a type that is none": _unknown_type,
+    "an architecture that is none": lambda one, _: one.get("Architecture") not in ARCHITECTURES,
+    "no address": lambda one, _: not re.match(r"https?://", one.get("InstallerUrl", "")),
+    "no digest": lambda one, _: not re.fullmatch("[0-9A-Fa-f]{64}", one.get("InstallerSha256", "")),
+    "an upgrade behaviour that is none": _unknown_behavior,
+    "a product code on a packaged app": lambda one, _: "ProductCode" in one and effective_type(one) not in WITH_CODE,
+    "entries of what leaves none": lambda one, _: (
+        "AppsAndFeaturesEntries" in one and effective_type(one) not in WITH_CODE
+    ),
+    "an approximate version": _approximate,
+    "a family name of what has none": lambda one, minor: (
+        minor <= 1 and "PackageFamilyName" in one and effective_type(one) not in PACKAGED
+    ),
+    "a portable program with several commands or entries": _portable_with_several,
+    "a locale that is none": lambda one, _: not LANGUAGE.fullmatch(one.get("InstallerLocale", "en")),
+    "markets of both kinds": lambda one, _: len(one.get("Markets", {})) > 1,
+    "a return code twice": _return_code_twice,
+    "an archive of nothing, or of several installers": _archive_of_several,
+    "a path that leads out of the archive": _path_leads_out,
+    "a path or an alias twice": _nested_twice,
+}
+
+
+def _check_version(version: Mapping[str, Any]) -> None:
+    text = version.get("PackageVersion", "")
+    _refuse("a version that is none", not _text(text) or not VERSION.fullmatch(text) or text[0] in "<>")
+    _refuse("a channel", bool(version.get("Channel")))
+
+
+def _check_nothing_is_empty(value: object) -> None:
+    _refuse("something that is empty", value in ("", None))
+    for member in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_nothing_is_empty(member)
+
+
+def _told_by(one: Installer) -> tuple[str, ...]:
+    names = ("InstallerType", "NestedInstallerType", "Architecture", "InstallerLocale", "Scope")
+    return tuple(one.get(name, "").casefold() for name in names)
+
+
+def _twice(values: list[Any]) -> bool:
+    return len(set(values)) < len(values)
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _refuse(reason: str, wrong: bool) -> None:
+    if wrong:
+        raise Refused(reason)
