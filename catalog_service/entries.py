@@ -8,7 +8,15 @@ from typing import Generic, Protocol, TypeVar
 
 from catalog_service.model import Package
 from catalog_service.ordering import Named, newest_first
-from catalog_service.version_model import VersionName
+from catalog_service.packages import DescribedPackage
+from catalog_service.version_model import PackageVersion, VersionName
+
+
+class Identified(Protocol):
+    """A package, or as much of one as is wanted."""
+
+    @property
+    def package_id(self) -> str: ...
 
 
 class Belonging(Named, Protocol):
@@ -18,14 +26,15 @@ class Belonging(Named, Protocol):
     def package_id(self) -> str: ...
 
 
+Some = TypeVar("Some", bound=Identified)
 Version = TypeVar("Version", bound=Belonging)
 
 
 @dataclass(frozen=True)
-class Entry(Generic[Version]):
+class Entry(Generic[Some, Version]):
     """A package with its versions; `newest_first` puts these in order."""
 
-    package: Package
+    package: Some
     names: Sequence[Version]
 
     @property
@@ -33,33 +42,31 @@ class Entry(Generic[Version]):
         return newest_first(self.names)
 
 
-CatalogEntry = Entry[VersionName]
+CatalogEntry = Entry[Package, VersionName]
+WholeEntry = Entry[DescribedPackage, PackageVersion]
 
 
-class PackageReader(Protocol):
-    def read(self, tenant_id: str, package_ids: Collection[str] | None = None) -> AsyncIterator[Sequence[Package]]:
-        """All packages, or these, ordered by id; some hundred at a time."""
-
-
-# Those of all packages, or of these, ordered by package id; some thousand at a time.
+# All packages, or these, ordered by id; some hundred at a time.
+PackageReader = Callable[[str, Collection[str] | None], AsyncIterator[Sequence[Some]]]
+# Versions of all packages, or of these, ordered by package id; some thousand at a time.
 VersionReader = Callable[[str, Collection[str] | None], AsyncIterator[Sequence[Version]]]
 
 
-class Entries(Generic[Version]):
+class Entries(Generic[Some, Version]):
     """Reads a catalog without ever holding all of it."""
 
-    def __init__(self, packages: PackageReader, read_versions: VersionReader[Version]) -> None:
-        self._packages = packages
+    def __init__(self, read_packages: PackageReader[Some], read_versions: VersionReader[Version]) -> None:
+        self._read_packages = read_packages
         self._read_versions = read_versions
 
     async def read(
         self, tenant_id: str, package_ids: Collection[str] | None = None
-    ) -> AsyncIterator[Sequence[Entry[Version]]]:
+    ) -> AsyncIterator[Sequence[Entry[Some, Version]]]:
         """All packages, or these, ordered by id; some hundred at a time."""
         batches = self._read_versions(tenant_id, package_ids)
         names: Sequence[Version] = []  # those that are read, and belong to packages that are not yet
         more = True
-        async for packages in self._packages.read(tenant_id, package_ids):
+        async for packages in self._read_packages(tenant_id, package_ids):
             last = packages[-1].package_id
             while more and (not names or names[-1].package_id <= last):
                 batch = await anext(batches, None)

@@ -16,6 +16,10 @@ class DescribedPackage:
     package: Package
     manifest: PackageManifest
 
+    @property
+    def package_id(self) -> str:
+        return self.package.package_id
+
 
 class PackageStore(Protocol):
     """Where packages are kept. A package whose deletion has begun is there for `begin_deletion` alone."""

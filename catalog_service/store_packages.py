@@ -54,20 +54,31 @@ class MongoPackageStore:
 
     async def find(self, tenant_id: str, package_id: str) -> DescribedPackage | None:
         found = await self._packages.find_one({"tenant_id": tenant_id, "package_id": package_id, "halfway": False})
-        if found is None:
-            return None
-        return DescribedPackage(_package(found), kept(PackageManifest, found.get("manifest", {})))
+        return _described(found) if found else None
 
     async def read(
         self, tenant_id: str, package_ids: Collection[str] | None = None
     ) -> AsyncIterator[Sequence[Package]]:
         """All packages, or these, inactive ones too, ordered by id, without their manifests; some hundred at a time."""
+        async for documents in self._read(tenant_id, package_ids, {"manifest": False}):
+            yield [_package(document) for document in documents]
+
+    async def described(
+        self, tenant_id: str, package_ids: Collection[str] | None = None
+    ) -> AsyncIterator[Sequence[DescribedPackage]]:
+        """The same packages with their manifests, and without their logos."""
+        async for documents in self._read(tenant_id, package_ids, {"logo": False}):
+            yield [_described(document) for document in documents]
+
+    async def _read(
+        self, tenant_id: str, package_ids: Collection[str] | None, shown: Document
+    ) -> AsyncIterator[Sequence[Document]]:
         wanted: Document = {"tenant_id": tenant_id, "halfway": False}
         if package_ids is not None:
             wanted["package_id"] = {"$in": list(package_ids)}
-        found = self._packages.find(wanted, {"manifest": False}, sort=[("package_id", ASCENDING)], batch_size=BATCH)
+        found = self._packages.find(wanted, shown, sort=[("package_id", ASCENDING)], batch_size=BATCH)
         while documents := await found.to_list(ROW):
-            yield [_package(document) for document in documents]
+            yield documents
 
     async def package_uid(self, tenant_id: str, package_id: str) -> str | None:
         found = await self._packages.find_one(
@@ -100,6 +111,10 @@ def older_than(age: int) -> Document:
     return {"halfway": True, "$expr": {"$lt": ["$changed_at", limit]}}
 
 
+def _described(document: Document) -> DescribedPackage:
+    return DescribedPackage(_package(document), kept(PackageManifest, document.get("manifest", {})))
+
+
 def _package(document: Document) -> Package:
     return Package(
         package_id=document["package_id"],
@@ -107,6 +122,6 @@ def _package(document: Document) -> Package:
         name=document["name"],
         publisher=document["publisher"],
         description=document["description"],
-        logo=document["logo"],
+        logo=document.get("logo", b""),
         active=document["active"],
     )

@@ -1,5 +1,6 @@
 """What a version must not say for winget clients to take its manifest: they refuse the whole of it otherwise."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,6 +8,10 @@ from dataclasses import dataclass
 from catalog_service.enumerations import FileType
 from catalog_service.version_model import PackageVersion
 
+# Both stand in paths on a client's machine: one that is otherwise spoils every answer that it stands in.
+_PART = r'[^.\s\\/:*?"<>|\x01-\x1f]{1,32}'
+PACKAGE_ID = re.compile(rf"{_PART}(?:\.{_PART}){{1,7}}")
+VERSION = re.compile(r'[^\\/:*?"<>|\x01-\x1f]+')
 # These write no entry of Apps and Features, which a product code names; and several may be in one archive.
 WITHOUT_ENTRY = {FileType.MSIX, FileType.APPX, FileType.FONT}
 SEVERAL = {FileType.PORTABLE, FileType.FONT}
@@ -26,8 +31,10 @@ class Contradiction:
 def contradictions(version: PackageVersion) -> Iterator[Contradiction]:
     """What one version says that is refused."""
     manifest, kind = version.manifest, version.effective_type
-    if version.version.startswith(("<", ">")):
-        yield Contradiction("package_version", "must not begin with < or >")
+    if not PACKAGE_ID.fullmatch(version.package_id):
+        yield Contradiction("package_id", "must be two to eight parts of at most 32 characters, with dots between them")
+    if not VERSION.fullmatch(version.version):
+        yield Contradiction("package_version", 'must not hold \\ / : * ? " < > |')
     if kind in WITHOUT_ENTRY:
         reason = "is not for MSIX, APPX and fonts"
         if version.product_code:

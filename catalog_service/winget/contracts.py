@@ -42,6 +42,7 @@ _VALUES_SINCE = {
     ("ReturnResponse", "systemNotSupported"): 4,
 }
 _TYPES_SINCE = {FileType.ZIP: 4, FileType.PORTABLE: 4, FileType.FONT: 12}
+WITH_NESTED = 4  # archives and portable programs
 LATEST_OF_HITS = 4  # From here on a contract knows all that a search tells of a version.
 
 

@@ -3,8 +3,7 @@
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Protocol
 
-from catalog_service.entries import Entry
-from catalog_service.version_model import PackageVersion
+from catalog_service.entries import WholeEntry
 from catalog_service.winget.fields import Field
 from catalog_service.winget.matching import Match, MatchType
 from catalog_service.winget.requests import Search
@@ -14,7 +13,7 @@ from catalog_service.winget.searches import Searches
 class EntryReader(Protocol):
     def read(
         self, tenant_id: str, package_ids: Collection[str] | None = None
-    ) -> AsyncIterator[Sequence[Entry[PackageVersion]]]: ...
+    ) -> AsyncIterator[Sequence[WholeEntry]]: ...
 
 
 class SourceEntries:
@@ -24,7 +23,7 @@ class SourceEntries:
         self._entries = entries
         self._searches = searches
 
-    async def find(self, tenant_id: str, package_id: str, hidden: frozenset[str]) -> Entry[PackageVersion] | None:
+    async def find(self, tenant_id: str, package_id: str, hidden: frozenset[str]) -> WholeEntry | None:
         """The package of this id, else one whose id differs in letter case only, if there is one to be seen."""
         entry = await self._read(tenant_id, package_id, hidden)
         if entry is None:
@@ -33,7 +32,7 @@ class SourceEntries:
                 entry = entry or await self._read(tenant_id, found.package_id, hidden)
         return entry
 
-    async def _read(self, tenant_id: str, package_id: str, hidden: frozenset[str]) -> Entry[PackageVersion] | None:
+    async def _read(self, tenant_id: str, package_id: str, hidden: frozenset[str]) -> WholeEntry | None:
         if package_id not in hidden:
             async for entries in self._entries.read(tenant_id, [package_id]):
                 return entries[0]

@@ -41,11 +41,7 @@ async def package_manifest(request: web.Request) -> web.Response:
     def address(version: PackageVersion) -> str:
         return wire.installer_url(version, caller, settings, expires=expires)
 
-    found = (
-        entry
-        and query.of_our_channel
-        and manifest(entry, contract, address, version=query.version, market=query.market)
-    )
+    found = manifest(entry, contract, query, address) if entry and query.of_our_channel else None
     return _answer(orjson.dumps({"Data": found}) if found else b"")
 
 

@@ -7,10 +7,9 @@ from functools import partial
 from itertools import count
 from typing import Protocol
 
-from catalog_service.entries import Entry
+from catalog_service.entries import WholeEntry
 from catalog_service.revisions import Look, Standing
 from catalog_service.rounds import Rounds
-from catalog_service.version_model import PackageVersion
 from catalog_service.winget.block import Block, Record
 from catalog_service.winget.contracts import LATEST, Contract
 from catalog_service.winget.index import Index, blocks
@@ -29,7 +28,7 @@ class Revisions(Protocol):
 class EntryReader(Protocol):
     def read(
         self, tenant_id: str, package_ids: Collection[str] | None = None
-    ) -> AsyncIterator[Sequence[Entry[PackageVersion]]]: ...
+    ) -> AsyncIterator[Sequence[WholeEntry]]: ...
 
 
 class _Kept:
@@ -148,5 +147,5 @@ class Searches:
                 other.index = None
 
 
-def _blocks_of(entries: Sequence[Entry[PackageVersion]]) -> list[Block]:
+def _blocks_of(entries: Sequence[WholeEntry]) -> list[Block]:
     return list(blocks(found for found in map(record_of, entries) if found))

@@ -1,0 +1,22 @@
+"""Values of ours by the names that winget's protocol has for them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_CAPITALS = {"os": "OS"}
+
+
+def named(value: Any) -> Any:
+    """The same in the protocol's names: `minimum_os_version` is `MinimumOSVersion`."""
+    if isinstance(value, Mapping):
+        return {_name(name): named(member) for name, member in value.items()}
+    return [named(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def said(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is empty: a client takes that for a mistake."""
+    return {name: value for name, value in members.items() if value not in ("", [], (), {}, None)}
+
+
+def _name(name: str) -> str:
+    return "".join(_CAPITALS.get(word, word.capitalize()) for word in name.split("_"))
