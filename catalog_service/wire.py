@@ -58,14 +58,6 @@ def package_version(
         "LOCALE": version.locale,
         "ARCHITECTURE": version.architecture,
         "INSTALLER_TYPE": version.installer_type,
-        "INSTALLER_URL": download_url(
-            caller,
-            settings.download_key,
-            direct=settings.download_url,
-            server_filename=version.server_filename,
-            file_name=f"{version.package_id}-{version.version}{version.suffix}",
-            expires=expires,
-        ),
         "INSTALLER_URL": installer_url(version, caller, settings, expires=expires),
         "INSTALLER_SHA256": version.sha256,
         "INSTALLER_SCOPE": version.scope,
@@ -141,7 +133,7 @@ def installer_url(version: PackageVersion, caller: Caller, settings: CatalogSett
         settings.download_key,
         direct=settings.download_url,
         server_filename=version.server_filename,
-        file_name=f"{version.package_id}-{version.version}{version.installer_type.suffix}",
+        file_name=f"{version.package_id}-{version.version}{version.suffix}",
         expires=expires,
     )
 

@@ -161,7 +161,11 @@ async def _everywhere(day: Day, api: Api) -> None:
                 row.method,
                 *segments(row, {**UNKNOWN, "auth_token": secret}),
                 params={"signature": secret, "token": secret},
-                headers={"X-Internal-Token": secret, "Cookie": f"session-{api.tenant_id}={secret}"},
+                headers={
+                    "X-Internal-Token": secret,
+                    "Cookie": f"session-{api.tenant_id}={secret}",
+                    "Windows-Package-Manager": secret,
+                },
                 data=dict.fromkeys(SECRET_FIELDS, secret),
             )
             assert answer.status < 500, (title(row), answer.body)

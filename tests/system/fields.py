@@ -58,7 +58,8 @@ def described(row: Operation) -> list[Field]:
     operation = DOCUMENT["paths"].get(f"/{path}", {}).get(row.method.lower(), {})
     schemas = {
         (name, "data"): schema
-        for content in operation.get("requestBody", {"content": {}})["content"].values()
+        for kind, content in operation.get("requestBody", {"content": {}})["content"].items()
+        if kind != "application/json"
         for name, schema in _properties(content["schema"])
     }
     parameters = [resolved(parameter) for parameter in operation.get("parameters", [])]

@@ -12,6 +12,7 @@ from catalog_service.app import create_app as create_catalog_service
 from catalog_service.settings import CatalogSettings
 from client_registry.app import create_app as create_client_registry
 from client_registry.settings import RegistrySettings
+from common.caller import operation_of
 from tests.factories import KEY, KEYS
 from upload_service.app import create_app as create_upload_service
 from upload_service.settings import UploadSettings
@@ -44,7 +45,7 @@ class Route:
 
     @property
     def word(self) -> str:
-        return self.path.split("/")[2]
+        return operation_of(self.path.split("/")[2:])
 
     def __str__(self) -> str:
         return f"{self.service}-{self.method}-{self.path}"

@@ -27,7 +27,7 @@ LIMIT = 30  # seconds; reached only when nothing is told again
 AUDITED = [row for row in OPERATIONS if row.audited]
 # Parts of a file, of which the last is recorded, and what a session begins and ends with, which auth_service records.
 WRITES_BY_RULES = {"upload_package_version", "login", "logout"}
-READS_BY_POST = {"client_version", "get_packages"}
+READS_BY_POST = {"client_version", "get_packages", "winget/manifestSearch"}
 
 
 async def entries(api: Api, **query: Any) -> list[dict[str, Any]]:

@@ -42,7 +42,7 @@ async def test_no_part_of_an_address_becomes_a_header(row: Operation, furnished:
             path = "/".join(["", *segments(row, {**furnished.parts, part.strip("{}"): f"a{escaped}"})])
             answer = await ask(furnished.api, row.method, path)
             check(answer)
-            assert answer.status >= 400, path
+            assert answer.status >= 400 or (row.of_winget and answer.status == 204), path
 
 
 @pytest.mark.parametrize("row", [row for row in OPERATIONS if row.method == "GET"], ids=title)

@@ -96,6 +96,11 @@ def described_body(row: Operation) -> dict[str, Any] | None:
     return body
 
 
+def kinds_of(row: Operation) -> set[str]:
+    """The content types of the bodies that an operation takes."""
+    return set((described_body(row) or {"content": {}})["content"])
+
+
 def good_form(row: Operation, estate: Estate) -> dict[str, str]:
     # A user who is there may sign in; another one may be added.
     return {**estate.form, **({"username": "newcomer"} if row.word == "add_user" else {})}
@@ -107,7 +112,7 @@ def wants_fields(row: Operation) -> bool:
 
 
 # The sign-in form is a browser's, so the document does not tell of it.
-WITH_BODY = [row for row in OPERATIONS if described_body(row) or title(row) == "POST-sign_in"]
+WITH_BODY = [row for row in OPERATIONS if "multipart/form-data" in kinds_of(row) or title(row) == "POST-sign_in"]
 WITHOUT_BODY = [row for row in OPERATIONS if row not in WITH_BODY]
 
 

@@ -36,6 +36,7 @@ BODIES = {
     "a hundred thousand uids": ("DELETE delete_package_version/a", FORM, UIDS, 413),
     "a thousand and one uids": ("DELETE delete_package_version/a", FORM, UIDS[: 14 + 37 * 1001 - 1], 400),
     "a client's form": ("POST get_packages", FORM, b"auth_token=" + b"a" * (64 << 10), 413),
+    "a search": ("POST winget/manifestSearch", {"Content-Type": "application/json"}, b" " * (64 << 10) + b"{}", 413),
     "a description": ("POST add_package", FORM, b"package_id=a&package_description=" + b"a" * (512 << 10), 400),
     "a logo": ("POST add_package", MULTIPART, FILE + b"a" * (6 << 20), 413),
     "a bomb": ("POST login", {**FORM, "Content-Encoding": "gzip"}, gzip.compress(b"a=" + b"0" * (20 << 20)), 400),

@@ -16,7 +16,7 @@ from gateway.operations import OPERATIONS, Access, Operation
 from tests.api import Answer
 from tests.attacks import Cell
 from tests.factories import KEY
-from tests.system.estate import UNKNOWN, segments, title
+from tests.system.estate import CLIENTS, UNKNOWN, as_winget, segments, title
 from tests.system.services import Api, Services, bearer
 
 pytestmark = pytest.mark.attack("S19")
@@ -67,7 +67,8 @@ class Credentials:
             case Role.ANONYMOUS:
                 return {}
             case Role.CLIENT:
-                return {"data": {"auth_token": self.client}}
+                request = {"data": {"auth_token": self.client}}
+                return as_winget(request) if row.of_winget else request
             case Role.OTHER_SCHEME:
                 return {"headers": {"Authorization": f"Basic {self.session}"}}
             case Role.TWO_TOKENS:
@@ -134,7 +135,11 @@ async def test_an_operation_is_open_to_whom_its_row_says(
         assert answer.status != 401
         assert answer.status < 500
     else:
-        assert _problem(answer) == (401, "not_authenticated", "Unauthorized", _reason(row, role))
+        reason = _reason(row, role)
+        if row.of_winget:
+            assert answer.body == {"code": 401, "message": reason, "ErrorCode": 401, "ErrorMessage": reason}
+        else:
+            assert _problem(answer) == (401, "not_authenticated", "Unauthorized", reason)
         assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
@@ -142,7 +147,7 @@ def _is_allowed(row: Operation, role: Role, *, enforcing: bool) -> bool:
     match row.access:
         case Access.ADMINISTRATOR:
             return role is Role.ADMINISTRATOR
-        case Access.CLIENT:
+        case Access.CLIENT | Access.PACKAGE_MANAGER:
             return not enforcing or role in {Role.ADMINISTRATOR, Role.CLIENT}
         case _:
             return True
@@ -153,7 +158,7 @@ def _reason(row: Operation, role: Role) -> str:
     if role in UNREADABLE:
         return MISSING
     if role in WITHOUT_BEARER:
-        return WANTED if row.access is Access.CLIENT else MISSING
+        return WANTED if row.access in CLIENTS else MISSING
     return INVALID
 
 
