@@ -1,15 +1,20 @@
-"""What is asked of the audit log."""
+"""What is asked of the audit log, and what users of winget are to agree to."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
+
+import orjson
 
 from auth_service.audit import Selection
 from auth_service.model import USERNAME_LIMIT
 from common.errors import InvalidField
-from common.forms import MAX_INTEGER, Form
+from common.forms import MAX_INTEGER, Form, clean
 
 ENTRIES_LIMIT = 1000
 OPERATION_LIMIT = 64  # characters
+AGREEMENTS_LIMIT = 16_000  # characters of all of them
+AGREEMENT_LIMITS = {"label": 100, "text": 10_000, "url": 2048}  # characters
 
 
 class Format(StrEnum):
@@ -28,6 +33,34 @@ def selection(query: Form) -> Selection:
         since=time("since", query.get("since")),
         until=time("until", query.get("until")),
     )
+
+
+def source_agreements(sent: str) -> str:
+    """The agreements of `Tenant`, in one spelling. Raises InvalidField."""
+    name = "source_agreements"
+    try:
+        listed = orjson.loads(clean(name, sent, limit=AGREEMENTS_LIMIT, lines=True) or "[]")
+    except orjson.JSONDecodeError:
+        listed = None
+    if not isinstance(listed, list):
+        raise InvalidField(name, "must be a list in JSON")
+    found = [_agreement(name, one) for one in listed]
+    return orjson.dumps(found).decode() if found else ""
+
+
+def _agreement(name: str, sent: Any) -> dict[str, str]:
+    if not isinstance(sent, dict) or not all(isinstance(sent.get(member, ""), str) for member in AGREEMENT_LIMITS):
+        raise InvalidField(name, f"must have objects with the texts {', '.join(AGREEMENT_LIMITS)}")
+    cleaned = {
+        member: clean(name, sent.get(member, ""), limit=limit, lines=member == "text")
+        for member, limit in AGREEMENT_LIMITS.items()
+    }
+    if cleaned["url"] and not cleaned["url"].startswith(("https://", "http://")):
+        raise InvalidField(name, "has an address that does not begin with https:// or http://")
+    said = {member: text for member, text in cleaned.items() if text.strip()}
+    if not said:
+        raise InvalidField(name, "has an agreement that says nothing")
+    return said
 
 
 def page(query: Form, *, default: int) -> int | None:

@@ -84,12 +84,14 @@ async def server_information(request: web.Request) -> web.Response:
 @routes.patch("/{tenant_id}/edit_settings")
 async def edit_settings(request: web.Request) -> web.Response:
     caller, form = caller_of(request), await read_form(request)
+    agreements = form.get("source_agreements")
     changes = administrators_changes(
         caller.address,
         client_authentication=form.flag("client_authentication") if "client_authentication" in form.fields else None,
         allowed_networks=_networks(form) if "allowed_networks" in form.fields else None,
         version_key=form.choice("version_key", VersionKey) if "version_key" in form.fields else None,
         strict_installers=form.flag("strict_installers") if "strict_installers" in form.fields else None,
+        source_agreements=None if agreements is None else forms.source_agreements(agreements),
     )
     audit(request, **{name: in_words(value) for name, value in changes.items()})
     changed = await request.app[TENANTS].edit(caller.tenant_id, changes)

@@ -112,6 +112,7 @@ def _tenant_document(tenant: Tenant) -> Document:
         "max_clients": tenant.max_clients,
         "version_key": tenant.version_key,
         "strict_installers": tenant.strict_installers,
+        "source_agreements": tenant.source_agreements,
     }
 
 
@@ -124,6 +125,7 @@ def _tenant(document: Document) -> Tenant:
         max_clients=document["max_clients"],
         version_key=VersionKey(document["version_key"]),
         strict_installers=document.get("strict_installers", False),  # Older tenants do not say.
+        source_agreements=document.get("source_agreements", ""),  # Tenants from before there were any have none.
     )
 
 

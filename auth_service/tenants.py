@@ -34,6 +34,8 @@ class Stamps(Protocol):
 
 def in_words(value: object) -> str:
     """A setting's value in the words of the audit log, whole: an address left out would be one hidden."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, tuple):
         return ",".join(value)
     return "none" if value is None else str(value).lower()
@@ -85,6 +87,7 @@ def administrators_changes(
     allowed_networks: tuple[str, ...] | None,
     version_key: VersionKey | None,
     strict_installers: bool | None,
+    source_agreements: str | None,
 ) -> dict[str, object]:
     """The settings an administrator wants changed; None leaves one as it is.
 
@@ -98,5 +101,6 @@ def administrators_changes(
         "allowed_networks": allowed_networks,
         "version_key": version_key,
         "strict_installers": strict_installers,
+        "source_agreements": source_agreements,
     }
     return {name: value for name, value in wanted.items() if value is not None}

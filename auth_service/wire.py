@@ -26,6 +26,7 @@ def tenant(found: Tenant) -> dict[str, Any]:
         "max_clients": found.max_clients,
         "version_key": found.version_key,
         "strict_installers": found.strict_installers,
+        "source_agreements": found.source_agreements,
     }
 
 
@@ -44,6 +45,7 @@ def server_information(found: Tenant, usage: Usage, software_version: str) -> di
             "allowed_networks": found.allowed_networks,
             "version_key": found.version_key,
             "strict_installers": found.strict_installers,
+            "source_agreements": orjson.loads(found.source_agreements or b"[]"),
         },
     }
 

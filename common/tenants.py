@@ -35,6 +35,8 @@ class Tenant:
     """A tenant and its settings. Sizes are bytes; `None` is no limit; no allowed network allows every address.
 
     With `strict_installers` a version is refused whose fields contradict what its installer says of itself.
+    `source_agreements` is what users of winget are to agree to first: a JSON list of objects with one or more of
+    `label`, `text` and `url`; "" is nothing.
     """
 
     tenant_id: str
@@ -44,6 +46,7 @@ class Tenant:
     max_clients: int | None = None
     version_key: VersionKey = VersionKey.VERSION
     strict_installers: bool = False
+    source_agreements: str = ""
 
     def allows(self, address: Address) -> bool:
         """Whether a caller from this address is let in (section 5.2)."""

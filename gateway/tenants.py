@@ -67,6 +67,7 @@ class TenantDirectory:
             max_clients=found["max_clients"],
             version_key=VersionKey(found["version_key"]),
             strict_installers=found.get("strict_installers", False),  # An auth_service of before does not say.
+            source_agreements=found.get("source_agreements", ""),
         )
 
 

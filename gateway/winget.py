@@ -1,6 +1,8 @@
 """What is particular to winget's protocol: where its token stands, how problems are told, and what is asked first."""
 
 import re
+from hashlib import sha256
+from typing import Any
 
 import orjson
 from aiohttp import web
@@ -17,7 +19,8 @@ HEADER_LIMIT = 1024  # characters, as the protocol has it
 _TOKEN = re.compile(
     r"""\{\s*(?P<q>['"])token(?P=q)\s*:\s*(?P<r>['"])(?P<named>[^'"]+)(?P=r)\s*\}|(?P<bare>[^\s{}'"]+)""", re.IGNORECASE
 )
-MINUTES = 300  # seconds for which a client need not ask again what the source is
+AGREEMENT_NAMES = {"label": "AgreementLabel", "text": "Agreement", "url": "AgreementUrl"}
+COUNTS = 300  # seconds for which a client need not ask again what the source is
 
 
 def client_token(request: web.Request) -> str:
@@ -40,7 +43,15 @@ def problem(problem: Problem) -> web.Response:
 
 def information(tenant: Tenant) -> web.Response:
     """What a tenant is as a source."""
-    data = {"SourceIdentifier": f"pkgrepo-{tenant.tenant_id}", "ServerSupportedVersions": CONTRACTS}
+    data: dict[str, Any] = {"SourceIdentifier": f"pkgrepo-{tenant.tenant_id}", "ServerSupportedVersions": CONTRACTS}
+    if tenant.source_agreements:
+        agreements = [
+            {AGREEMENT_NAMES[name]: text for name, text in agreement.items()}
+            for agreement in orjson.loads(tenant.source_agreements)
+        ]
+        # Who agreed to others is asked again.
+        identifier = sha256(tenant.source_agreements.encode()).hexdigest()[:16]
+        data["SourceAgreements"] = {"AgreementsIdentifier": identifier, "Agreements": agreements}
     response = Answer(body=orjson.dumps({"Data": data}), content_type="application/json")
-    response.headers["Cache-Control"] = f"private, max-age={MINUTES}"
+    response.headers["Cache-Control"] = f"private, max-age={COUNTS}"
     return response

@@ -32,13 +32,18 @@ class EntryReader(Protocol):
 
 
 class _Kept:
-    """What is kept of a tenant: the index as it was found at the look `seen`."""
+    """What is kept of a tenant: the index as it was found at the look `seen`; none where it is too large."""
 
     def __init__(self, looks: Rounds[Look]) -> None:
         self.looks = looks
         self.seen = 0
         self.index: Index | None = None
+        self.too_large = False
         self.lock = asyncio.Lock()
+
+    @property
+    def size(self) -> int:
+        return self.index.size if self.index else 0
 
 
 class Searches:
@@ -51,11 +56,12 @@ class Searches:
         self._memory = memory
         self._turns = count(1)
         self._tenants: OrderedDict[str, _Kept] = OrderedDict()
+        self._reading = asyncio.Lock()  # Only one index at a time takes memory that is not counted yet.
 
     @property
     def size(self) -> int:
         """The bytes that all indexes take."""
-        return sum(kept.index.size for kept in self._tenants.values() if kept.index)
+        return sum(kept.size for kept in self._tenants.values())
 
     async def find(
         self, tenant_id: str, search: Search, hidden: frozenset[str], contract: Contract = LATEST
@@ -82,43 +88,50 @@ class Searches:
         return found[: search.page + 1]
 
     async def _blocks(self, tenant_id: str) -> AsyncIterator[Block]:
-        index = await self._index(tenant_id)
+        kept = self._kept(tenant_id)
+        index = None if kept.too_large else await self._index(tenant_id, kept)
         if index is not None:
             for block in index.blocks:
                 yield block
             return
+        size = 0
         async for entries in self._entries.read(tenant_id):
             for block in await asyncio.to_thread(_blocks_of, entries):
+                size += block.size
                 yield block
+        kept.too_large = size > self._memory
 
-    async def _index(self, tenant_id: str) -> Index | None:
+    async def _index(self, tenant_id: str, kept: _Kept) -> Index | None:
         """The tenant's index as it is now; None where there is no room for it."""
-        kept = self._kept(tenant_id)
         look = await kept.looks.answer()
         async with kept.lock:
             if kept.index is None or kept.seen < look.turn:
-                kept.index = await self._at(look.standing, tenant_id, kept.index)
+                kept.index = await self._at(look.standing, tenant_id, kept)
                 kept.seen = look.turn
-            index = kept.index
-        self._make_room(kept)
-        return index
+                kept.too_large = kept.index is None
+                self._make_room(kept)
+            return kept.index
 
-    async def _at(self, standing: Standing, tenant_id: str, held: Index | None) -> Index | None:
-        changed = standing.since(held.revision) if held else None
-        if held is None or changed is None:
-            return await self._read(tenant_id, standing.revision)
+    async def _at(self, standing: Standing, tenant_id: str, kept: _Kept) -> Index | None:
+        changed = standing.since(kept.index.revision) if kept.index else None
+        if kept.index is None or changed is None:
+            kept.index = None  # There may not be room for both.
+            async with self._reading:
+                return await self._read(tenant_id, standing.revision)
         changes: dict[str, Record | None] = dict.fromkeys(changed)
         if changed:
             async for entries in self._entries.read(tenant_id, changed):
                 changes |= {entry.package.package_id: record_of(entry) for entry in entries}
-        return await asyncio.to_thread(held.replaced, standing.revision, changes) if changes else held
+        index = await asyncio.to_thread(kept.index.replaced, standing.revision, changes)
+        return index if index.size <= self._memory else None
 
     async def _read(self, tenant_id: str, revision: str) -> Index | None:
         found: list[Block] = []
         size = 0
         async for entries in self._entries.read(tenant_id):
-            found += await asyncio.to_thread(_blocks_of, entries)
-            size = sum(block.size for block in found)
+            read = await asyncio.to_thread(_blocks_of, entries)
+            found += read
+            size += sum(block.size for block in read)
             if size > self._memory:
                 return None
         return Index(revision, found)
@@ -142,8 +155,8 @@ class Searches:
         for other in self._tenants.values():
             if excess <= 0:
                 return
-            if other is not kept and other.index is not None:
-                excess -= other.index.size
+            if other is not kept:
+                excess -= other.size
                 other.index = None
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from bson.errors import BSONError
 
+from auth_service.forms import source_agreements
 from catalog_service.version_documents import version_of
 from common.errors import Problem
 from common.mongo import Document
@@ -113,6 +114,7 @@ class Strangers:
                 max_clients=_limit(document["max_clients"]),
                 version_key=VersionKey(document["version_key"]),
                 strict_installers=document.get("strict_installers") is True,
+                source_agreements=source_agreements(document.get("source_agreements", "")),
             )
         except (KeyError, ValueError, TypeError, AttributeError, Problem):
             raise BackupProblem(f"{TENANT}: does not say what a tenant is") from None

@@ -61,6 +61,7 @@ async def test_the_tenants_state_is_shown(auth: Auth) -> None:
                 "allowed_networks": [],
                 "version_key": "version",
                 "strict_installers": False,
+                "source_agreements": [],
             },
         },
     )
@@ -96,6 +97,7 @@ async def test_settings_are_changed(auth: Auth, caller: Caller) -> None:
         allowed_networks=f"{HERE},10.0.0.0/8",
         version_key="installer",
         strict_installers="1",
+        source_agreements='[{"label": "Terms", "url": ""}, {"text": "Be kind.\\nAlways."}]',
     )
 
     assert (answer.status, answer.body) == (200, {"Message": "Settings were updated successfully!"})
@@ -104,6 +106,7 @@ async def test_settings_are_changed(auth: Auth, caller: Caller) -> None:
         "allowed_networks": [HERE, "10.0.0.0/8"],
         "version_key": "installer",
         "strict_installers": True,
+        "source_agreements": [{"label": "Terms"}, {"text": "Be kind.\nAlways."}],
     }
 
 
@@ -114,6 +117,7 @@ async def test_settings_are_changed(auth: Auth, caller: Caller) -> None:
         {"allowed_networks": f"{HERE}/32,2001:db8::/32"},
         {"version_key": "version"},
         {"strict_installers": "0"},
+        {"source_agreements": ""},
         {},
         {"storage_quota": "1", "max_clients": "1", "tenant_id": "acme", "user_deletions": "9"},
     ],
@@ -125,6 +129,7 @@ async def test_a_partial_change_keeps_the_rest(auth: Auth, caller: Caller, form:
         "allowed_networks": HERE,
         "version_key": "installer",
         "strict_installers": "true",
+        "source_agreements": '[{"label": "Terms"}]',
     }
     await edit(auth, caller, **everything)
     before = (await auth.call(caller, "GET", "server_information")).body
@@ -135,6 +140,30 @@ async def test_a_partial_change_keeps_the_rest(auth: Auth, caller: Caller, form:
     assert {**after, "settings": None} == {**before, "settings": None}
     changed = {name for name, value in after["settings"].items() if value != before["settings"][name]}
     assert changed == form.keys() & everything.keys()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "terms",
+        "{}",
+        "[1]",
+        "[{}]",
+        '[{"label": " "}]',
+        '[{"label": 1}]',
+        '[{"url": "javascript:alert(1)"}]',
+        '[{"label": "\\u0000"}]',
+        json.dumps([{"label": "a" * 101}]),
+        json.dumps([{"text": "a" * 9000}] * 2),
+    ],
+    ids=lambda sent: sent[:20],
+)
+async def test_what_cannot_be_agreed_to_is_refused(auth: Auth, caller: Caller, sent: str) -> None:
+    answer = await edit(auth, caller, source_agreements=sent)
+
+    assert (answer.status, answer.body["code"]) == (400, "invalid_field")
+    assert answer.body["detail"].startswith("source_agreements: ")
+    assert (await settings(auth, caller))["source_agreements"] == []
 
 
 @pytest.mark.parametrize(("sent", "meant"), [("1", True), ("TRUE", True), ("0", False), ("False", False)])
@@ -271,6 +300,7 @@ async def test_the_gateway_is_told_all_settings(auth: Auth) -> None:
             "max_clients": 2,
             "version_key": "version",
             "strict_installers": False,
+            "source_agreements": "",
         },
     )
 
