@@ -79,7 +79,7 @@ def search(body: bytes) -> Search:
         raise InvalidField("MaximumResults", "must be a whole number")
     page = min(most or PAGE, PAGE)
     everything = asked.get("FetchAllManifests")
-    if everything not in {None, True, False}:
+    if not isinstance(everything, bool | None):
         raise InvalidField("FetchAllManifests", "must be true or false")
     if everything:
         return Search(page=page)
@@ -110,7 +110,7 @@ def query(sent: Mapping[str, str]) -> Query:
 
 
 def _matches(asked: Mapping[str, Any], name: str) -> tuple[Match, ...]:
-    listed = asked.get(name) or []
+    listed = [] if asked.get(name) is None else asked[name]
     if not isinstance(listed, list) or len(listed) > MATCHES:
         raise InvalidField(name, f"must be a list of at most {MATCHES}")
     return tuple(_match(f"{name}[{number}]", one) for number, one in enumerate(listed))

@@ -1,0 +1,37 @@
+"""Packages as winget's source reads them; a test states only what matters to it."""
+
+from typing import Any
+from uuid import uuid4
+
+from catalog_service.entries import WholeEntry
+from catalog_service.enumerations import Architecture, FileType, Scope
+from catalog_service.manifests.package import PackageManifest
+from catalog_service.manifests.version import VersionManifest
+from catalog_service.model import Package
+from catalog_service.packages import DescribedPackage
+from catalog_service.version_model import PackageVersion
+
+
+def make_version(package_id: str = "Acme.Editor", **fields: Any) -> PackageVersion:
+    """A version with its file; fields that are none of its own are its manifest's."""
+    own = {name: fields.pop(name) for name in list(fields) if name in PackageVersion.__dataclass_fields__}
+    given: dict[str, Any] = {
+        "uid": str(uuid4()),
+        "version": "1.0",
+        "architecture": Architecture.X64,
+        "installer_type": FileType.MSI,
+        "scope": Scope.MACHINE,
+        "server_filename": f"{uuid4()}.msi",
+        "size": 4096,
+        "sha256": "ab" * 32,
+        "manifest": VersionManifest(**fields),
+    }
+    return PackageVersion(package_id=package_id, **{**given, **own})
+
+
+def make_entry(package_id: str = "Acme.Editor", *versions: PackageVersion, **fields: Any) -> WholeEntry:
+    """A package with one version unless others are given; fields that are none of its own are its manifest's."""
+    own = {name: fields.pop(name) for name in list(fields) if name in Package.__dataclass_fields__}
+    given = {"package_uid": str(uuid4()), "name": "Editor", "publisher": "Acme", "description": "Edits text."}
+    package = Package(package_id, **{**given, **own})
+    return WholeEntry(DescribedPackage(package, PackageManifest(**fields)), versions or [make_version(package_id)])

@@ -1,0 +1,109 @@
+"""What winget may ask: anything else is refused in words, and a page goes on where the one before ended."""
+
+import base64
+from typing import Any
+
+import orjson
+import pytest
+
+from catalog_service.winget.contracts import Contract
+from catalog_service.winget.requests import KEYWORD_LIMIT, MATCHES, PAGE, query, search
+from common.errors import InvalidRequest
+
+GOOD = {"KeyWord": "a", "MatchType": "Exact"}
+FILTER = {"PackageMatchField": "Tag", "RequestMatch": GOOD}
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (b"", "JSON"),
+        (b"{", "JSON"),
+        (b"\xff", "JSON"),
+        (b"[]", "object"),
+        ({"Query": "a"}, "Query"),
+        ({"Query": {"KeyWord": "a"}}, "Query.MatchType"),
+        ({"Query": {"MatchType": "Exact"}}, "Query.KeyWord"),
+        ({"Query": {**GOOD, "MatchType": "Regex"}}, "Query.MatchType"),
+        ({"Query": {**GOOD, "MatchType": 1}}, "Query.MatchType"),
+        ({"Query": {**GOOD, "KeyWord": 1}}, "Query.KeyWord"),
+        ({"Query": {**GOOD, "KeyWord": "a" * (KEYWORD_LIMIT + 1)}}, "Query.KeyWord"),
+        ({"Filters": {}}, "Filters"),
+        ({"Filters": {"a": 1}}, "Filters"),
+        ({"Filters": ["a"]}, "Filters[0]"),
+        ({"Filters": [FILTER] * (MATCHES + 1)}, "Filters"),
+        ({"Inclusions": [{**FILTER, "PackageMatchField": "Colour"}]}, "Inclusions[0].PackageMatchField"),
+        ({"Inclusions": [{"PackageMatchField": "Tag"}]}, "Inclusions[0].RequestMatch"),
+        (
+            {"Inclusions": [FILTER, {**FILTER, "RequestMatch": {**GOOD, "MatchType": "x"}}]},
+            "Inclusions[1].RequestMatch",
+        ),
+        ({"MaximumResults": -1}, "MaximumResults"),
+        ({"MaximumResults": "5"}, "MaximumResults"),
+        ({"MaximumResults": True}, "MaximumResults"),
+        ({"FetchAllManifests": "yes"}, "FetchAllManifests"),
+        ({"FetchAllManifests": 1}, "FetchAllManifests"),
+    ],
+)
+def test_what_cannot_be_understood_is_refused_by_its_name(body: Any, named: str) -> None:
+    sent = body if isinstance(body, bytes) else orjson.dumps(body)
+    with pytest.raises(InvalidRequest, match=named.replace("[", r"\[").replace(".", r"\.")):
+        search(sent)
+
+
+def test_names_are_understood_in_any_letter_case() -> None:
+    body = {"Filters": [{"PackageMatchField": "TAG", "RequestMatch": {"KeyWord": "a", "MatchType": "exact"}}]}
+    assert search(orjson.dumps(body)) == search(orjson.dumps({"Filters": [FILTER]}))
+
+
+@pytest.mark.parametrize(("most", "page"), [(None, PAGE), (0, PAGE), (7, 7), (10**9, PAGE)])
+def test_a_page_has_as_many_as_are_wanted_and_no_more_than_fit(most: int | None, page: int) -> None:
+    assert search(orjson.dumps({"MaximumResults": most})).page == page
+
+
+def test_a_search_goes_on_after_what_its_token_names() -> None:
+    asked = search(orjson.dumps({"Filters": [FILTER]}))
+    assert asked.continued(asked.token("Acme.Édîteur")).after == "Acme.Édîteur"
+    assert asked.continued(asked.token("A" * 128)).after == "A" * 128
+
+
+def test_a_token_is_good_for_its_own_search_only() -> None:
+    asked, other = search(b"{}"), search(orjson.dumps({"Filters": [FILTER]}))
+    good = asked.token("Acme.Editor")
+    altered = base64.urlsafe_b64encode(b"\0" + base64.urlsafe_b64decode(good)[1:]).decode()
+    broken = base64.urlsafe_b64encode(base64.urlsafe_b64decode(good)[:13] + b"\xff").decode()
+    for token in (
+        other.token("Acme.Editor"),
+        altered,
+        broken,
+        asked.token(""),
+        "x",
+        "é",
+        "=",
+        "a" * 10_000,
+        f"{good}x",
+    ):
+        with pytest.raises(InvalidRequest, match="ContinuationToken"):
+            asked.continued(token)
+
+
+def test_a_query_is_understood_in_any_letter_case() -> None:
+    assert query({"VERSION": "1", "channel": "Stable", "MarKet": "de"}) == query(
+        {"Version": "1", "Channel": "Stable", "Market": "de"}
+    )
+    for name in ("Version", "Channel", "Market"):
+        with pytest.raises(InvalidRequest, match=name):
+            query({name: "a" * 129})
+
+
+@pytest.mark.parametrize(
+    ("header", "minor"), [(None, 0), ("", 0), ("1", 0), ("1.0.0", 0), ("1.7", 7), ("1.10.0", 10), ("1.12.0.1", 12)]
+)
+def test_a_contract_is_that_of_the_header(header: str | None, minor: int) -> None:
+    assert Contract.parse(header).minor == minor
+
+
+@pytest.mark.parametrize("header", ["2.0.0", "0.9", "1.", "1.x", "v1.0", "1.0.0.0.0", "10.0", "1.99999", "*"])
+def test_a_contract_that_is_none_is_refused(header: str) -> None:
+    with pytest.raises(InvalidRequest, match="Version"):
+        Contract.parse(header)
