@@ -3,60 +3,48 @@
 import re
 from array import array
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from catalog_service.winget.fields import SEPARATOR, Field, folded
+from catalog_service.winget.fields import SEPARATOR, folded
 
 SIZE = 512  # packages; twice as many become two blocks
-OVERHEAD = 600  # bytes that a package takes beside its texts
-LINE_OVERHEAD = 250  # bytes that a value does, in its own spelling, folded, and where it is looked up
+OVERHEAD = 400  # bytes that a package takes beside its texts
+LINE_OVERHEAD = 100  # bytes that a value does beside itself, to be looked up by
 
 
 @dataclass(frozen=True)
 class Record:
-    """A package that can be found: `lines` are its values, each after its field's mark; `text` is its hit, in JSON.
+    """A package that can be found.
 
-    `since` has for each of its versions the contract 1.x that it takes to install it.
+    `texts` and `codes` are its values, each after its field's mark; of codes the letter case says nothing, and they are
+    folded. `hit` is what is told of it, in JSON. `since` has for each of its versions the contract 1.x that it takes.
     """
 
     package_id: str
-    lines: tuple[str, ...]
-    text: bytes
+    texts: tuple[str, ...]
+    codes: tuple[str, ...]
+    hit: bytes
     since: tuple[int, ...]
 
+    @property
+    def size(self) -> int:
+        """In bytes, with what a block keeps to find it by."""
+        texts, codes = sum(map(len, self.texts)), sum(map(len, self.codes))
+        lines = len(self.texts) + len(self.codes)
+        return OVERHEAD + len(self.hit) + 3 * texts + codes + LINE_OVERHEAD * lines
 
-class Block:
-    """Packages that follow one another in the order of their ids; never changed, only replaced."""
 
-    def __init__(self, records: Sequence[Record]) -> None:
-        self.records = records
-        self.ids = [record.package_id for record in records]
-        self._numbers: dict[str, list[int]] = defaultdict(list)
-        # Where each package ends in the text, and by its lines.
-        self._ends, self._last_lines = array("L"), array("L")
-        written: list[str] = []
-        length = 0
-        for number, record in enumerate(records):
-            for line in record.lines:
-                plain = folded(line)
-                self._numbers[plain].append(number)
-                written.append(plain)
-                length += len(plain) + 1
-            self._ends.append(length)
-            self._last_lines.append(len(written))
-        self.text = "".join(f"{line}{SEPARATOR}" for line in written)
-        self.size = sum(
-            len(record.text) + OVERHEAD + sum(3 * len(line) + LINE_OVERHEAD for line in record.lines)
-            for record in records
-        )
+class Lines:
+    """One line after the other, and whose each is."""
 
-    def having(self, field: Field, value: str) -> Sequence[int]:
-        """The numbers of the packages of which a field has this folded value."""
-        return self._numbers.get(field.mark + value, ())
+    def __init__(self, of_packages: Sequence[Sequence[str]]) -> None:
+        self.text = "".join(f"{line}{SEPARATOR}" for lines in of_packages for line in lines)
+        self._ends = array("L", accumulate(sum(len(line) + 1 for line in lines) for lines in of_packages))
+        self._last = array("L", accumulate(map(len, of_packages)))
 
-    def places(self, piece: str, marks: str = "") -> Iterator[int]:
+    def having(self, piece: str, marks: str = "") -> Iterator[int]:
         """The numbers of the packages that have a piece, in a line that begins with one of these marks if any."""
         place = self.text.find(piece)
         while place >= 0:
@@ -64,10 +52,10 @@ class Block:
             if not marks or self.text[line] in marks:
                 number = bisect_right(self._ends, place)
                 yield number
-                next_place = self._ends[number]
+                following = self._ends[number]
             else:
-                next_place = self.text.find(SEPARATOR, place) + 1
-            place = self.text.find(piece, next_place)
+                following = self.text.find(SEPARATOR, place) + 1
+            place = self.text.find(piece, following)
 
     def matching(self, pattern: re.Pattern[str]) -> Iterator[int]:
         """The numbers of the packages of which a pattern matches a line."""
@@ -77,6 +65,37 @@ class Block:
             yield number
             found = pattern.search(self.text, self._ends[number])
 
-    def owner(self, line: int) -> int:
-        """The number of the package that has the line of this number."""
-        return bisect_right(self._last_lines, line)
+    def each(self, marks: str) -> Iterator[tuple[int, str]]:
+        """The values of the lines that begin with one of these marks, with the numbers of their packages."""
+        for number, line in enumerate(self.text.split(SEPARATOR)):
+            if line and line[0] in marks:
+                yield bisect_right(self._last, number), line[1:]
+
+
+class Block:
+    """Packages that follow one another in the order of their ids; never changed, only replaced."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = records
+        self.ids = [record.package_id for record in records]
+        self.size = sum(record.size for record in records)
+        texts = [[folded(line) for line in record.texts] for record in records]
+        self.texts = Lines(texts)
+        self._numbers: dict[str, int | list[int]] = {}
+        for number, record in enumerate(records):
+            for line in {*texts[number], *record.codes}:
+                others = self._numbers.setdefault(line, number)
+                if isinstance(others, list):
+                    others.append(number)
+                elif others != number:
+                    self._numbers[line] = [others, number]
+
+    @property
+    def codes(self) -> Lines:
+        """Seldom gone through, and longer than the texts: made for this once."""
+        return Lines([record.codes for record in self.records])
+
+    def having(self, line: str) -> Sequence[int]:
+        """The numbers of the packages that have this folded value, after its field's mark."""
+        found = self._numbers.get(line, ())
+        return (found,) if isinstance(found, int) else found

@@ -63,8 +63,8 @@ class Contract:
     def hit(self, record: Record) -> bytes:
         """What a search tells of a package, in JSON."""
         if self.minor >= max(LATEST_OF_HITS, *record.since):
-            return record.text
-        hit = orjson.loads(record.text)
+            return record.hit
+        hit = orjson.loads(record.hit)
         versions = zip(hit["Versions"], record.since, strict=True)
         hit["Versions"] = [self.known(version) for version, minor in versions if self.minor >= minor]
         return orjson.dumps(hit)

@@ -29,13 +29,11 @@ class Field(StrEnum):
 # What is typed at random is looked for in the first; the second say what is installed, and are known whole or not.
 TEXTS = frozenset([Field.IDENTIFIER, Field.NAME, Field.MONIKER, Field.COMMAND, Field.TAG])
 CODES = frozenset([Field.FAMILY_NAME, Field.PRODUCT_CODE, Field.UPGRADE_CODE])
-# Of these the letter case says nothing, ever.
-FOLDED = frozenset(Field) - TEXTS
 ANY_MARKET, NOT_IN = "*", "!"  # values of `MARKET`: everywhere, and before a market: but not there
 SEPARATOR = "\n"
-MARKS = "\x01\x02\x03\x04\x05\x06\x07\x08\x0e\x0f\x10"
-_MARKS = dict(zip(Field, MARKS, strict=True))
-_NOT_SAID = re.compile(rf"[^\w{SEPARATOR}{MARKS}]|_")
+_MARK_OF = "\x01\x02\x03\x04\x05\x06\x07\x08\x0e\x0f\x10"
+_MARKS = dict(zip(Field, _MARK_OF, strict=True))
+_NOT_SAID = re.compile(r"[\W_]+")
 
 
 def folded(text: str) -> str:
@@ -44,5 +42,5 @@ def folded(text: str) -> str:
 
 
 def squeezed(text: str) -> str:
-    """What is left of folded lines without accents, and without all but letters, digits and their marks."""
+    """What is left of a folded text without accents, and without all but letters and digits."""
     return _NOT_SAID.sub("", text if text.isascii() else unicodedata.normalize("NFKD", text))

@@ -1,13 +1,13 @@
 """One thing that a search asks for, and the packages of a block that have it."""
 
 import re
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from catalog_service.winget.block import Block
-from catalog_service.winget.fields import ANY_MARKET, FOLDED, NOT_IN, SEPARATOR, Field, folded, squeezed
+from catalog_service.winget.block import Block, Lines
+from catalog_service.winget.fields import ANY_MARKET, NOT_IN, SEPARATOR, TEXTS, Field, folded, squeezed
 
 
 class MatchType(StrEnum):
@@ -44,8 +44,44 @@ class Match:
         if self.kind in WHOLE:
             return self._whole(block)
         if any(ord(character) < ord(" ") for character in self.keyword):
-            return frozenset()  # No value has such characters, but a block does, between values.
-        return self._scan(block)
+            return frozenset()  # No value has such characters, but lines have, between values.
+        texts = self._in(block.texts) if self.fields & TEXTS else set()
+        return texts | self._in(block.codes) if self.fields - TEXTS else texts
+
+    def _whole(self, block: Block) -> Set[int]:
+        found: set[int] = set()
+        for field, line in self._lines:
+            numbers = block.having(line)
+            if not numbers:
+                continue
+            if self.kind is MatchType.EXACT and field in TEXTS:
+                spelled = field.mark + self.keyword
+                numbers = [number for number in numbers if spelled in block.records[number].texts]
+            found.update(numbers)
+        return found
+
+    def _to_be_had(self, block: Block) -> Set[int]:
+        """Those with an installer for a market; part of a market's name is none."""
+        mark = Field.MARKET.mark
+        anywhere, here = (block.having(mark + value) for value in (ANY_MARKET, self._folded))
+        return {*anywhere, *here}.difference(block.having(mark + NOT_IN + self._folded))
+
+    def _in(self, lines: Lines) -> set[int]:
+        match self.kind:
+            case MatchType.SUBSTRING if self._folded:
+                return set(lines.having(self._folded, self._marks))
+            case MatchType.WILDCARD:
+                return set(lines.matching(self._pattern))
+            case MatchType.FUZZY:
+                return {number for number, value in lines.each(self._marks) if squeezed(value) == self._squeezed}
+            case MatchType.FUZZY_SUBSTRING:
+                return {number for number, value in lines.each(self._marks) if self._squeezed in squeezed(value)}
+        return {number for mark in self._marks for number in lines.having(mark + self._folded)}
+
+    @cached_property
+    def _lines(self) -> Sequence[tuple[Field, str]]:
+        """What a block has, where a field has the keyword as its whole value."""
+        return [(field, field.mark + self._folded) for field in self.fields]
 
     @cached_property
     def _marks(self) -> str:
@@ -56,40 +92,8 @@ class Match:
         return folded(self.keyword)
 
     @cached_property
-    def _scan(self) -> Callable[[Block], Set[int]]:
-        match self.kind:
-            case MatchType.SUBSTRING if self._folded:
-                return self._containing
-            case MatchType.WILDCARD:
-                return self._alike
-            case MatchType.FUZZY | MatchType.FUZZY_SUBSTRING:
-                return self._roughly
-        return self._beginning
-
-    def _whole(self, block: Block) -> Set[int]:
-        found: set[int] = set()
-        for field in self.fields:
-            numbers = block.having(field, self._folded)
-            if self.kind is MatchType.EXACT and field not in FOLDED:
-                line = field.mark + self.keyword
-                numbers = [number for number in numbers if line in block.records[number].lines]
-            found.update(numbers)
-        return found
-
-    def _to_be_had(self, block: Block) -> Set[int]:
-        """Those with an installer for a market; part of a market's name is none."""
-        anywhere, here = (block.having(Field.MARKET, value) for value in (ANY_MARKET, self._folded))
-        return (set(anywhere) | set(here)) - set(block.having(Field.MARKET, NOT_IN + self._folded))
-
-    def _beginning(self, block: Block) -> Set[int]:
-        beginnings = (block.places(mark + self._folded) for mark in self._marks)
-        return {number for numbers in beginnings for number in numbers}
-
-    def _containing(self, block: Block) -> Set[int]:
-        return set(block.places(self._folded, self._marks))
-
-    def _alike(self, block: Block) -> Set[int]:
-        return set(block.matching(self._pattern))
+    def _squeezed(self) -> str:
+        return squeezed(self._folded)
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
@@ -102,12 +106,3 @@ class Match:
         middle = "".join(f"(?>[^{SEPARATOR}]*?{text})" for text in rest[:-1])
         last = f"[^{SEPARATOR}]*{rest[-1]}" if rest else ""
         return re.compile(f"[{re.escape(self._marks)}]{first}{middle}{last}(?={SEPARATOR})")
-
-    def _roughly(self, block: Block) -> Set[int]:
-        return set(self._rough_lines(block))
-
-    def _rough_lines(self, block: Block) -> Iterator[int]:
-        wanted, whole = squeezed(self._folded), self.kind is MatchType.FUZZY
-        for number, line in enumerate(squeezed(block.text).split(SEPARATOR)):
-            if line[:1] in self._marks and line and (line[1:] == wanted if whole else wanted in line[1:]):
-                yield block.owner(number)

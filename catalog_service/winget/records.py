@@ -9,7 +9,7 @@ from catalog_service.entries import WholeEntry
 from catalog_service.version_model import PackageVersion
 from catalog_service.winget.block import Record
 from catalog_service.winget.contracts import since
-from catalog_service.winget.fields import ANY_MARKET, NOT_IN, Field
+from catalog_service.winget.fields import ANY_MARKET, NOT_IN, TEXTS, Field, folded
 from catalog_service.winget.names import normalized
 from catalog_service.winget.offers import Offer, offers
 
@@ -26,9 +26,11 @@ def record_of(entry: WholeEntry) -> Record | None:
         "Publisher": package.publisher,
         "Versions": [_version(offer) for offer in offered],
     }
-    lines = {field.mark + value for field, value in _values(entry, offered) if value}
+    values = {(field, value) for field, value in _values(entry, offered) if value}
+    texts = {field.mark + value for field, value in values if field in TEXTS}
+    codes = {field.mark + folded(value) for field, value in values if field not in TEXTS}
     needed = tuple(min(since(one.installer_type, one.nested_type) for one in offer.installers) for offer in offered)
-    return Record(package.package_id, tuple(sorted(lines)), orjson.dumps(hit), needed)
+    return Record(package.package_id, tuple(sorted(texts)), tuple(sorted(codes)), orjson.dumps(hit), needed)
 
 
 def _values(entry: WholeEntry, offered: Sequence[Offer]) -> Iterator[tuple[Field, str]]:

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import hashlib
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -36,15 +36,18 @@ class Search:
     page: int = PAGE
     after: str = ""
 
-    def within(self, block: Block) -> Set[int]:
+    def within(self, block: Block) -> Collection[int]:
         """The numbers of the packages of a block that are wanted."""
-        if self.either:
-            found = set().union(*(match.within(block) for match in self.either))
-        else:
-            found = set(range(len(block.records)))
+        found: Set[int] | None = None
         for match in self.filters:
-            found &= match.within(block)
-        return found
+            numbers = match.within(block)
+            found = numbers if found is None else found & numbers
+            if not found:
+                return ()
+        if self.either:
+            any_of = frozenset().union(*(match.within(block) for match in self.either))
+            found = any_of if found is None else found & any_of
+        return range(len(block.records)) if found is None else found
 
     def token(self, last: str) -> str:
         """By which the same search goes on after this package; the order of ids stays, whatever is added or removed."""

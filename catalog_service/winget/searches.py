@@ -17,7 +17,7 @@ from catalog_service.winget.records import record_of
 from catalog_service.winget.requests import Search
 
 TENANTS = 10_000  # of whom something is kept, however small
-STRETCH = 8  # blocks that are searched before others have their turn
+STRETCH = 2  # blocks that are searched before others have their turn
 
 
 class Revisions(Protocol):
