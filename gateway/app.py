@@ -80,7 +80,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         clients = ClientDirectory(services[CLIENTS])
         app[GATEKEEPER] = Gatekeeper(app[SESSIONS], clients)
         app[RELEASES] = Releases(services[CLIENTS])
-        app[LISTINGS] = Listings(services[CATALOG])
+        app[LISTINGS] = Listings(services[CATALOG], clients)
         app[CATALOGS] = Catalogs(services[CATALOG], clients, budget=settings.catalog_memory)
         show(app[METRICS], app[CATALOGS], recorder)
         yield

@@ -1,24 +1,43 @@
-"""The versions of packages as catalog_service answered them, remembered for a moment where nothing changes them."""
+"""What a package has, as catalog_service answered it: remembered for a moment where nothing changes it.
+
+That is the list of a package's versions, and its manifest, of which there is one for each contract of winget's.
+"""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from aiohttp import web
 
-from common.caller import Caller
+from common.caller import HIDDEN, Caller, Kind
 from common.client import SMALL, ServiceClient, problem_of
-from common.middleware import REVISION_HEADER
+from common.middleware import REVISION_HEADER, Answer
 from gateway.addresses import Target
+from gateway.clients import ClientDirectory
 from gateway.remembered import Remembered
+from gateway.winget import CONTRACTS
 
 REMEMBERED = 1.0  # seconds; an answer has addresses in it that are good for a while only
 MEMORY = 8 << 20  # bytes
 OVERHEAD = 512  # bytes that an answer takes beside its own
+QUERY_LIMIT = 256  # characters of a query by which an answer is remembered
+
+
+class _Asked(NamedTuple):
+    """All that an answer depends on. `hidden` stands for the packages that are hidden from the caller."""
+
+    tenant_id: str
+    segments: tuple[str, ...]
+    base_url: str
+    query: str = ""
+    contract: str = ""
+    hidden: str = ""
 
 
 @dataclass(frozen=True)
 class _Answer:
     """What catalog_service answered: no body where it is too long to be kept, `lasting` where nothing changes it."""
 
+    status: int
     body: bytes | None
     lasting: bool
 
@@ -28,31 +47,57 @@ class _Answer:
 
 
 class Listings:
-    """Asks catalog_service which versions a package has."""
+    """Asks catalog_service what a package has."""
 
-    def __init__(self, catalog_service: ServiceClient) -> None:
+    def __init__(self, catalog_service: ServiceClient, clients: ClientDirectory) -> None:
         self._catalog_service = catalog_service
-        self._answers: Remembered[tuple[str, str, str], _Answer] = Remembered(
+        self._clients = clients
+        self._answers: Remembered[_Asked, _Answer] = Remembered(
             seconds=REMEMBERED, most=MEMORY, size=lambda answer: answer.size
         )
 
-    async def find(self, request: web.Request, caller: Caller, target: Target, stamp: str | None) -> bytes | None:
-        """The answer in JSON; None where it has to be asked for by whoever wants it.
+    async def find(
+        self, request: web.Request, caller: Caller, target: Target, stamp: str | None
+    ) -> web.Response | None:
+        """The answer; None where it has to be asked for by whoever wants it.
 
         Raises:
             Answered: catalog_service answered with a problem.
-            Unavailable: it did not answer.
+            Unavailable: a service did not answer.
         """
-        if stamp is None or request.method != "GET" or request.body_exists or request.rel_url.raw_query_string:
+        if stamp is None or request.method != "GET" or request.body_exists:
             return None
-        key = caller.tenant_id, target.segments[1], caller.base_url
-        return (await self._answers.of(key, stamp, lambda: self._ask(caller, target))).body
+        asked = _Asked(caller.tenant_id, target.segments, caller.base_url, request.rel_url.raw_query_string)
+        if target.operation.of_winget:
+            contract = request.headers.get("Version", "")
+            if contract not in CONTRACTS or len(asked.query) > QUERY_LIMIT:
+                return None
+            hidden = await self._clients.hidden_from(caller, stamp) if caller.kind is Kind.CLIENT else ""
+            asked = asked._replace(contract=contract, hidden=hidden)
+        elif asked.query:
+            return None
+        answer = await self._answers.of(asked, stamp, lambda: self._ask(caller, target, asked))
+        if answer.body is None:
+            return None
+        if answer.status == 204:
+            return Answer(status=204)
+        return Answer(body=answer.body, content_type="application/json")
 
-    async def _ask(self, caller: Caller, target: Target) -> _Answer:
-        async with self._catalog_service.open(caller, "GET", target.segments) as response:
+    async def _ask(self, caller: Caller, target: Target, asked: _Asked) -> _Answer:
+        async with self._catalog_service.open(
+            caller,
+            "GET",
+            target.segments,
+            operation=target.operation.word,
+            query=asked.query,
+            headers={"Version": asked.contract} if asked.contract else None,
+        ) as response:
             if response.status >= 400:
                 raise await problem_of(response)
-            if response.content_length is None or response.content_length > SMALL:
-                return _Answer(None, lasting=True)
-            # Without a revision it is being changed, and may be another before anybody is told so.
-            return _Answer(await response.read(), lasting=REVISION_HEADER in response.headers)
+            if response.status == 200 and (response.content_length is None or response.content_length > SMALL):
+                return _Answer(200, None, lasting=True)
+            # Without a revision it is being changed, and may be another before anybody is told so. With other packages
+            # hidden than it was asked for with, it is the answer to another question.
+            same = response.headers.get(HIDDEN, "") == asked.hidden
+            lasting = same and REVISION_HEADER in response.headers
+            return _Answer(response.status, await response.read(), lasting)

@@ -28,7 +28,7 @@ class Known(StrEnum):
     SESSION = "session"  # There is one: that is all it says.
     RELEASE = "release"
     CATALOG = "catalog"
-    LISTING = "listing"  # a package's versions
+    LISTING = "listing"  # a package's versions, or its manifest
     SOURCE = "source"  # what the tenant is as a source of winget's
 
 
@@ -173,7 +173,7 @@ OPERATIONS: tuple[Operation, ...] = (
     # The source that Windows' own winget asks; the rest of each path is its protocol's
     Operation("GET", f"{WINGET}/information", GATEWAY, Access.OPEN, known=Known.SOURCE),
     Operation("POST", f"{WINGET}/manifestSearch", CATALOG, Access.PACKAGE_MANAGER, body_limit=CREDENTIALS_LIMIT),
-    Operation("GET", f"{WINGET}/packageManifests/{{package_id}}", CATALOG, Access.PACKAGE_MANAGER),
+    Operation("GET", f"{WINGET}/packageManifests/{{package_id}}", CATALOG, Access.PACKAGE_MANAGER, known=Known.LISTING),
     # Pages
     Operation("GET", "docs", GATEWAY, Access.PAGE),
     Operation("GET", "openapi.json", GATEWAY, Access.PAGE),

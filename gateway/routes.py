@@ -78,6 +78,5 @@ async def _remembered(
         case Known.CATALOG if catalog := await request.app[CATALOGS].find(request, caller, stamp):
             return await catalog.send(request)
         case Known.LISTING:
-            listing = await request.app[LISTINGS].find(request, caller, target, stamp)
-            return None if listing is None else Answer(body=listing, content_type="application/json")
+            return await request.app[LISTINGS].find(request, caller, target, stamp)
     return None

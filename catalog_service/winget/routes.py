@@ -4,13 +4,14 @@ import orjson
 from aiohttp import web
 
 from catalog_service import wire
-from catalog_service.keys import PACKAGES, SEARCHES, SETTINGS, SOURCE_ENTRIES
+from catalog_service.keys import PACKAGES, SEARCHES, SETTINGS, SNAPSHOTS, SOURCE_ENTRIES
 from catalog_service.version_model import PackageVersion
 from catalog_service.winget import requests
 from catalog_service.winget.contracts import Contract
 from catalog_service.winget.manifest import manifest
 from common.bodies import read_body
-from common.middleware import Answer, caller_of
+from common.caller import HIDDEN, hidden_word
+from common.middleware import REVISION_HEADER, Answer, caller_of
 
 routes = web.RouteTableDef()
 BODY_LIMIT = 64 << 10  # bytes
@@ -35,6 +36,7 @@ async def package_manifest(request: web.Request) -> web.Response:
     caller, settings = caller_of(request), request.app[SETTINGS]
     contract, query = Contract.parse(request.headers.get("Version")), requests.query(request.query)
     hidden = await request.app[PACKAGES].hidden_from(caller)
+    revision = (await request.app[SNAPSHOTS].look(caller.tenant_id)).revision
     entry = await request.app[SOURCE_ENTRIES].find(caller.tenant_id, request.match_info["package_id"], hidden)
     expires = wire.expiry(settings)
 
@@ -42,7 +44,9 @@ async def package_manifest(request: web.Request) -> web.Response:
         return wire.installer_url(version, caller, settings, expires=expires)
 
     found = manifest(entry, contract, query, address) if entry and query.of_our_channel else None
-    return _answer(orjson.dumps({"Data": found}) if found else b"")
+    answer = _answer(orjson.dumps({"Data": found}) if found else b"")
+    answer.headers.update({HIDDEN: hidden_word(hidden), **({REVISION_HEADER: revision} if revision else {})})
+    return answer
 
 
 def _answer(body: bytes) -> web.Response:
