@@ -38,7 +38,7 @@ class ServiceApi:
 
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
         """Send `data`, `json`, `params` or `headers` as aiohttp's client takes them."""
-        path = "/".join(quote(part, safe="") for part in (caller.tenant_id, operation, *segments))
+        path = "/".join(quote(part, safe="") for part in (caller.tenant_id, *operation.split("/"), *segments))
         token = sign(KEY, caller, service=self.service, operation=operation)
         headers = {INTERNAL_TOKEN: token, **request.pop("headers", {})}
         async with self.session.request(method, f"{self.address}/{path}", headers=headers, **request) as response:

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from common.caller import Deployment
-from tests.system.services import Api
+from tests.api import Answer
+from tests.system.services import Api, Services
 from tests.system.stories import add_package, package_id, publish
 from tests.winget_client import KNOWN, Installed, WingetClient
+from tests.winget_rules import Refused
 
 CODE = "{%08X-89AB-CDEF-0123-456789ABCDEF}"
 
@@ -73,3 +75,100 @@ async def test_the_short_address_of_a_single_tenant_is_the_same_source(single: A
     assert [hit.package_id for hit in await winget.search(name)] == [name]
     assert await winget.install(name) == published.content
     assert single.deployment is Deployment.SINGLE
+
+
+@pytest.mark.parametrize("form", ["{{'Token': '{}'}}", '{{"Token": "{}"}}', "{{ 'token' : '{}' }}", "{}"])
+async def test_a_client_says_who_it_is_with_every_command(enforcing: Api, enforcing_single: Api, form: str) -> None:
+    name = package_id()
+    await add_package(enforcing, name)
+    published = await publish(enforcing, name)
+    added = (await enforcing.call("POST", "add_client", data={"client_name": f"pc-{name.lower()}"})).body
+    for api in (enforcing, enforcing_single):
+        winget = client_of(api, header=form.format(added["auth_token"]))
+        assert [hit.package_id for hit in await winget.search(name)] == [name]
+        assert await winget.install(name) == published.content
+        for header in ("", "{'Token': ''}", form.format("another"), f"{{'Key': '{added['auth_token']}'}}"):
+            stranger = client_of(api, header=header)
+            await stranger.add()
+            for command in (stranger.search(name), stranger.show(name)):
+                with pytest.raises(Refused, match="401 application/json"):
+                    await command
+
+
+async def test_the_blacklist_hides_the_same_from_winget(enforcing: Api, enforcing_single: Api) -> None:
+    seen, hidden = package_id(), package_id()
+    for name in (seen, hidden):
+        await add_package(enforcing, name)
+        await publish(enforcing, name)
+    added = (await enforcing.call("POST", "add_client", data={"client_name": f"pc-{seen.lower()}"})).body
+    clients = [client_of(api, header=added["auth_token"]) for api in (enforcing, enforcing_single)]
+    for winget in clients:
+        assert await winget.manifests(hidden)
+    entry = {"client_id": added["client_id"], "package_ids": hidden}
+    assert (await enforcing.call("POST", "add_blacklist_entry", data=entry)).status == 201
+    for winget in clients:
+        shown = {hit.package_id for hit in await winget.search()}
+        assert (seen in shown, hidden in shown) == (True, False)
+        assert await winget.manifests(hidden) == []
+        assert await winget.manifests(seen)
+
+
+async def test_users_are_asked_to_agree_again_when_the_terms_change(tenant: Api) -> None:
+    identifiers = []
+    for terms in ('[{"label": "Terms", "text": "Be kind."}]', '[{"label": "Terms", "url": "https://example.com"}]'):
+        changed = await tenant.call("PATCH", "edit_settings", data={"source_agreements": terms})
+        assert changed.status == 200, changed.body
+        told = (await client_of(tenant).add())["SourceAgreements"]
+        identifiers.append(told["AgreementsIdentifier"])
+    assert told["Agreements"] == [{"AgreementLabel": "Terms", "AgreementUrl": "https://example.com"}]
+    assert len(set(identifiers)) == 2
+    assert (await tenant.call("PATCH", "edit_settings", data={"source_agreements": ""})).status == 200
+    assert "SourceAgreements" not in await client_of(tenant).add()
+
+
+BAD = {
+    "no JSON": b"{",
+    "no object": b"[]",
+    "an unknown match type": b'{"Query": {"KeyWord": "a", "MatchType": "Regex"}}',
+    "an unknown field": b'{"Filters": [{"PackageMatchField": "X", "RequestMatch": {}}]}',
+    "a keyword too long": b'{"Query": {"KeyWord": "%s", "MatchType": "Exact"}}' % (b"a" * 256),
+}
+
+
+@pytest.mark.parametrize("body", BAD.values(), ids=BAD)
+async def test_what_cannot_be_understood_is_told_in_the_protocols_form(each: Api, body: bytes) -> None:
+    check_told(400, await each.call("POST", "winget", "manifestSearch", data=body))
+
+
+async def test_headers_that_cannot_be_understood_are_told_so_too(each: Api) -> None:
+    for headers in ({"ContinuationToken": "x"}, {"Version": "2.0.0"}, {"Version": "latest"}):
+        check_told(400, await each.call("POST", "winget", "manifestSearch", json={}, headers=headers))
+    check_told(400, await each.call("GET", "winget", "packageManifests", "A.B", headers={"Version": "x"}))
+    check_told(400, await each.call("GET", "winget", "packageManifests", "A.B", params={"Version": "a" * 129}))
+
+
+async def test_an_unknown_package_is_nothing_and_an_unknown_tenant_is_told(each: Api, services: Services) -> None:
+    for name in ("Acme.Nobody", "nobody", "a*", "..x", "%00"[:1], "A" * 200):
+        answer = await each.call("GET", "winget", "packageManifests", name)
+        assert (answer.status, answer.body) == (204, b"")
+    nobody = services.api("nobody")
+    check_told(404, await nobody.call("GET", "winget", "information"))
+    check_told(404, await nobody.call("POST", "winget", "manifestSearch", json={}))
+
+
+async def test_a_source_that_is_not_on_https_is_none_for_the_real_client(tenant: Api) -> None:
+    with pytest.raises(Refused, match="https"):
+        await client_of(tenant, https_only=True).add()
+
+
+async def test_what_the_source_is_counts_for_a_while(each: Api) -> None:
+    answer = await each.anonymous().call("GET", "winget", "information")
+    assert answer.headers["Cache-Control"] == "private, max-age=300"
+    assert answer.body["Data"]["ServerSupportedVersions"] == list(KNOWN)
+
+
+def check_told(status: int, answer: Answer) -> None:
+    assert (answer.status, answer.headers["Content-Type"]) == (status, "application/json")
+    told = answer.body["message"]
+    assert told
+    assert answer.body == {"code": status, "message": told, "ErrorCode": status, "ErrorMessage": told}

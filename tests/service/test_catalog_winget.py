@@ -1,0 +1,214 @@
+"""What winget is shown through catalog_service's own door, as the catalog changes."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from catalog_service.entries import Entries
+from catalog_service.winget.requests import Search
+from catalog_service.winget.searches import Searches
+from common.caller import Caller, Kind
+from common.errors import Unavailable
+from tests.api import Answer
+from tests.factories import make_caller, make_tenant
+from tests.service.catalog_fixtures import Catalog, serving_catalog
+from tests.winget_rules import check_hit, check_manifest
+
+SEARCH, MANIFEST = "winget/manifestSearch", "winget/packageManifests"
+LATEST = {"Version": "1.12.0"}
+
+
+@pytest.fixture(scope="module")
+async def served(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
+    async with serving_catalog(mongo_url, redis_url) as catalog:
+        yield catalog
+
+
+@pytest.fixture
+def catalog(served: Catalog) -> Catalog:
+    served.others.reset()
+    return served
+
+
+@pytest.fixture
+def caller() -> Caller:
+    return make_caller()
+
+
+async def search(catalog: Catalog, caller: Caller, token: str = "", **body: Any) -> Answer:
+    headers = {**LATEST, **({"ContinuationToken": token} if token else {})}
+    answer = await catalog.call(caller, "POST", SEARCH, json=body, headers=headers)
+    for hit in answer.body["Data"] if answer.status == 200 else ():
+        check_hit(hit)
+    return answer
+
+
+async def found(catalog: Catalog, caller: Caller, **body: Any) -> list[str]:
+    """The ids of a search's first page."""
+    answer = await search(catalog, caller, **body)
+    assert answer.status in {200, 204}, answer.body
+    return [hit["PackageIdentifier"] for hit in answer.body["Data"]] if answer.status == 200 else []
+
+
+async def versions(catalog: Catalog, caller: Caller, package_id: str, **query: str) -> list[dict[str, Any]]:
+    """What the manifest of a package has; none where there is nothing to show."""
+    answer = await catalog.call(caller, "GET", MANIFEST, package_id, params=query, headers=LATEST)
+    if answer.status == 204:
+        return []
+    assert answer.status == 200, answer.body
+    check_manifest(answer.body["Data"], 12)
+    listed: list[dict[str, Any]] = answer.body["Data"]["Versions"]
+    return listed
+
+
+async def test_a_search_shows_the_catalog_as_it_is(catalog: Catalog, caller: Caller) -> None:
+    assert await found(catalog, caller) == []
+    await catalog.add_package(caller, "Acme.Editor")
+    assert await found(catalog, caller) == []  # It has nothing to be installed.
+    uid = await catalog.add_version(caller, "Acme.Editor")
+    assert await found(catalog, caller) == ["Acme.Editor"]
+    await catalog.call(caller, "PATCH", "edit_package", "Acme.Editor", data={"package_name": "Renamed", "tags": "new"})
+    by_tag = {"PackageMatchField": "Tag", "RequestMatch": {"KeyWord": "NEW", "MatchType": "CaseInsensitive"}}
+    (hit,) = (await search(catalog, caller, Filters=[by_tag])).body["Data"]
+    assert (hit["PackageName"], hit["Publisher"]) == ("Renamed", "Acme")
+    await catalog.call(caller, "PATCH", "set_package_active", "Acme.Editor", data={"package_active": "0"})
+    assert await found(catalog, caller) == []
+    assert await versions(catalog, caller, "Acme.Editor") == []
+    await catalog.call(caller, "PATCH", "set_package_active", "Acme.Editor", data={"package_active": "1"})
+    assert await found(catalog, caller) == ["Acme.Editor"]
+    await catalog.call(caller, "DELETE", "delete_package_version", "Acme.Editor", data={"versions_uids": uid})
+    assert await found(catalog, caller) == []
+    assert await versions(catalog, caller, "Acme.Editor") == []
+
+
+async def test_what_a_client_would_refuse_is_left_out_and_spoils_nothing(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_package(caller, "Acme.Editor")
+    await catalog.add_version(caller, "Acme.Editor", package_version="1.0")
+    await catalog.add_version(caller, "Acme.Editor", package_version="1.1", channel="beta")
+    await catalog.add_version(caller, "Acme.Editor", package_version="< 2")
+    await catalog.add_version(caller, "Acme.Editor", package_version="1/3")
+    await catalog.add_version(caller, "Acme.Editor", package_version="1.4", file_type="ZIP", file_type_nested="MSI")
+    for package_id in (
+        "editor",
+        "Acme.Editor.",
+        "Acme..Editor",
+        f"Acme.{'e' * 33}",
+        "Acme. Editor",
+        "A.b.c.d.e.f.g.h.i",
+    ):
+        await catalog.add_package(caller, package_id)
+        await catalog.add_version(caller, package_id)
+    await catalog.add_package(caller, "Acme.Blank", package_name=" ")
+    await catalog.add_version(caller, "Acme.Blank")
+    (hit,) = (await search(catalog, caller)).body["Data"]
+    assert (hit["PackageIdentifier"], hit["Versions"]) == ("Acme.Editor", [{"PackageVersion": "1.0"}])
+    assert [version["PackageVersion"] for version in await versions(catalog, caller, "Acme.Editor")] == ["1.0"]
+    assert await versions(catalog, caller, "editor") == await versions(catalog, caller, "Acme.Blank") == []
+
+
+async def test_a_client_sees_of_both_what_the_blacklist_lets_it_see(catalog: Catalog, caller: Caller) -> None:
+    for package_id in ("Acme.Editor", "Acme.Hidden"):
+        await catalog.add_package(caller, package_id)
+        await catalog.add_version(caller, package_id)
+    catalog.others.hidden[caller.tenant_id] = ["Acme.Hidden"]
+    client = make_caller(caller.tenant, kind=Kind.CLIENT, client_id="c1")
+    assert await found(catalog, client) == ["Acme.Editor"]
+    assert await versions(catalog, client, "Acme.Hidden") == await versions(catalog, client, "acme.hidden") == []
+    assert len(await versions(catalog, caller, "Acme.Hidden")) == 1
+    catalog.others.refusal = Unavailable("away")
+    for answer in (await search(catalog, client), await catalog.call(client, "GET", MANIFEST, "Acme.Hidden")):
+        assert answer.status == 500
+
+
+async def test_pages_stay_right_while_the_catalog_changes(catalog: Catalog, caller: Caller) -> None:
+    for number in range(6):
+        await catalog.add_package(caller, f"Acme.App{number}")
+        await catalog.add_version(caller, f"Acme.App{number}")
+    first = (await search(catalog, caller, MaximumResults=2)).body
+    assert [hit["PackageIdentifier"] for hit in first["Data"]] == ["Acme.App0", "Acme.App1"]
+    await catalog.call(caller, "DELETE", "delete_package", "Acme.App1")
+    await catalog.call(caller, "DELETE", "delete_package", "Acme.App3")
+    for package_id in ("Acme.App00", "Acme.App22"):
+        await catalog.add_package(caller, package_id)
+        await catalog.add_version(caller, package_id)
+    seen, token = [], first["ContinuationToken"]
+    while token:
+        page = (await search(catalog, caller, token, MaximumResults=2)).body
+        seen += [hit["PackageIdentifier"] for hit in page["Data"]]
+        token = page.get("ContinuationToken", "")
+    assert seen == ["Acme.App2", "Acme.App22", "Acme.App4", "Acme.App5"]
+    other = {"Query": {"KeyWord": "app", "MatchType": "Substring"}}
+    answer = await search(catalog, caller, first["ContinuationToken"], **other)
+    assert (answer.status, answer.body["detail"].partition(":")[0]) == (400, "ContinuationToken")
+
+
+async def test_a_manifest_tells_of_one_version_or_market(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_package(caller, "Acme.Editor")
+    await catalog.add_version(caller, "Acme.Editor", package_version="1.0-Beta")
+    await catalog.add_version(caller, "Acme.Editor", package_version="2.0", allowed_markets="DE")
+    listed = [version["PackageVersion"] for version in await versions(catalog, caller, "ACME.editor")]
+    assert listed == ["2.0", "1.0-Beta"]
+    assert len(await versions(catalog, caller, "Acme.Editor", version="1.0-BETA")) == 1
+    assert await versions(catalog, caller, "Acme.Editor", Version="1.0") == []
+    assert len(await versions(catalog, caller, "Acme.Editor", MARKET="de")) == 2
+    assert len(await versions(catalog, caller, "Acme.Editor", Market="US")) == 1
+    assert len(await versions(catalog, caller, "Acme.Editor", Channel="stable")) == 2
+    assert await versions(catalog, caller, "Acme.Editor", Channel="beta") == []
+    assert await versions(catalog, caller, "Acme.Nobody") == []
+
+
+async def test_the_exact_id_comes_before_one_in_other_letters(catalog: Catalog, caller: Caller) -> None:
+    for package_id in ("acme.editor", "Acme.Editor"):
+        await catalog.add_package(caller, package_id)
+        await catalog.add_version(caller, package_id, package_version=package_id[0])
+    for package_id, version in (("acme.editor", "a"), ("Acme.Editor", "A"), ("ACME.EDITOR", "A")):
+        assert [one["PackageVersion"] for one in await versions(catalog, caller, package_id)] == [version]
+
+
+async def test_another_replica_and_a_catalog_without_room_show_the_same(
+    catalog: Catalog, mongo_url: str, redis_url: str
+) -> None:
+    caller = make_caller(make_tenant())
+    await catalog.add_package(caller, "Acme.Editor")
+    await catalog.add_version(caller, "Acme.Editor")
+    async with serving_catalog(mongo_url, redis_url, database=catalog.settings.database, catalog_memory=0) as small:
+        for replica in (catalog, small):
+            assert await found(replica, caller) == ["Acme.Editor"]
+        await small.call(caller, "DELETE", "delete_package", "Acme.Editor")
+        await small.add_package(caller, "Acme.Other")
+        await small.add_version(caller, "Acme.Other")
+        for replica in (catalog, small):
+            assert await found(replica, caller) == ["Acme.Other"]
+
+
+async def test_indexes_of_all_tenants_stay_within_their_bound(catalog: Catalog) -> None:
+    callers = [make_caller() for _ in range(4)]
+    for caller in callers:
+        await catalog.add_package(caller, "Acme.Editor")
+        await catalog.add_version(caller, "Acme.Editor")
+    entries = Entries(catalog.store.packages.described, catalog.store.versions.whole)
+    one = Searches(catalog.store.revisions, entries, memory=1 << 20)
+    await one.find(callers[0].tenant_id, Search(), frozenset())
+    bounded = Searches(catalog.store.revisions, entries, memory=2 * one.size)
+    for caller in callers * 2:
+        (record,) = await bounded.find(caller.tenant_id, Search(), frozenset())
+        assert record.package_id == "Acme.Editor"
+        assert 0 < bounded.size <= 2 * one.size
+
+
+async def test_what_did_not_change_is_not_read_again(catalog: Catalog, caller: Caller) -> None:
+    for package_id in ("Acme.Editor", "Acme.Other"):
+        await catalog.add_package(caller, package_id)
+        await catalog.add_version(caller, package_id)
+    assert len(await found(catalog, caller)) == 2
+    async with catalog.queries() as asked:
+        assert len(await found(catalog, caller)) == 2
+    assert {query["command"].get("find") for query in asked} == {"revisions"}
+    await catalog.add_version(caller, "Acme.Other", package_version="2.0")
+    async with catalog.queries() as asked:
+        assert len(await found(catalog, caller)) == 2
+    wanted = [
+        query["command"]["filter"]["package_id"] for query in asked if query["command"].get("find") != "revisions"
+    ]
+    assert wanted == [{"$in": ["Acme.Other"]}] * 2
