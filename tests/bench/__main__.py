@@ -19,7 +19,7 @@ import uvloop
 from rich.console import Console
 
 from common.telemetry import configure_logs
-from tests.bench import catalogs, crowd, machine, objects, requests, rush, sign_in, tails, transfer
+from tests.bench import catalogs, crowd, machine, objects, requests, rush, sign_in, tails, transfer, winget
 from tests.bench.beside import beside
 from tests.bench.ends import ends
 from tests.bench.report import Found, failure, page, shown
@@ -34,6 +34,7 @@ PARTS: Mapping[str, Callable[[Run], Awaitable[Found]]] = {
     "tails": tails.measure,
     "transfer": transfer.measure,
     "catalogs": catalogs.measure,
+    "winget": winget.measure,
     "crowd": crowd.measure,
     "rush": rush.measure,
     "sign_in": sign_in.measure,

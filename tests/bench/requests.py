@@ -54,19 +54,12 @@ async def measure(run: Run) -> Found:
         account = await catalog(run, bench, run.scale.packages)
         found, rows = Found(), []
         for row in await _rows(run, bench, account):
-            measured = await _measured(run, bench, row)
-            limit = Limit(HELLO, measured.hello)
-            found.lines.append(against(row.title, measured.costs, "µs", limit, row.most, of=row.of))
+            measured = await measure_row(run, bench, row)
+            rows.append(told(found, row, measured))
             if row.title == VERSIONS:
                 found.lines.append(await _without_database(run, account, measured))
-            found.costs |= {f"{row.title}: {name}": cost for name, cost in measured.costs.items()}
-            cells = (
-                *(f"{measured.taken.percentile(percent):.1f}" for percent in (50, 99)),
-                *map(number, measured.costs.values()),
-            )
-            rows.append((row.title, *cells, number(measured.hello), number(measured.ratio)))
         found.lines.append(await _login(run, bench, account))
-        columns = ("request", "p50, ms", "p99, ms", *bench.processes, HELLO, "ratio")
+        columns = columns_of(bench)
     text = f"""Microseconds of processor time a request, all services as processes of their own, stores
 aside; a tenant with {run.scale.packages:,} packages of three versions and a logo of 3 KB, made through the
 interface; {CONNECTIONS} connections that each send the next request when they have an answer, so that the
@@ -74,6 +67,22 @@ times are those of a queue. Each figure is the median of {ROUNDS} rounds, with a
 says `hello` measured in each."""
     found.sections.append(Section("Requests", text, columns, rows))
     return found
+
+
+def columns_of(bench: Bench) -> Sequence[str]:
+    """What stands over what `told` gives."""
+    return ("request", "p50, ms", "p99, ms", *bench.processes, HELLO, "ratio")
+
+
+def told(found: Found, row: Row, measured: Measured) -> Sequence[str]:
+    """What was measured of a request, in the one table and among the costs; its own row is given."""
+    found.lines.append(against(row.title, measured.costs, "µs", Limit(HELLO, measured.hello), row.most, of=row.of))
+    found.costs |= {f"{row.title}: {name}": cost for name, cost in measured.costs.items()}
+    cells = (
+        *(f"{measured.taken.percentile(percent):.1f}" for percent in (50, 99)),
+        *map(number, measured.costs.values()),
+    )
+    return (row.title, *cells, number(measured.hello), number(measured.ratio))
 
 
 async def _rows(run: Run, bench: Bench, account: Account) -> Sequence[Row]:
@@ -110,7 +119,8 @@ async def client_form(bench: Bench, account: Account, name: str) -> bytes:
         return urlencode({"auth_token": (await answer.json())["auth_token"], "client": "1"}).encode()
 
 
-async def _measured(run: Run, bench: Bench, row: Row) -> Measured:
+async def measure_row(run: Run, bench: Bench, row: Row) -> Measured:
+    """The median of some rounds."""
     times = max(10, round(run.scale.requests * row.share / ROUNDS))
     if row.anew:
         return await _round(run, bench, row, len(row.calls))

@@ -9,7 +9,10 @@ from uuid import uuid4
 from aiohttp import FormData
 from PIL import Image
 
+from catalog_service.enumerations import Architecture, FileType, Scope
 from catalog_service.model import Package
+from catalog_service.version_documents import document_of
+from catalog_service.version_model import PackageVersion
 from common.mongo import Document, MongoDatabase, open_database, unhurried
 from tests.bench.processes import Account, Bench
 from tests.bench.scale import Run
@@ -106,13 +109,17 @@ def _package(tenant_id: str, number: int, logo: bytes) -> Document:
 def _versions(tenant_id: str, numbers: range) -> Iterator[Document]:
     for number in numbers:
         for version in range(len(CHANNELS)):
-            yield {
-                "tenant_id": tenant_id,
-                "uid": str(uuid4()),
-                "package_id": package_id(number),
-                "version": f"1.{version}.0",
-                "version_key": f"1.{version}.0",
-                "installer_key": f"1.{version}.0",
-                "state": "active",
-                "halfway": False,
-            }
+            written = PackageVersion(
+                uid=str(uuid4()),
+                package_id=package_id(number),
+                version=f"1.{version}.0",
+                architecture=Architecture.X64,
+                installer_type=FileType.MSI,
+                scope=Scope.MACHINE,
+                server_filename=f"{uuid4()}.msi",
+                channel=CHANNELS[version],
+                size=1000,
+                sha256="ab" * 32,
+            )
+            keys = {"version_key": written.version, "installer_key": written.installer_key}
+            yield {"tenant_id": tenant_id, **document_of(written), **keys, "state": "active", "halfway": False}

@@ -23,8 +23,19 @@ LINES = (
     "down, from upload_service",
     "down, through the gateway",
     "`get_packages`, 20, ",
+    "winget: a manifest that was asked for just now",
+    "winget: search of 20, 10 hits",
 )
-SECTIONS = ("Requests", "Tails", "Transfers", "Catalogs", "A crowd of uploads", "A refused sign-in", "Object storage")
+SECTIONS = (
+    "Requests",
+    "Tails",
+    "Transfers",
+    "Catalogs",
+    "winget",
+    "A crowd of uploads",
+    "A refused sign-in",
+    "Object storage",
+)
 
 
 async def test_every_part_comes_to_its_end_and_has_its_place_on_the_page(tmp_path: Path) -> None:
