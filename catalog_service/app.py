@@ -100,7 +100,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         snapshots = app[SNAPSHOTS] = Snapshots(store.revisions, entries, wire.rendered, memory=settings.catalog_memory)
         show(app[METRICS], snapshots)
         whole = Entries(store.packages.described, store.versions.whole)
-        searches = app[SEARCHES] = Searches(store.revisions, whole, memory=settings.catalog_memory // 4)
+        searches = app[SEARCHES] = Searches(store.revisions, whole, memory=settings.search_memory)
         app[SOURCE_ENTRIES] = SourceEntries(whole, searches)
         app[LISTINGS] = Listings(snapshots, versions)
         app[FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)

@@ -16,7 +16,7 @@ from common.settings import (
 
 
 class CatalogSettings(ServiceSettings):
-    """Lifetimes and ages are seconds, `catalog_memory` is bytes.
+    """Lifetimes and ages are seconds, `catalog_memory` and `search_memory` are bytes.
 
     `download_url` is where upload_service is reached past the gateway, if it is.
     """
@@ -36,3 +36,4 @@ class CatalogSettings(ServiceSettings):
     download_lifetime: int = Field(default=3600, ge=1)
     finished_uploads_age: int = Field(default=24 * 3600, ge=1)
     catalog_memory: int = Field(default=192 << 20, ge=0)
+    search_memory: int = Field(default=64 << 20, ge=0)

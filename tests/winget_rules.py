@@ -16,6 +16,32 @@ ARCHITECTURES = {"x86", "x64", "arm", "arm64", "neutral"}
 NEEDED_TEXTS = ("PackageLocale", "Publisher", "PackageName", "ShortDescription", "License")
 
 Installer = Mapping[str, Any]
+# What the contract has, by the 1.x that brought it; a member that a client does not know is no member.
+LOCALE_MEMBERS = {
+    0: (
+        "PackageLocale Publisher PublisherUrl PublisherSupportUrl PrivacyUrl Author PackageName PackageUrl License "
+        "LicenseUrl Copyright CopyrightUrl ShortDescription Description Tags Moniker"
+    ),
+    1: "Agreements ReleaseNotes ReleaseNotesUrl",
+    4: "InstallationNotes PurchaseUrl Documentations",
+    5: "Icons",
+}
+INSTALLER_MEMBERS = {
+    0: (
+        "InstallerIdentifier InstallerSha256 InstallerUrl Architecture InstallerLocale Platform MinimumOSVersion "
+        "InstallerType Scope SignatureSha256 InstallModes InstallerSwitches InstallerSuccessCodes UpgradeBehavior "
+        "Commands Protocols FileExtensions Dependencies PackageFamilyName ProductCode Capabilities "
+        "RestrictedCapabilities"
+    ),
+    1: (
+        "Markets AppsAndFeaturesEntries ExpectedReturnCodes InstallerAbortsTerminal ReleaseDate "
+        "InstallLocationRequired RequireExplicitUpgrade ElevationRequirement UnsupportedOSArchitectures"
+    ),
+    4: "NestedInstallerType NestedInstallerFiles DisplayInstallWarnings UnsupportedArguments InstallationMetadata",
+    6: "DownloadCommandProhibited",
+    7: "RepairBehavior",
+    9: "ArchiveBinariesDependOnPath",
+}
 
 
 class Refused(Exception):
@@ -47,8 +73,10 @@ def check_manifest(data: Mapping[str, Any], minor: int) -> None:
         _refuse("no text in the default locale", not all(_text(default.get(name)) for name in NEEDED_TEXTS))
         for locale in (default, *version.get("Locales", [])):
             _refuse("a locale that is none", not LANGUAGE.fullmatch(locale.get("PackageLocale", "")))
+            _check_members(locale, LOCALE_MEMBERS, minor)
         _refuse("no installers", not installers)
         for installer in installers:
+            _check_members(installer, INSTALLER_MEMBERS, minor)
             for reason, wrong in INSTALLER_RULES.items():
                 _refuse(reason, wrong(installer, minor))
         told = [_told_by(installer) for installer in installers]
@@ -121,6 +149,11 @@ INSTALLER_RULES: Mapping[str, Callable[[Installer, int], bool]] = {
     "a path that leads out of the archive": _path_leads_out,
     "a path or an alias twice": _nested_twice,
 }
+
+
+def _check_members(one: Mapping[str, Any], members: Mapping[int, str], minor: int) -> None:
+    known = {name for since, names in members.items() if since <= minor for name in names.split()}
+    _refuse(f"members that the contract does not have: {one.keys() - known}", not one.keys() <= known)
 
 
 def _check_version(version: Mapping[str, Any]) -> None:

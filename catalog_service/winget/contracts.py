@@ -70,18 +70,27 @@ class Contract:
         return orjson.dumps(hit)
 
     def known(self, members: Mapping[str, Any]) -> dict[str, Any]:
-        """Of an object what the contract knows."""
-        return {
+        """Of an object what the contract knows, and nothing that is empty then."""
+        known = {
             name: self._known(value)
             for name, value in members.items()
-            if self.minor >= _SINCE.get(name, 0)
-            and not (isinstance(value, str) and self.minor < _VALUES_SINCE.get((name, value), 0))
+            if self.minor >= _SINCE.get(name, 0) and self._knows(name, value)
         }
+        return {name: value for name, value in known.items() if value not in ([], {})}
 
     def _known(self, value: Any) -> Any:
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             return self.known(value)
-        return [self._known(item) for item in value] if isinstance(value, list) else value
+        if isinstance(value, list | tuple):
+            return [self._known(item) for item in value if self._knows_all_of(item)]
+        return value
+
+    def _knows_all_of(self, item: Any) -> bool:
+        """Whether no value is unknown of an object that says nothing without it."""
+        return not isinstance(item, Mapping) or all(self._knows(name, value) for name, value in item.items())
+
+    def _knows(self, name: str, value: Any) -> bool:
+        return not isinstance(value, str) or self.minor >= _VALUES_SINCE.get((name, value), 0)
 
 
 LATEST = Contract(12)

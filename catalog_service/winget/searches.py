@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from contextlib import aclosing
 from functools import partial
 from itertools import count
 from typing import Protocol
@@ -56,7 +57,7 @@ class Searches:
         self._memory = memory
         self._turns = count(1)
         self._tenants: OrderedDict[str, _Kept] = OrderedDict()
-        self._reading = asyncio.Lock()  # Only one index at a time takes memory that is not counted yet.
+        self._reading = asyncio.Lock()  # Only one at a time reads all of a catalog: that takes memory, too.
 
     @property
     def size(self) -> int:
@@ -72,33 +73,35 @@ class Searches:
         """
         found: list[Record] = []
         number = 0
-        async for block in self._blocks(tenant_id):
-            number += 1
-            if block.ids[-1] <= search.after:
-                continue
-            for at in sorted(search.within(block)):
-                record = block.records[at]
-                known = contract.minor >= min(record.since)
-                if known and record.package_id > search.after and record.package_id not in hidden:
-                    found.append(record)
-            if len(found) > search.page:
-                break
-            if number % STRETCH == 0:
-                await asyncio.sleep(0)
+        async with aclosing(self._blocks(tenant_id)) as there:
+            async for block in there:
+                number += 1
+                if block.ids[-1] <= search.after:
+                    continue
+                for at in sorted(search.within(block)):
+                    record = block.records[at]
+                    known = contract.minor >= min(record.since)
+                    if known and record.package_id > search.after and record.package_id not in hidden:
+                        found.append(record)
+                if len(found) > search.page:
+                    break
+                if number % STRETCH == 0:
+                    await asyncio.sleep(0)
         return found[: search.page + 1]
 
-    async def _blocks(self, tenant_id: str) -> AsyncIterator[Block]:
+    async def _blocks(self, tenant_id: str) -> AsyncGenerator[Block, None]:
         kept = self._kept(tenant_id)
         index = None if kept.too_large else await self._index(tenant_id, kept)
         if index is not None:
             for block in index.blocks:
                 yield block
             return
-        size = 0
-        async for entries in self._entries.read(tenant_id):
-            for block in await asyncio.to_thread(_blocks_of, entries):
-                size += block.size
-                yield block
+        async with self._reading:
+            size = 0
+            async for entries in self._entries.read(tenant_id):
+                for block in await asyncio.to_thread(_blocks_of, entries):
+                    size += block.size
+                    yield block
         kept.too_large = size > self._memory
 
     async def _index(self, tenant_id: str, kept: _Kept) -> Index | None:

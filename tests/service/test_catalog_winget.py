@@ -172,7 +172,7 @@ async def test_another_replica_and_a_catalog_without_room_show_the_same(
     caller = make_caller(make_tenant())
     await catalog.add_package(caller, "Acme.Editor")
     await catalog.add_version(caller, "Acme.Editor")
-    async with serving_catalog(mongo_url, redis_url, database=catalog.settings.database, catalog_memory=0) as small:
+    async with serving_catalog(mongo_url, redis_url, database=catalog.settings.database, search_memory=0) as small:
         for replica in (catalog, small):
             assert await found(replica, caller) == ["Acme.Editor"]
         await small.call(caller, "DELETE", "delete_package", "Acme.Editor")
