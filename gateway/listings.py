@@ -90,6 +90,7 @@ class Listings:
             target.segments,
             operation=target.operation.word,
             query=asked.query,
+            patience=target.operation.patience,
             headers={"Version": asked.contract} if asked.contract else None,
         ) as response:
             if response.status >= 400:

@@ -170,10 +170,25 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "get_audit_log", AUTH, Access.ADMINISTRATOR, patience=30.0, streamed=True),
     # Downloads: what INSTALLER_URL points at
     Operation("GET", "download/{server_filename}/{file_name}", UPLOAD, Access.SIGNED, patience=30.0, streamed=True),
-    # The source that Windows' own winget asks; the rest of each path is its protocol's
+    # The source that Windows' own winget asks; the rest of each path is its protocol's. The first search waits until all
+    # of a catalog is read.
     Operation("GET", f"{WINGET}/information", GATEWAY, Access.OPEN, known=Known.SOURCE),
-    Operation("POST", f"{WINGET}/manifestSearch", CATALOG, Access.PACKAGE_MANAGER, body_limit=CREDENTIALS_LIMIT),
-    Operation("GET", f"{WINGET}/packageManifests/{{package_id}}", CATALOG, Access.PACKAGE_MANAGER, known=Known.LISTING),
+    Operation(
+        "POST",
+        f"{WINGET}/manifestSearch",
+        CATALOG,
+        Access.PACKAGE_MANAGER,
+        patience=15.0,
+        body_limit=CREDENTIALS_LIMIT,
+    ),
+    Operation(
+        "GET",
+        f"{WINGET}/packageManifests/{{package_id}}",
+        CATALOG,
+        Access.PACKAGE_MANAGER,
+        patience=15.0,
+        known=Known.LISTING,
+    ),
     # Pages
     Operation("GET", "docs", GATEWAY, Access.PAGE),
     Operation("GET", "openapi.json", GATEWAY, Access.PAGE),

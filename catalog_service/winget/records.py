@@ -13,6 +13,13 @@ from catalog_service.winget.fields import ANY_MARKET, NOT_IN, TEXTS, Field, fold
 from catalog_service.winget.names import normalized
 from catalog_service.winget.offers import Offer, offers
 
+# What a search tells of a version, where it may be searched for too.
+CODE_FIELDS = {
+    "PackageFamilyNames": Field.FAMILY_NAME,
+    "ProductCodes": Field.PRODUCT_CODE,
+    "UpgradeCodes": Field.UPGRADE_CODE,
+}
+
 
 def record_of(entry: WholeEntry) -> Record | None:
     """None for a package of which nothing is offered."""
@@ -20,13 +27,16 @@ def record_of(entry: WholeEntry) -> Record | None:
     if not offered:
         return None
     package = entry.package.package
+    known_by = {installer.uid: _codes(installer) for offer in offered for installer in offer.installers}
     hit = {
         "PackageIdentifier": package.package_id,
         "PackageName": package.name,
         "Publisher": package.publisher,
-        "Versions": [_version(offer) for offer in offered],
+        "Versions": [_version(offer, known_by) for offer in offered],
     }
     values = {(field, value) for field, value in _values(entry, offered) if value}
+    for of_version in known_by.values():
+        values |= {(field, value) for name, field in CODE_FIELDS.items() for value in of_version.get(name, ())}
     texts = {field.mark + value for field, value in values if field in TEXTS}
     codes = {field.mark + folded(value) for field, value in values if field not in TEXTS}
     needed = tuple(min(since(one.installer_type, one.nested_type) for one in offer.installers) for offer in offered)
@@ -46,10 +56,6 @@ def _values(entry: WholeEntry, offered: Sequence[Offer]) -> Iterator[tuple[Field
         written.update(entry.display_name for entry in manifest.apps_and_features_entries)
         yield from ((Field.COMMAND, command) for command in (*manifest.commands, *manifest.portable_command_alias))
         yield from ((Field.INSTALLER_TYPE, kind) for kind in (version.installer_type, version.effective_type) if kind)
-        codes = _codes(version)
-        yield from ((Field.FAMILY_NAME, value) for value in codes["PackageFamilyNames"])
-        yield from ((Field.PRODUCT_CODE, value) for value in codes["ProductCodes"])
-        yield from ((Field.UPGRADE_CODE, value) for value in codes["UpgradeCodes"])
     yield from ((Field.NAME, name) for name in shown)
     yield from ((Field.NORMALIZED_NAME, normalized(name)) for name in shown | written)
     yield from ((Field.MARKET, market) for market in _markets(offered))
@@ -66,14 +72,17 @@ def _markets(offered: Sequence[Offer]) -> set[str]:
     return {ANY_MARKET, *(NOT_IN + market for market in nowhere)}
 
 
-def _version(offer: Offer) -> Mapping[str, Any]:
-    codes = [_codes(installer) for installer in offer.installers]
-    found = {name: list(dict.fromkeys(value for one in codes for value in one[name])) for name in codes[0]}
-    return {"PackageVersion": offer.version, **{name: values for name, values in found.items() if values}}
+def _version(offer: Offer, known_by: Mapping[str, Mapping[str, Sequence[str]]]) -> Mapping[str, Any]:
+    found: dict[str, list[str]] = {}
+    for installer in offer.installers:
+        for name, values in known_by[installer.uid].items():
+            listed = found.setdefault(name, [])
+            listed += [value for value in values if value not in listed]
+    return {"PackageVersion": offer.version, **found}
 
 
 def _codes(version: PackageVersion) -> Mapping[str, Sequence[str]]:
-    """By what an installation of it is known."""
+    """By what an installation of it is known, as far as that is said."""
     written = version.manifest.apps_and_features_entries
     found = {
         "PackageFamilyNames": (version.package_family_name,),
@@ -81,4 +90,4 @@ def _codes(version: PackageVersion) -> Mapping[str, Sequence[str]]:
         "UpgradeCodes": (version.upgrade_code, *(entry.upgrade_code for entry in written)),
         "AppsAndFeaturesEntryVersions": tuple(entry.display_version for entry in written),
     }
-    return {name: [value for value in values if value] for name, values in found.items()}
+    return {name: said for name, values in found.items() if (said := [value for value in values if value])}
