@@ -74,7 +74,8 @@ class Operation:
 
     def fits(self, segments: Sequence[str]) -> bool:
         """Whether these parts of an address are this operation's, values of it possibly missing or empty."""
-        return len(segments) <= len(self.parts) and all(
+        words = self.word.count("/") + 1
+        return words <= len(segments) <= len(self.parts) and all(
             is_value(part) or part == segment for part, segment in zip(self.parts, segments, strict=False)
         )
 
@@ -170,8 +171,8 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "get_audit_log", AUTH, Access.ADMINISTRATOR, patience=30.0, streamed=True),
     # Downloads: what INSTALLER_URL points at
     Operation("GET", "download/{server_filename}/{file_name}", UPLOAD, Access.SIGNED, patience=30.0, streamed=True),
-    # The source that Windows' own winget asks; the rest of each path is its protocol's. The first search waits until all
-    # of a catalog is read.
+    # The source that Windows' own winget asks; the rest of each path is its protocol's. The first search waits until
+    # all of a catalog is read.
     Operation("GET", f"{WINGET}/information", GATEWAY, Access.OPEN, known=Known.SOURCE),
     Operation(
         "POST",

@@ -158,6 +158,21 @@ async def test_a_manifest_tells_of_one_version_or_market(catalog: Catalog, calle
     assert await versions(catalog, caller, "Acme.Nobody") == []
 
 
+async def test_what_a_contract_does_not_know_is_not_found_in_it(catalog: Catalog, caller: Caller) -> None:
+    for package_id, kind in (("Acme.Font", "FONT"), ("Acme.Tool", "PORTABLE"), ("Acme.Editor", "MSI")):
+        await catalog.add_package(caller, package_id)
+        await catalog.add_version(caller, package_id, file_type=kind)
+    await catalog.add_version(caller, "Acme.Tool", package_version="0.9")
+    for version, shown in {
+        "1.12.0": {"Acme.Font": ["1.0"], "Acme.Tool": ["1.0", "0.9"], "Acme.Editor": ["1.0"]},
+        "1.10.0": {"Acme.Tool": ["1.0", "0.9"], "Acme.Editor": ["1.0"]},
+        "1.1.0": {"Acme.Tool": ["0.9"], "Acme.Editor": ["1.0"]},
+    }.items():
+        answer = await catalog.call(caller, "POST", SEARCH, json={}, headers={"Version": version})
+        hits = {hit["PackageIdentifier"]: hit["Versions"] for hit in answer.body["Data"]}
+        assert {name: [one["PackageVersion"] for one in versions] for name, versions in hits.items()} == shown
+
+
 async def test_the_exact_id_comes_before_one_in_other_letters(catalog: Catalog, caller: Caller) -> None:
     for package_id in ("acme.editor", "Acme.Editor"):
         await catalog.add_package(caller, package_id)

@@ -111,6 +111,8 @@ async def test_the_blacklist_hides_the_same_from_winget(enforcing: Api, enforcin
         assert (seen in shown, hidden in shown) == (True, False)
         assert await winget.manifests(hidden) == []
         assert await winget.manifests(seen)
+        as_it_is = await enforcing.call("GET", "winget", "packageManifests", hidden, headers={"Version": KNOWN[-1]})
+        assert as_it_is.status == 200
 
 
 async def test_users_are_asked_to_agree_again_when_the_terms_change(tenant: Api) -> None:

@@ -150,3 +150,18 @@ def test_an_address_that_lacks_a_value_is_the_operation_but_not_complete() -> No
 def test_a_whole_address_is_preferred_to_the_beginning_of_a_longer_one() -> None:
     assert parse("/acme/docs").operation.path == "docs"
     assert parse("/acme/docs/assets/style.css").operation.path == "docs/assets/{asset}"
+
+
+def test_the_short_way_to_a_source_is_the_single_tenants_only() -> None:
+    short, long = (parse(f"{way}/information", deployment=SINGLE) for way in ("/api", "/client/api/winget"))
+    assert short == long
+    assert (short.tenant_id, short.segments) == ("main", ("winget", "information"))
+    assert parse("/api/winget/information").tenant_id == "api"  # A tenant may be called so.
+    for path in ("/api", "/api/", "/api/test", "/api/winget/information", "/api/../api/information"):
+        with pytest.raises(NoSuchOperation):
+            parse(path, deployment=SINGLE)
+
+
+def test_an_operation_of_several_words_is_named_by_all_of_them() -> None:
+    words = {row.word for row in OPERATIONS if len(row.parts) > 1 and not is_value(row.parts[1])}
+    assert words == {"docs/assets", "winget/information", "winget/manifestSearch", "winget/packageManifests"}

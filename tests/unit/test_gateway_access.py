@@ -1,6 +1,7 @@
 """Who calls: the Bearer token first, then the client token, as sections 4.2 and 5 say."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, cast
 from unittest.mock import Mock
 
@@ -20,7 +21,7 @@ from gateway.access import TOKEN_LIMIT, Gatekeeper
 from gateway.clients import ClientDirectory
 from gateway.operations import Access, Operation
 
-SESSION, CLIENT, LONG = "a session", "a client", "x" * (TOKEN_LIMIT + 1)
+SESSION, CLIENT, LONG = "a session", "a-client", "x" * (TOKEN_LIMIT + 1)
 
 
 class OneSession:
@@ -65,19 +66,23 @@ class Gate:
         clients = ClientDirectory(cast("ServiceClient", self.clients))
         self.keeper = Gatekeeper(cast("Sessions", self.sessions), clients)
 
-    async def let_in(self, access: Access, *authorization: str, enforced: bool = False, form: str = "") -> Caller:
+    async def let_in(
+        self, access: Access, *authorization: str, enforced: bool = False, form: str = "", winget: Sequence[str] = ()
+    ) -> Caller:
         """The caller of an operation of a tenant of whom nothing is known before."""
         operation = Operation("POST", "x", "catalog_service", access)
         visitor = Caller(Tenant("acme", client_authentication=enforced))
-        return await self.keeper.identify(request_of(authorization, form), operation, visitor, Look("stamp"))
+        request = request_of(authorization, form, winget)
+        return await self.keeper.identify(request, operation, visitor, Look("stamp"))
 
     async def look(self, access: Access, *authorization: str, welcome: bool = True) -> Look:
         operation = Operation("POST", "x", "catalog_service", access)
         return await self.keeper.look(request_of(authorization, ""), operation, "acme", welcome=welcome)
 
 
-def request_of(authorization: tuple[str, ...], form: str) -> web.Request:
+def request_of(authorization: tuple[str, ...], form: str, winget: Sequence[str] = ()) -> web.Request:
     headers = CIMultiDict([("Authorization", value) for value in authorization])
+    headers.extend([("Windows-Package-Manager", value) for value in winget])
     if not form:
         return make_mocked_request("POST", "/acme/x", headers, payload=EMPTY_PAYLOAD)
     headers["Content-Type"] = "application/x-www-form-urlencoded"
@@ -209,3 +214,41 @@ async def test_where_redis_is_away_only_those_without_a_session_go_on(gate: Gate
     for access in (Access.CLIENT, Access.ADMINISTRATOR):
         with pytest.raises(RedisError):
             await gate.look(access, f"Bearer {SESSION}")
+
+
+WINGETS = (CLIENT, f"{{'Token': '{CLIENT}'}}", f'{{"Token": "{CLIENT}"}}', f""" {{ 'TOKEN' : "{CLIENT}" }} """)
+
+
+@pytest.mark.parametrize("header", WINGETS)
+@pytest.mark.parametrize("enforced", [True, False])
+async def test_winget_shows_a_clients_token_in_its_own_header(gate: Gate, header: str, enforced: bool) -> None:
+    caller = await gate.let_in(Access.PACKAGE_MANAGER, enforced=enforced, winget=[header])
+    assert (caller.kind, caller.client_id) == (Kind.CLIENT, "c1")
+
+
+async def test_winget_may_show_a_session_too(gate: Gate) -> None:
+    caller = await gate.let_in(Access.PACKAGE_MANAGER, f"Bearer {SESSION}", enforced=True, winget=[CLIENT])
+    assert caller.kind is Kind.ADMINISTRATOR
+    assert not gate.clients.asked
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (),
+        ("",),
+        (f"{{'Key': '{CLIENT}'}}",),
+        (f"{{'Token': '{CLIENT}'",),
+        (f"{{'Token': '{CLIENT}\"}}",),
+        (f"Token {CLIENT}",),
+        (CLIENT, CLIENT),
+        ("x" * 1025,),
+    ],
+)
+async def test_a_header_of_wingets_that_has_no_token_is_not_even_looked_up(
+    gate: Gate, headers: tuple[str, ...]
+) -> None:
+    with pytest.raises(NotAuthenticated):
+        await gate.let_in(Access.PACKAGE_MANAGER, enforced=True, winget=headers)
+    assert (await gate.let_in(Access.PACKAGE_MANAGER, winget=headers)).kind is Kind.ANONYMOUS
+    assert not gate.clients.asked
