@@ -87,6 +87,11 @@ def test_a_token_is_good_for_its_own_search_only() -> None:
             asked.continued(token)
 
 
+def test_a_token_is_good_at_every_replica() -> None:
+    asked = search(orjson.dumps({"Query": GOOD, "Filters": [FILTER]}))
+    assert asked.token("Acme.Editor") == "Zwr6jeyE7VUCpStUQWNtZS5FZGl0b3I="  # as another process has it
+
+
 def test_a_query_is_understood_in_any_letter_case() -> None:
     assert query({"VERSION": "1", "channel": "Stable", "MarKet": "de"}) == query(
         {"Version": "1", "Channel": "Stable", "Market": "de"}
