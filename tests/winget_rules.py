@@ -95,7 +95,7 @@ def _unknown_behavior(one: Installer, minor: int) -> bool:
 
 def _return_code_twice(one: Installer, _: int) -> bool:
     expected = [entry["InstallerReturnCode"] for entry in one.get("ExpectedReturnCodes", [])]
-    return _twice([*one.get("InstallerSuccessCodes", []), *expected])
+    return _twice([*set(one.get("InstallerSuccessCodes", [])), *expected])
 
 
 def _archive_of_several(one: Installer, _: int) -> bool:
@@ -122,8 +122,8 @@ def _approximate(one: Installer, _: int) -> bool:
 
 
 def _portable_with_several(one: Installer, _: int) -> bool:
-    several = any(len(one.get(name, [])) > 1 for name in ("Commands", "AppsAndFeaturesEntries"))
-    return effective_type(one) == "portable" and several
+    commands, entries = (len(one.get(name, [])) > 1 for name in ("Commands", "AppsAndFeaturesEntries"))
+    return (one["InstallerType"] == "portable" and commands) or (effective_type(one) == "portable" and entries)
 
 
 # Why an installer is refused, in the order in which it is looked at.

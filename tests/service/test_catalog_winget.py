@@ -132,8 +132,9 @@ async def test_pages_stay_right_while_the_catalog_changes(catalog: Catalog, call
     for package_id in ("Acme.App00", "Acme.App22"):
         await catalog.add_package(caller, package_id)
         await catalog.add_version(caller, package_id)
-    seen, token = [], first["ContinuationToken"]
-    while token:
+    seen: list[str] = []
+    token = first["ContinuationToken"]
+    while token and len(seen) < 10:
         page = (await search(catalog, caller, token, MaximumResults=2)).body
         seen += [hit["PackageIdentifier"] for hit in page["Data"]]
         token = page.get("ContinuationToken", "")

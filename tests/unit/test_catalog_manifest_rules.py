@@ -33,7 +33,6 @@ def read(**fields: Any) -> PackageVersion:
     [
         {},
         {"productcode": GUID, "apps_and_features_entries": ENTRIES},
-        {"package_version": "1<2"},
         {"file_type": "MSIX", "package_family_name": "Acme.Editor_8wekyb3d8bbwe"},
         {"file_type": "FONT"},
         {"file_type": "PORTABLE", "commands": "edit", "apps_and_features_entries": ENTRY},
@@ -85,6 +84,8 @@ def test_fields_of_winget_s_own_that_contradict_each_other_are_refused(field: st
     [
         ("package_version", {"package_version": "<1.0"}),
         ("package_version", {"package_version": "> 1.0"}),
+        ("package_version", {"package_version": "1<2"}),
+        ("package_version", {"package_version": "1/2"}),
         ("productcode", {"file_type": "MSIX", "productcode": GUID}),
         ("productcode", {"file_type": "APPX", "productcode": GUID}),
         ("productcode", {**ZIP, "file_type_nested": "MSIX", "productcode": GUID}),
@@ -101,6 +102,14 @@ def test_what_the_specification_allows_is_taken_and_not_offered(field: str, fiel
 
     ((reason,),) = refusals([version]).values()
     assert reason.startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize("package_id", ["editor", "acme.", "acme..editor", "acme.an editor", f"acme.{'e' * 33}"])
+def test_versions_of_a_package_whose_id_winget_does_not_take_are_not_offered(package_id: str) -> None:
+    version = replace(read(), package_id=package_id)
+
+    ((reason,),) = refusals([version]).values()
+    assert reason.startswith("package_id: ")
 
 
 def test_a_version_is_not_refused_for_another() -> None:

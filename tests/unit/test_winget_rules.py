@@ -26,7 +26,10 @@ WRONG: dict[str, dict[str, Any]] = {
     "a portable program with several commands or entries": {"InstallerType": "portable", "Commands": ["a", "b"]},
     "a locale that is none": {"InstallerLocale": "en_US"},
     "markets of both kinds": {"Markets": {"AllowedMarkets": ["US"], "ExcludedMarkets": ["DE"]}},
-    "a return code twice": {"InstallerSuccessCodes": [1, 1]},
+    "a return code twice": {
+        "InstallerSuccessCodes": [1],
+        "ExpectedReturnCodes": [{"InstallerReturnCode": 1, "ReturnResponse": "custom"}],
+    },
     "an archive of nothing, or of several installers": {"InstallerType": "zip", "NestedInstallerType": "msi"},
     "a path that leads out of the archive": {
         "InstallerType": "zip",
