@@ -1,6 +1,7 @@
 """What a package has, as catalog_service answered it: remembered for a moment where nothing changes it.
 
-That is the list of a package's versions, and its manifest, of which there is one for each contract of winget's.
+That is the list of a package's versions, its manifest, of which there is one for each contract of winget's, and what
+winget searches for: a fleet asks for the same programs.
 """
 
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from common.bodies import read_body
 from common.caller import HIDDEN, Caller, Kind
 from common.client import SMALL, ServiceClient, problem_of
 from common.middleware import REVISION_HEADER, Answer
@@ -17,9 +19,10 @@ from gateway.remembered import Remembered
 from gateway.winget import CONTRACTS
 
 REMEMBERED = 1.0  # seconds; an answer has addresses in it that are good for a while only
+SEARCHES_REMEMBERED = 30.0  # seconds
 MEMORY = 8 << 20  # bytes
 OVERHEAD = 512  # bytes that an answer takes beside its own
-QUERY_LIMIT = 256  # characters of a query by which an answer is remembered
+QUERY_LIMIT = 256  # characters of a query, or of a page's token, by which an answer is remembered
 
 
 class _Asked(NamedTuple):
@@ -29,21 +32,29 @@ class _Asked(NamedTuple):
     segments: tuple[str, ...]
     base_url: str
     query: str = ""
+    body: bytes = b""
+    token: str = ""
     contract: str = ""
     hidden: str = ""
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """What catalog_service answered: no body where it is too long to be kept, `lasting` where nothing changes it."""
+    """What catalog_service answered: no body where it is too long to be kept, `lasting` where nothing changes it.
+
+    `beside` are the bytes of what was asked.
+    """
 
     status: int
     body: bytes | None
     lasting: bool
+    beside: int = 0
 
     @property
     def size(self) -> int:
-        return len(self.body or b"") + OVERHEAD if self.lasting else MEMORY + 1  # for which there is no room
+        return (
+            len(self.body or b"") + self.beside + OVERHEAD if self.lasting else MEMORY + 1
+        )  # for which there is no room
 
 
 class Listings:
@@ -52,8 +63,9 @@ class Listings:
     def __init__(self, catalog_service: ServiceClient, clients: ClientDirectory) -> None:
         self._catalog_service = catalog_service
         self._clients = clients
-        self._answers: Remembered[_Asked, _Answer] = Remembered(
-            seconds=REMEMBERED, most=MEMORY, size=lambda answer: answer.size
+        self._answers, self._searches = (
+            Remembered[_Asked, _Answer](seconds=seconds, most=MEMORY, size=lambda answer: answer.size)
+            for seconds in (REMEMBERED, SEARCHES_REMEMBERED)
         )
 
     async def find(
@@ -65,18 +77,22 @@ class Listings:
             Answered: catalog_service answered with a problem.
             Unavailable: a service did not answer.
         """
-        if stamp is None or request.method != "GET" or request.body_exists:
+        searching = target.operation.method == "POST"
+        if stamp is None or request.method == "HEAD" or (request.body_exists and not searching):
             return None
         asked = _Asked(caller.tenant_id, target.segments, caller.base_url, request.rel_url.raw_query_string)
         if target.operation.of_winget:
-            contract = request.headers.get("Version", "")
-            if contract not in CONTRACTS or len(asked.query) > QUERY_LIMIT:
+            contract, token = (request.headers.get(name, "") for name in ("Version", "ContinuationToken"))
+            if contract not in CONTRACTS or max(len(asked.query), len(token)) > QUERY_LIMIT:
                 return None
             hidden = await self._clients.hidden_from(caller, stamp) if caller.kind is Kind.CLIENT else ""
-            asked = asked._replace(contract=contract, hidden=hidden)
+            asked = asked._replace(token=token, contract=contract, hidden=hidden)
         elif asked.query:
             return None
-        answer = await self._answers.of(asked, stamp, lambda: self._ask(caller, target, asked))
+        if searching:
+            asked = asked._replace(body=await read_body(request, target.operation.body_limit))
+        kept = self._searches if searching else self._answers
+        answer = await kept.of(asked, stamp, lambda: self._ask(caller, target, asked))
         if answer.body is None:
             return None
         if answer.status == 204:
@@ -84,21 +100,24 @@ class Listings:
         return Answer(body=answer.body, content_type="application/json")
 
     async def _ask(self, caller: Caller, target: Target, asked: _Asked) -> _Answer:
+        method, headers = target.operation.method, {"Version": asked.contract, "ContinuationToken": asked.token}
         async with self._catalog_service.open(
             caller,
-            "GET",
+            method,
             target.segments,
             operation=target.operation.word,
             query=asked.query,
             patience=target.operation.patience,
-            headers={"Version": asked.contract} if asked.contract else None,
+            headers={name: value for name, value in headers.items() if value},
+            data=asked.body or None,
         ) as response:
             if response.status >= 400:
                 raise await problem_of(response)
-            if response.status == 200 and (response.content_length is None or response.content_length > SMALL):
+            large = response.status == 200 and (response.content_length is None or response.content_length > SMALL)
+            if large and method == "GET":  # It is asked for again, and passes through; a body is not sent twice.
                 return _Answer(200, None, lasting=True)
             # Without a revision it is being changed, and may be another before anybody is told so. With other packages
             # hidden than it was asked for with, it is the answer to another question.
             same = response.headers.get(HIDDEN, "") == asked.hidden
-            lasting = same and REVISION_HEADER in response.headers
-            return _Answer(response.status, await response.read(), lasting)
+            lasting = same and not large and REVISION_HEADER in response.headers
+            return _Answer(response.status, await response.read(), lasting, len(asked.body))

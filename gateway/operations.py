@@ -28,7 +28,7 @@ class Known(StrEnum):
     SESSION = "session"  # There is one: that is all it says.
     RELEASE = "release"
     CATALOG = "catalog"
-    LISTING = "listing"  # a package's versions, or its manifest
+    LISTING = "listing"  # a package's versions, or its manifest, or what winget finds
     SOURCE = "source"  # what the tenant is as a source of winget's
 
 
@@ -181,6 +181,7 @@ OPERATIONS: tuple[Operation, ...] = (
         Access.PACKAGE_MANAGER,
         patience=15.0,
         body_limit=CREDENTIALS_LIMIT,
+        known=Known.LISTING,
     ),
     Operation(
         "GET",

@@ -28,8 +28,8 @@ class SourceEntries:
         entry = await self._read(tenant_id, package_id, hidden)
         if entry is None:
             spelled = Match(frozenset([Field.IDENTIFIER]), package_id, MatchType.CASE_INSENSITIVE)
-            for found in await self._searches.find(tenant_id, Search((spelled,), page=1), hidden):
-                entry = entry or await self._read(tenant_id, found.package_id, hidden)
+            for record in (await self._searches.find(tenant_id, Search((spelled,), page=1), hidden)).records:
+                entry = entry or await self._read(tenant_id, record.package_id, hidden)
         return entry
 
     async def _read(self, tenant_id: str, package_id: str, hidden: frozenset[str]) -> WholeEntry | None:

@@ -24,11 +24,11 @@ async def search(request: web.Request) -> web.Response:
     if token := request.headers.get("ContinuationToken"):
         wanted = wanted.continued(token)
     hidden = await request.app[PACKAGES].hidden_from(caller)
-    found = await request.app[SEARCHES].find(caller.tenant_id, wanted, hidden, contract)
+    found, revision = await request.app[SEARCHES].find(caller.tenant_id, wanted, hidden, contract)
     body = [b'{"Data":[', b",".join(contract.hit(one) for one in found[: wanted.page]), b"]"]
     if len(found) > wanted.page:
         body += [b',"ContinuationToken":', orjson.dumps(wanted.token(found[wanted.page - 1].package_id))]
-    return _answer(b"".join([*body, b"}"]) if found else b"")
+    return _answer(b"".join([*body, b"}"]) if found else b"", hidden, revision)
 
 
 @routes.get("/{tenant_id}/winget/packageManifests/{package_id:[^/]+}")
@@ -44,11 +44,11 @@ async def package_manifest(request: web.Request) -> web.Response:
         return wire.installer_url(version, caller, settings, expires=expires)
 
     found = manifest(entry, contract, query, address) if entry and query.of_our_channel else None
-    answer = _answer(orjson.dumps({"Data": found}) if found else b"")
+    return _answer(orjson.dumps({"Data": found}) if found else b"", hidden, revision)
+
+
+def _answer(body: bytes, hidden: frozenset[str], revision: str) -> web.Response:
+    """An answer in JSON; without one there is nothing to tell. The gateway is told what it depends on."""
+    answer = Answer(body=body, content_type="application/json") if body else Answer(status=204)
     answer.headers.update({HIDDEN: hidden_word(hidden), **({REVISION_HEADER: revision} if revision else {})})
     return answer
-
-
-def _answer(body: bytes) -> web.Response:
-    """An answer in JSON; without one there is nothing to tell."""
-    return Answer(body=body, content_type="application/json") if body else Answer(status=204)

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
 from itertools import count
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from catalog_service.entries import WholeEntry
 from catalog_service.revisions import Look, Standing
@@ -19,6 +19,13 @@ from catalog_service.winget.requests import Search
 
 TENANTS = 10_000  # of whom something is kept, however small
 STRETCH = 2  # blocks that are searched before others have their turn
+
+
+class Found(NamedTuple):
+    """What a search found, and the revision of the catalog at which it is so: "" where that is being changed."""
+
+    records: Sequence[Record]
+    revision: str
 
 
 class Revisions(Protocol):
@@ -64,16 +71,16 @@ class Searches:
         """The bytes that all indexes take."""
         return sum(kept.size for kept in self._tenants.values())
 
-    async def find(
-        self, tenant_id: str, search: Search, hidden: frozenset[str], contract: Contract = LATEST
-    ) -> list[Record]:
+    async def find(self, tenant_id: str, search: Search, hidden: frozenset[str], contract: Contract = LATEST) -> Found:
         """The first packages of a search in the order of their ids, one more than its page has if there are more.
 
         Those of which a contract knows no version are not among them.
         """
         found: list[Record] = []
+        kept = self._kept(tenant_id)
+        index, revision = (None, "") if kept.too_large else await self._index(tenant_id, kept)
         number = 0
-        async with aclosing(self._blocks(tenant_id)) as there:
+        async with aclosing(_kept_blocks(index) if index else self._read_blocks(tenant_id, kept)) as there:
             async for block in there:
                 number += 1
                 if block.ids[-1] <= search.after:
@@ -87,15 +94,9 @@ class Searches:
                     break
                 if number % STRETCH == 0:
                     await asyncio.sleep(0)
-        return found[: search.page + 1]
+        return Found(found[: search.page + 1], revision)
 
-    async def _blocks(self, tenant_id: str) -> AsyncGenerator[Block, None]:
-        kept = self._kept(tenant_id)
-        index = None if kept.too_large else await self._index(tenant_id, kept)
-        if index is not None:
-            for block in index.blocks:
-                yield block
-            return
+    async def _read_blocks(self, tenant_id: str, kept: _Kept) -> AsyncGenerator[Block, None]:
         async with self._reading:
             size = 0
             async for entries in self._entries.read(tenant_id):
@@ -104,8 +105,8 @@ class Searches:
                     yield block
         kept.too_large = size > self._memory
 
-    async def _index(self, tenant_id: str, kept: _Kept) -> Index | None:
-        """The tenant's index as it is now; None where there is no room for it."""
+    async def _index(self, tenant_id: str, kept: _Kept) -> tuple[Index | None, str]:
+        """The tenant's index as it is now, None where there is no room for it, and the revision at which it is so."""
         look = await kept.looks.answer()
         async with kept.lock:
             if kept.index is None or kept.seen < look.turn:
@@ -113,7 +114,7 @@ class Searches:
                 kept.seen = look.turn
                 kept.too_large = kept.index is None
                 self._make_room(kept)
-            return kept.index
+            return kept.index, look.revision
 
     async def _at(self, standing: Standing, tenant_id: str, kept: _Kept) -> Index | None:
         changed = standing.since(kept.index.revision) if kept.index else None
@@ -161,6 +162,11 @@ class Searches:
             if other is not kept:
                 excess -= other.size
                 other.index = None
+
+
+async def _kept_blocks(index: Index) -> AsyncGenerator[Block, None]:
+    for block in index.blocks:
+        yield block
 
 
 def _blocks_of(entries: Sequence[WholeEntry]) -> list[Block]:

@@ -24,7 +24,7 @@ LINES = (
     "down, through the gateway",
     "`get_packages`, 20, ",
     "winget: a manifest that was asked for just now",
-    "winget: search of 20, 10 hits",
+    "winget: search of 20, 11 hits",
 )
 SECTIONS = (
     "Requests",

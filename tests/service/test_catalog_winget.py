@@ -208,7 +208,7 @@ async def test_indexes_of_all_tenants_stay_within_their_bound(catalog: Catalog) 
     await one.find(callers[0].tenant_id, Search(), frozenset())
     bounded = Searches(catalog.store.revisions, entries, memory=2 * one.size)
     for caller in callers * 2:
-        (record,) = await bounded.find(caller.tenant_id, Search(), frozenset())
+        (record,) = (await bounded.find(caller.tenant_id, Search(), frozenset())).records
         assert record.package_id == "Acme.Editor"
         assert 0 < bounded.size <= 2 * one.size
 

@@ -113,6 +113,19 @@ async def test_the_blacklist_hides_the_same_from_winget(enforcing: Api, enforcin
         assert await winget.manifests(seen)
         as_it_is = await enforcing.call("GET", "winget", "packageManifests", hidden, headers={"Version": KNOWN[-1]})
         assert as_it_is.status == 200
+        assert await winget.manifests(hidden) == []
+
+
+async def test_what_was_found_before_a_change_is_not_found_after_it(either: Api) -> None:
+    winget, name = client_of(either), package_id()
+    await add_package(either, name)
+    await publish(either, name)
+    for active in ("1", "0", "1"):
+        changed = await either.call("PATCH", "set_package_active", name, data={"package_active": active})
+        assert changed.status == 200
+        for _ in range(2):
+            assert [hit.package_id for hit in await winget.search(name)] == [name] * int(active)
+            assert len(await winget.manifests(name)) == int(active)
 
 
 async def test_users_are_asked_to_agree_again_when_the_terms_change(tenant: Api) -> None:
