@@ -39,11 +39,11 @@ class House:
 
     async def age(self, caller: Caller, **days: float) -> None:
         """Let a tenant's uploads be announced, and untouched for so long."""
-        await until(self._all_announced)
+        await until(self.all_announced)
         then = datetime.now(UTC) - timedelta(**days)
         await self.database["uploads"].update_many({"tenant_id": caller.tenant_id}, {"$set": {"updated_at": then}})
 
-    async def _all_announced(self) -> bool:
+    async def all_announced(self) -> bool:
         return not await self.database["uploads"].count_documents({"announced": False})
 
     async def count(self, caller: Caller) -> int:
@@ -160,7 +160,9 @@ async def test_a_file_is_either_claimed_or_collected(house: House) -> None:
 async def test_what_was_settled_is_forgotten_after_a_while(house: House) -> None:
     caller = make_uploader()
     for _ in range(2):
-        await house.api.ask(caller, "discard_installer", server_filename=await house.api.upload(caller, FILE))
+        server_filename = await house.api.upload(caller, FILE)
+        await until(house.all_announced)  # Until then the record of what is discarded stays.
+        await house.api.ask(caller, "discard_installer", server_filename=server_filename)
     quotas = house.database["quotas"]
     before = await quotas.find_one({"tenant_id": caller.tenant_id})
     assert before is not None
