@@ -63,12 +63,12 @@ class Collector:
         return found
 
     def way(self, span: Span) -> Iterator[Span]:
-        """A span, what it is a part of, and so on to the root."""
+        """A span, what it is a part of, and so on to the root, or to what a service was killed before it told."""
         trace = self.traces()[span.trace_id]
-        yield span
-        while span.parent_id:
-            span = trace[span.parent_id]
-            yield span
+        found: Span | None = span
+        while found:
+            yield found
+            found = trace.get(found.parent_id)
 
     async def take(self, request: web.Request) -> web.Response:
         body = await request.read()
