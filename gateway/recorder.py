@@ -73,8 +73,11 @@ class Recorder:
     async def tell_waiting(self) -> None:
         """Tell the log again what it has not taken."""
         for _ in range(len(self._waiting)):
-            caller, entry = self._waiting.popleft()
-            await self._tell(caller, entry)
+            first = self._waiting[0]  # It stays while it is told: it waits until it is taken, our end included.
+            if not await self._is_taken(*first):
+                self._waiting.rotate(-1)
+            elif self._waiting[0] is first:
+                self._waiting.popleft()
 
     async def pause(self) -> None:
         await asyncio.sleep(PAUSE)
@@ -87,11 +90,16 @@ class Recorder:
             log.error("audit_not_recorded", entries=[entry for _, entry in self._waiting])
 
     async def _tell(self, caller: Caller, entry: Entry) -> None:
+        if not await self._is_taken(caller, entry):
+            self._waiting.append((caller, entry))
+
+    async def _is_taken(self, caller: Caller, entry: Entry) -> bool:
         try:
             await self._auth_service.ask(caller, "record_audit", entry)
         except Problem as problem:
-            self._waiting.append((caller, entry))
             log.error("audit_delayed", entry=entry, detail=problem.detail)
+            return False
+        return True
 
     def _counts(self, caller: Caller, status: int) -> bool:
         """Whether this is recorded: every write, and of what is refused enough to see what goes on."""
