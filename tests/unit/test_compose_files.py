@@ -15,7 +15,7 @@ FILES = sorted(DEPLOY.glob("compose*.yaml"))
 BASE = DEPLOY / "compose.yaml"
 WATCHING = DEPLOY / "compose.observability.yaml"
 STORES = ("mongodb", "redis", "rabbitmq")
-OF_PYTHON = {"PYTHONPATH"}
+OF_LIBRARIES = {"PYTHONPATH", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"}
 
 
 class _Loader(yaml.SafeLoader):
@@ -37,7 +37,7 @@ def setting(variable: str) -> str:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 @pytest.mark.parametrize("service", SETTINGS)
 def test_every_variable_is_a_setting_of_its_service(file: Path, service: str) -> None:
-    given = set(services(file).get(service, {}).get("environment", {})) - OF_PYTHON
+    given = set(services(file).get(service, {}).get("environment", {})) - OF_LIBRARIES
     assert {setting(variable) for variable in given} <= set(SETTINGS[service].model_fields)
 
 
@@ -82,6 +82,14 @@ def test_services_that_share_a_setting_share_its_key_and_no_others_are_alike(tmp
 
 def test_only_the_gateway_is_reached_from_outside() -> None:
     assert [name for name, service in services(BASE).items() if service.get("ports")] == ["gateway"]
+
+
+def test_every_service_is_traced_and_reaches_the_collector_by_a_network_of_its_own() -> None:
+    traced = services(DEPLOY / "compose.traces.yaml")
+    assert set(traced) == set(SETTINGS)
+    for service in traced.values():
+        assert service["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"].startswith("${OTEL_EXPORTER_OTLP_ENDPOINT:?")
+        assert service["networks"] == {"traces": {}}
 
 
 def test_operators_have_room_for_the_records_of_an_archive() -> None:
