@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -20,6 +21,7 @@ from gateway.proxy import ABOUT
 
 PATIENCE = 1.0  # seconds that a caller waits for the log; it is written after that, too
 PAUSE = 1.0  # seconds between two attempts
+CLOSE_PATIENCE = 5.0  # seconds that our end waits for it
 WAITING = 10_000  # entries that are kept for a log that is away; of more, the oldest are in our own log alone
 REFUSALS = 60  # a minute and tenant that are recorded one by one
 MINUTE = 60.0  # seconds
@@ -83,9 +85,11 @@ class Recorder:
         await asyncio.sleep(PAUSE)
 
     async def close(self) -> None:
-        """Wait for what is being told, and try the rest once more."""
+        """Wait for what is being told, and try the rest once more, as far as there is time."""
         await asyncio.gather(*self._tasks)
-        await self.tell_waiting()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_PATIENCE):
+                await self.tell_waiting()
         if self._waiting:
             log.error("audit_not_recorded", entries=[entry for _, entry in self._waiting])
 

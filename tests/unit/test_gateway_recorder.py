@@ -3,6 +3,9 @@
 import asyncio
 from typing import cast
 
+import pytest
+
+import gateway.recorder
 from common.background import repeating
 from common.caller import Caller
 from common.client import ServiceClient
@@ -55,3 +58,17 @@ async def test_an_entry_that_is_not_taken_keeps_no_other_waiting() -> None:
     audit_log.refused.remove("second")
     await recorder.tell_waiting()
     assert (audit_log.taken, recorder.waiting) == (["second"], 1)
+
+
+async def test_a_gateway_that_ends_does_not_wait_for_ever_for_a_log_that_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gateway.recorder, "CLOSE_PATIENCE", 0.01)
+    audit_log = AuditLog()
+    recorder = Recorder(cast("ServiceClient", audit_log))
+    audit_log.answers.set()
+    await recorder._tell(make_caller(), {"id": "first"})
+    audit_log.answers.clear()
+    async with asyncio.timeout(20):
+        await recorder.close()
+    assert recorder.waiting == 1
