@@ -21,6 +21,7 @@ from deploy import (
     cli_backup,
     cli_care,
     cli_cluster,
+    cli_import,
     cli_keys,
     cli_migrate,
     cli_publish,
@@ -51,7 +52,7 @@ app.command()(cli_migrate.migrate)
 app.command()(cli_backup.backup)
 app.command()(cli_backup.restore)
 app.command("export")(cli_backup.export_tenant)
-app.command("import")(cli_backup.import_tenant)
+app.command("import")(cli_import.import_paths)
 app.add_typer(cli_storage.app, name="storage", help="Say where installers are kept.")
 console = Console(highlight=False, soft_wrap=True)
 

@@ -113,7 +113,7 @@ def publish(
     new_package = _new_package(package_name, publisher, description, logo)
     credentials = load(Credentials)
     credentials.check()
-    _check_address(url)
+    check_address(url)
     done: list[Published | NotPublished] = []
 
     async def work() -> None:
@@ -124,11 +124,11 @@ def publish(
             publishing = Publisher(Interface(session, patience), progress, chunk_size << 20)
             done.extend(await publishing.publish(package, new_package, installers))
 
-    stamina.instrumentation.set_on_retry_hooks([_say_that_it_is_tried_again])
+    stamina.instrumentation.set_on_retry_hooks([say_that_it_is_tried_again])
     try:
         asyncio.run(until_stopped(work()))
     except Problem as problem:
-        sys.exit(f"pkgrepo: {_told(problem, patience)}")
+        sys.exit(f"pkgrepo: {told(problem, patience)}")
     if not done:
         console.print(f"Stopped. {RESUMES}")
         raise typer.Exit(INTERRUPTED)
@@ -143,7 +143,8 @@ def _new_package(name: str, publisher: str, description: str, logo: Path | None)
     return NewPackage(name, publisher, description, logo.read_bytes() if logo else b"")
 
 
-def _check_address(url: str) -> None:
+def check_address(url: str) -> None:
+    """Raise BadSetting where it is none of a tenant's."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.path.strip("/"):
         raise BadSetting("--url: must be https://host/tenant, or https://host/client/api")
@@ -151,13 +152,15 @@ def _check_address(url: str) -> None:
         raise BadSetting("--url: must hold neither credentials nor a query")
 
 
-def _say_that_it_is_tried_again(details: stamina.instrumentation.RetryDetails) -> None:
+def say_that_it_is_tried_again(details: stamina.instrumentation.RetryDetails) -> None:
+    """Tell people why they wait."""
     problem = details.caused_by
     said = problem.detail if isinstance(problem, Problem) else type(problem).__name__
     console.print(f"{said} Trying again in {details.wait_for:.0f} s.", markup=False)
 
 
-def _told(problem: Problem, patience: float) -> str:
+def told(problem: Problem, patience: float) -> str:
+    """Why a file is not published, and what to do where it is a matter of time."""
     return f"{problem.detail} Gave up after {patience:g} s. {RESUMES}" if may_pass(problem) else problem.detail
 
 
@@ -166,7 +169,7 @@ def _report(done: Sequence[Published | NotPublished], patience: float, *, as_jso
     for one in done:
         installer = one.installer
         if isinstance(one, NotPublished):
-            console.print(f"{installer.path}: {_told(one.problem, patience)}", markup=False, style="red")
+            console.print(f"{installer.path}: {told(one.problem, patience)}", markup=False, style="red")
             continue
         what = "is published" if one.created else "was there already, with the same bytes"
         console.print(

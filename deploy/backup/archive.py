@@ -26,6 +26,15 @@ class NotAsSaid(BackupProblem):
     """The archive ends, or goes on, otherwise than its manifest says."""
 
 
+def is_archive(path: Path) -> bool:
+    """Whether a file begins as an archive does. Raises OSError."""
+    with path.open("rb") as file:
+        try:
+            return TarInfo.frombuf(file.read(BLOCKSIZE), "utf-8", "strict").name == MANIFEST
+        except HeaderError:
+            return False
+
+
 class ArchiveReader(AbstractContextManager["ArchiveReader"]):
     """Reads entries in the order of the manifest."""
 

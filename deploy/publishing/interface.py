@@ -59,12 +59,13 @@ class Interface:
 
         def body(_: Callable[[], None]) -> FormData:
             form = FormData(
-                {
-                    "package_id": package_id,
-                    "package_name": package.name,
-                    "package_publisher": package.publisher,
-                    "package_description": package.description,
-                }
+                [
+                    ("package_id", package_id),
+                    ("package_name", package.name),
+                    ("package_publisher", package.publisher),
+                    ("package_description", package.description),
+                    *package.more,
+                ]
             )
             if package.logo:
                 form.add_field("Logo", package.logo, filename="logo")

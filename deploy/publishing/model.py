@@ -69,19 +69,24 @@ class Upgrades(StrEnum):
 
 @dataclass(frozen=True)
 class NewPackage:
-    """A package to add where it does not exist. `logo` is a PNG or JPEG image, or empty."""
+    """A package to add where it does not exist. `logo` is a PNG or JPEG image, or empty.
+
+    `more` has the optional fields of the form under the interface's names.
+    """
 
     name: str
     publisher: str
     description: str = ""
     logo: bytes = b""
+    more: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Installer:
     """A file, and the version of a package that it is to become.
 
-    `more` has the optional fields of the creation form under the interface's names.
+    `more` has the optional fields of the creation form under the interface's names. `sha256` is the hexadecimal digest
+    that the file must have, or empty where it may be any.
     """
 
     path: Path
@@ -94,6 +99,7 @@ class Installer:
     channel: str = "stable"
     nested_type: str = ""
     more: tuple[tuple[str, str], ...] = ()
+    sha256: str = ""
 
     @property
     def key(self) -> Mapping[str, str]:

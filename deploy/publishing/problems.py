@@ -42,6 +42,16 @@ class FileChanged(Problem):
         super().__init__(f"{path} changed while it was sent; run the command again.")
 
 
+class OtherBytes(Problem):
+    """The file has another SHA-256 than the one that it must have."""
+
+    status = 409
+    code = "sha256_differs"
+
+    def __init__(self, path: Path, wanted: str, found: str) -> None:
+        super().__init__(f"{path} has the SHA-256 {found}, not {wanted}.")
+
+
 class VersionTaken(Problem):
     """The package has another installer in this version's place."""
 

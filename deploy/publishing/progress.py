@@ -43,10 +43,11 @@ class Progress(Protocol):
 
 
 class Bars:
-    """On a terminal."""
+    """On a terminal; `keep` those of the files that are done."""
 
-    def __init__(self, progress: RichProgress) -> None:
+    def __init__(self, progress: RichProgress, *, keep: bool) -> None:
         self._progress = progress
+        self._keep = keep
 
     @contextmanager
     def row(self, name: str) -> Iterator[Row]:
@@ -54,7 +55,7 @@ class Bars:
         try:
             yield bar
         finally:
-            bar.end()
+            bar.end(keep=self._keep)
 
 
 class _Bar:
@@ -75,8 +76,11 @@ class _Bar:
     def at(self, done: int) -> None:
         self._progress.update(self._task, completed=done)
 
-    def end(self) -> None:
-        self._progress.stop_task(self._task)
+    def end(self, *, keep: bool) -> None:
+        if keep:
+            self._progress.stop_task(self._task)
+        else:
+            self._progress.remove_task(self._task)
 
 
 class Lines:
@@ -123,8 +127,8 @@ class _Line:
 
 
 @contextmanager
-def shown(console: Console) -> Iterator[Progress]:
-    """The progress that suits where the console writes to."""
+def shown(console: Console, *, keep: bool = True) -> Iterator[Progress]:
+    """The progress that suits where the console writes to; `keep` the bars of files that are done."""
     if not console.is_terminal:
         yield Lines(console)
         return
@@ -137,4 +141,4 @@ def shown(console: Console) -> Iterator[Progress]:
         TimeRemainingColumn(),
     )
     with RichProgress(*columns, console=console) as progress:
-        yield Bars(progress)
+        yield Bars(progress, keep=keep)

@@ -1,19 +1,27 @@
 """From files to versions: what is there already is left alone, the rest is sent, several at once."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from common.errors import Answered, NotFound, Problem
 from deploy.publishing.files import LocalFile, open_file
 from deploy.publishing.interface import Interface
 from deploy.publishing.model import Installer, NewPackage, NotPublished, Published
-from deploy.publishing.problems import StoredDamaged, StoredDifferently, VersionTaken
+from deploy.publishing.problems import OtherBytes, StoredDamaged, StoredDifferently, VersionTaken
 from deploy.publishing.progress import Progress, Row
 from deploy.publishing.transfer import Transfer
 
 AT_ONCE = 4  # files; the connections share the line evenly among themselves
 UNUSABLE = frozenset(["transfer_damaged", "installer_damaged", "installer_missing", "installer_not_found"])
+
+OpenInstaller = Callable[[Installer, Row], AbstractAsyncContextManager[LocalFile]]
+"""Opens an installer's file, to be read within a block; raises a Problem where it is not to be had."""
+
+
+def from_disk(installer: Installer, _: Row) -> AbstractAsyncContextManager[LocalFile]:
+    return open_file(installer.path)
 
 
 @dataclass(frozen=True)
@@ -43,18 +51,27 @@ class Catalog:
 
 
 class Publisher:
-    """Publishes installers of one package."""
+    """Publishes installers, `at_once` of them at the same time."""
 
-    def __init__(self, interface: Interface, progress: Progress, chunk_size: int) -> None:
+    def __init__(
+        self,
+        interface: Interface,
+        progress: Progress,
+        chunk_size: int,
+        *,
+        at_once: int = AT_ONCE,
+        open_installer: OpenInstaller = from_disk,
+    ) -> None:
         self._interface = interface
         self._progress = progress
         self._chunk_size = chunk_size
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._open = open_installer
+        self._turns = asyncio.Semaphore(at_once)
 
     async def publish(
         self, package_id: str, package: NewPackage | None, installers: Sequence[Installer]
     ) -> list[Published | NotPublished]:
-        """What came of each file, in their order; one that fails keeps no other from being published.
+        """What came of each file of a package, in their order; one that fails keeps no other from being published.
 
         Raises:
             Problem: nothing could be tried: no sign-in, no such package and none to add.
@@ -71,7 +88,10 @@ class Publisher:
         async with self._turns:
             with self._progress.row(installer.path.name) as row:
                 try:
-                    async with open_file(installer.path) as file:
+                    if installer.sha256 and (uid := catalog.uid_of(installer, installer.sha256)):
+                        await self._check_whole(installer, uid)
+                        return Published(installer, uid, installer.sha256, 0, 0, created=False)
+                    async with self._open(installer, row) as file:
                         return await self._publish(installer, catalog, file, row)
                 except Problem as problem:
                     return NotPublished(installer, problem)
@@ -79,6 +99,8 @@ class Publisher:
     async def _publish(self, installer: Installer, catalog: Catalog, file: LocalFile, row: Row) -> Published:
         row.reading(file.size)
         sha256 = await file.sha256(row.at)
+        if installer.sha256 not in {"", sha256}:
+            raise OtherBytes(file.path, installer.sha256, sha256)
         if uid := catalog.uid_of(installer, sha256):
             await self._check_whole(installer, uid)
             return Published(installer, uid, sha256, file.size, file.size, created=False)

@@ -1,4 +1,4 @@
-"""`pkgrepo publish` as a pipeline runs it: a process with an environment, its status and what it said."""
+"""`pkgrepo publish` and its like as pipelines run them: a process with an environment, its status, what it said."""
 
 import asyncio
 import json
@@ -36,11 +36,13 @@ class Said:
 
 
 @asynccontextmanager
-async def publishing(api: Api, *arguments: str | Path, **environment: str) -> AsyncIterator[Process]:
-    """A running `publish`, signing in as the tenant's administrator unless the environment says otherwise."""
+async def publishing(
+    api: Api, *arguments: str | Path, command: str = "publish", **environment: str
+) -> AsyncIterator[Process]:
+    """A running command, signing in as the tenant's administrator unless the environment says otherwise."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PKGREPO_")}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "deploy.cli", "publish", *map(str, arguments)),
+        *(sys.executable, "-m", "deploy.cli", command, *map(str, arguments)),
         stdout=PIPE,
         stderr=PIPE,
         env={
@@ -69,8 +71,8 @@ async def end_of(process: Process) -> Said:
     return Said(process.returncode, output.decode(), " ".join(log.decode().split()))
 
 
-async def run(api: Api, *arguments: str | Path, **environment: str) -> Said:
-    async with publishing(api, *arguments, **environment) as process:
+async def run(api: Api, *arguments: str | Path, command: str = "publish", **environment: str) -> Said:
+    async with publishing(api, *arguments, command=command, **environment) as process:
         return await end_of(process)
 
 

@@ -1,0 +1,165 @@
+"""`pkgrepo import`: winget's manifests with their installers into a tenant, or a tenant from its archive."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import stamina.instrumentation
+import typer
+from rich.console import Console
+
+from common.errors import Problem
+from common.server import until_stopped
+from common.settings import BadSetting, load
+from deploy.backup.archive import is_archive
+from deploy.cli_backup import import_tenant
+from deploy.cli_publish import INTERRUPTED, RESUMES, check_address, say_that_it_is_tried_again, told
+from deploy.manifests.finding import SUFFIXES, find
+from deploy.manifests.importing import ManifestImport
+from deploy.manifests.installers import InstallersFolder
+from deploy.manifests.report import Outcome, Row, summary
+from deploy.publishing.interface import Interface
+from deploy.publishing.progress import shown
+from deploy.publishing.publisher import AT_ONCE, Publisher
+from deploy.publishing.server import open_server
+from deploy.publishing.session import Credentials, open_session
+
+MANIFESTS = "Options of manifests"
+ARCHIVES = "Options of an archive"
+OF_ARCHIVES = frozenset(["data"])
+
+console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def import_paths(
+    context: typer.Context,
+    paths: Annotated[list[Path], typer.Argument(help="Manifests, folders of them, or the archive of one tenant.")],
+    url: Annotated[
+        str, typer.Option(envvar="PKGREPO_URL", help="https://host/tenant.", rich_help_panel=MANIFESTS)
+    ] = "",
+    installers: Annotated[
+        Path | None,
+        typer.Option(exists=True, file_okay=False, help="Where the installers are.", rich_help_panel=MANIFESTS),
+    ] = None,
+    at_once: Annotated[
+        int, typer.Option(min=1, max=32, help="Installers that are sent at once.", rich_help_panel=MANIFESTS)
+    ] = AT_ONCE,
+    chunk_size: Annotated[
+        int, typer.Option(min=1, max=64, metavar="MIB", help="What is sent at once.", rich_help_panel=MANIFESTS)
+    ] = 8,
+    patience: Annotated[
+        float,
+        typer.Option(
+            min=1, metavar="SECONDS", help="How long to go on trying without progress.", rich_help_panel=MANIFESTS
+        ),
+    ] = 600,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="The certificates to trust, in PEM.", rich_help_panel=MANIFESTS),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document on the standard output.", rich_help_panel=MANIFESTS)
+    ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder of a running `pkgrepo up`; else MONGO_URL and REDIS_URL.", rich_help_panel=ARCHIVES
+        ),
+    ] = None,
+) -> None:
+    """Publish what winget's manifests name, or bring a tenant in from its archive.
+
+    Manifests are files, or folders such as a clone of a tree of manifests, published as `pkgrepo publish` does and with
+    its variables. Run again after a break, it goes on: what is there with the same SHA-256 is left alone.
+
+    An archive is brought in beside running services. Whoever made it can sign in to that tenant.
+    """
+    if archive := _archive(paths):
+        _check_options(context, of_archives=True)
+        import_tenant(archive, data)
+        return
+    _check_options(context, of_archives=False)
+    for path in paths:
+        if not path.exists():
+            raise BadSetting(f"{path}: is not there")
+    if installers is None:
+        raise BadSetting("--installers: say where the installers are")
+    credentials = load(Credentials)
+    credentials.check()
+    check_address(url)
+    work: list[ManifestImport] = []
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            server = await stack.enter_async_context(open_server(url, ca_file))
+            session = await stack.enter_async_context(open_session(server, credentials))
+            progress = stack.enter_context(shown(console, keep=False))
+            interface = Interface(session, patience)
+            publisher = Publisher(
+                interface,
+                progress,
+                chunk_size << 20,
+                at_once=at_once,
+                open_installer=InstallersFolder(installers).open,
+            )
+            one = await interface.one_installer_a_version()
+            work.append(ManifestImport(publisher, one_installer_a_version=one, at_once=at_once))
+            await work[0].run(find(paths))
+            finished.append(True)
+
+    finished: list[bool] = []
+    stamina.instrumentation.set_on_retry_hooks([say_that_it_is_tried_again])
+    try:
+        asyncio.run(until_stopped(run()))
+    except Problem as problem:
+        sys.exit(f"pkgrepo: {told(problem, patience)}")
+    rows = work[0].rows if work else []
+    _report(rows, patience, as_json=as_json)
+    if not finished:
+        console.print(f"Stopped. {RESUMES}")
+        raise typer.Exit(INTERRUPTED)
+    if gave_up := work[0].gave_up:
+        sys.exit(f"pkgrepo: {told(gave_up, patience)}")
+    if not rows:
+        raise BadSetting("there are no manifests")
+    if any(row.outcome is Outcome.REFUSED for row in rows):
+        raise typer.Exit(1)
+
+
+def _archive(paths: Sequence[Path]) -> Path | None:
+    """The archive that is named, if one is: of files that are neither, it tells what is wrong."""
+    [first, *others] = paths
+    named = not others and not first.is_dir() and first.suffix.lower() not in SUFFIXES
+    return first if named or (not others and first.is_file() and is_archive(first)) else None
+
+
+def _check_options(context: typer.Context, *, of_archives: bool) -> None:
+    """Raise BadSetting for options that are given and of the other kind."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        given = source is not None and source.name == "COMMANDLINE"
+        if given and name != "paths" and (name in OF_ARCHIVES) is not of_archives:
+            option = "--json" if name == "as_json" else f"--{name.replace('_', '-')}"
+            raise BadSetting(f"{option}: is not for {'the archive of a tenant' if of_archives else 'manifests'}")
+
+
+def _report(rows: Sequence[Row], patience: float, *, as_json: bool) -> None:
+    """Say what came of each."""
+    for row in rows:
+        if row.problem:
+            console.print(f"{row.manifest}: {row.named}: {told(row.problem, patience)}", markup=False, style="red")
+        for note in row.notes:
+            console.print(f"{row.manifest}: {row.named}: {note}", markup=False)
+    counts = summary(rows)
+    console.print(", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count) or "Nothing.")
+    if as_json:
+        found = {**counts, "installers": [row.document() for row in rows]}
+        typer.echo(orjson.dumps(found, option=orjson.OPT_INDENT_2))
+    else:
+        for row in rows:
+            if row.uid:
+                typer.echo(row.uid)

@@ -1,0 +1,218 @@
+"""A manifest in the words of the interface: the package's form, and one for each installer."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import orjson
+
+from deploy.manifests.merging import effective_type
+from deploy.manifests.problems import ManifestRefused
+from deploy.manifests.reading import Manifest
+from deploy.manifests.schema import Installer, Texts
+from deploy.publishing import model
+from deploy.publishing.model import Architecture, FileType, Locale, NewPackage, Scope
+
+Form = list[tuple[str, str]]
+
+_GUID = re.compile(r"\{[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
+_LOCALES = {locale.replace("_", "-").casefold(): locale for locale in Locale}
+_LINES = frozenset(["description", "agreement", "release_notes", "installation_notes"])
+_RELEASE = ("release_notes", "release_notes_url")
+# Of a file that is a manifest, what is not its texts.
+_FILE = frozenset(["package_identifier", "package_version", "manifest_version", "manifest_type"])
+NEUTRAL = Architecture.X86  # runs on every Windows
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An installer that is to be published: where its maker has it, and what is kept otherwise than it is written."""
+
+    installer: model.Installer
+    url: str
+    notes: Sequence[str]
+
+
+def new_package(manifest: Manifest) -> NewPackage:
+    """The package that a manifest is of."""
+    texts = _texts(manifest.texts)
+    name, publisher = texts.pop("package_name"), texts.pop("publisher")
+    locales = [_without(_texts(locale), *_RELEASE) for locale in manifest.locales]
+    fields = {**_without(texts, "description", *_RELEASE), "locales": locales}
+    return NewPackage(name, publisher, texts.get("description", ""), more=tuple(_form(fields)))
+
+
+def wanted(manifest: Manifest) -> list[Wanted]:
+    """The manifest's installers. Raises ManifestRefused where one cannot be published."""
+    found: list[Wanted] = []
+    for number, installer in enumerate(manifest.installers):
+        try:
+            one = _wanted(manifest, installer)
+        except ManifestRefused as problem:
+            raise ManifestRefused(f"Installers[{number}]: {problem.detail}") from None
+        if any(other.installer.key == one.installer.key for other in found):
+            raise ManifestRefused(f"Installers[{number}]: cannot be told from an earlier one here")
+        found.append(one)
+    return found
+
+
+def _wanted(manifest: Manifest, installer: Installer) -> Wanted:
+    _check(installer)
+    notes: list[str] = []
+    if installer.architecture == "neutral":
+        notes.append(f"Architecture: neutral is kept as {NEUTRAL}")
+    if installer.authentication is not None:
+        notes.append("Authentication: is left out, for the installer comes from here")
+    texts = _texts(manifest.texts)
+    releases = [
+        {name: texts[name] for name in ("package_locale", *_RELEASE) if name in texts}
+        for texts in map(_texts, manifest.locales)
+    ]
+    more = [
+        *_switches(installer),
+        *_nested(installer),
+        *_dependencies(installer),
+        *_codes(installer, notes),
+        *_form({name: texts[name] for name in _RELEASE if name in texts}),
+        *_form({"locales": [release for release in releases if len(release) > 1]}),
+        *_form(_plain(installer)),
+    ]
+    notes += [
+        f"{name}: an item with a comma is kept as two" for name, value in _plain(installer).items() if _splits(value)
+    ]
+    language = (installer.installer_locale or "").casefold()
+    published = model.Installer(
+        path=Path(file_name(installer.installer_url)),
+        package_id=manifest.package_id,
+        version=manifest.version,
+        architecture=NEUTRAL if installer.architecture == "neutral" else Architecture(installer.architecture),
+        file_type=FileType((installer.installer_type or "").upper()),
+        scope=Scope(installer.scope or Scope.MACHINE),
+        locale=_LOCALES.get(language, Locale.EN_US),
+        channel=manifest.channel or "stable",
+        nested_type=(installer.nested_installer_type or "").upper(),
+        more=tuple(more),
+        sha256=installer.installer_sha256.lower(),
+    )
+    return Wanted(published, installer.installer_url, notes)
+
+
+def file_name(url: str) -> str:
+    """The name that an address gives to its file; "installer" where it gives none."""
+    return unquote(urlsplit(url).path).replace("\\", "/").rpartition("/")[2].replace("\0", "") or "installer"
+
+
+def _check(installer: Installer) -> None:
+    """Raise ManifestRefused for what clients refuse, or what cannot be kept here."""
+    kind = effective_type(installer)
+    if not installer.installer_type:
+        raise ManifestRefused("InstallerType: is required, here or for all")
+    if kind == "pwa":
+        raise ManifestRefused("InstallerType: pwa is an address and no file that could be kept")
+    if installer.installer_type == "zip" and not (installer.nested_installer_type and installer.nested_installer_files):
+        raise ManifestRefused("NestedInstallerType and NestedInstallerFiles: are required with zip")
+    if kind in {"msix", "appx", "font"} and (installer.product_code or installer.apps_and_features_entries):
+        raise ManifestRefused(f"ProductCode and AppsAndFeaturesEntries: are not for {kind}")
+
+
+def _texts(texts: Texts) -> dict[str, Any]:
+    """What is said in one language, in lines only where the interface keeps them."""
+    said = texts.model_dump(exclude_none=True, exclude=set(_FILE))
+    return {name: _lined(name, value) for name, value in said.items()}
+
+
+def _lined(name: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {member: _lined(member, one) for member, one in value.items()}
+    if isinstance(value, list):
+        return [_lined(name, one) for one in value]
+    return " ".join(value.split()) if isinstance(value, str) and name not in _LINES else value
+
+
+def _plain(installer: Installer) -> Mapping[str, Any]:
+    """What has the same name in the interface."""
+    said = installer.model_dump(
+        exclude_none=True,
+        exclude={
+            *("architecture", "installer_type", "nested_installer_type", "nested_installer_files", "scope"),
+            *("installer_url", "installer_sha256", "installer_switches", "upgrade_behavior", "dependencies"),
+            *("product_code", "apps_and_features_entries", "markets", "installation_metadata", "authentication"),
+        },
+    )
+    markets = installer.markets.model_dump(exclude_none=True) if installer.markets else {}
+    left = installer.installation_metadata
+    return {
+        **said,
+        **markets,
+        "default_install_location": (left and left.default_install_location) or "",
+        "installed_files": [file.model_dump(exclude_none=True) for file in (left and left.files) or ()],
+        "upgrades": installer.upgrade_behavior or "",
+    }
+
+
+def _form(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The fields as a form has them; what says nothing is left out."""
+    for name, value in fields.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            yield name, orjson.dumps(value).decode()
+        elif isinstance(value, list) and value:
+            yield name, ",".join(map(str, value))
+        elif isinstance(value, bool):
+            yield from [(name, "1")] if value else []
+        elif value not in ("", []):
+            yield name, str(value)
+
+
+def _switches(installer: Installer) -> Iterator[tuple[str, str]]:
+    if installer.installer_switches:
+        said = installer.installer_switches.model_dump(by_alias=True, exclude_none=True)
+        yield from ((f"switch_{name}", value) for name, value in said.items())
+
+
+def _nested(installer: Installer) -> Iterator[tuple[str, str]]:
+    files = installer.nested_installer_files or () if installer.installer_type == "zip" else ()
+    for file in files:
+        yield "file_nested_path", file.relative_file_path
+        if any(other.portable_command_alias for other in files):
+            yield "portable_command_alias", file.portable_command_alias or ""
+
+
+def _dependencies(installer: Installer) -> Iterator[tuple[str, str]]:
+    needed = installer.dependencies
+    if needed is None:
+        return
+    yield from (("dep_windows_features", name) for name in needed.windows_features or ())
+    yield from (("dep_windows_libraries", name) for name in needed.windows_libraries or ())
+    yield from (("dep_external", name) for name in needed.external_dependencies or ())
+    for package in needed.package_dependencies or ():
+        yield "dep_pkg_identifier", package.package_identifier
+        yield "dep_pkg_min_version", package.minimum_version or ""
+
+
+def _codes(installer: Installer, notes: list[str]) -> Iterator[tuple[str, str]]:
+    """Product and upgrade codes. The interface's own fields take GUIDs; other codes stand in the entries."""
+    entries = [entry.model_dump(exclude_none=True) for entry in installer.apps_and_features_entries or ()]
+    code = installer.product_code or ""
+    if _GUID.fullmatch(code):
+        yield "productcode", code
+    elif code and all(entry.get("product_code") != code for entry in entries):
+        notes.append("ProductCode: is kept in AppsAndFeaturesEntries, for it is no GUID")
+        without = next((entry for entry in entries if "product_code" not in entry), None)
+        if without is None:
+            entries.append({"product_code": code})
+        else:
+            without["product_code"] = code
+    if entries and _GUID.fullmatch(upgrade := entries[0].get("upgrade_code", "")):
+        yield "upgradecode", upgrade
+    yield from _form({"apps_and_features_entries": [entry for entry in entries if entry]})
+
+
+def _splits(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(item, str) and "," in item for item in value)
+
+
+def _without(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in names}

@@ -1,0 +1,88 @@
+"""From manifests to versions, package by package, several at once; what is there already is left alone."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import groupby
+
+from catalog_service.ordering import VersionOrder
+from common.errors import Problem
+from deploy.manifests import report
+from deploy.manifests.finding import Refused
+from deploy.manifests.forms import Wanted, new_package, wanted
+from deploy.manifests.problems import ManifestRefused
+from deploy.manifests.reading import Manifest
+from deploy.manifests.report import Row
+from deploy.publishing.model import NotPublished, Published
+from deploy.publishing.problems import may_pass
+from deploy.publishing.publisher import Publisher
+
+Found = Manifest | Refused
+
+
+class ManifestImport:
+    """Publishes what manifests name. `rows` has what came of it so far; `gave_up` is why it stopped before the end."""
+
+    def __init__(self, publisher: Publisher, *, one_installer_a_version: bool, at_once: int) -> None:
+        self.rows: list[Row] = []
+        self.gave_up: Problem | None = None
+        self._publisher = publisher
+        self._one_installer_a_version = one_installer_a_version
+        self._turns = asyncio.Semaphore(at_once)
+
+    async def run(self, found: Iterator[Found]) -> None:
+        packages = _by_package(found)
+        async with asyncio.TaskGroup() as tasks:
+            async for manifests in packages:
+                await self._turns.acquire()
+                if self.gave_up:
+                    break
+                tasks.create_task(self._in_turn(manifests))
+
+    async def _in_turn(self, found: Sequence[Found]) -> None:
+        try:
+            self.rows += [report.of_refused(one) for one in found if isinstance(one, Refused)]
+            await self._publish([one for one in found if isinstance(one, Manifest)])
+        finally:
+            self._turns.release()
+
+    async def _publish(self, manifests: Sequence[Manifest]) -> None:
+        """Publish the manifests of one package."""
+        named: list[tuple[Manifest, Wanted]] = []
+        for manifest in manifests:
+            try:
+                named += [(manifest, one) for one in self._wanted(manifest)]
+            except ManifestRefused as problem:
+                self.rows.append(report.of_manifest(manifest, problem))
+        if not named:
+            return
+        package = new_package(max((manifest for manifest, _ in named), key=lambda one: VersionOrder(one.version)))
+        installers = [one.installer for _, one in named]
+        done: Sequence[Published | NotPublished]
+        try:
+            done = await self._publisher.publish(installers[0].package_id, package, installers)
+        except Problem as problem:
+            done = [NotPublished(installer, problem) for installer in installers]
+        self.rows += [report.of_published(*one, came) for one, came in zip(named, done, strict=True)]
+        for came in done:
+            if isinstance(came, NotPublished) and may_pass(came.problem):
+                self.gave_up = came.problem
+
+    def _wanted(self, manifest: Manifest) -> Sequence[Wanted]:
+        found = wanted(manifest)
+        if self._one_installer_a_version and len(found) > 1:
+            raise ManifestRefused(
+                f"has {len(found)} installers, and a version of this tenant has one; "
+                "with version_key=installer in edit_settings it may have several"
+            )
+        return found
+
+
+async def _by_package(found: Iterator[Found]) -> AsyncIterator[Sequence[Found]]:
+    """Those of one package that follow one another; read beside the event loop."""
+    groups = groupby(found, key=lambda one: one.package_id)
+
+    def read() -> Sequence[Found]:
+        return [one for _, group in (next(groups, ("", ())),) for one in group]
+
+    while batch := await asyncio.to_thread(read):
+        yield batch

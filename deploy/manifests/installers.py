@@ -1,0 +1,64 @@
+"""Installers that manifests name, taken from a folder: by the name in their address, or by their SHA-256."""
+
+import asyncio
+import hashlib
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cached_property
+from pathlib import Path
+
+from deploy.manifests.problems import InstallerMissing
+from deploy.publishing.files import LocalFile, open_file
+from deploy.publishing.model import Installer
+from deploy.publishing.problems import OtherBytes
+from deploy.publishing.progress import Row
+
+
+class InstallersFolder:
+    """A folder of installers, with folders in it as may be. What is hashed once is not hashed again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[Path, str] = {}
+        self._hashing = asyncio.Lock()
+
+    @asynccontextmanager
+    async def open(self, installer: Installer, _: Row) -> AsyncIterator[LocalFile]:
+        """The installer's file. Raises InstallerMissing, OtherBytes, and FileUnusable."""
+        async with open_file(await self.find(installer)) as file:
+            yield file
+
+    async def find(self, installer: Installer) -> Path:
+        """Where the installer is. Raises InstallerMissing and OtherBytes."""
+        async with self._hashing:
+            return await asyncio.to_thread(self._find, installer)
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Sequence[Path]]:
+        found: dict[str, list[Path]] = defaultdict(list)
+        for path in sorted(self._path.rglob("*")):
+            if path.is_file():
+                found[path.name.casefold()].append(path)
+        return found
+
+    def _find(self, installer: Installer) -> Path:
+        named = self._by_name.get(installer.path.name.casefold(), ())
+        others = [path for paths in self._by_name.values() for path in paths]
+        # Files that are called by their digest come before those that have to be read.
+        others.sort(key=lambda path: path.stem.casefold() != installer.sha256)
+        for path in (*named, *others):
+            if self._sha256(path) == installer.sha256:
+                return path
+        if named:
+            raise OtherBytes(named[0], installer.sha256, self._sha256(named[0]))
+        raise InstallerMissing(f"{installer.path.name} is not in {self._path}, nor any file of its SHA-256.")
+
+    def _sha256(self, path: Path) -> str:
+        if path not in self._known:
+            try:
+                with path.open("rb") as file:
+                    self._known[path] = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError:
+                self._known[path] = ""
+        return self._known[path]
