@@ -23,6 +23,7 @@ from deploy import (
     cli_cluster,
     cli_import,
     cli_keys,
+    cli_manifests,
     cli_migrate,
     cli_publish,
     cli_storage,
@@ -53,6 +54,7 @@ app.command()(cli_backup.backup)
 app.command()(cli_backup.restore)
 app.command("export")(cli_backup.export_tenant)
 app.command("import")(cli_import.import_paths)
+app.command()(cli_manifests.manifests)
 app.add_typer(cli_storage.app, name="storage", help="Say where installers are kept.")
 console = Console(highlight=False, soft_wrap=True)
 

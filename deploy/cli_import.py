@@ -4,35 +4,33 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
 
 import orjson
 import stamina.instrumentation
 import typer
-from rich.console import Console
 
 from common.errors import Problem
 from common.server import until_stopped
 from common.settings import BadSetting, load
 from deploy.backup.archive import is_archive
 from deploy.cli_backup import import_tenant
-from deploy.cli_publish import INTERRUPTED, RESUMES, check_address, say_that_it_is_tried_again, told
+from deploy.cli_publish import INTERRUPTED, RESUMES, asking, check_address, console, say_that_it_is_tried_again, told
+from deploy.manifests.fetching import open_fetcher
 from deploy.manifests.finding import SUFFIXES, find
-from deploy.manifests.importing import ManifestImport
-from deploy.manifests.installers import InstallersFolder
+from deploy.manifests.importing import ManifestImport, Trial
+from deploy.manifests.installers import InstallersFolder, Sources
+from deploy.manifests.networks import Network, Networks
 from deploy.manifests.report import Outcome, Row, summary
-from deploy.publishing.interface import Interface
 from deploy.publishing.progress import shown
 from deploy.publishing.publisher import AT_ONCE, Publisher
-from deploy.publishing.server import open_server
-from deploy.publishing.session import Credentials, open_session
+from deploy.publishing.session import Credentials
 
 MANIFESTS = "Options of manifests"
 ARCHIVES = "Options of an archive"
 OF_ARCHIVES = frozenset(["data"])
-
-console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def import_paths(
@@ -45,6 +43,19 @@ def import_paths(
         Path | None,
         typer.Option(exists=True, file_okay=False, help="Where the installers are.", rich_help_panel=MANIFESTS),
     ] = None,
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="Fetch what is not there from its address.", rich_help_panel=MANIFESTS)
+    ] = False,
+    allow_network: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CIDR", help="Fetch from there too, though it is not public.", rich_help_panel=MANIFESTS),
+    ] = None,
+    max_size: Annotated[
+        int, typer.Option(min=1, metavar="MIB", help="Fetch nothing larger.", rich_help_panel=MANIFESTS)
+    ] = 4096,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be published.", rich_help_panel=MANIFESTS)
+    ] = False,
     at_once: Annotated[
         int, typer.Option(min=1, max=32, help="Installers that are sent at once.", rich_help_panel=MANIFESTS)
     ] = AT_ONCE,
@@ -86,8 +97,9 @@ def import_paths(
     for path in paths:
         if not path.exists():
             raise BadSetting(f"{path}: is not there")
-    if installers is None:
-        raise BadSetting("--installers: say where the installers are")
+    if installers is None and not fetch:
+        raise BadSetting("--installers, --fetch: say where the installers come from")
+    networks = Networks([_network(text) for text in allow_network or ()])
     credentials = load(Credentials)
     credentials.check()
     check_address(url)
@@ -95,19 +107,14 @@ def import_paths(
 
     async def run() -> None:
         async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(open_server(url, ca_file))
-            session = await stack.enter_async_context(open_session(server, credentials))
+            interface = await stack.enter_async_context(asking(url, ca_file, credentials, patience))
             progress = stack.enter_context(shown(console, keep=False))
-            interface = Interface(session, patience)
-            publisher = Publisher(
-                interface,
-                progress,
-                chunk_size << 20,
-                at_once=at_once,
-                open_installer=InstallersFolder(installers).open,
-            )
+            fetcher = await stack.enter_async_context(open_fetcher(networks, ca_file, max_size << 20))
+            sources = Sources(InstallersFolder(installers) if installers else None, fetcher if fetch else None)
+            publisher = Publisher(interface, progress, chunk_size << 20, at_once=at_once, open_installer=sources.open)
             one = await interface.one_installer_a_version()
-            work.append(ManifestImport(publisher, one_installer_a_version=one, at_once=at_once))
+            publish = Trial(interface, sources).publish if dry_run else publisher.publish
+            work.append(ManifestImport(publish, one_installer_a_version=one, at_once=at_once))
             await work[0].run(find(paths))
             finished.append(True)
 
@@ -135,6 +142,14 @@ def _archive(paths: Sequence[Path]) -> Path | None:
     [first, *others] = paths
     named = not others and not first.is_dir() and first.suffix.lower() not in SUFFIXES
     return first if named or (not others and first.is_file() and is_archive(first)) else None
+
+
+def _network(text: str) -> Network:
+    """Raises BadSetting."""
+    try:
+        return ip_network(text)
+    except ValueError:
+        raise BadSetting(f"--allow-network: {text}: must be a network such as 10.1.0.0/16") from None
 
 
 def _check_options(context: typer.Context, *, of_archives: bool) -> None:

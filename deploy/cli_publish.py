@@ -2,8 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -117,12 +117,10 @@ def publish(
     done: list[Published | NotPublished] = []
 
     async def work() -> None:
-        async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(open_server(url, ca_file))
-            session = await stack.enter_async_context(open_session(server, credentials))
-            progress = stack.enter_context(shown(console))
-            publishing = Publisher(Interface(session, patience), progress, chunk_size << 20)
-            done.extend(await publishing.publish(package, new_package, installers))
+        async with asking(url, ca_file, credentials, patience) as interface:
+            with shown(console) as progress:
+                publishing = Publisher(interface, progress, chunk_size << 20)
+                done.extend(await publishing.publish(package, new_package, installers))
 
     stamina.instrumentation.set_on_retry_hooks([say_that_it_is_tried_again])
     try:
@@ -141,6 +139,13 @@ def _new_package(name: str, publisher: str, description: str, logo: Path | None)
     if not name:
         return None
     return NewPackage(name, publisher, description, logo.read_bytes() if logo else b"")
+
+
+@asynccontextmanager
+async def asking(url: str, ca_file: Path | None, credentials: Credentials, patience: float) -> AsyncIterator[Interface]:
+    """The interface at an address, for who has these credentials."""
+    async with open_server(url, ca_file) as server, open_session(server, credentials) as session:
+        yield Interface(session, patience)
 
 
 def check_address(url: str) -> None:

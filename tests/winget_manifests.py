@@ -92,7 +92,129 @@ def installer(name: str, content: bytes, architecture: str = "x64", **fields: An
     }
 
 
+# What each version of the schema brought, and how a manifest may say it: of the default language, and of installers.
+TEXTS: Mapping[int, Fields] = {
+    0: {
+        "PublisherUrl": "https://acme.example.com",
+        "PublisherSupportUrl": "https://acme.example.com/support",
+        "PrivacyUrl": "https://acme.example.com/privacy",
+        "Author": "Wile E. Coyote",
+        "PackageUrl": "https://acme.example.com/app",
+        "LicenseUrl": "https://acme.example.com/license",
+        "Copyright": "© Acme",
+        "CopyrightUrl": "https://acme.example.com/copyright",
+        "Description": "The first line.\n\nThe second: größer.",
+        "Moniker": "app",
+        "Tags": ["trap", "road runner"],
+    },
+    1: {
+        "Agreements": [{"AgreementLabel": "Terms", "Agreement": "Two\nlines"}],
+        "ReleaseNotes": "- better\n- faster",
+        "ReleaseNotesUrl": "https://acme.example.com/1",
+    },
+    2: {
+        "PurchaseUrl": "https://acme.example.com/buy",
+        "InstallationNotes": "Look up.",
+        "Documentations": [{"DocumentLabel": "Wiki", "DocumentUrl": "https://acme.example.com/wiki"}],
+    },
+    5: {
+        "Icons": [
+            {
+                "IconUrl": "https://acme.example.com/icon.png",
+                "IconFileType": "png",
+                "IconResolution": "64x64",
+                "IconTheme": "dark",
+                "IconSha256": "AB" * 32,
+            }
+        ]
+    },
+}
+INSTALLER: Mapping[int, Fields] = {
+    0: {
+        "InstallerLocale": "de-DE",
+        "Platform": ["Windows.Desktop"],
+        "MinimumOSVersion": "10.0.17763.0",
+        "Scope": "user",
+        "InstallModes": ["interactive", "silent", "silentWithProgress"],
+        "InstallerSwitches": {"Silent": "/S", "Log": "/LOG=<LOGPATH>", "Upgrade": "/UP", "Custom": "/a, /b"},
+        "InstallerSuccessCodes": [3010, -5],
+        "UpgradeBehavior": "uninstallPrevious",
+        "Commands": ["app", "appctl"],
+        "Protocols": ["acme"],
+        "FileExtensions": ["trap"],
+        "Dependencies": {
+            "WindowsFeatures": ["NetFx3"],
+            "WindowsLibraries": ["uap"],
+            "PackageDependencies": [
+                {"PackageIdentifier": "Acme.Runtime", "MinimumVersion": "1.10"},
+                {"PackageIdentifier": "Acme.Fonts"},
+            ],
+            "ExternalDependencies": ["A road"],
+        },
+        "PackageFamilyName": "Acme.App_1234567890abc",
+        "ProductCode": GUID % 1,
+        "Capabilities": ["internetClient"],
+        "RestrictedCapabilities": ["runFullTrust"],
+        "SignatureSha256": "CD" * 32,
+    },
+    1: {
+        "Markets": {"ExcludedMarkets": ["NO", "US"]},
+        "InstallerAbortsTerminal": True,
+        "ReleaseDate": "2026-11-22",
+        "InstallLocationRequired": True,
+        "RequireExplicitUpgrade": True,
+        "UnsupportedOSArchitectures": ["arm"],
+        "AppsAndFeaturesEntries": [
+            {
+                "DisplayName": "App (Acme)",
+                "Publisher": "Acme Inc.",
+                "DisplayVersion": "1.10",
+                "ProductCode": "App_is1",
+                "UpgradeCode": GUID % 2,
+                "InstallerType": "inno",
+            }
+        ],
+        "ElevationRequirement": "elevationRequired",
+        "ExpectedReturnCodes": [{"InstallerReturnCode": 1618, "ReturnResponse": "installInProgress"}],
+    },
+    2: {"DisplayInstallWarnings": True, "UnsupportedArguments": ["log", "location"]},
+    4: {
+        "InstallationMetadata": {
+            "DefaultInstallLocation": "%ProgramFiles%\\Acme",
+            "Files": [
+                {
+                    "RelativeFilePath": "app.exe",
+                    "FileSha256": "EF" * 32,
+                    "FileType": "launch",
+                    "InvocationParameter": "/x",
+                    "DisplayName": "App",
+                }
+            ],
+        }
+    },
+    6: {"DownloadCommandProhibited": True},
+    7: {"RepairBehavior": "installer"},
+    9: {"ArchiveBinariesDependOnPath": True},
+}
+
+
+def known(table: Mapping[int, Fields], minor: int) -> Fields:
+    """What a version of the schema knows of these."""
+    return {name: value for since, fields in table.items() if since <= minor for name, value in fields.items()}
+
+
+def whole(number: int, minor: int) -> Made:
+    """A manifest that says everything that its version knows."""
+    made = make(number, minor, **known(INSTALLER, minor))
+    made.installers[0]["SignatureSha256"] = made.root.pop("SignatureSha256")
+    made.texts.update(known(TEXTS, minor))
+    german = {name: value for name, value in made.texts.items() if name not in {"Moniker", "PackageName"}}
+    made.locales = [{**german, "PackageLocale": "de-DE", "ShortDescription": "Tut, was es sagt."}]
+    return made
+
+
 def every_version(count: int) -> Iterator[Made]:
-    """So many manifests, of every schema version in turn."""
+    """So many manifests, of every schema version in turn; each third says all that it can."""
     for number in range(count):
-        yield make(number, MINORS[number % len(MINORS)])
+        minor = MINORS[number % len(MINORS)]
+        yield whole(number, minor) if number // len(MINORS) % 3 == 0 else make(number, minor)

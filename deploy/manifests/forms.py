@@ -9,10 +9,12 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
+from deploy.manifests.installer_schema import Installer
 from deploy.manifests.merging import effective_type
 from deploy.manifests.problems import ManifestRefused
 from deploy.manifests.reading import Manifest
-from deploy.manifests.schema import Installer, Texts
+from deploy.manifests.text_schema import DefaultTexts, Texts
+from deploy.manifests.values import pascal
 from deploy.publishing import model
 from deploy.publishing.model import Architecture, FileType, Locale, NewPackage, Scope
 
@@ -22,17 +24,14 @@ _GUID = re.compile(r"\{[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
 _LOCALES = {locale.replace("_", "-").casefold(): locale for locale in Locale}
 _LINES = frozenset(["description", "agreement", "release_notes", "installation_notes"])
 _RELEASE = ("release_notes", "release_notes_url")
-# Of a file that is a manifest, what is not its texts.
-_FILE = frozenset(["package_identifier", "package_version", "manifest_version", "manifest_type"])
 NEUTRAL = Architecture.X86  # runs on every Windows
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """An installer that is to be published: where its maker has it, and what is kept otherwise than it is written."""
+    """An installer that is to be published, and what is kept otherwise than it is written."""
 
     installer: model.Installer
-    url: str
     notes: Sequence[str]
 
 
@@ -81,7 +80,7 @@ def _wanted(manifest: Manifest, installer: Installer) -> Wanted:
         *_form(_plain(installer)),
     ]
     notes += [
-        f"{name}: an item with a comma is kept as two" for name, value in _plain(installer).items() if _splits(value)
+        f"{pascal(name)}: an item with a comma is kept as two" for name, value in _plain(installer).items() if _splits(value)
     ]
     language = (installer.installer_locale or "").casefold()
     published = model.Installer(
@@ -96,8 +95,9 @@ def _wanted(manifest: Manifest, installer: Installer) -> Wanted:
         nested_type=(installer.nested_installer_type or "").upper(),
         more=tuple(more),
         sha256=installer.installer_sha256.lower(),
+        url=installer.installer_url,
     )
-    return Wanted(published, installer.installer_url, notes)
+    return Wanted(published, notes)
 
 
 def file_name(url: str) -> str:
@@ -120,7 +120,7 @@ def _check(installer: Installer) -> None:
 
 def _texts(texts: Texts) -> dict[str, Any]:
     """What is said in one language, in lines only where the interface keeps them."""
-    said = texts.model_dump(exclude_none=True, exclude=set(_FILE))
+    said = texts.model_dump(exclude_none=True, include=set(DefaultTexts.model_fields))
     return {name: _lined(name, value) for name, value in said.items()}
 
 

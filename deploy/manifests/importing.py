@@ -1,7 +1,8 @@
 """From manifests to versions, package by package, several at once; what is there already is left alone."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from catalog_service.ordering import VersionOrder
@@ -9,23 +10,50 @@ from common.errors import Problem
 from deploy.manifests import report
 from deploy.manifests.finding import Refused
 from deploy.manifests.forms import Wanted, new_package, wanted
+from deploy.manifests.installers import Sources
 from deploy.manifests.problems import ManifestRefused
 from deploy.manifests.reading import Manifest
-from deploy.manifests.report import Row
-from deploy.publishing.model import NotPublished, Published
+from deploy.manifests.report import NotTried, Row
+from deploy.publishing.interface import Interface
+from deploy.publishing.model import Installer, NewPackage, NotPublished, Published
 from deploy.publishing.problems import may_pass
-from deploy.publishing.publisher import Publisher
+from deploy.publishing.publisher import Catalog
 
 Found = Manifest | Refused
+Came = Published | NotPublished | NotTried
+Publish = Callable[[str, NewPackage, Sequence[Installer]], Awaitable[Sequence[Came]]]
+"""Publishes installers of a package, adding it where it does not exist; what came of each, in their order."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Says what would come of installers, and changes nothing."""
+
+    interface: Interface
+    sources: Sources
+
+    async def publish(self, package_id: str, _: NewPackage, installers: Sequence[Installer]) -> Sequence[Came]:
+        versions = await self.interface.versions(package_id) or ()
+        catalog = Catalog(versions, await self.interface.one_installer_a_version())
+        return [await self._tried(catalog, installer) for installer in installers]
+
+    async def _tried(self, catalog: Catalog, installer: Installer) -> Came:
+        try:
+            if uid := catalog.uid_of(installer, installer.sha256):
+                return Published(installer, uid, installer.sha256, 0, 0, created=False)
+            await self.sources.find(installer)
+        except Problem as problem:
+            return NotPublished(installer, problem)
+        return NotTried(installer)
 
 
 class ManifestImport:
     """Publishes what manifests name. `rows` has what came of it so far; `gave_up` is why it stopped before the end."""
 
-    def __init__(self, publisher: Publisher, *, one_installer_a_version: bool, at_once: int) -> None:
+    def __init__(self, publish: Publish, *, one_installer_a_version: bool, at_once: int) -> None:
         self.rows: list[Row] = []
         self.gave_up: Problem | None = None
-        self._publisher = publisher
+        self._publish_installers = publish
         self._one_installer_a_version = one_installer_a_version
         self._turns = asyncio.Semaphore(at_once)
 
@@ -57,9 +85,9 @@ class ManifestImport:
             return
         package = new_package(max((manifest for manifest, _ in named), key=lambda one: VersionOrder(one.version)))
         installers = [one.installer for _, one in named]
-        done: Sequence[Published | NotPublished]
+        done: Sequence[Came]
         try:
-            done = await self._publisher.publish(installers[0].package_id, package, installers)
+            done = await self._publish_installers(installers[0].package_id, package, installers)
         except Problem as problem:
             done = [NotPublished(installer, problem) for installer in installers]
         self.rows += [report.of_published(*one, came) for one, came in zip(named, done, strict=True)]

@@ -1,13 +1,15 @@
-"""Installers that manifests name, taken from a folder: by the name in their address, or by their SHA-256."""
+"""Where the installers that manifests name are taken from: a folder first, then their makers' addresses."""
 
 import asyncio
 import hashlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from deploy.manifests.fetching import Fetcher
 from deploy.manifests.problems import InstallerMissing
 from deploy.publishing.files import LocalFile, open_file
 from deploy.publishing.model import Installer
@@ -16,18 +18,15 @@ from deploy.publishing.progress import Row
 
 
 class InstallersFolder:
-    """A folder of installers, with folders in it as may be. What is hashed once is not hashed again."""
+    """Installers below a folder, found by the name in their address, or else by their SHA-256.
+
+    What is hashed once is not hashed again.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: dict[Path, str] = {}
         self._hashing = asyncio.Lock()
-
-    @asynccontextmanager
-    async def open(self, installer: Installer, _: Row) -> AsyncIterator[LocalFile]:
-        """The installer's file. Raises InstallerMissing, OtherBytes, and FileUnusable."""
-        async with open_file(await self.find(installer)) as file:
-            yield file
 
     async def find(self, installer: Installer) -> Path:
         """Where the installer is. Raises InstallerMissing and OtherBytes."""
@@ -62,3 +61,40 @@ class InstallersFolder:
             except OSError:
                 self._known[path] = ""
         return self._known[path]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where installers are looked for."""
+
+    folder: InstallersFolder | None
+    fetcher: Fetcher | None
+
+    @asynccontextmanager
+    async def open(self, installer: Installer, row: Row) -> AsyncIterator[LocalFile]:
+        """The installer's file.
+
+        Raises:
+            InstallerMissing: it is nowhere.
+            OtherBytes: the folder has another of its name.
+            FileUnusable: it cannot be read.
+            AddressForbidden, NotFetched: see `Fetcher.open`.
+        """
+        path = await self.find(installer)
+        async with AsyncExitStack() as stack:
+            if path or not self.fetcher:
+                yield await stack.enter_async_context(open_file(path or installer.path))
+            else:
+                yield await stack.enter_async_context(self.fetcher.open(installer, row))
+
+    async def find(self, installer: Installer) -> Path | None:
+        """Where the installer is in the folder; None where it is to be fetched. Raises as `open` does."""
+        try:
+            if self.folder:
+                return await self.folder.find(installer)
+        except (InstallerMissing, OtherBytes):
+            if not self.fetcher:
+                raise
+        if self.fetcher:
+            self.fetcher.check(installer.url)
+        return None

@@ -2,7 +2,8 @@
 
 from typing import Any, TypeVar
 
-from deploy.manifests.schema import Installer, InstallerFields, InstallersFile
+from deploy.manifests.installer_schema import Installer, InstallerFields
+from deploy.manifests.schema import InstallersFile
 from deploy.manifests.values import Fields
 
 PACKAGED = frozenset(["msix", "appx"])

@@ -6,21 +6,20 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from deploy.manifests import text
+from deploy.manifests import yaml_text
+from deploy.manifests.installer_schema import Installer
 from deploy.manifests.merging import merged
 from deploy.manifests.problems import ManifestRefused
 from deploy.manifests.schema import (
     DefaultLocaleFile,
-    DefaultTexts,
     File,
-    Installer,
     InstallerFile,
     InstallersFile,
     LocaleFile,
     SingletonFile,
-    Texts,
     VersionFile,
 )
+from deploy.manifests.text_schema import DefaultTexts, Texts
 from deploy.manifests.versions import NEWEST, too_new
 
 KINDS: Mapping[str, type[File]] = {
@@ -49,12 +48,12 @@ class Manifest:
 def read_file(path: Path) -> File:
     """A file of a manifest. Raises ManifestRefused, and OSError."""
     with path.open("rb") as file:
-        return parse(file.read(text.MOST_BYTES + 1))
+        return parse(file.read(yaml_text.MOST_BYTES + 1))
 
 
 def parse(content: bytes) -> File:
     """The same of the file's bytes."""
-    value = text.read(content)
+    value = yaml_text.read(content)
     kind = KINDS.get(str(value.get("ManifestType"))) if isinstance(value, dict) else None
     if kind is None:
         raise ManifestRefused(f"ManifestType: must be one of {', '.join(KINDS)}")

@@ -10,7 +10,7 @@ from common.errors import Problem
 from deploy.manifests.finding import Refused
 from deploy.manifests.forms import Wanted
 from deploy.manifests.reading import Manifest
-from deploy.publishing.model import NotPublished, Published
+from deploy.publishing.model import Installer, NotPublished, Published
 
 
 class Outcome(StrEnum):
@@ -18,6 +18,13 @@ class Outcome(StrEnum):
     THERE = "there"
     NEW = "new"  # would be published, were it not a trial
     REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class NotTried:
+    """An installer that could be published."""
+
+    installer: Installer
 
 
 @dataclass(frozen=True)
@@ -75,14 +82,16 @@ def of_installer(manifest: Manifest, wanted: Wanted, outcome: Outcome, **more: A
         package_id=installer.package_id,
         version=installer.version,
         architecture=installer.architecture,
-        url=wanted.url,
+        url=installer.url,
         sha256=installer.sha256,
         notes=wanted.notes,
         **more,
     )
 
 
-def of_published(manifest: Manifest, wanted: Wanted, done: Published | NotPublished) -> Row:
+def of_published(manifest: Manifest, wanted: Wanted, done: Published | NotPublished | NotTried) -> Row:
+    if isinstance(done, NotTried):
+        return of_installer(manifest, wanted, Outcome.NEW)
     if isinstance(done, NotPublished):
         return of_installer(manifest, wanted, Outcome.REFUSED, problem=done.problem)
     outcome = Outcome.PUBLISHED if done.created else Outcome.THERE

@@ -20,7 +20,7 @@ def pascal(name: str) -> str:
 
 
 class Fields(BaseModel):
-    """A part of a manifest; null is as if it were not there."""
+    """A part of a manifest."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=pascal, populate_by_name=True)
 
@@ -124,6 +124,7 @@ OsVersion = Annotated[
     AfterValidator(_version),
 ]
 FamilyName = Annotated[str, like("[A-Za-z0-9][-.A-Za-z0-9]+_[A-Za-z0-9]{13}", "a package family name", 255)]
+Word = Annotated[str, text(40)]
 Code = Annotated[str, text(255)]
 Market = Annotated[str, like("[A-Z]{2}", "two capital letters, such as US")]
 FileExtension = Annotated[str, like(r'[^\\/:*?"<>|\x01-\x1f]+', "an ending such as html", 64)]

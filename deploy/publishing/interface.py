@@ -36,6 +36,15 @@ class Interface:
             attempts=None, timeout=patience, wait_initial=0.5, wait_max=20.0, wait_jitter=1.0
         ).on(lambda error: _wait(error, patience))
 
+    async def package_ids(self) -> Sequence[str]:
+        """The ids of the tenant's active packages."""
+        return [row["PACKAGE_ID"] for row in await self._ask("POST", "get_packages")]
+
+    async def manifest(self, package_id: str) -> Mapping[str, Any] | None:
+        """What winget is offered of a package, with all that any client knows; None where that is nothing."""
+        answer = await self._ask("GET", "winget", "packageManifests", package_id, headers={"Version": "1.12.0"})
+        return answer["Data"] if answer else None
+
     async def versions(self, package_id: str) -> Sequence[Mapping[str, str]] | None:
         """The versions of a package as the interface lists them; None where there is no such package."""
         try:

@@ -86,7 +86,7 @@ class Installer:
     """A file, and the version of a package that it is to become.
 
     `more` has the optional fields of the creation form under the interface's names. `sha256` is the hexadecimal digest
-    that the file must have, or empty where it may be any.
+    that the file must have, and `url` where its maker has it; both are empty where that is not known.
     """
 
     path: Path
@@ -100,6 +100,7 @@ class Installer:
     nested_type: str = ""
     more: tuple[tuple[str, str], ...] = ()
     sha256: str = ""
+    url: str = ""
 
     @property
     def key(self) -> Mapping[str, str]:

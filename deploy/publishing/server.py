@@ -41,7 +41,9 @@ class Server:
     async def ask(
         self, method: str, *segments: str, headers: Mapping[str, str] | None = None, body: MakeBody | None = None
     ) -> Any:
-        """The JSON answer to an operation. `segments` are the parts of its path, the operation's name first.
+        """The JSON answer to an operation, None where it is without content.
+
+        `segments` are the parts of its path, the operation's name first.
 
         Raises:
             Answered: the server refuses, with its own words.
@@ -87,7 +89,7 @@ def _understood(response: ClientResponse, content: bytes) -> Any:
         answer = orjson.loads(content)
     except orjson.JSONDecodeError:
         answer = None
-    if 200 <= response.status < 300 and answer is not None:
+    if response.status == 204 or (200 <= response.status < 300 and answer is not None):
         return answer
     if 300 <= response.status < 400:
         raise NotTheInterface(f"The address leads elsewhere, to {response.headers.get('Location', 'nowhere')}.")

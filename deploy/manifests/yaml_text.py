@@ -1,4 +1,4 @@
-"""YAML as a manifest may be written in it: plain data without aliases, every scalar a text or null.
+"""YAML as a manifest may be written in it: plain data without aliases, every scalar a text.
 
 YAML would take the version 1.10 for the number 1.1, and a date for a date; here what is written is what is read.
 """
@@ -15,7 +15,7 @@ MOST_VALUES = 50_000
 DEEPEST = 12
 NULLS = frozenset(["", "~", "null", "Null", "NULL"])
 
-Value = Any  # a text, None, a list of values, or a dict of values by texts
+Value = Any  # a text, a list of values, or a dict of values by texts; None within a list
 
 
 def read(content: bytes) -> Value:
@@ -76,12 +76,16 @@ class _Reader:
 
     def _members(self, depth: int) -> Value:
         members: dict[str, Value] = {}
+        names: set[str] = set()
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 raise self._refused(event, "a field's name must be a text")
-            if event.value in members:
+            if event.value in names:
                 raise self._refused(event, f"{event.value} stands there twice")
-            members[event.value] = self._value(self._next(), depth + 1)
+            names.add(event.value)
+            value = self._value(self._next(), depth + 1)
+            if value is not None:  # null is as if it were not there
+                members[event.value] = value
         return members
 
     @staticmethod

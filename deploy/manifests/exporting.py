@@ -1,0 +1,91 @@
+"""From what is published to manifests: files of the kind that winget's community keeps, in folders as there."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deploy.manifests.problems import ManifestRefused
+from deploy.manifests.reading import assemble, parse
+from deploy.manifests.versions import NEWEST, too_new
+from deploy.publishing.interface import Interface
+
+USUAL = 10  # Manifests are of the version 1.10, unless they say what came later.
+
+
+@dataclass(frozen=True)
+class Written:
+    """A version's manifest, in the files of `folder`; or why there is none."""
+
+    package_id: str
+    version: str
+    folder: Path
+    problem: ManifestRefused | None = None
+
+
+@dataclass(frozen=True)
+class ManifestExport:
+    """Writes below `folder` what winget is offered."""
+
+    interface: Interface
+    folder: Path
+
+    async def run(self, package_ids: Sequence[str]) -> Sequence[Written]:
+        """Write the manifests of these packages, or of all. Raises Problem, and OSError."""
+        written: list[Written] = []
+        for package_id in package_ids or await self.interface.package_ids():
+            if data := await self.interface.manifest(package_id):
+                written += await asyncio.to_thread(self._write, data)
+            elif package_ids:
+                problem = ManifestRefused("There is no such package, or nothing of it that winget is offered.")
+                written.append(Written(package_id, "", self.folder, problem))
+        return written
+
+    def _write(self, data: Mapping[str, Any]) -> Sequence[Written]:
+        return [self._write_version(data["PackageIdentifier"], version) for version in data["Versions"]]
+
+    def _write_version(self, package_id: str, told: Mapping[str, Any]) -> Written:
+        version = told["PackageVersion"]
+        folder = self.folder / "manifests" / package_id[0].lower() / Path(*package_id.split(".")) / version
+        try:
+            files = dict(_files(package_id, told))
+            assemble(folder, [parse(content) for content in files.values()])
+            if version in {".", ".."}:
+                raise ManifestRefused("PackageVersion: is no name that a folder could have")
+        except ManifestRefused as problem:
+            return Written(package_id, version, folder, problem)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        return Written(package_id, version, folder)
+
+
+def _files(package_id: str, told: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """The files of a version's manifest by their names."""
+    minor = NEWEST if any(too_new(told, USUAL)) else USUAL
+    default = told["DefaultLocale"]
+    language = default["PackageLocale"]
+    yield _file(package_id, "", "version", minor, told, {"DefaultLocale": language})
+    yield _file(package_id, ".installer", "installer", minor, told, {"Installers": told["Installers"]})
+    yield _file(package_id, f".locale.{language}", "defaultLocale", minor, told, default)
+    for texts in told.get("Locales", ()):
+        yield _file(package_id, f".locale.{texts['PackageLocale']}", "locale", minor, told, texts)
+
+
+def _file(
+    package_id: str, suffix: str, kind: str, minor: int, told: Mapping[str, Any], says: Mapping[str, Any]
+) -> tuple[str, bytes]:
+    version = f"1.{minor}.0"
+    fields = {
+        "PackageIdentifier": package_id,
+        "PackageVersion": told["PackageVersion"],
+        **says,
+        "ManifestType": kind,
+        "ManifestVersion": version,
+    }
+    schema = f"# yaml-language-server: $schema=https://aka.ms/winget-manifest.{kind}.{version}.schema.json\n"
+    text = yaml.dump(fields, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=2048)
+    return f"{package_id}{suffix}.yaml", f"{schema}{text}".encode()
