@@ -79,9 +79,8 @@ def _wanted(manifest: Manifest, installer: Installer) -> Wanted:
         *_form({"locales": [release for release in releases if len(release) > 1]}),
         *_form(_plain(installer)),
     ]
-    notes += [
-        f"{pascal(name)}: an item with a comma is kept as two" for name, value in _plain(installer).items() if _splits(value)
-    ]
+    split = [name for name, value in _plain(installer).items() if _splits(value)]
+    notes += [f"{pascal(name)}: an item with a comma is kept as two" for name in split]
     language = (installer.installer_locale or "").casefold()
     published = model.Installer(
         path=Path(file_name(installer.installer_url)),

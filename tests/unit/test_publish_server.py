@@ -1,19 +1,14 @@
 """What `pkgrepo publish` makes of answers, of none, and of strangers at the address."""
 
-import datetime
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 import stamina
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.errors import Answered
 from deploy.publishing import server as server_module
@@ -21,6 +16,7 @@ from deploy.publishing.interface import Interface
 from deploy.publishing.problems import NotTheInterface, Unreachable, Untrusted
 from deploy.publishing.server import Server, open_server
 from deploy.publishing.session import Credentials, Session
+from tests.certificates import self_signed
 
 ATTEMPTS = 4
 Answer = Callable[[], web.Response]
@@ -139,26 +135,7 @@ async def test_a_server_that_never_answers_is_not_waited_for_without_end(monkeyp
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
     """A self-signed certificate of 127.0.0.1 with its key, in PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path / "certificate.pem"
-    path.write_bytes(
-        made.public_bytes(serialization.Encoding.PEM)
-        + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return path
+    return self_signed(tmp_path, "127.0.0.1")
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_refused_unless_its_file_is_given(certificate: Path) -> None:
