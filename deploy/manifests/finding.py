@@ -53,16 +53,20 @@ def _of_file(path: Path) -> Iterator[Manifest | Refused]:
 def _together(paths: Sequence[Path]) -> Iterator[Manifest | Refused]:
     """The manifests of files of one folder."""
     manifests: dict[tuple[str, str], list[tuple[Path, File]]] = defaultdict(list)
+    unread: list[str] = []
     for path in paths:
         try:
             file = read_file(path)
         except (ManifestRefused, OSError) as problem:
+            unread.append(path.name)
             yield Refused(path, _told(problem))
             continue
         manifests[file.package_identifier, file.package_version].append((path, file))
     for (package_id, version), files in manifests.items():
         path = files[0][0] if len(files) == 1 else files[0][0].parent
         try:
+            if unread and not any(isinstance(file, SingletonFile) for _, file in files):
+                raise ManifestRefused(f"may lack {unread[0]}, which is refused")
             yield assemble(path, [file for _, file in files])
         except ManifestRefused as problem:
             yield Refused(path, problem.detail, package_id, version)

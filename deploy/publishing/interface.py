@@ -32,6 +32,7 @@ class Interface:
 
     def __init__(self, session: Session, patience: float) -> None:
         self._session = session
+        self._one_installer_a_version: bool | None = None
         self.patiently = stamina.AsyncRetryingCaller(
             attempts=None, timeout=patience, wait_initial=0.5, wait_max=20.0, wait_jitter=1.0
         ).on(lambda error: _wait(error, patience))
@@ -60,8 +61,11 @@ class Interface:
         return {row["version_uid"] for row in await self._ask("GET", "get_damaged_installers")}
 
     async def one_installer_a_version(self) -> bool:
-        """Whether this tenant's versions are told apart by their version string alone."""
-        return bool((await self._ask("GET", "server_information"))["settings"]["version_key"] == "version")
+        """Whether this tenant's versions are told apart by their version string alone; asked for once."""
+        if self._one_installer_a_version is None:
+            settings = (await self._ask("GET", "server_information"))["settings"]
+            self._one_installer_a_version = settings["version_key"] == "version"
+        return self._one_installer_a_version
 
     async def add_package(self, package_id: str, package: NewPackage) -> None:
         """Add a package; one that exists already is as good."""

@@ -1,29 +1,217 @@
-"""`pkgrepo import` of winget's manifests against the real services."""
+"""`pkgrepo import` of winget's manifests against the real services, and `pkgrepo manifests` back."""
 
 import json
+import ssl
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from aiohttp import web
 
 from common.tenants import VersionKey
-from tests.system.publish_command import run
-from tests.system.services import Services
-from tests.winget_manifests import installer, make
+from deploy.manifests.finding import find
+from deploy.manifests.reading import Manifest
+from tests.certificates import self_signed
+from tests.system.publish_command import Said, publishing, run
+from tests.system.services import Api, Services
+from tests.system.stories import download
+from tests.waiting import until
+from tests.winget_client import WingetClient
+from tests.winget_manifests import MINORS, every_version, installer, make, whole
+
+COUNT = 204  # manifests of one run: 17 of each schema version
 
 
-async def test_a_manifest_is_published_with_its_installers(services: Services, tmp_path: Path) -> None:
+async def imported(api: Api, tree: Path, *options: str | Path) -> tuple[Said, dict[str, Any]]:
+    """An import of a tree with its installers, and its report."""
+    said = await run(api, tree, "--installers", tree / "installers", "--json", *options, command="import")
+    return said, json.loads(said.output)
+
+
+def outcomes(report: dict[str, Any]) -> Sequence[tuple[str, str]]:
+    return sorted((row["package"], row["outcome"]) for row in report["installers"])
+
+
+async def test_hundreds_of_every_schema_version_are_published_and_reported(tenant: Api, tmp_path: Path) -> None:
+    manifests = list(every_version(COUNT))
+    for number, made in enumerate(manifests):
+        if number % 5 == 0:
+            made.locales = []
+        made.write(tmp_path, singleton=number % 5 == 0)
+    said, report = await imported(tenant, tmp_path, "--at-once", "16")
+    assert said.status == 0, said.log
+    assert {name: report[name] for name in ("published", "there", "refused")} == {
+        "published": COUNT,
+        "there": 0,
+        "refused": 0,
+    }
+    assert f"{COUNT} published" in said.log
+    assert len({made.minor for made in manifests}) == len(MINORS)
+    assert outcomes(report) == sorted((made.package_id, "published") for made in manifests)
+    # Of one of them all is there, to the last byte.
+    made = manifests[len(MINORS) * 3 + 11]
+    [listed] = (await tenant.call("GET", "get_package_versions", made.package_id)).body
+    assert listed["INSTALLER_SHA256"] == made.installers[0]["InstallerSha256"].lower()
+    assert [await download(tenant, listed["INSTALLER_URL"])] == list(made.content.values())
+
+
+async def test_what_is_imported_comes_back_as_the_manifest_that_it_was(single: Api, tmp_path: Path) -> None:
+    made = [whole(900 + minor, minor) for minor in MINORS]
+    archive, font = make(1000, 12, **ARCHIVE), make(1001, 12, InstallerType="font")
+    made += [archive, font]
+    for one in made:
+        # What is not said is the interface's default, and comes back as that.
+        one.root.update(Scope="user", InstallerLocale="fr-FR", UpgradeBehavior="install")
+        one.write(tmp_path / "before")
+    said, _ = await imported(single, tmp_path / "before")
+    assert said.status == 0, said.log
+    packages = [part for one in made for part in ("--package", one.package_id)]
+    written = await run(single, tmp_path / "after", *packages, command="manifests")
+    assert (written.status, len(written.output.splitlines())) == (0, len(made)), written.log
+    before, after = read(tmp_path / "before"), read(tmp_path / "after")
+    assert [content(one) for one in after] == [content(one) for one in before]
+
+
+ARCHIVE = {
+    "InstallerType": "zip",
+    "NestedInstallerType": "portable",
+    "NestedInstallerFiles": [
+        {"RelativeFilePath": "bin/a, b.exe", "PortableCommandAlias": "a"},
+        {"RelativeFilePath": "bin/c.exe"},
+    ],
+}
+
+
+def read(tree: Path) -> list[Manifest]:
+    found = list(find([tree]))
+    manifests = [one for one in found if isinstance(one, Manifest)]
+    assert len(manifests) == len(found), found
+    return manifests
+
+
+def content(manifest: Manifest) -> dict[str, Any]:
+    """What a manifest says, whatever the version of its schema; that of each installer without its address."""
+    said = {"exclude_none": True, "exclude": {"installer_url", "manifest_version", "manifest_type"}}
+    texts = {**type(manifest.texts).model_dump(manifest.texts, **said)}
+    return {
+        "package_id": manifest.package_id,
+        "version": manifest.version,
+        "texts": texts,
+        "locales": [locale.model_dump(**said) for locale in manifest.locales],
+        "installers": [one.model_dump(**said) for one in manifest.installers],
+    }
+
+
+async def test_a_version_has_all_its_installers_where_the_tenant_keeps_several(
+    services: Services, tmp_path: Path
+) -> None:
     tenant = await services.tenant(version_key=VersionKey.INSTALLER)
-    made = make(Scope="machine", InstallerSwitches={"Silent": "/S"})
-    made.installers.append(installer("other.exe", b"other", "arm64", InstallerSwitches={"Log": "/L"}))
+    made = make(0, Scope="machine", InstallerSwitches={"Silent": "/S"})
+    # The same bytes for two scopes, as many a manifest has it.
+    [(name, bytes_of_it)] = made.content.items()
+    made.installers.append(installer(name, bytes_of_it, Scope="user", InstallerSwitches={"Custom": "/me"}))
+    made.installers.append(installer("other.exe", b"other", "arm64"))
     made.content["other.exe"] = b"other"
     made.write(tmp_path)
-    said = await run(tenant, tmp_path, "--installers", tmp_path / "installers", "--json", command="import")
+    said, report = await imported(tenant, tmp_path)
     assert said.status == 0, said.log
-    found = json.loads(said.output)
-    assert [(row["architecture"], row["outcome"]) for row in found["installers"]] == [
-        ("x64", "published"),
-        ("arm64", "published"),
+    assert report["published"] == 3
+    winget = WingetClient(tenant.session, f"{tenant.base_url}/winget")
+    await winget.add()
+    shown = (await winget.show(made.package_id))["Installers"]
+    assert sorted((one["Architecture"], one["Scope"], one["InstallerSwitches"]["Silent"]) for one in shown) == [
+        ("arm64", "machine", "/S"),
+        ("x64", "machine", "/S"),
+        ("x64", "user", "/S"),
     ]
-    details = [await tenant.call("GET", "get_version_details", row["uid"]) for row in found["installers"]]
-    assert [(one.body["switch_Silent"], one.body["switch_Log"]) for one in details] == [("/S", ""), ("/S", "/L")]
-    again = await run(tenant, tmp_path, "--installers", tmp_path, "--json", command="import")
-    assert again.status == 0, again.log
-    assert json.loads(again.output)["there"] == 2
+    again, report = await imported(tenant, tmp_path)
+    assert (again.status, report["there"]) == (0, 3)
+
+
+async def test_what_is_refused_is_told_with_its_reason_and_keeps_nothing_else_from_being_published(
+    tenant: Api, tmp_path: Path
+) -> None:
+    several, missing, other, wrong, server, good = (make(number) for number in range(6))
+    several.installers.append(installer("x.exe", b"x", "arm64"))
+    missing.content.clear()
+    other.content = dict.fromkeys(other.content, b"other bytes")
+    wrong.texts["License"] = "no"
+    server.texts["Author"] = "W\u202eile"  # what the schema has nothing against
+    for made in (several, missing, other, wrong, server, good):
+        made.write(tmp_path)
+    said, report = await imported(tenant, tmp_path)
+    assert said.status == 1
+    found = {row["package"] or row["manifest"]: row for row in report["installers"] if "package" in row}
+    reasons = {name: row.get("error", {}) for name, row in found.items()}
+    assert "with version_key=installer in edit_settings" in reasons["Acme.App0"]["detail"]
+    assert reasons["Acme.App1"]["code"] == "installer_missing"
+    assert reasons["Acme.App2"]["code"] == "sha256_differs"
+    assert "may lack Acme.App3.locale.en-US.yaml, which is refused" in reasons["Acme.App3"]["detail"]
+    assert "author" in reasons["Acme.App4"]["detail"]
+    assert (found["Acme.App5"]["outcome"], report["published"]) == ("published", 1)
+    assert "License: String should have at least 3 characters" in said.log
+    # What failed leaves nothing behind.
+    assert (await tenant.call("GET", "get_package_versions", "Acme.App2")).body == []
+
+
+async def test_a_trial_says_the_same_and_changes_nothing(tenant: Api, tmp_path: Path) -> None:
+    for made in every_version(2):
+        made.write(tmp_path)
+    lost = make(2)
+    lost.content.clear()
+    lost.write(tmp_path)
+    said, report = await imported(tenant, tmp_path, "--dry-run")
+    assert said.status == 1
+    assert outcomes(report) == [("Acme.App0", "new"), ("Acme.App1", "new"), ("Acme.App2", "refused")]
+    assert (await tenant.call("POST", "get_packages")).body == []
+
+
+async def test_a_run_that_is_killed_is_finished_by_the_same_command(tenant: Api, tmp_path: Path) -> None:
+    manifests = list(every_version(12))
+    for made in manifests:
+        made.write(tmp_path)
+    options = (tmp_path, "--installers", tmp_path / "installers", "--json", "--at-once", "2")
+
+    async def begun() -> bool:
+        versions = [package["VERSIONS"] for package in (await tenant.call("POST", "get_packages")).body]
+        return sum(map(len, versions)) >= 3
+
+    async with publishing(tenant, *options, command="import") as process:
+        await until(begun)
+        process.kill()
+        await process.communicate()
+    said = await run(tenant, *options, command="import")
+    report = json.loads(said.output)
+    assert (said.status, report["refused"]) == (0, 0), said.log
+    assert report["there"] >= 3
+    assert report["there"] + report["published"] == len(manifests)
+
+
+async def test_installers_are_fetched_where_they_are_not_in_the_folder(tenant: Api, tmp_path: Path) -> None:
+    certificate = self_signed(tmp_path, "127.0.0.1")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    right, altered = make(0), make(1)
+
+    async def give(request: web.BaseRequest) -> web.StreamResponse:
+        name = request.path.strip("/")
+        return web.Response(body=right.content.get(name, b"something else"))
+
+    runner = web.ServerRunner(web.Server(give))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        port = runner.addresses[0][1]
+        for made in (right, altered):
+            [name] = made.content
+            made.installers[0]["InstallerUrl"] = f"https://127.0.0.1:{port}/{name}"
+            made.write(tmp_path / "tree", tmp_path / "elsewhere")
+        options = (tmp_path / "tree", "--fetch", "--json", "--ca-file", certificate)
+        refused = await run(tenant, *options, command="import")
+        said = await run(tenant, *options, "--allow-network", "127.0.0.1/32", command="import")
+    finally:
+        await runner.cleanup()
+    assert [row["error"]["code"] for row in json.loads(refused.output)["installers"]] == ["address_forbidden"] * 2
+    found = {row["package"]: row for row in json.loads(said.output)["installers"]}
+    assert found["Acme.App0"]["outcome"] == "published"
+    assert found["Acme.App1"]["error"]["code"] == "sha256_differs"
