@@ -1,13 +1,18 @@
 """What the operator's command refuses before it does anything."""
 
 import re
+from collections.abc import Sequence
 from errno import EACCES
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 from typer.testing import CliRunner
 
+from common.settings import BadSetting
+from deploy.backup.manifest import BackupProblem
 from deploy.cli import app, main
+from tests.winget_manifests import make
 
 
 @pytest.mark.parametrize(
@@ -33,3 +38,41 @@ def test_a_number_too_large_to_keep_is_refused(arguments: tuple[str, ...], optio
 def test_a_file_that_cannot_be_used_is_named(*_: object) -> None:
     with pytest.raises(SystemExit, match="pkgrepo: /backups/lock: Permission denied"):
         main()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--data", "data"], "--data: is not for manifests"),
+        ([], "--installers, --fetch: say where the installers come from"),
+        (["--fetch", "--allow-network", "10.0.0.1/8"], "must be a network such as 10.1.0.0/16"),
+        (["--fetch"], "set PKGREPO_USER"),
+        (["nowhere", "--fetch"], "nowhere: is not there"),
+    ],
+)
+def test_options_that_do_not_fit_manifests_are_refused(options: Sequence[str], reason: str, tmp_path: Path) -> None:
+    make().write(tmp_path)
+    result = CliRunner().invoke(app, ["import", str(tmp_path), *options])
+    assert isinstance(result.exception, BadSetting)
+    assert reason in str(result.exception)
+
+
+@pytest.mark.parametrize("option", ["--fetch", "--dry-run", "--json", "--ca-file=archive.tar", "--url=https://a/b"])
+def test_options_of_manifests_are_refused_with_an_archive(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("archive.tar").touch()
+    result = CliRunner().invoke(app, ["import", "archive.tar", option])
+    assert isinstance(result.exception, BadSetting)
+    assert str(result.exception) == f"{option.partition('=')[0]}: is not for the archive of a tenant"
+
+
+def test_a_file_that_is_neither_manifest_nor_archive_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MONGO_URL", "REDIS_URL"):
+        monkeypatch.setenv(name, f"{name.partition('_')[0].lower().replace('mongo', 'mongodb')}://127.0.0.1:1/")
+    monkeypatch.setenv("INSTALLERS", str(tmp_path))
+    (tmp_path / "archive.tar").write_bytes(b"neither")
+    result = CliRunner().invoke(app, ["import", str(tmp_path / "archive.tar")])
+    assert isinstance(result.exception, BackupProblem)
+    assert "is no archive" in str(result.exception)

@@ -1,0 +1,86 @@
+"""What an import of manifests does with what it finds, whoever publishes it."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from deploy.manifests.finding import find
+from deploy.manifests.importing import Came, ManifestImport
+from deploy.manifests.installers import InstallersFolder, Sources
+from deploy.manifests.problems import InstallerMissing
+from deploy.publishing.model import Architecture, FileType, Installer, NewPackage, NotPublished, Published
+from deploy.publishing.problems import OtherBytes, Unreachable
+from tests.winget_manifests import make
+
+CONTENT = b"an installer"
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+class Publisher:
+    """Publishes nothing, and remembers what it was asked for."""
+
+    def __init__(self, problem: Unreachable | None = None) -> None:
+        self._problem = problem
+        self.packages: dict[str, NewPackage] = {}
+
+    async def publish(self, package_id: str, package: NewPackage, installers: Sequence[Installer]) -> Sequence[Came]:
+        self.packages[package_id] = package
+        if self._problem:
+            return [NotPublished(installer, self._problem) for installer in installers]
+        return [Published(installer, "uid", installer.sha256, 1, 0, created=True) for installer in installers]
+
+
+def wanted(name: str = "setup.exe", sha256: str = SHA256) -> Installer:
+    return Installer(Path(name), "Acme.App", "1", Architecture.X64, FileType.EXE, sha256=sha256)
+
+
+async def test_a_package_is_described_by_the_newest_of_its_manifests(tmp_path: Path) -> None:
+    for version in ("1.9", "1.10", "1.2"):
+        made = make()
+        made.version = version
+        made.texts["PackageName"] = f"App of {version}"
+        made.write(tmp_path)
+    publisher = Publisher()
+    work = ManifestImport(publisher.publish, one_installer_a_version=True, at_once=4)
+    await work.run(find([tmp_path]))
+    assert [package.name for package in publisher.packages.values()] == ["App of 1.10"]
+    assert sorted(row.version for row in work.rows) == ["1.10", "1.2", "1.9"]
+
+
+async def test_an_import_ends_where_the_server_is_away_for_too_long(tmp_path: Path) -> None:
+    for number in range(5):
+        make(number).write(tmp_path)
+    publisher = Publisher(Unreachable("It does not answer."))
+    work = ManifestImport(publisher.publish, one_installer_a_version=True, at_once=1)
+    await work.run(find([tmp_path]))
+    assert work.gave_up is not None
+    assert len(publisher.packages) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["setup.exe", "SETUP.EXE", f"{SHA256}.exe", SHA256.upper(), "deep/below/setup.exe", "of another name.bin"]
+)
+async def test_an_installer_is_found_by_its_name_or_by_its_bytes(name: str, tmp_path: Path) -> None:
+    (tmp_path / "beside.exe").write_bytes(b"another")
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(CONTENT)
+    assert await InstallersFolder(tmp_path).find(wanted()) == path
+
+
+async def test_of_files_of_one_name_the_one_with_the_bytes_is_taken(tmp_path: Path) -> None:
+    for folder, content in (("1.0", b"older"), ("1.1", CONTENT)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "setup.exe").write_bytes(content)
+    assert await InstallersFolder(tmp_path).find(wanted()) == tmp_path / "1.1" / "setup.exe"
+
+
+async def test_an_installer_that_is_not_there_is_told_from_one_that_is_altered(tmp_path: Path) -> None:
+    (tmp_path / "setup.exe").write_bytes(b"altered")
+    sources = Sources(InstallersFolder(tmp_path), None)
+    with pytest.raises(OtherBytes, match="not " + SHA256):
+        await sources.find(wanted())
+    with pytest.raises(InstallerMissing, match="is not in"):
+        await sources.find(wanted("another.exe"))
