@@ -11,6 +11,7 @@ from aiohttp import web
 from common.tenants import VersionKey
 from deploy.manifests.finding import find
 from deploy.manifests.reading import Manifest
+from deploy.manifests.values import Fields
 from tests.certificates import self_signed
 from tests.system.publish_command import Said, publishing, run
 from tests.system.services import Api, Services
@@ -91,15 +92,17 @@ def read(tree: Path) -> list[Manifest]:
 
 def content(manifest: Manifest) -> dict[str, Any]:
     """What a manifest says, whatever the version of its schema; that of each installer without its address."""
-    said = {"exclude_none": True, "exclude": {"installer_url", "manifest_version", "manifest_type"}}
-    texts = {**type(manifest.texts).model_dump(manifest.texts, **said)}
     return {
         "package_id": manifest.package_id,
         "version": manifest.version,
-        "texts": texts,
-        "locales": [locale.model_dump(**said) for locale in manifest.locales],
-        "installers": [one.model_dump(**said) for one in manifest.installers],
+        "texts": said(manifest.texts),
+        "locales": [said(locale) for locale in manifest.locales],
+        "installers": [said(one) for one in manifest.installers],
     }
+
+
+def said(part: Fields) -> dict[str, Any]:
+    return part.model_dump(exclude_none=True, exclude={"installer_url", "manifest_version"})
 
 
 async def test_a_version_has_all_its_installers_where_the_tenant_keeps_several(
