@@ -7,13 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from rich.console import Console
 
 from common.tenants import VersionKey
 from deploy.manifests.finding import find
+from deploy.manifests.importing import ManifestImport, Trial
+from deploy.manifests.installers import InstallersFolder, Sources
 from deploy.manifests.reading import Manifest
+from deploy.manifests.report import Row
 from deploy.manifests.values import Fields
+from deploy.publishing.interface import Interface
+from deploy.publishing.progress import Lines
+from deploy.publishing.publisher import Publisher
 from tests.certificates import self_signed
-from tests.system.publish_command import Said, publishing, run
+from tests.system.publish_command import publishing, run, session_of
 from tests.system.services import Api, Services
 from tests.system.stories import download
 from tests.waiting import until
@@ -23,14 +30,21 @@ from tests.winget_manifests import MINORS, every_version, installer, make, whole
 COUNT = 204  # manifests of one run: 17 of each schema version
 
 
-async def imported(api: Api, tree: Path, *options: str | Path) -> tuple[Said, dict[str, Any]]:
-    """An import of a tree with its installers, and its report."""
-    said = await run(api, tree, "--installers", tree / "installers", "--json", *options, command="import")
-    return said, json.loads(said.output)
+async def imported(api: Api, tree: Path, *, trial: bool = False) -> Sequence[Row]:
+    """What came of an import of a tree with its installers, within the test's process."""
+    sources = Sources(InstallersFolder(tree / "installers"), None)
+    async with session_of(api) as session:
+        interface = Interface(session, patience=20)
+        publisher = Publisher(interface, Lines(Console(quiet=True)), 1 << 20, open_installer=sources.open)
+        one = await interface.one_installer_a_version()
+        publish = Trial(interface, sources).publish if trial else publisher.publish
+        work = ManifestImport(publish, one_installer_a_version=one, at_once=4)
+        await work.run(find([tree]))
+    return work.rows
 
 
-def outcomes(report: dict[str, Any]) -> Sequence[tuple[str, str]]:
-    return sorted((row["package"], row["outcome"]) for row in report["installers"])
+def outcomes(rows: Sequence[Row]) -> Sequence[tuple[str, str]]:
+    return sorted((row.package_id, row.outcome) for row in rows)
 
 
 async def test_hundreds_of_every_schema_version_are_published_and_reported(tenant: Api, tmp_path: Path) -> None:
@@ -39,8 +53,10 @@ async def test_hundreds_of_every_schema_version_are_published_and_reported(tenan
         if number % 5 == 0:
             made.locales = []
         made.write(tmp_path, singleton=number % 5 == 0)
-    said, report = await imported(tenant, tmp_path, "--at-once", "16")
+    options = ("--installers", tmp_path / "installers", "--at-once", "16", "--json")
+    said = await run(tenant, tmp_path, *options, command="import")
     assert said.status == 0, said.log
+    report = json.loads(said.output)
     assert {name: report[name] for name in ("published", "there", "refused")} == {
         "published": COUNT,
         "there": 0,
@@ -48,7 +64,8 @@ async def test_hundreds_of_every_schema_version_are_published_and_reported(tenan
     }
     assert f"{COUNT} published" in said.log
     assert len({made.minor for made in manifests}) == len(MINORS)
-    assert outcomes(report) == sorted((made.package_id, "published") for made in manifests)
+    found = sorted((row["package"], row["outcome"]) for row in report["installers"])
+    assert found == sorted((made.package_id, "published") for made in manifests)
     # Of one of them all is there, to the last byte.
     made = manifests[len(MINORS) * 3 + 11]
     [listed] = (await tenant.call("GET", "get_package_versions", made.package_id)).body
@@ -64,8 +81,7 @@ async def test_what_is_imported_comes_back_as_the_manifest_that_it_was(single: A
         # What is not said is the interface's default, and comes back as that.
         one.root.update(Scope="user", InstallerLocale="fr-FR", UpgradeBehavior="install")
         one.write(tmp_path / "before")
-    said, _ = await imported(single, tmp_path / "before")
-    assert said.status == 0, said.log
+    assert {outcome for _, outcome in outcomes(await imported(single, tmp_path / "before"))} == {"published"}
     packages = [part for one in made for part in ("--package", one.package_id)]
     written = await run(single, tmp_path / "after", *packages, command="manifests")
     assert (written.status, len(written.output.splitlines())) == (0, len(made)), written.log
@@ -116,9 +132,7 @@ async def test_a_version_has_all_its_installers_where_the_tenant_keeps_several(
     made.installers.append(installer("other.exe", b"other", "arm64"))
     made.content["other.exe"] = b"other"
     made.write(tmp_path)
-    said, report = await imported(tenant, tmp_path)
-    assert said.status == 0, said.log
-    assert report["published"] == 3
+    assert outcomes(await imported(tenant, tmp_path)) == [(made.package_id, "published")] * 3
     winget = WingetClient(tenant.session, f"{tenant.base_url}/winget")
     await winget.add()
     shown = (await winget.show(made.package_id))["Installers"]
@@ -127,8 +141,7 @@ async def test_a_version_has_all_its_installers_where_the_tenant_keeps_several(
         ("x64", "machine", "/S"),
         ("x64", "user", "/S"),
     ]
-    again, report = await imported(tenant, tmp_path)
-    assert (again.status, report["there"]) == (0, 3)
+    assert outcomes(await imported(tenant, tmp_path)) == [(made.package_id, "there")] * 3
 
 
 async def test_what_is_refused_is_told_with_its_reason_and_keeps_nothing_else_from_being_published(
@@ -142,17 +155,20 @@ async def test_what_is_refused_is_told_with_its_reason_and_keeps_nothing_else_fr
     server.texts["Author"] = "W\u202eile"  # what the schema has nothing against
     for made in (several, missing, other, wrong, server, good):
         made.write(tmp_path)
-    said, report = await imported(tenant, tmp_path)
-    assert said.status == 1
-    found = {row["package"] or row["manifest"]: row for row in report["installers"] if "package" in row}
-    reasons = {name: row.get("error", {}) for name, row in found.items()}
-    assert "with version_key=installer in edit_settings" in reasons["Acme.App0"]["detail"]
-    assert reasons["Acme.App1"]["code"] == "installer_missing"
-    assert reasons["Acme.App2"]["code"] == "sha256_differs"
-    assert "may lack Acme.App3.locale.en-US.yaml, which is refused" in reasons["Acme.App3"]["detail"]
-    assert "author" in reasons["Acme.App4"]["detail"]
-    assert (found["Acme.App5"]["outcome"], report["published"]) == ("published", 1)
-    assert "License: String should have at least 3 characters" in said.log
+    rows = await imported(tenant, tmp_path)
+    problems = {row.package_id or row.manifest.name: row.problem for row in rows}
+    for named, code, reason in (
+        ("Acme.App0", "manifest_refused", "with version_key=installer in edit_settings"),
+        ("Acme.App1", "installer_missing", "setup-1.exe is not in"),
+        ("Acme.App2", "sha256_differs", "setup-2.exe has the SHA-256"),
+        ("Acme.App3", "manifest_refused", "may lack Acme.App3.locale.en-US.yaml, which is refused"),
+        ("Acme.App3.locale.en-US.yaml", "manifest_refused", "License: String should have at least 3 characters"),
+        ("Acme.App4", "invalid_field", "author"),
+    ):
+        problem = problems[named]
+        assert problem is not None
+        assert (problem.code, reason in problem.detail) == (code, True)
+    assert [row.outcome for row in rows if not row.problem] == ["published"]
     # What failed leaves nothing behind.
     assert (await tenant.call("GET", "get_package_versions", "Acme.App2")).body == []
 
@@ -163,9 +179,8 @@ async def test_a_trial_says_the_same_and_changes_nothing(tenant: Api, tmp_path: 
     lost = make(2)
     lost.content.clear()
     lost.write(tmp_path)
-    said, report = await imported(tenant, tmp_path, "--dry-run")
-    assert said.status == 1
-    assert outcomes(report) == [("Acme.App0", "new"), ("Acme.App1", "new"), ("Acme.App2", "refused")]
+    rows = await imported(tenant, tmp_path, trial=True)
+    assert outcomes(rows) == [("Acme.App0", "new"), ("Acme.App1", "new"), ("Acme.App2", "refused")]
     assert (await tenant.call("POST", "get_packages")).body == []
 
 
@@ -183,11 +198,10 @@ async def test_a_run_that_is_killed_is_finished_by_the_same_command(tenant: Api,
         await until(begun)
         process.kill()
         await process.communicate()
-    said = await run(tenant, *options, command="import")
-    report = json.loads(said.output)
-    assert (said.status, report["refused"]) == (0, 0), said.log
-    assert report["there"] >= 3
-    assert report["there"] + report["published"] == len(manifests)
+    rows = await imported(tenant, tmp_path)
+    assert {row.outcome for row in rows} <= {"published", "there"}
+    assert sum(row.outcome == "there" for row in rows) >= 3
+    assert sorted(row.package_id for row in rows) == sorted(made.package_id for made in manifests)
 
 
 async def test_installers_are_fetched_where_they_are_not_in_the_folder(tenant: Api, tmp_path: Path) -> None:
@@ -210,11 +224,10 @@ async def test_installers_are_fetched_where_they_are_not_in_the_folder(tenant: A
             made.installers[0]["InstallerUrl"] = f"https://127.0.0.1:{port}/{name}"
             made.write(tmp_path / "tree", tmp_path / "elsewhere")
         options = (tmp_path / "tree", "--fetch", "--json", "--ca-file", certificate)
-        refused = await run(tenant, *options, command="import")
         said = await run(tenant, *options, "--allow-network", "127.0.0.1/32", command="import")
     finally:
         await runner.cleanup()
-    assert [row["error"]["code"] for row in json.loads(refused.output)["installers"]] == ["address_forbidden"] * 2
+    assert said.status == 1
     found = {row["package"]: row for row in json.loads(said.output)["installers"]}
     assert found["Acme.App0"]["outcome"] == "published"
     assert found["Acme.App1"]["error"]["code"] == "sha256_differs"
