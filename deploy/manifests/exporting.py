@@ -4,14 +4,13 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
 from deploy.manifests.problems import ManifestRefused
 from deploy.manifests.reading import assemble, parse
 from deploy.manifests.versions import NEWEST, too_new
-from deploy.publishing.interface import Interface
 
 USUAL = 10  # Manifests are of the version 1.10, unless they say what came later.
 
@@ -26,18 +25,26 @@ class Written:
     problem: ManifestRefused | None = None
 
 
+class Offers(Protocol):
+    """What `Interface` says of all that winget is offered."""
+
+    async def package_ids(self) -> Sequence[str]: ...
+
+    async def manifest(self, package_id: str) -> Mapping[str, Any] | None: ...
+
+
 @dataclass(frozen=True)
 class ManifestExport:
     """Writes below `folder` what winget is offered."""
 
-    interface: Interface
+    offers: Offers
     folder: Path
 
     async def run(self, package_ids: Sequence[str]) -> Sequence[Written]:
         """Write the manifests of these packages, or of all. Raises Problem, and OSError."""
         written: list[Written] = []
-        for package_id in package_ids or await self.interface.package_ids():
-            if data := await self.interface.manifest(package_id):
+        for package_id in package_ids or await self.offers.package_ids():
+            if data := await self.offers.manifest(package_id):
                 written += await asyncio.to_thread(self._write, data)
             elif package_ids:
                 problem = ManifestRefused("There is no such package, or nothing of it that winget is offered.")

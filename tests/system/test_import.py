@@ -141,6 +141,9 @@ async def test_a_version_has_all_its_installers_where_the_tenant_keeps_several(
         ("x64", "machine", "/S"),
         ("x64", "user", "/S"),
     ]
+    # What is there is not even looked for.
+    for path in (tmp_path / "installers").iterdir():
+        path.unlink()
     assert outcomes(await imported(tenant, tmp_path)) == [(made.package_id, "there")] * 3
 
 

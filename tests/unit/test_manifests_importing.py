@@ -3,9 +3,11 @@
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from deploy.manifests.exporting import ManifestExport
 from deploy.manifests.finding import find
 from deploy.manifests.importing import Came, ManifestImport
 from deploy.manifests.installers import InstallersFolder, Sources
@@ -84,3 +86,41 @@ async def test_an_installer_that_is_not_there_is_told_from_one_that_is_altered(t
         await sources.find(wanted())
     with pytest.raises(InstallerMissing, match="is not in"):
         await sources.find(wanted("another.exe"))
+
+
+class Offering:
+    """A server that offers versions of one package."""
+
+    def __init__(self, *versions: str, **texts: str) -> None:
+        made = make()
+        self._data = {
+            "PackageIdentifier": made.package_id,
+            "Versions": [
+                {
+                    "PackageVersion": version,
+                    "DefaultLocale": {**made.texts, **texts},
+                    "Installers": [{**made.installers[0], "InstallerType": "exe"}],
+                }
+                for version in versions
+            ],
+        }
+
+    async def package_ids(self) -> Sequence[str]:
+        return ["Acme.App0"]
+
+    async def manifest(self, _: str) -> dict[str, Any]:
+        return self._data
+
+
+async def test_nothing_is_written_outside_of_the_folder_of_a_version(tmp_path: Path) -> None:
+    done = await ManifestExport(Offering("1.10", "..", "."), tmp_path / "written").run([])
+    assert [(one.version, one.problem is None) for one in done] == [("1.10", True), ("..", False), (".", False)]
+    folder = tmp_path / "written" / "manifests" / "a" / "Acme" / "App0" / "1.10"
+    assert {path.parent for path in tmp_path.rglob("*.yaml")} == {folder}
+
+
+async def test_what_the_schema_would_refuse_is_not_written(tmp_path: Path) -> None:
+    [one] = await ManifestExport(Offering("1.0", License="no"), tmp_path).run([])
+    assert one.problem is not None
+    assert "License: String should have at least 3 characters" in one.problem.detail
+    assert not [*tmp_path.iterdir()]

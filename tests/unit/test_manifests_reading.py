@@ -189,13 +189,14 @@ def test_what_is_kept_otherwise_than_it_is_written_is_said() -> None:
 
 def test_a_tree_is_read_folder_by_folder_and_a_bad_file_spoils_no_other(tmp_path: Path) -> None:
     folders = [made.write(tmp_path) for made in every_version(4)]
-    (folders[1] / "Acme.App1.installer.yaml").write_text("a: [")
+    # It would be whole without this file, and say less.
+    (folders[1] / "Acme.App1.locale.de-DE.yaml").write_text("a: [")
     (tmp_path / ".github").mkdir()
     (tmp_path / ".github" / "workflow.yaml").write_text("on: push")
     found = list(find([tmp_path]))
     assert [one.package_id for one in found if isinstance(one, Manifest)] == ["Acme.App0", "Acme.App2", "Acme.App3"]
     refused = [one for one in found if isinstance(one, Refused)]
-    assert [(one.path.name, one.version) for one in refused] == [("Acme.App1.installer.yaml", ""), ("1.1", "1.1")]
+    assert [(one.path.name, one.version) for one in refused] == [("Acme.App1.locale.de-DE.yaml", ""), ("1.1", "1.1")]
     # A file that is named stands for the manifest that it is of.
     [named] = find([folders[2] / "Acme.App2.yaml"])
     assert (named.package_id, named.version) == ("Acme.App2", "1.2")
