@@ -93,7 +93,7 @@ class Offering:
 
     def __init__(self, *versions: str, **texts: str) -> None:
         made = make()
-        self._data = {
+        self._data: dict[str, Any] = {
             "PackageIdentifier": made.package_id,
             "Versions": [
                 {
