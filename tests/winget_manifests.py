@@ -213,8 +213,10 @@ def whole(number: int, minor: int) -> Made:
     return made
 
 
-def every_version(count: int) -> Iterator[Made]:
-    """So many manifests, of every schema version in turn; each third says all that it can."""
+def every_version(count: int, *, of_each: int = 1) -> Iterator[Made]:
+    """So many manifests, of every schema version in turn, `of_each` package; each third says all that it can."""
     for number in range(count):
         minor = MINORS[number % len(MINORS)]
-        yield whole(number, minor) if number // len(MINORS) % 3 == 0 else make(number, minor)
+        made = whole(number, minor) if number // len(MINORS) % 3 == 0 else make(number, minor)
+        made.package_id = f"Acme.App{number // of_each}"
+        yield made
