@@ -22,7 +22,7 @@ REMEMBERED = 1.0  # seconds; an answer has addresses in it that are good for a w
 SEARCHES_REMEMBERED = 30.0  # seconds
 MEMORY = 8 << 20  # bytes
 OVERHEAD = 512  # bytes that an answer takes beside its own
-QUERY_LIMIT = 256  # characters of a query, or of a page's token, by which an answer is remembered
+QUERY_LIMIT = 256  # characters of a part of an address, a query or a page's token by which an answer is remembered
 
 
 class _Asked(NamedTuple):
@@ -83,7 +83,8 @@ class Listings:
         asked = _Asked(caller.tenant_id, target.segments, caller.base_url, request.rel_url.raw_query_string)
         if target.operation.of_winget:
             contract, token = (request.headers.get(name, "") for name in ("Version", "ContinuationToken"))
-            if contract not in CONTRACTS or max(len(asked.query), len(token)) > QUERY_LIMIT:
+            long = max(map(len, (*asked.segments, asked.query, token))) > QUERY_LIMIT
+            if contract not in CONTRACTS or long or not token.isascii():  # A page's token is of ASCII.
                 return None
             hidden = await self._clients.hidden_from(caller, stamp) if caller.kind is Kind.CLIENT else ""
             asked = asked._replace(token=token, contract=contract, hidden=hidden)
@@ -120,4 +121,5 @@ class Listings:
             # hidden than it was asked for with, it is the answer to another question.
             same = response.headers.get(HIDDEN, "") == asked.hidden
             lasting = same and not large and REVISION_HEADER in response.headers
-            return _Answer(response.status, await response.read(), lasting, len(asked.body))
+            beside = len(asked.body) + 4 * sum(map(len, (*asked.segments, asked.query, asked.token)))
+            return _Answer(response.status, await response.read(), lasting, beside)

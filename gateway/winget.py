@@ -28,7 +28,7 @@ def client_token(request: web.Request) -> str:
     given = request.headers.getall(HEADER, ())
     if len(given) != 1 or len(given[0]) > HEADER_LIMIT:
         return ""
-    found = _TOKEN.fullmatch(given[0].strip())
+    found = _TOKEN.fullmatch(given[0].strip()) if given[0].isascii() else None  # as every client token is
     return (found["named"] or found["bare"]) if found else ""
 
 

@@ -243,6 +243,8 @@ async def test_winget_may_show_a_session_too(gate: Gate) -> None:
         (f"Token {CLIENT}",),
         (CLIENT, CLIENT),
         ("x" * 1025,),
+        (f"{CLIENT}\u00e9",),
+        (f"{{'Token': '{CLIENT}\u00e9'}}",),
     ],
 )
 async def test_a_header_of_wingets_that_has_no_token_is_not_even_looked_up(
