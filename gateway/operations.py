@@ -189,6 +189,7 @@ OPERATIONS: tuple[Operation, ...] = (
         CATALOG,
         Access.PACKAGE_MANAGER,
         patience=15.0,
+        streamed=True,
         known=Known.LISTING,
     ),
     # Pages
