@@ -100,8 +100,12 @@ def _wanted(manifest: Manifest, installer: Installer) -> Wanted:
 
 
 def file_name(url: str) -> str:
-    """The name that an address gives to its file; "installer" where it gives none."""
-    return unquote(urlsplit(url).path).replace("\\", "/").rpartition("/")[2].replace("\0", "") or "installer"
+    """The name that an address gives to its file; "installer" where it gives none. Raises ManifestRefused."""
+    try:
+        path = urlsplit(url).path
+    except ValueError:
+        raise ManifestRefused("InstallerUrl: is no address") from None
+    return unquote(path).replace("\\", "/").rpartition("/")[2].replace("\0", "") or "installer"
 
 
 def _check(installer: Installer) -> None:

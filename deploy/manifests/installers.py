@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +26,7 @@ class InstallersFolder:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: dict[Path, str] = {}
+        self._by_digest: dict[str, Path] = {}
         self._hashing = asyncio.Lock()
 
     async def find(self, installer: Installer) -> Path:
@@ -34,21 +35,31 @@ class InstallersFolder:
             return await asyncio.to_thread(self._find, installer)
 
     @cached_property
+    def _files(self) -> Sequence[Path]:
+        return [path for path in sorted(self._path.rglob("*")) if path.is_file()]
+
+    @cached_property
     def _by_name(self) -> Mapping[str, Sequence[Path]]:
+        """The files by their names, and by what stands before the ending, which may be a digest."""
         found: dict[str, list[Path]] = defaultdict(list)
-        for path in sorted(self._path.rglob("*")):
-            if path.is_file():
-                found[path.name.casefold()].append(path)
+        for path in self._files:
+            for name in {path.name.casefold(), path.stem.casefold()}:
+                found[name].append(path)
         return found
+
+    @cached_property
+    def _unread(self) -> Iterator[Path]:
+        return iter(self._files)
 
     def _find(self, installer: Installer) -> Path:
         named = self._by_name.get(installer.path.name.casefold(), ())
-        others = [path for paths in self._by_name.values() for path in paths]
-        # Files that are called by their digest come before those that have to be read.
-        others.sort(key=lambda path: path.stem.casefold() != installer.sha256)
-        for path in (*named, *others):
+        for path in (*named, *self._by_name.get(installer.sha256, ())):
             if self._sha256(path) == installer.sha256:
                 return path
+        while installer.sha256 not in self._by_digest and (unread := next(self._unread, None)):
+            self._sha256(unread)
+        if found := self._by_digest.get(installer.sha256):
+            return found
         if named:
             raise OtherBytes(named[0], installer.sha256, self._sha256(named[0]))
         raise InstallerMissing(f"{installer.path.name} is not in {self._path}, nor any file of its SHA-256.")
@@ -60,6 +71,7 @@ class InstallersFolder:
                     self._known[path] = hashlib.file_digest(file, "sha256").hexdigest()
             except OSError:
                 self._known[path] = ""
+            self._by_digest.setdefault(self._known[path], path)
         return self._known[path]
 
 

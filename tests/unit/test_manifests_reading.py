@@ -83,6 +83,7 @@ REFUSED: Sequence[tuple[str, Change]] = [
     ("Installers: List should have at least 1 item", lambda made: made.installers.clear()),
     ("Installers[0].InstallerSha256: must be a SHA-256", lambda made: made.installers[0].update(InstallerSha256="ab")),
     ("Installers[0].InstallerUrl: is required", lambda made: made.installers[0].pop("InstallerUrl")),
+    ("InstallerUrl: is no address", lambda made: made.installers[0].update(InstallerUrl="https://[x/a.exe")),
     ("Installers[0].Architecture: Input should be", lambda made: made.installers[0].update(Architecture="mips")),
     ("Scope: Input should be", lambda made: made.root.update(Scope="Machine")),
     ("InstallModes[0]: Input should be", lambda made: made.root.update(InstallModes=["quiet"])),
