@@ -143,7 +143,8 @@ async def test_a_reserved_word_is_no_tenant(tenant_id: str, tenant: Api) -> None
 async def test_an_unknown_tenant_has_no_operation(tenant: Api) -> None:
     for row in OPERATIONS:
         answer = await ask(tenant, row.method, "/".join(["", "nobody", *segments(row, UNKNOWN)]))
-        assert (answer.status, answer.body["code"]) == (404, "tenant_not_found")
+        code = 404 if row.of_winget else "tenant_not_found"  # That protocol has numbers.
+        assert (answer.status, answer.body["code"]) == (404, code)
 
 
 async def test_each_deployment_knows_its_own_form_of_paths_only(tenant: Api, single: Api, services: Services) -> None:

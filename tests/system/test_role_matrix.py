@@ -98,7 +98,7 @@ async def credentials(api: Api, gateway: Api, *, enforcing: bool) -> Credentials
     session, other = await gateway.signed_in(), await gateway.signed_in()
     logged_out = other.headers["Authorization"].removeprefix("Bearer ")
     await other.call("POST", "logout", data={"token": logged_out})
-    answer = await gateway.call("POST", "add_client", data={"client_name": f"pc-{logged_out[-8:].strip('_-').lower()}"})
+    answer = await session.call("POST", "add_client", data={"client_name": f"pc-{logged_out[-8:].strip('_-').lower()}"})
     assert answer.status == 201, answer.body
     token = session.headers["Authorization"].removeprefix("Bearer ")
     return Credentials(api.anonymous(), enforcing, token, logged_out, answer.body["auth_token"])

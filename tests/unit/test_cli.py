@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from errno import EACCES
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 from typer.testing import CliRunner
@@ -68,6 +68,7 @@ def test_options_of_manifests_are_refused_with_an_archive(
     assert str(result.exception) == f"{option.partition('=')[0]}: is not for the archive of a tenant"
 
 
+@patch("deploy.cli_backup.configure_logs", Mock())
 def test_a_file_that_is_neither_manifest_nor_archive_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MONGO_URL", "REDIS_URL"):
         monkeypatch.setenv(name, f"{name.partition('_')[0].lower().replace('mongo', 'mongodb')}://127.0.0.1:1/")

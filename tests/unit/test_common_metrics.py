@@ -99,16 +99,21 @@ async def test_what_a_service_misses_is_told_however_long_it_was_waited_for(monk
 
 
 async def test_figures_are_told_while_all_threads_wait_for_a_disk() -> None:
-    disk, loop = Event(), asyncio.get_running_loop()
-    with ThreadPoolExecutor(1) as threads:
-        loop.set_default_executor(threads)
+    disk = Event()
+
+    async def told() -> web.StreamResponse:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
         waiting = loop.run_in_executor(None, disk.wait)
         try:
             async with asyncio.timeout(20):
-                answer = await scraped([Metrics("tests")])(make_mocked_request("GET", "/metrics"))
+                return await scraped([Metrics("tests")])(make_mocked_request("GET", "/metrics"))
         finally:
             disk.set()
             await waiting
+
+    answer = await asyncio.to_thread(asyncio.run, told())  # The threads are that loop's, and end with it.
+    assert isinstance(answer, web.Response)
     assert isinstance(answer.body, bytes)
     assert b"pkgrepo_build_info" in answer.body
 

@@ -23,6 +23,7 @@ from upload_service.ranges import parse_server_filename
 AT_ONCE = 2  # readings of one replica: of what waits its turn, and of what somebody waits for
 ATTEMPTS = 3
 TURN_PATIENCE = 5.0  # seconds that somebody waits for a turn
+LOOKS, LOOK_PAUSE = 50, 0.1  # how often, with so many seconds between, it is looked whether somebody else has done it
 
 
 class State(StrEnum):
@@ -106,23 +107,32 @@ class Inspector:
             InstallerNotFound: there is no such file.
             Unavailable: others are inspected right now, or the file cannot be had.
         """
+        for _ in range(LOOKS):
+            found = await self.find(tenant_id, server_filename)
+            if found.state is not State.WAITING:
+                return found
+            if await self._inspects(tenant_id, server_filename):
+                break
+            await asyncio.sleep(LOOK_PAUSE)  # Somebody else is at it.
         found = await self.find(tenant_id, server_filename)
-        if found.state is not State.WAITING:
-            return found
+        if found.state is State.WAITING:
+            raise Unavailable("The installer is still being inspected.")
+        return found
+
+    async def _inspects(self, tenant_id: str, server_filename: str) -> bool:
+        """Inspect a file where nobody is at it; whether that was so. Raises Unavailable."""
         try:
             async with asyncio.timeout(TURN_PATIENCE):
                 await self._turns.acquire()
         except TimeoutError:
             raise Unavailable("Other installers are being inspected.") from None
         try:
-            if taken := await self._store.take(tenant_id, server_filename):
+            taken = await self._store.take(tenant_id, server_filename)
+            if taken:
                 await self._inspect(taken)
         finally:
             self._turns.release()
-        found = await self.find(tenant_id, server_filename)
-        if found.state is State.WAITING:
-            raise Unavailable("The installer is still being inspected.")
-        return found
+        return taken is not None
 
     async def _inspect(self, taken: Taken) -> None:
         upload = taken.upload
