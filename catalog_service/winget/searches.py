@@ -117,16 +117,17 @@ class Searches:
             return kept.index, look.revision
 
     async def _at(self, standing: Standing, tenant_id: str, kept: _Kept) -> Index | None:
-        changed = standing.since(kept.index.revision) if kept.index else None
-        if kept.index is None or changed is None:
-            kept.index = None  # There may not be room for both.
+        index = kept.index  # The tenant's may be dropped, while this reads, for the room that another's needs.
+        changed = standing.since(index.revision) if index else None
+        if index is None or changed is None:
+            index = kept.index = None  # There may not be room for both.
             async with self._reading:
                 return await self._read(tenant_id, standing.revision)
         changes: dict[str, Record | None] = dict.fromkeys(changed)
         if changed:
             async for entries in self._entries.read(tenant_id, changed):
                 changes |= {entry.package.package_id: record_of(entry) for entry in entries}
-        index = await asyncio.to_thread(kept.index.replaced, standing.revision, changes)
+        index = await asyncio.to_thread(index.replaced, standing.revision, changes)
         return index if index.size <= self._memory else None
 
     async def _read(self, tenant_id: str, revision: str) -> Index | None:

@@ -1,0 +1,56 @@
+"""How searches share a service: what each tenant is shown stays right while others need room, and their turn."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, field
+
+from catalog_service.entries import WholeEntry
+from catalog_service.revisions import Change, Standing
+from catalog_service.winget.requests import Search
+from catalog_service.winget.searches import Searches
+from tests.sources import make_entry, make_version
+
+
+def entries_of(*package_ids: str) -> list[WholeEntry]:
+    return [make_entry(package_id, make_version(package_id)) for package_id in package_ids]
+
+
+@dataclass
+class Catalogs:
+    """Where catalogs stand, and what is in them; who reads only some packages waits until it is let on."""
+
+    entries: dict[str, Sequence[WholeEntry]] = field(default_factory=dict)
+    standings: dict[str, Standing] = field(default_factory=dict)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    let_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def standing(self, tenant_id: str, known: str) -> Standing:
+        return self.standings.get(tenant_id, Standing("1"))
+
+    async def read(
+        self, tenant_id: str, package_ids: Collection[str] | None = None
+    ) -> AsyncIterator[Sequence[WholeEntry]]:
+        if package_ids is not None:
+            self.asked.set()
+            await self.let_on.wait()
+        yield [one for one in self.entries[tenant_id] if package_ids is None or one.package.package_id in package_ids]
+
+
+async def ids(searches: Searches, tenant_id: str) -> list[str]:
+    return [record.package_id for record in (await searches.find(tenant_id, Search(), frozenset())).records]
+
+
+async def test_a_search_is_answered_while_the_index_that_it_renews_gives_way_to_another() -> None:
+    catalogs = Catalogs({"one": entries_of("Acme.Editor"), "other": entries_of("Acme.Other", "Acme.Third")})
+    alone = Searches(catalogs, catalogs, memory=1 << 20)
+    assert await ids(alone, "one") == ["Acme.Editor"]
+    searches = Searches(catalogs, catalogs, memory=alone.size * 5 // 2)  # not enough for both
+    assert await ids(searches, "one") == ["Acme.Editor"]
+    catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
+    catalogs.standings["one"] = Standing("2", [Change("1", ""), Change("2", "Acme.Later")])
+    renewing = asyncio.create_task(ids(searches, "one"))
+    await catalogs.asked.wait()
+    assert await ids(searches, "other") == ["Acme.Other", "Acme.Third"]
+    catalogs.let_on.set()
+    assert await renewing == ["Acme.Editor", "Acme.Later"]
+    assert 0 < searches.size <= alone.size * 5 // 2
