@@ -1,5 +1,7 @@
 """The operations that winget asks for."""
 
+from collections.abc import Sequence
+
 import orjson
 from aiohttp import web
 
@@ -7,6 +9,7 @@ from catalog_service import wire
 from catalog_service.keys import PACKAGES, SEARCHES, SETTINGS, SNAPSHOTS, SOURCE_ENTRIES
 from catalog_service.version_model import PackageVersion
 from catalog_service.winget import requests
+from catalog_service.winget.block import Record
 from catalog_service.winget.contracts import Contract
 from catalog_service.winget.manifest import manifest
 from common.bodies import read_body
@@ -15,6 +18,7 @@ from common.middleware import REVISION_HEADER, Answer, caller_of
 
 routes = web.RouteTableDef()
 BODY_LIMIT = 64 << 10  # bytes
+PAGE_SIZE = 256 << 10  # bytes of hits in JSON; a page has one at least, however long
 
 
 @routes.post("/{tenant_id}/winget/manifestSearch")
@@ -25,9 +29,10 @@ async def search(request: web.Request) -> web.Response:
         wanted = wanted.continued(token)
     hidden = await request.app[PACKAGES].hidden_from(caller)
     found, revision = await request.app[SEARCHES].find(caller.tenant_id, wanted, hidden, contract)
-    body = [b'{"Data":[', b",".join(contract.hit(one) for one in found[: wanted.page]), b"]"]
-    if len(found) > wanted.page:
-        body += [b',"ContinuationToken":', orjson.dumps(wanted.token(found[wanted.page - 1].package_id))]
+    hits = _page(contract, found[: wanted.page])
+    body = [b'{"Data":[', b",".join(hits), b"]"]
+    if len(found) > len(hits):
+        body += [b',"ContinuationToken":', orjson.dumps(wanted.token(found[len(hits) - 1].package_id))]
     return _answer(b"".join([*body, b"}"]) if found else b"", hidden, revision)
 
 
@@ -45,6 +50,18 @@ async def package_manifest(request: web.Request) -> web.Response:
 
     found = manifest(entry, contract, query, address) if entry and query.of_our_channel else None
     return _answer(orjson.dumps({"Data": found}) if found else b"", hidden, revision)
+
+
+def _page(contract: Contract, found: Sequence[Record]) -> Sequence[bytes]:
+    """The first of what was found, in JSON, as far as it fits."""
+    hits: list[bytes] = []
+    size = 0
+    for hit in map(contract.hit, found):
+        size += len(hit)
+        if hits and size > PAGE_SIZE:
+            break
+        hits.append(hit)
+    return hits
 
 
 def _answer(body: bytes, hidden: frozenset[str], revision: str) -> web.Response:

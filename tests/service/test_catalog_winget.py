@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+import orjson
 import pytest
 
 from catalog_service.entries import Entries
@@ -142,6 +143,25 @@ async def test_pages_stay_right_while_the_catalog_changes(catalog: Catalog, call
     other = {"Query": {"KeyWord": "app", "MatchType": "Substring"}}
     answer = await search(catalog, caller, first["ContinuationToken"], **other)
     assert (answer.status, answer.body["detail"].partition(":")[0]) == (400, "ContinuationToken")
+
+
+async def test_a_page_ends_where_it_would_grow_too_large(
+    catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        await catalog.add_package(caller, f"Acme.App{number}")
+        await catalog.add_version(caller, f"Acme.App{number}")
+    one = len(orjson.dumps((await search(catalog, caller)).body["Data"][0]))
+    for size, pages in ((2 * one, [2, 2, 1]), (2 * one - 1, [1] * 5), (1, [1] * 5), (5 * one, [5])):
+        monkeypatch.setattr("catalog_service.winget.routes.PAGE_SIZE", size)
+        seen: list[list[str]] = []
+        token = ""
+        while (token or not seen) and len(seen) < 10:
+            page = (await search(catalog, caller, token)).body
+            seen.append([hit["PackageIdentifier"] for hit in page["Data"]])
+            token = page.get("ContinuationToken", "")
+        assert [len(page) for page in seen] == pages
+        assert [package_id for page in seen for package_id in page] == [f"Acme.App{number}" for number in range(5)]
 
 
 async def test_a_manifest_tells_of_one_version_or_market(catalog: Catalog, caller: Caller) -> None:
