@@ -5,13 +5,15 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import cached_property
+from itertools import accumulate, pairwise
 
-from catalog_service.winget.fields import SEPARATOR, folded
+from catalog_service.winget.fields import CODES, SEPARATOR, folded, squeezed
 
 SIZE = 512  # packages; twice as many become two blocks
 OVERHEAD = 400  # bytes that a package takes beside its texts
 LINE_OVERHEAD = 100  # bytes that a value does beside itself, to be looked up by
+_CODE_MARKS = frozenset(field.mark for field in CODES)
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Record:
         """In bytes, with what a block keeps to find it by."""
         texts, codes = sum(map(len, self.texts)), sum(map(len, self.codes))
         lines = len(self.texts) + len(self.codes)
-        return OVERHEAD + len(self.hit) + 3 * texts + codes + LINE_OVERHEAD * lines
+        return OVERHEAD + len(self.hit) + 4 * texts + 3 * codes + LINE_OVERHEAD * lines
 
 
 class Lines:
@@ -42,7 +44,14 @@ class Lines:
     def __init__(self, of_packages: Sequence[Sequence[str]]) -> None:
         self.text = "".join(f"{line}{SEPARATOR}" for lines in of_packages for line in lines)
         self._ends = array("L", accumulate(sum(len(line) + 1 for line in lines) for lines in of_packages))
-        self._last = array("L", accumulate(map(len, of_packages)))
+
+    @cached_property
+    def squeezed(self) -> "Lines":
+        """The same as far as values count that are only alike; made once, and only where it is asked for."""
+        of_packages = (self.text[start:end].split(SEPARATOR)[:-1] for start, end in pairwise([0, *self._ends]))
+        return Lines(
+            [[line[0] + squeezed(line[1:]) for line in lines if line[0] not in _CODE_MARKS] for lines in of_packages]
+        )
 
     def having(self, piece: str, marks: str = "") -> Iterator[int]:
         """The numbers of the packages that have a piece, in a line that begins with one of these marks if any."""
@@ -65,12 +74,6 @@ class Lines:
             yield number
             found = pattern.search(self.text, self._ends[number])
 
-    def each(self, marks: str) -> Iterator[tuple[int, str]]:
-        """The values of the lines that begin with one of these marks, with the numbers of their packages."""
-        for number, line in enumerate(self.text.split(SEPARATOR)):
-            if line and line[0] in marks:
-                yield bisect_right(self._last, number), line[1:]
-
 
 class Block:
     """Packages that follow one another in the order of their ids; never changed, only replaced."""
@@ -90,9 +93,9 @@ class Block:
                 elif others != number:
                     self._numbers[line] = [others, number]
 
-    @property
+    @cached_property
     def codes(self) -> Lines:
-        """Seldom gone through, and longer than the texts: made for this once."""
+        """Seldom gone through, and longer than the texts: made once, and only where it is asked for."""
         return Lines([record.codes for record in self.records])
 
     def having(self, line: str) -> Sequence[int]:

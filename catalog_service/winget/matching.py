@@ -7,14 +7,15 @@ from enum import StrEnum
 from functools import cached_property
 
 from catalog_service.winget.block import Block, Lines
-from catalog_service.winget.fields import ANY_MARKET, NOT_IN, SEPARATOR, TEXTS, Field, folded, squeezed
+from catalog_service.winget.fields import ANY_MARKET, CODES, NOT_IN, SEPARATOR, TEXTS, Field, folded, squeezed
 
 
 class MatchType(StrEnum):
     """The protocol's, which leaves the last three to its servers.
 
     `WILDCARD`: the whole value, in which `*` is any text and `?` one character. `FUZZY` and `FUZZY_SUBSTRING`: as
-    `CASE_INSENSITIVE` and `SUBSTRING`, where nothing but letters and digits counts, and no accent.
+    `CASE_INSENSITIVE` and `SUBSTRING`, where nothing but letters and digits counts, and no accent. Of codes, which are
+    known whole or not, each of these three is as `CASE_INSENSITIVE`.
     """
 
     EXACT = "Exact"
@@ -27,6 +28,7 @@ class MatchType(StrEnum):
 
 
 WHOLE = frozenset([MatchType.EXACT, MatchType.CASE_INSENSITIVE])
+GUESSED = frozenset([MatchType.WILDCARD, MatchType.FUZZY, MatchType.FUZZY_SUBSTRING])
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,18 @@ class Match:
     keyword: str
     kind: MatchType
 
+    @property
+    def of_whole_values(self) -> bool:
+        """Whether packages that have it are looked up at once."""
+        if self.kind in WHOLE or Field.MARKET in self.fields:
+            return True
+        return self.kind in GUESSED and self.fields <= CODES
+
     def within(self, block: Block) -> Set[int]:
         """The numbers of the packages that have it."""
         if Field.MARKET in self.fields:
             return self._to_be_had(block)
-        if self.kind in WHOLE:
+        if self.of_whole_values:
             return self._whole(block)
         if any(ord(character) < ord(" ") for character in self.keyword):
             return frozenset()  # No value has such characters, but lines have, between values.
@@ -73,10 +82,15 @@ class Match:
             case MatchType.WILDCARD:
                 return set(lines.matching(self._pattern))
             case MatchType.FUZZY:
-                return {number for number, value in lines.each(self._marks) if squeezed(value) == self._squeezed}
+                return self._beginning(lines.squeezed, self._squeezed + SEPARATOR)
+            case MatchType.FUZZY_SUBSTRING if self._squeezed:
+                return set(lines.squeezed.having(self._squeezed, self._marks))
             case MatchType.FUZZY_SUBSTRING:
-                return {number for number, value in lines.each(self._marks) if self._squeezed in squeezed(value)}
-        return {number for mark in self._marks for number in lines.having(mark + self._folded)}
+                return self._beginning(lines, "")
+        return self._beginning(lines, self._folded)
+
+    def _beginning(self, lines: Lines, text: str) -> set[int]:
+        return {number for mark in self._marks for number in lines.having(mark + text)}
 
     @cached_property
     def _lines(self) -> Sequence[tuple[Field, str]]:

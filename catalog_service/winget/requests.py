@@ -14,12 +14,14 @@ from catalog_service.winget.block import Block
 from catalog_service.winget.fields import CODES, TEXTS, Field
 from catalog_service.winget.matching import Match, MatchType
 from catalog_service.winget.offers import CHANNEL
+from catalog_service.winget.turns import Turn
 from common.errors import InvalidField, InvalidRequest
 
 KEYWORD_LIMIT = 255  # characters, as the protocol has it
 MATCHES = 64  # inclusions and filters, each; a client sends one for each code of what it found installed
 TOKEN_LIMIT = 4096  # characters
 QUERY_LIMIT = 128  # characters of a value
+PARTS = 8  # matches that go through all values of a field, in all of a search
 PAGE = 500  # hits in an answer, at most
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -36,16 +38,20 @@ class Search:
     page: int = PAGE
     after: str = ""
 
-    def within(self, block: Block) -> Collection[int]:
-        """The numbers of the packages of a block that are wanted."""
+    async def within(self, block: Block, turn: Turn) -> Collection[int]:
+        """The numbers of the packages of a block that are wanted; others have their turn between two matches."""
         found: Set[int] | None = None
         for match in self.filters:
+            await turn.pause()
             numbers = match.within(block)
             found = numbers if found is None else found & numbers
             if not found:
                 return ()
         if self.either:
-            any_of = frozenset().union(*(match.within(block) for match in self.either))
+            any_of: set[int] = set()
+            for match in self.either:
+                await turn.pause()
+                any_of |= match.within(block)
             found = any_of if found is None else found & any_of
         return range(len(block.records)) if found is None else found
 
@@ -90,7 +96,11 @@ def search(body: bytes) -> Search:
     if everything:
         return Search(page=page)
     either = () if asked.get("Query") is None else _queries(asked["Query"])
-    return Search((*either, *_matches(asked, "Inclusions")), _matches(asked, "Filters"), page)
+    either, filters = _once(*either, *_matches(asked, "Inclusions")), _once(*_matches(asked, "Filters"))
+    if sum(not match.of_whole_values for match in _once(*either, *filters)) > PARTS:
+        told = f"at most {PARTS} may look for other than whole values, Exact or CaseInsensitive."
+        raise InvalidRequest(f"Query, Inclusions and Filters: {told}")
+    return Search(either, filters, page)
 
 
 @dataclass(frozen=True)
@@ -120,6 +130,10 @@ def _matches(asked: Mapping[str, Any], name: str) -> tuple[Match, ...]:
     if not isinstance(listed, list) or len(listed) > MATCHES:
         raise InvalidField(name, f"must be a list of at most {MATCHES}")
     return tuple(_match(f"{name}[{number}]", one) for number, one in enumerate(listed))
+
+
+def _once(*matches: Match) -> tuple[Match, ...]:
+    return tuple(dict.fromkeys(matches))
 
 
 def _queries(asked: object) -> tuple[Match, ...]:

@@ -16,9 +16,9 @@ from catalog_service.winget.contracts import LATEST, Contract
 from catalog_service.winget.index import Index, blocks
 from catalog_service.winget.records import record_of
 from catalog_service.winget.requests import Search
+from catalog_service.winget.turns import Turn
 
 TENANTS = 10_000  # of whom something is kept, however small
-STRETCH = 2  # blocks that are searched before others have their turn
 
 
 class Found(NamedTuple):
@@ -79,21 +79,19 @@ class Searches:
         found: list[Record] = []
         kept = self._kept(tenant_id)
         index, revision = (None, "") if kept.too_large else await self._index(tenant_id, kept)
-        number = 0
+        turn = Turn()
         async with aclosing(_kept_blocks(index) if index else self._read_blocks(tenant_id, kept)) as there:
             async for block in there:
-                number += 1
+                await turn.pause()
                 if block.ids[-1] <= search.after:
                     continue
-                for at in sorted(search.within(block)):
+                for at in sorted(await search.within(block, turn)):
                     record = block.records[at]
                     known = contract.minor >= min(record.since)
                     if known and record.package_id > search.after and record.package_id not in hidden:
                         found.append(record)
                 if len(found) > search.page:
                     break
-                if number % STRETCH == 0:
-                    await asyncio.sleep(0)
         return Found(found[: search.page + 1], revision)
 
     async def _read_blocks(self, tenant_id: str, kept: _Kept) -> AsyncGenerator[Block, None]:

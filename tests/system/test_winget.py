@@ -147,6 +147,11 @@ BAD = {
     "an unknown match type": b'{"Query": {"KeyWord": "a", "MatchType": "Regex"}}',
     "an unknown field": b'{"Filters": [{"PackageMatchField": "X", "RequestMatch": {}}]}',
     "a keyword too long": b'{"Query": {"KeyWord": "%s", "MatchType": "Exact"}}' % (b"a" * 256),
+    "too many parts of values": b'{"Filters": [%s]}'
+    % b",".join(
+        b'{"PackageMatchField": "Tag", "RequestMatch": {"KeyWord": "%d", "MatchType": "Fuzzy"}}' % number
+        for number in range(9)
+    ),
 }
 
 

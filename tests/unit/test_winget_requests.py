@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from catalog_service.winget.contracts import Contract
-from catalog_service.winget.requests import KEYWORD_LIMIT, MATCHES, PAGE, query, search
+from catalog_service.winget.requests import KEYWORD_LIMIT, MATCHES, PAGE, PARTS, query, search
 from common.errors import InvalidRequest
 
 GOOD = {"KeyWord": "a", "MatchType": "Exact"}
@@ -49,6 +49,33 @@ def test_what_cannot_be_understood_is_refused_by_its_name(body: Any, named: str)
     sent = body if isinstance(body, bytes) else orjson.dumps(body)
     with pytest.raises(InvalidRequest, match=named.replace("[", r"\[").replace(".", r"\.")):
         search(sent)
+
+
+def parts(number: int, field: str = "Tag", kind: str = "Substring") -> list[dict[str, Any]]:
+    texts = [{"KeyWord": str(text), "MatchType": kind} for text in range(number)]
+    return [{"PackageMatchField": field, "RequestMatch": text} for text in texts]
+
+
+@pytest.mark.parametrize("kind", ["StartsWith", "Substring", "Wildcard", "Fuzzy", "FuzzySubstring"])
+def test_a_search_goes_through_all_values_a_few_times_only(kind: str) -> None:
+    typed = {"KeyWord": "a", "MatchType": kind}
+    either, filters, whole = parts(3, kind=kind), parts(PARTS - 4, "Moniker", kind), parts(60, kind="Exact")
+    assert search(orjson.dumps({"Query": typed, "Inclusions": [*either, *whole], "Filters": [*filters, *whole]}))
+    one_more = parts(1, "PackageName", kind)
+    for inclusions, also in (([*either, *one_more], filters), (either, [*filters, *one_more])):
+        with pytest.raises(InvalidRequest, match="at most 8 may look for other than whole values"):
+            search(orjson.dumps({"Query": typed, "Inclusions": inclusions, "Filters": also}))
+
+
+def test_whole_values_are_as_many_as_a_client_sends() -> None:
+    assert len(search(orjson.dumps({"Inclusions": parts(MATCHES, "ProductCode", "Exact")})).either) == MATCHES
+    assert len(search(orjson.dumps({"Inclusions": parts(MATCHES, "ProductCode", "Fuzzy")})).either) == MATCHES
+
+
+def test_what_is_asked_twice_is_looked_for_once() -> None:
+    (once,) = parts(1)
+    asked = search(orjson.dumps({"Inclusions": [once] * MATCHES, "Filters": [once] * MATCHES}))
+    assert (len(asked.either), len(asked.filters)) == (1, 1)
 
 
 def test_names_are_understood_in_any_letter_case() -> None:

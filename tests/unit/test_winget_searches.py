@@ -1,11 +1,17 @@
 """How searches share a service: what each tenant is shown stays right while others need room, and their turn."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 
+import pytest
+
 from catalog_service.entries import WholeEntry
 from catalog_service.revisions import Change, Standing
+from catalog_service.winget.block import Block
+from catalog_service.winget.fields import Field
+from catalog_service.winget.matching import Match, MatchType
 from catalog_service.winget.requests import Search
 from catalog_service.winget.searches import Searches
 from tests.sources import make_entry, make_version
@@ -54,3 +60,30 @@ async def test_a_search_is_answered_while_the_index_that_it_renews_gives_way_to_
     catalogs.let_on.set()
     assert await renewing == ["Acme.Editor", "Acme.Later"]
     assert 0 < searches.size <= alone.size * 5 // 2
+
+
+async def test_others_have_their_turn_between_two_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalogs = Catalogs({"one": entries_of("Acme.Editor")})
+    searches = Searches(catalogs, catalogs, memory=1 << 20)
+    assert await ids(searches, "one") == ["Acme.Editor"]
+    running: list[int] = []
+    turns = 0
+
+    def within(_: Match, block: Block) -> set[int]:
+        running.append(turns)
+        time.sleep(0.006)
+        return {0}
+
+    monkeypatch.setattr(Match, "within", within)
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    matches = tuple(Match(frozenset([Field.TAG]), str(number), MatchType.SUBSTRING) for number in range(3))
+    waiting = asyncio.create_task(others())
+    assert len((await searches.find("one", Search(matches, matches), frozenset())).records) == 1
+    waiting.cancel()
+    assert len(set(running)) == 6
