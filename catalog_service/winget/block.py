@@ -63,8 +63,13 @@ class Lines:
                 yield number
                 following = self._ends[number]
             else:
-                following = self.text.find(SEPARATOR, place) + 1
+                following = self._beginning(marks, place)
             place = self.text.find(piece, following)
+
+    def _beginning(self, marks: str, after: int) -> int:
+        """Where the next line begins that has one of these marks: the lines between may be very many."""
+        places = (self.text.find(SEPARATOR + mark, after) for mark in marks)
+        return min((place for place in places if place >= 0), default=len(self.text))
 
     def matching(self, pattern: re.Pattern[str]) -> Iterator[int]:
         """The numbers of the packages of which a pattern matches a line."""
