@@ -1,23 +1,28 @@
 """The operations that winget asks for."""
 
+import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import orjson
 from aiohttp import web
 
 from catalog_service import wire
+from catalog_service.entries import WholeEntry
 from catalog_service.keys import PACKAGES, SEARCHES, SETTINGS, SNAPSHOTS, SOURCE_ENTRIES
 from catalog_service.version_model import PackageVersion
 from catalog_service.winget import requests
 from catalog_service.winget.block import Record
 from catalog_service.winget.contracts import Contract
-from catalog_service.winget.manifest import manifest
+from catalog_service.winget.manifest import Address, manifest
+from catalog_service.winget.requests import Query
 from common.bodies import read_body
 from common.caller import HIDDEN, hidden_word
 from common.middleware import REVISION_HEADER, Answer, caller_of
 
 routes = web.RouteTableDef()
 BODY_LIMIT = 64 << 10  # bytes
+MANY = 50  # versions of which a manifest takes long enough to be made beside the event loop
 PAGE_SIZE = 256 << 10  # bytes of hits in JSON; a page has one at least, however long
 
 
@@ -48,8 +53,17 @@ async def package_manifest(request: web.Request) -> web.Response:
     def address(version: PackageVersion) -> str:
         return wire.installer_url(version, caller, settings, expires=expires)
 
-    found = manifest(entry, contract, query, address) if entry and query.of_our_channel else None
-    return _answer(orjson.dumps({"Data": found}) if found else b"", hidden, revision)
+    found = b""
+    if entry and query.of_our_channel:
+        made = partial(_manifest, entry, contract, query, address)
+        found = await asyncio.to_thread(made) if len(entry.names) > MANY else made()
+    return _answer(found, hidden, revision)
+
+
+def _manifest(entry: WholeEntry, contract: Contract, query: Query, address: Address) -> bytes:
+    """A package's manifest in JSON; empty where there is nothing to tell."""
+    found = manifest(entry, contract, query, address)
+    return orjson.dumps({"Data": found}) if found else b""
 
 
 def _page(contract: Contract, found: Sequence[Record]) -> Sequence[bytes]:

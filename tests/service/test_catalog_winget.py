@@ -1,12 +1,14 @@
 """What winget is shown through catalog_service's own door, as the catalog changes."""
 
 from collections.abc import AsyncIterator
+from threading import get_ident
 from typing import Any
 
 import orjson
 import pytest
 
 from catalog_service.entries import Entries
+from catalog_service.winget.manifest import manifest
 from catalog_service.winget.requests import Search
 from catalog_service.winget.searches import Searches
 from common.caller import Caller, Kind
@@ -177,6 +179,24 @@ async def test_a_manifest_tells_of_one_version_or_market(catalog: Catalog, calle
     assert len(await versions(catalog, caller, "Acme.Editor", Channel="stable")) == 2
     assert await versions(catalog, caller, "Acme.Editor", Channel="beta") == []
     assert await versions(catalog, caller, "Acme.Nobody") == []
+
+
+async def test_a_manifest_of_many_versions_is_made_beside_the_event_loop(
+    catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def watched(*asked: Any) -> Any:
+        threads.append(get_ident())
+        return manifest(*asked)
+
+    monkeypatch.setattr("catalog_service.winget.routes.manifest", watched)
+    monkeypatch.setattr("catalog_service.winget.routes.MANY", 1)
+    await catalog.add_package(caller, "Acme.Editor")
+    for count, version in enumerate(("1.0", "2.0"), start=1):
+        await catalog.add_version(caller, "Acme.Editor", package_version=version)
+        assert len(await versions(catalog, caller, "Acme.Editor")) == count
+    assert threads[0] == get_ident() != threads[1]
 
 
 async def test_what_a_contract_does_not_know_is_not_found_in_it(catalog: Catalog, caller: Caller) -> None:
