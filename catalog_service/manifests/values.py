@@ -1,6 +1,7 @@
 """What the fields of a manifest may hold, as winget's schemas say. Text is as `common.forms.clean` lets it be."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from datetime import date
@@ -16,11 +17,11 @@ from common.forms import clean, flag
 _WHOLE = re.compile(r"-?[0-9]{1,10}")
 
 
-class _One:
+class _One(ABC):
     """A rule for fields whose last value counts in a form, one that says something before an empty one."""
 
-    def read(self, name: str, sent: object) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def read(self, name: str, sent: object) -> Any: ...
 
     def of_form(self, name: str, sent: Sequence[str]) -> Any:
         return self.read(name, last(sent))
