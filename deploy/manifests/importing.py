@@ -9,8 +9,9 @@ from catalog_service.ordering import VersionOrder
 from common.errors import Problem
 from deploy.manifests import report
 from deploy.manifests.finding import Refused
-from deploy.manifests.forms import Wanted, new_package, wanted
+from deploy.manifests.installer_forms import Wanted, wanted
 from deploy.manifests.installers import Sources
+from deploy.manifests.package_texts import new_package
 from deploy.manifests.problems import ManifestRefused
 from deploy.manifests.reading import Manifest
 from deploy.manifests.report import NotTried, Row

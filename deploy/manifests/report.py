@@ -8,7 +8,7 @@ from typing import Any
 
 from common.errors import Problem
 from deploy.manifests.finding import Refused
-from deploy.manifests.forms import Wanted
+from deploy.manifests.installer_forms import Wanted
 from deploy.manifests.reading import Manifest
 from deploy.publishing.model import Installer, NotPublished, Published
 

@@ -11,7 +11,8 @@ from catalog_service.manifests.package import PackageManifest
 from catalog_service.manifests.version import VersionManifest
 from deploy.manifests import yaml_text
 from deploy.manifests.finding import Refused, find
-from deploy.manifests.forms import new_package, wanted
+from deploy.manifests.installer_forms import wanted
+from deploy.manifests.package_texts import new_package
 from deploy.manifests.problems import ManifestRefused
 from deploy.manifests.reading import Manifest, assemble, parse
 from tests.winget_manifests import INSTALLER, MINORS, TEXTS, Made, every_version, installer, make, whole
