@@ -13,22 +13,14 @@ import stamina.instrumentation
 import typer
 from rich.console import Console
 
+from catalog_service.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
 from common.errors import Problem
 from common.server import until_stopped
 from common.settings import BadSetting, load
 from deploy.publishing import choices
 from deploy.publishing.choices import ForAll, PerFile
 from deploy.publishing.interface import Interface
-from deploy.publishing.model import (
-    Architecture,
-    FileType,
-    Locale,
-    NewPackage,
-    NotPublished,
-    Published,
-    Scope,
-    Upgrades,
-)
+from deploy.publishing.model import NewPackage, NotPublished, Published
 from deploy.publishing.problems import may_pass
 from deploy.publishing.progress import shown
 from deploy.publishing.publisher import Publisher
@@ -69,7 +61,9 @@ def publish(
     nested_path: Annotated[list[str] | None, typer.Option(help="Where it is in the ZIP.")] = None,
     upgrade_code: Annotated[str, typer.Option(help="A GUID in braces.")] = "",
     package_family_name: Annotated[str, typer.Option(help="Of an MSIX.")] = "",
-    upgrades: Annotated[Upgrades, typer.Option(help="What becomes of an earlier version.")] = Upgrades.INSTALL,
+    upgrades: Annotated[
+        UpgradeBehavior, typer.Option(help="What becomes of an earlier version.")
+    ] = UpgradeBehavior.INSTALL,
     needs_package: Annotated[
         list[str] | None, typer.Option(metavar="ID[=MINIMUM]", help="A package that must be there.")
     ] = None,

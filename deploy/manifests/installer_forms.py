@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from catalog_service.enumerations import Architecture, FileType, Locale, Scope
 from deploy.manifests.forms import form
 from deploy.manifests.installer_schema import Installer
 from deploy.manifests.merging import effective_type
@@ -15,7 +16,6 @@ from deploy.manifests.problems import ManifestRefused
 from deploy.manifests.reading import Manifest
 from deploy.manifests.values import pascal
 from deploy.publishing import model
-from deploy.publishing.model import Architecture, FileType, Locale, Scope
 
 _GUID = re.compile(r"\{[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
 _LOCALES = {locale.replace("_", "-").casefold(): locale for locale in Locale}

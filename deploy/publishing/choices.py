@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from catalog_service.enumerations import Architecture, FileType, Locale, Scope
 from common.settings import BadSetting
 from deploy.publishing import guesses
-from deploy.publishing.model import Architecture, FileType, Installer, Locale, Scope
+from deploy.publishing.model import Installer
 
 Value = TypeVar("Value")
 

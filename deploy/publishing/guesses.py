@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from deploy.publishing.model import Architecture, FileType
+from catalog_service.enumerations import Architecture, FileType
 
 _TYPES = {
     ".exe": FileType.EXE,

@@ -3,68 +3,13 @@
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from catalog_service.enumerations import Architecture, FileType, Locale, Scope
 from common.errors import Problem
 
 GENERATIONS = 5  # transfers that are tried for one version, see `Installer.file_ids`
-
-
-class Architecture(StrEnum):
-    X64 = "x64"
-    X86 = "x86"
-    ARM = "arm"
-    ARM64 = "arm64"
-
-
-class FileType(StrEnum):
-    EXE = "EXE"
-    MSI = "MSI"
-    MSIX = "MSIX"
-    APPX = "APPX"
-    ZIP = "ZIP"
-    INNO = "INNO"
-    NULLSOFT = "NULLSOFT"
-    WIX = "WIX"
-    BURN = "BURN"
-    PORTABLE = "PORTABLE"
-    FONT = "FONT"
-
-
-class Scope(StrEnum):
-    MACHINE = "machine"
-    USER = "user"
-
-
-class Locale(StrEnum):
-    EN_US = "en-US"
-    DE_DE = "de-DE"
-    DE_AT = "de-AT"
-    DE_CH = "de-CH"
-    EN_GB = "en-GB"
-    EN_CA = "en-CA"
-    EN_AU = "en-AU"
-    FR_FR = "fr-FR"
-    FR_CA = "fr-CA"
-    FR_BE = "fr-BE"
-    ES_ES = "es-ES"
-    ES_MX = "es-MX"
-    IT_IT = "it-IT"
-    IT_CH = "it-CH"
-    PT_PT = "pt-PT"
-    PT_BR = "pt-BR"
-    JA_JP = "ja-JP"
-    KO_KR = "ko_KR"
-    ZH_CN = "zh_CN"
-    ZH_TW = "zh_TW"
-
-
-class Upgrades(StrEnum):
-    INSTALL = "install"
-    UNINSTALL_PREVIOUS = "uninstallPrevious"
-    DENY = "deny"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ import hashlib
 import os
 from pathlib import Path
 
-from deploy.publishing.model import Architecture, FileType, Installer
+from catalog_service.enumerations import Architecture, FileType
+from deploy.publishing.model import Installer
 from tests.system.fleet import Fleet
 from tests.system.publish_command import LIMIT, end_of, publishing
 from tests.system.services import Api

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from catalog_service.enumerations import Architecture, FileType
 from common.errors import Answered
 from common.mongo import open_database
 from deploy.publishing.interface import Interface, State
-from deploy.publishing.model import GENERATIONS, Architecture, FileType, Installer, NotPublished, Published
+from deploy.publishing.model import GENERATIONS, Installer, NotPublished, Published
 from deploy.publishing.progress import Lines
 from deploy.publishing.publisher import Publisher
 from deploy.publishing.session import Session

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from catalog_service.enumerations import Architecture, FileType
 from deploy.manifests.fetching import MOST_REDIRECTS, Fetcher, NotFetched, open_fetcher
 from deploy.manifests.networks import AddressForbidden, Networks
-from deploy.publishing.model import Architecture, FileType, Installer
+from deploy.publishing.model import Installer
 from tests.certificates import self_signed
 
 CONTENT = b"an installer" * 100

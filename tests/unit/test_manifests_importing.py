@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from catalog_service.enumerations import Architecture, FileType
 from deploy.manifests.exporting import ManifestExport
 from deploy.manifests.finding import find
 from deploy.manifests.importing import Came, ManifestImport
 from deploy.manifests.installers import InstallersFolder, Sources
 from deploy.manifests.problems import InstallerMissing
-from deploy.publishing.model import Architecture, FileType, Installer, NewPackage, NotPublished, Published
+from deploy.publishing.model import Installer, NewPackage, NotPublished, Published
 from deploy.publishing.problems import OtherBytes, Unreachable
 from tests.winget_manifests import make
 

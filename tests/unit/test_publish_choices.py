@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from catalog_service.enumerations import Architecture, FileType
 from common.settings import BadSetting
 from deploy.cli import app
 from deploy.publishing.choices import ForAll, PerFile, installers, packages_needed, switches
-from deploy.publishing.model import Architecture, FileType
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 FILES = [Path("app-x64.exe"), Path("app-arm64.msi")]

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from catalog_service import enumerations, version_model
+from catalog_service import version_model
+from catalog_service.enumerations import Architecture, FileType
 from deploy.publishing import choices, guesses, model
-from deploy.publishing.model import Architecture, FileType, Installer
+from deploy.publishing.model import Installer
 from upload_service.ranges import SUFFIXES, parse_file_id
 
 
@@ -56,20 +57,6 @@ def test_a_suffix_tells_the_type(name: str, file_type: str | None) -> None:
 def test_the_suffixes_sent_are_those_that_the_server_keeps() -> None:
     named = {guesses.suffix(Path(f"app{suffix}")) for suffix in (*SUFFIXES, ".txt", '.ex"e', ".EXE")}
     assert named == set(SUFFIXES)
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (model.Architecture, enumerations.Architecture),
-        (model.FileType, enumerations.FileType),
-        (model.Scope, enumerations.Scope),
-        (model.Locale, enumerations.Locale),
-        (model.Upgrades, enumerations.UpgradeBehavior),
-    ],
-)
-def test_the_values_it_takes_are_those_of_the_service(ours: list[str], theirs: list[str]) -> None:
-    assert [*ours] == [*theirs]
 
 
 def test_the_switches_it_takes_are_those_of_the_service() -> None:
