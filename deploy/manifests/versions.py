@@ -5,6 +5,9 @@ from typing import Any
 
 NEWEST = 12  # of the versions 1.x
 
+# The catalog's contracts with winget (`catalog_service.winget.contracts`) have a table of their own, for theirs is
+# another history: there is no contract 1.2, so what manifests have from 1.2 on is in answers from 1.4 on, answers have
+# members that no manifest has, and no Authentication.
 _SINCE = {
     name: minor
     for minor, names in {
