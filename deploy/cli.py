@@ -36,6 +36,7 @@ from deploy.first_start import ADMINISTRATOR
 from deploy.folder import DataFolder, FolderProblem
 from deploy.local import ServerUnavailable
 from deploy.logs import open_log
+from deploy.publishing.terminal import visible
 from deploy.record import NotRecorded
 from deploy.status import print_status
 from deploy.up import Running, running
@@ -97,14 +98,14 @@ def main() -> None:
     try:
         app()
     except Problem as problem:
-        sys.exit(f"pkgrepo: {problem.detail}")
+        sys.exit(f"pkgrepo: {visible(problem.detail)}")
     except (BackupProblem, BadSetting, FolderProblem, NotRecorded, SchemaTrouble, ServerUnavailable) as problem:
-        sys.exit(f"pkgrepo: {problem}")
+        sys.exit(f"pkgrepo: {visible(problem)}")
     except (MongoError, RedisError) as error:
         sys.exit(f"pkgrepo: a store does not answer ({type(error).__name__}); check MONGO_URL and REDIS_URL")
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        sys.exit(f"pkgrepo: {where}{error.strerror or error}")
+        where = f"{visible(error.filename)}: " if error.filename else ""
+        sys.exit(f"pkgrepo: {where}{error.strerror or visible(error)}")
 
 
 async def _up(folder: DataFolder, host: str, port: int, deployment: Deployment, *, demo: bool) -> None:

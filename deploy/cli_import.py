@@ -8,7 +8,6 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
 
-import orjson
 import stamina.instrumentation
 import typer
 
@@ -27,6 +26,7 @@ from deploy.manifests.report import Outcome, Row, summary
 from deploy.publishing.progress import shown
 from deploy.publishing.publisher import AT_ONCE, Publisher
 from deploy.publishing.session import Credentials
+from deploy.publishing.terminal import json_text, say, visible
 
 MANIFESTS = "Options of manifests"
 ARCHIVES = "Options of an archive"
@@ -123,14 +123,14 @@ def import_paths(
     try:
         asyncio.run(until_stopped(run()))
     except Problem as problem:
-        sys.exit(f"pkgrepo: {told(problem, patience)}")
+        sys.exit(f"pkgrepo: {visible(told(problem, patience))}")
     rows = work[0].rows if work else []
     _report(rows, patience, as_json=as_json)
     if not finished:
         console.print(f"Stopped. {RESUMES}")
         raise typer.Exit(INTERRUPTED)
     if gave_up := work[0].gave_up:
-        sys.exit(f"pkgrepo: {told(gave_up, patience)}")
+        sys.exit(f"pkgrepo: {visible(told(gave_up, patience))}")
     if not rows:
         raise BadSetting("there are no manifests")
     if any(row.outcome is Outcome.REFUSED for row in rows):
@@ -166,15 +166,14 @@ def _report(rows: Sequence[Row], patience: float, *, as_json: bool) -> None:
     """Say what came of each."""
     for row in rows:
         if row.problem:
-            console.print(f"{row.manifest}: {row.named}: {told(row.problem, patience)}", markup=False, style="red")
+            say(console, f"{row.manifest}: {row.named}: {told(row.problem, patience)}", "red")
         for note in row.notes:
-            console.print(f"{row.manifest}: {row.named}: {note}", markup=False)
+            say(console, f"{row.manifest}: {row.named}: {note}")
     counts = summary(rows)
     console.print(", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count) or "Nothing.")
     if as_json:
-        found = {**counts, "installers": [row.document() for row in rows]}
-        typer.echo(orjson.dumps(found, option=orjson.OPT_INDENT_2))
+        typer.echo(json_text({**counts, "installers": [row.document() for row in rows]}))
     else:
         for row in rows:
             if row.uid:
-                typer.echo(row.uid)
+                typer.echo(visible(row.uid))

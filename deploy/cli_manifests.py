@@ -21,6 +21,7 @@ from deploy.cli_publish import (
 )
 from deploy.manifests.exporting import ManifestExport, Written
 from deploy.publishing.session import Credentials
+from deploy.publishing.terminal import say, visible
 
 
 def manifests(
@@ -53,14 +54,14 @@ def manifests(
     try:
         asyncio.run(until_stopped(work()))
     except Problem as problem:
-        sys.exit(f"pkgrepo: {told(problem, patience)}")
+        sys.exit(f"pkgrepo: {visible(told(problem, patience))}")
     if not finished:
         console.print("Stopped.")
         raise typer.Exit(INTERRUPTED)
     for one in done:
         if one.problem:
-            console.print(f"{one.package_id} {one.version}: {one.problem.detail}", markup=False, style="red")
+            say(console, f"{one.package_id} {one.version}: {one.problem.detail}", "red")
         else:
-            typer.echo(one.folder)
+            typer.echo(visible(one.folder))
     if any(one.problem for one in done):
         raise typer.Exit(1)

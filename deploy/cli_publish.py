@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-import orjson
 import stamina.instrumentation
 import typer
 from rich.console import Console
@@ -26,6 +25,7 @@ from deploy.publishing.progress import shown
 from deploy.publishing.publisher import Publisher
 from deploy.publishing.server import open_server
 from deploy.publishing.session import Credentials, open_session
+from deploy.publishing.terminal import json_text, say, visible
 
 INTERRUPTED = 130  # what a shell gives for Ctrl-C
 RESUMES = "The same command goes on from where the server stands."
@@ -120,7 +120,7 @@ def publish(
     try:
         asyncio.run(until_stopped(work()))
     except Problem as problem:
-        sys.exit(f"pkgrepo: {told(problem, patience)}")
+        sys.exit(f"pkgrepo: {visible(told(problem, patience))}")
     if not done:
         console.print(f"Stopped. {RESUMES}")
         raise typer.Exit(INTERRUPTED)
@@ -155,7 +155,7 @@ def say_that_it_is_tried_again(details: stamina.instrumentation.RetryDetails) ->
     """Tell people why they wait."""
     problem = details.caused_by
     said = problem.detail if isinstance(problem, Problem) else type(problem).__name__
-    console.print(f"{said} Trying again in {details.wait_for:.0f} s.", markup=False)
+    say(console, f"{said} Trying again in {details.wait_for:.0f} s.")
 
 
 def told(problem: Problem, patience: float) -> str:
@@ -168,16 +168,13 @@ def _report(done: Sequence[Published | NotPublished], patience: float, *, as_jso
     for one in done:
         installer = one.installer
         if isinstance(one, NotPublished):
-            console.print(f"{installer.path}: {told(one.problem, patience)}", markup=False, style="red")
+            say(console, f"{installer.path}: {told(one.problem, patience)}", "red")
             continue
         what = "is published" if one.created else "was there already, with the same bytes"
-        console.print(
-            f"{installer.path}: {installer.package_id} {installer.version} ({installer.architecture}) {what}.",
-            markup=False,
-        )
+        say(console, f"{installer.path}: {installer.package_id} {installer.version} ({installer.architecture}) {what}.")
         if not as_json:
-            typer.echo(one.uid)
+            typer.echo(visible(one.uid))
     if as_json:
-        typer.echo(orjson.dumps([one.document() for one in done], option=orjson.OPT_INDENT_2))
+        typer.echo(json_text([one.document() for one in done]))
     if any(isinstance(one, NotPublished) for one in done):
         raise typer.Exit(1)

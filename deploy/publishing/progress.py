@@ -6,7 +6,6 @@ from typing import Protocol
 
 from rich.console import Console
 from rich.filesize import decimal
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -15,6 +14,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 from rich.progress import Progress as RichProgress
+
+from deploy.publishing.terminal import say, visible
 
 STEP = 10  # percent from one line to the next
 
@@ -61,7 +62,7 @@ class Bars:
 class _Bar:
     def __init__(self, progress: RichProgress, name: str) -> None:
         self._progress = progress
-        self._task = progress.add_task(escape(name), what="waiting", total=None)
+        self._task = progress.add_task(visible(name), what="waiting", total=None)
 
     def reading(self, total: int) -> None:
         self._progress.reset(self._task, total=total, what="reading")
@@ -123,7 +124,7 @@ class _Line:
         self._say(f"{what} {decimal(total)}{f', from byte {done} on' if done else ''}")
 
     def _say(self, text: str) -> None:
-        self._console.print(f"{self._name}: {text}", markup=False)
+        say(self._console, f"{self._name}: {text}")
 
 
 @contextmanager
@@ -133,7 +134,7 @@ def shown(console: Console, *, keep: bool = True) -> Iterator[Progress]:
         yield Lines(console)
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         TextColumn("{task.fields[what]}"),
         BarColumn(),
         DownloadColumn(),

@@ -74,7 +74,7 @@ async def test_hundreds_of_every_schema_version_are_published_and_reported(tenan
     assert [await download(tenant, listed["INSTALLER_URL"])] == list(made.content.values())
 
 
-async def test_what_is_imported_comes_back_as_the_manifest_that_it_was(single: Api, tmp_path: Path) -> None:
+async def test_what_is_imported_comes_back_as_the_manifest_that_it_was(either: Api, tmp_path: Path) -> None:
     made = [whole(900 + minor, minor) for minor in MINORS]
     archive, font = make(1000, 12, **ARCHIVE), make(1001, 12, InstallerType="font")
     made += [archive, font]
@@ -82,9 +82,9 @@ async def test_what_is_imported_comes_back_as_the_manifest_that_it_was(single: A
         # What is not said is the interface's default, and comes back as that.
         one.root.update(Scope="user", InstallerLocale="fr-FR", UpgradeBehavior="install")
         one.write(tmp_path / "before")
-    assert {outcome for _, outcome in outcomes(await imported(single, tmp_path / "before"))} == {"published"}
+    assert {outcome for _, outcome in outcomes(await imported(either, tmp_path / "before"))} == {"published"}
     packages = [part for one in made for part in ("--package", one.package_id)]
-    written = await run(single, tmp_path / "after", *packages, command="manifests")
+    written = await run(either, tmp_path / "after", *packages, command="manifests")
     assert (written.status, len(written.output.splitlines())) == (0, len(made)), written.log
     before, after = read(tmp_path / "before"), read(tmp_path / "after")
     assert [content(one) for one in after] == [content(one) for one in before]
@@ -175,6 +175,22 @@ async def test_what_is_refused_is_told_with_its_reason_and_keeps_nothing_else_fr
     assert [row.outcome for row in rows if not row.problem] == ["published"]
     # What failed leaves nothing behind.
     assert (await tenant.call("GET", "get_package_versions", "Acme.App2")).body == []
+
+
+async def test_nothing_in_a_manifest_or_its_name_speaks_to_the_terminal(tenant: Api, tmp_path: Path) -> None:
+    made = make(0)
+    made.package_id = "Acme.App\x9b31m"
+    made.texts["\x1b]0;owned\x07"] = "[red]"
+    made.write(tmp_path / "tree")
+    (tmp_path / "tree" / "\x1b[2J\udcff.yaml").write_text("\n")
+    said = await run(tenant, tmp_path / "tree", "--fetch", "--json", command="import")
+    assert said.status == 1
+    assert (said.output + said.log).replace("\n", " ").isprintable()
+    assert all(
+        text in said.log
+        for text in (r"Acme.App\x9b31m 1.0", r"\x1b]0;owned\x07: is not known", r"/\x1b[2J\udcff.yaml:")
+    )
+    assert len(json.loads(said.output)["installers"]) == 3
 
 
 async def test_a_trial_says_the_same_and_changes_nothing(tenant: Api, tmp_path: Path) -> None:
