@@ -23,7 +23,10 @@ class Refused(ManifestRefused):
 
 
 def find(paths: Sequence[Path]) -> Iterator[Manifest | Refused]:
-    """The manifests at these paths, folder by folder in the order of their names."""
+    """The manifests at these paths, folder by folder in the order of their names.
+
+    What a folder holds may be a stranger's: no link in it leads to a file outside, and none to another folder.
+    """
     for path in paths:
         if not path.is_dir():
             yield from _of_file(path)
@@ -31,7 +34,7 @@ def find(paths: Sequence[Path]) -> Iterator[Manifest | Refused]:
         for folder, folders, names in os.walk(path):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             files = [Path(folder, name) for name in sorted(names) if name.lower().endswith(SUFFIXES)]
-            yield from _together(files)
+            yield from _together(files, within=[path])
 
 
 def _of_file(path: Path) -> Iterator[Manifest | Refused]:
@@ -42,20 +45,22 @@ def _of_file(path: Path) -> Iterator[Manifest | Refused]:
         yield Refused(path, _told(problem))
         return
     if isinstance(named, SingletonFile):
-        yield from _together([path])
+        yield from _together([path], within=[path])
         return
     beside = sorted(one for one in path.parent.iterdir() if one.name.lower().endswith(SUFFIXES))
-    for found in _together(beside):
+    for found in _together(beside, within=[path, path.parent]):
         if (found.package_id, found.version) == (named.package_identifier, named.package_version):
             yield found
 
 
-def _together(paths: Sequence[Path]) -> Iterator[Manifest | Refused]:
-    """The manifests of files of one folder."""
+def _together(paths: Sequence[Path], within: Sequence[Path]) -> Iterator[Manifest | Refused]:
+    """The manifests of files of one folder; `within` are those that a link may lead to, or the folders of such."""
     manifests: dict[tuple[str, str], list[tuple[Path, File]]] = defaultdict(list)
     unread: list[str] = []
     for path in paths:
         try:
+            if path.is_symlink() and not any(_real(path).is_relative_to(_real(one)) for one in within):
+                raise ManifestRefused("is a link to a file outside")
             file = read_file(path)
         except (ManifestRefused, OSError) as problem:
             unread.append(path.name)
@@ -70,6 +75,11 @@ def _together(paths: Sequence[Path]) -> Iterator[Manifest | Refused]:
             yield assemble(path, [file for _, file in files])
         except ManifestRefused as problem:
             yield Refused(path, problem.detail, package_id, version)
+
+
+def _real(path: Path) -> Path:
+    """Where links lead; of such as lead round in a circle somewhere, without a word."""
+    return Path(os.path.realpath(path))
 
 
 def _told(problem: ManifestRefused | OSError) -> str:

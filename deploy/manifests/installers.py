@@ -11,7 +11,7 @@ from pathlib import Path
 
 from deploy.manifests.fetching import Fetcher
 from deploy.manifests.problems import InstallerMissing
-from deploy.publishing.files import LocalFile, open_file
+from deploy.publishing.files import LocalFile, open_file, open_regular
 from deploy.publishing.model import Installer
 from deploy.publishing.problems import OtherBytes
 from deploy.publishing.progress import Row
@@ -67,7 +67,7 @@ class InstallersFolder:
     def _sha256(self, path: Path) -> str:
         if path not in self._known:
             try:
-                with path.open("rb") as file:
+                with open(path, "rb", opener=open_regular) as file:
                     self._known[path] = hashlib.file_digest(file, "sha256").hexdigest()
             except OSError:
                 self._known[path] = ""

@@ -21,6 +21,7 @@ from deploy.manifests.schema import (
 )
 from deploy.manifests.text_schema import DefaultTexts, Texts
 from deploy.manifests.versions import NEWEST, too_new
+from deploy.publishing.files import open_regular
 
 KINDS: Mapping[str, type[File]] = {
     "singleton": SingletonFile,
@@ -47,7 +48,7 @@ class Manifest:
 
 def read_file(path: Path) -> File:
     """A file of a manifest. Raises ManifestRefused, and OSError."""
-    with path.open("rb") as file:
+    with open(path, "rb", opener=open_regular) as file:
         return parse(file.read(yaml_text.MOST_BYTES + 1))
 
 

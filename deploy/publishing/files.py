@@ -1,8 +1,10 @@
 """A file on its way to the server: read in pieces beside the event loop, and watched for changes."""
 
 import asyncio
+import errno
 import hashlib
 import os
+import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -57,7 +59,7 @@ class LocalFile:
 async def open_file(path: Path) -> AsyncIterator[LocalFile]:
     """The file, to be read within the block. Raises FileUnusable where it is empty or cannot be opened."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = open_regular(path, os.O_RDONLY)
     except OSError as error:
         raise FileUnusable(f"{path} cannot be read: {error.strerror}.") from None
     try:
@@ -67,3 +69,12 @@ async def open_file(path: Path) -> AsyncIterator[LocalFile]:
         yield file
     finally:
         os.close(descriptor)
+
+
+def open_regular(path: str | Path, flags: int) -> int:
+    """A descriptor, for `open` to take as its opener. Raises OSError, of a pipe or a device too, and waits for none."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "is no regular file", str(path))

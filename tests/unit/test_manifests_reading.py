@@ -1,5 +1,6 @@
 """Manifests of winget's are read strictly: what is wrong is refused, with the place and the reason."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -202,3 +203,35 @@ def test_a_tree_is_read_folder_by_folder_and_a_bad_file_spoils_no_other(tmp_path
     # A file that is named stands for the manifest that it is of.
     [named] = find([folders[2] / "Acme.App2.yaml"])
     assert (named.package_id, named.version) == ("Acme.App2", "1.2")
+
+
+def test_of_a_tree_only_files_in_it_are_read(tmp_path: Path) -> None:
+    tree, outside = tmp_path / "tree", make(1).write(tmp_path / "outside", singleton=True)
+    folder = make(2).write(tree, singleton=True)
+    os.mkfifo(tree / "pipe.yaml")
+    (tree / "zero.yaml").symlink_to("/dev/zero")
+    (tree / "away.yaml").symlink_to(outside / "Acme.App1.yaml")
+    (tree / "circle.yaml").symlink_to("circle.yaml")
+    (tree / "folder").symlink_to(outside)
+    (tree / "beside.yaml").symlink_to(folder / "Acme.App2.yaml")
+    found = {one.path.name: getattr(one, "detail", one.package_id) for one in find([tree])}
+    assert found == {
+        "Acme.App2.yaml": "Acme.App2",
+        "beside.yaml": "Acme.App2",
+        "pipe.yaml": "cannot be read: is no regular file",
+        "zero.yaml": "is a link to a file outside",
+        "away.yaml": "is a link to a file outside",
+        "circle.yaml": "cannot be read: Too many levels of symbolic links",
+    }
+
+
+@pytest.mark.parametrize("singleton", [True, False])
+def test_a_link_that_is_named_is_followed(singleton: bool, tmp_path: Path) -> None:
+    folder = make().write(tmp_path, singleton=singleton)
+    [*others, named] = sorted(folder.iterdir())
+    (folder / "installed").mkdir()
+    (folder / "installed" / named.name).symlink_to(named.rename(tmp_path / named.name))
+    for path in others:
+        path.rename(folder / "installed" / path.name)
+    [found] = find([folder / "installed" / named.name])
+    assert isinstance(found, Manifest)

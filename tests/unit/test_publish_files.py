@@ -33,6 +33,16 @@ async def test_a_file_that_changed_gives_no_more_bytes(tmp_path: Path, content: 
             await file.read(0, 4)
 
 
+@pytest.mark.parametrize("name", ["pipe.exe", "zero.exe", "folder.exe"])
+async def test_what_is_no_file_is_not_waited_for_and_not_read(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.exe")
+    (tmp_path / "zero.exe").symlink_to("/dev/zero")
+    (tmp_path / "folder.exe").mkdir()
+    with pytest.raises(FileUnusable, match="is no regular file"):
+        async with open_file(tmp_path / name):
+            pass
+
+
 async def test_a_file_that_is_empty_or_missing_is_told(tmp_path: Path) -> None:
     (tmp_path / "empty.exe").touch()
     for name in ("empty.exe", "missing.exe"):
