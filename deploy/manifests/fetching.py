@@ -9,7 +9,18 @@ from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+import stamina
+from aiohttp import (
+    ClientConnectionError,
+    ClientError,
+    ClientPayloadError,
+    ClientResponse,
+    ClientSession,
+    ClientSSLError,
+    ClientTimeout,
+    DummyCookieJar,
+    TCPConnector,
+)
 from yarl import URL
 
 from common.errors import Problem
@@ -17,12 +28,19 @@ from deploy.manifests.networks import AddressForbidden, CheckedResolver, Network
 from deploy.publishing.files import LocalFile, open_file
 from deploy.publishing.guesses import suffix
 from deploy.publishing.model import Installer
+from deploy.publishing.problems import retry_after, wait
 from deploy.publishing.progress import Row
 
 BLOCK = 1 << 20  # bytes
 REDIRECTS = frozenset([301, 302, 303, 307, 308])
 MOST_REDIRECTS = 5
+ATTEMPTS = 4
+LONGEST_PAUSE = 60.0  # seconds that a maker may ask for between two of them
 LIMITS = ClientTimeout(total=3600, sock_connect=15, sock_read=60)  # seconds
+
+_patiently = stamina.AsyncRetryingCaller(
+    attempts=ATTEMPTS, timeout=None, wait_initial=1.0, wait_max=20.0, wait_jitter=1.0
+).on(lambda error: wait(error, LONGEST_PAUSE))
 
 
 class NotFetched(Problem):
@@ -30,6 +48,12 @@ class NotFetched(Problem):
 
     code = "not_fetched"
     status = 404  # and not of ours: it is no reason to ask our server again
+
+
+class MakerAway(NotFetched):
+    """It does not give it now, and may soon: the connection fails, or who answers has trouble or too much to do."""
+
+    status = 503
 
 
 @dataclass(frozen=True)
@@ -47,13 +71,15 @@ class Fetcher:
 
         Raises:
             AddressForbidden: the address, or one that it leads to, is not one to ask.
-            NotFetched: it does not give the installer.
+            NotFetched: it does not give the installer, not even after further attempts where one may help.
         """
         path = self.folder / f"{id(row):x}{suffix(installer.path)}"
         try:
-            await self._fetch(installer.url, path, row)
+            await _patiently(self._fetch, installer.url, path, row)
             async with open_file(path) as file:
                 yield file
+        except MakerAway as problem:
+            raise NotFetched(problem.detail) from None
         finally:
             path.unlink(missing_ok=True)
 
@@ -80,25 +106,32 @@ class Fetcher:
                         await self._keep(response, path, row)
                         return
                     url = self.check(str(url.join(URL(response.headers.get("Location", "")))))
-        except TimeoutError:
-            raise NotFetched(f"{url.host} takes too long.") from None
         except (ClientError, OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or type(error).__name__
-            raise NotFetched(f"{url.host} does not give {address}: {reason}.") from None
+            late = isinstance(error, TimeoutError)
+            reason = "it takes too long" if late else getattr(error, "strerror", None) or type(error).__name__
+            problem = MakerAway if _may_pass(error) else NotFetched
+            raise problem(f"{url.host} does not give {address}: {reason}.") from None
         raise NotFetched(f"{address} leads elsewhere more than {MOST_REDIRECTS} times.")
 
     async def _keep(self, response: ClientResponse, path: Path, row: Row) -> None:
+        if response.status == 429 or response.status >= 500:
+            raise MakerAway(f"{response.url} answers {response.status}.", retry_after=retry_after(response.headers))
         if response.status != 200:
             raise NotFetched(f"{response.url} answers {response.status}.")
         row.copying(response.content_length or 0, 0)
         taken = 0
-        with path.open("xb") as file:
+        with path.open("wb") as file:
             async for block in response.content.iter_chunked(BLOCK):
                 taken += len(block)
                 if max(taken, response.content_length or 0) > self.most:
                     raise NotFetched(f"{response.url} is larger than {self.most >> 20} MiB.")
                 await asyncio.to_thread(file.write, block)
                 row.at(taken)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether it is the connection that failed. One that took all its time, or is not to be trusted, will again."""
+    return isinstance(error, ClientConnectionError | ClientPayloadError) and not isinstance(error, ClientSSLError)
 
 
 @asynccontextmanager

@@ -8,9 +8,9 @@ from uuid import uuid4
 import stamina
 from aiohttp import FormData
 
-from common.errors import Answered, Problem
+from common.errors import Answered
 from deploy.publishing.model import Installer, NewPackage
-from deploy.publishing.problems import may_pass
+from deploy.publishing.problems import wait
 from deploy.publishing.server import MakeBody
 from deploy.publishing.session import Session
 
@@ -35,7 +35,7 @@ class Interface:
         self._one_installer_a_version: bool | None = None
         self.patiently = stamina.AsyncRetryingCaller(
             attempts=None, timeout=patience, wait_initial=0.5, wait_max=20.0, wait_jitter=1.0
-        ).on(lambda error: _wait(error, patience))
+        ).on(lambda error: wait(error, patience))
 
     async def package_ids(self) -> Sequence[str]:
         """The ids of the tenant's active packages."""
@@ -138,15 +138,6 @@ class Interface:
         self, method: str, *segments: str, headers: dict[str, str] | None = None, body: MakeBody | None = None
     ) -> Any:
         return await self.patiently(self._session.ask, method, *segments, headers=headers, body=body)
-
-
-def _wait(error: Exception, patience: float) -> bool | float:
-    """Whether to try again: after as many seconds as the server says, or after a growing pause."""
-    if not isinstance(error, Problem) or not may_pass(error):
-        return False
-    if error.retry_after is None:
-        return True
-    return max(1.0, error.retry_after) if error.retry_after <= patience else False
 
 
 def _state(answer: Mapping[str, Any]) -> State:

@@ -1,5 +1,6 @@
 """What can go wrong between a file and its version, the server's own problems (`common.errors.Answered`) aside."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from common.errors import Problem
@@ -76,3 +77,18 @@ class StoredDamaged(Problem):
 def may_pass(problem: Problem) -> bool:
     """Whether the same may succeed later: the server is away or busy, and has not refused it for good."""
     return problem.status == 429 or (problem.status >= 500 and problem.code != "transfer_damaged")
+
+
+def wait(error: Exception, patience: float) -> bool | float:
+    """Whether to try again: after as many seconds as the server says, or after a growing pause."""
+    if not isinstance(error, Problem) or not may_pass(error):
+        return False
+    if error.retry_after is None:
+        return True
+    return max(1.0, error.retry_after) if error.retry_after <= patience else False
+
+
+def retry_after(headers: Mapping[str, str]) -> int | None:
+    """The seconds that an answer asks to wait; None where it names none, or a date."""
+    said = headers.get("Retry-After", "")
+    return int(said) if said.isdecimal() and len(said) < 10 else None

@@ -21,7 +21,7 @@ from aiohttp import (
 from yarl import URL
 
 from common.errors import Answered
-from deploy.publishing.problems import NotTheInterface, Unreachable, Untrusted
+from deploy.publishing.problems import NotTheInterface, Unreachable, Untrusted, retry_after
 
 CONNECT_PATIENCE = 15.0  # seconds
 STALL = 120.0  # seconds without a byte of the body taken, or for the answer after it
@@ -96,10 +96,9 @@ def _understood(response: ClientResponse, content: bytes) -> Any:
     problem = answer if isinstance(answer, dict) else {}
     if response.status < 400:
         raise NotTheInterface(f"What answers at {response.url} is not the interface.")
-    wait = response.headers.get("Retry-After", "")
     raise Answered(
         str(problem.get("detail") or f"The server answered {response.status} {response.reason or ''}".strip() + "."),
         status=response.status,
         code=str(problem.get("code") or "refused"),
-        retry_after=int(wait) if wait.isdecimal() and len(wait) < 10 else None,
+        retry_after=retry_after(response.headers),
     )

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from ipaddress import ip_network
@@ -11,16 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import stamina
 from aiohttp import web
 
 from catalog_service.enumerations import Architecture, FileType
-from deploy.manifests.fetching import MOST_REDIRECTS, Fetcher, NotFetched, open_fetcher
+from deploy.manifests.fetching import ATTEMPTS, MOST_REDIRECTS, Fetcher, NotFetched, open_fetcher
 from deploy.manifests.networks import AddressForbidden, Networks
 from deploy.publishing.model import Installer
+from deploy.publishing.problems import may_pass
 from tests.certificates import self_signed
 
 CONTENT = b"an installer" * 100
 HOST = "download.example.com"  # whose address the test's DNS gives
+
+Answer = Callable[[web.BaseRequest], web.StreamResponse]
 
 
 class Quiet:
@@ -38,7 +42,7 @@ class Maker:
 
     port: int = 0
     paths: list[str] = field(default_factory=list)
-    answers: dict[str, Callable[[web.BaseRequest], web.StreamResponse]] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self.paths.append(request.path)
@@ -206,7 +210,7 @@ async def test_redirects_end(maker: Maker, certificate: Path, dns: dict[str, lis
     assert len(maker.paths) == MOST_REDIRECTS + 1
 
 
-ANSWERS: dict[str, Callable[[web.BaseRequest], web.StreamResponse]] = {
+ANSWERS: dict[str, Answer] = {
     "is larger than 1 MiB": lambda _: web.Response(body=bytes(1 << 20) + b"x"),
     "answers 404": lambda _: web.Response(status=404, body=CONTENT),
     "answers 206": lambda _: web.Response(status=206, body=CONTENT),
@@ -223,6 +227,66 @@ async def test_an_answer_that_is_no_installer_is_refused(
         with pytest.raises(NotFetched, match=reason):
             await fetched(fetcher, maker.url())
         assert not [*fetcher.folder.iterdir()]
+
+
+def in_turn(*answers: Answer) -> Answer:
+    """Answers one after the other, the last one again and again."""
+    left = list(answers)
+
+    def answer(request: web.BaseRequest) -> web.StreamResponse:
+        return (left.pop(0) if len(left) > 1 else left[0])(request)
+
+    return answer
+
+
+def busy(status: int, retry_after: str = "0") -> Answer:
+    return lambda _: web.Response(status=status, headers={"Retry-After": retry_after})
+
+
+def broken(request: web.BaseRequest) -> web.StreamResponse:
+    """An answer that begins, and whose line breaks then."""
+    assert isinstance(request.transport, asyncio.Transport)
+    request.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\nbytes of before")
+    request.transport.close()
+    return web.Response()
+
+
+def whole(_: web.BaseRequest) -> web.StreamResponse:
+    return web.Response(body=CONTENT)
+
+
+@pytest.fixture
+def no_pauses() -> Iterator[None]:
+    with stamina.set_testing(True, attempts=ATTEMPTS):
+        yield
+
+
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize("first", [busy(429), busy(500), busy(503), broken], ids=["429", "500", "503", "broken"])
+async def test_what_may_pass_is_tried_again_from_the_beginning(
+    first: Answer, maker: Maker, certificate: Path, dns: dict[str, list[str]]
+) -> None:
+    maker.answers["/setup.exe"] = in_turn(first, first, whole)
+    async with fetching(certificate, "127.0.0.0/8") as fetcher:
+        assert await fetched(fetcher, maker.url()) == CONTENT
+    assert len(maker.paths) == 3
+
+
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize(
+    ("answer", "attempts"),
+    [(busy(503), ATTEMPTS), (broken, ATTEMPTS), (busy(503, "3600"), 1), (busy(404), 1), (busy(403), 1)],
+    ids=["503", "broken", "in an hour", "404", "403"],
+)
+async def test_what_does_not_pass_is_given_up_and_is_no_fault_of_our_server(
+    answer: Answer, attempts: int, maker: Maker, certificate: Path, dns: dict[str, list[str]]
+) -> None:
+    maker.answers["/setup.exe"] = answer
+    async with fetching(certificate, "127.0.0.0/8") as fetcher:
+        with pytest.raises(NotFetched) as given_up:
+            await fetched(fetcher, maker.url())
+    assert len(maker.paths) == attempts
+    assert not may_pass(given_up.value)
 
 
 async def test_a_certificate_of_another_is_not_trusted(
