@@ -1,10 +1,12 @@
 """Every upload is inspected, once, by whichever replica, and none more than three times."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -199,6 +201,35 @@ async def test_a_storage_that_is_away_costs_a_file_no_attempt(
         await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
     assert len(reader.readings) == ATTEMPTS + 1
     reader.failure = None
+    await replica.inspect_due()
+    assert (await replica.find(caller.tenant_id, name)).state is State.DONE
+
+
+@dataclass
+class StartingReader(Reader):
+    """Starts a process for each file."""
+
+    async def read(self, file: BinaryIO, suffix: str) -> Findings:
+        self.readings.append(b"")
+        return await read_installer(file, suffix)
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
+async def test_a_machine_that_starts_no_process_costs_a_file_no_attempt(
+    settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    caller, reader = make_uploader(), StartingReader()
+    (name,) = await uploaded(settings, caller, MACHINE_MSI)
+    replica = inspector(database, settings, reader)
+    with monkeypatch.context() as busy:
+        busy.setattr(asyncio, "create_subprocess_exec", AsyncMock(side_effect=OSError(number, "busy")))
+        for _ in range(ATTEMPTS + 1):
+            await replica.inspect_due()
+            await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
+        with pytest.raises(Unavailable):
+            await replica.inspected(caller.tenant_id, name)
+        await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
+    assert len(reader.readings) == ATTEMPTS + 2
     await replica.inspect_due()
     assert (await replica.find(caller.tenant_id, name)).state is State.DONE
 

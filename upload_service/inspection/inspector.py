@@ -76,7 +76,7 @@ class Lender(Protocol):
 
 
 class Inspector:
-    """Inspects files. `read` raises Unreadable, and takes the ending of a file's name beside the file."""
+    """Inspects files. `read` takes a file and the ending of its name; it raises Unreadable, and Unavailable."""
 
     def __init__(
         self, store: InspectionStore, lender: Lender, read: Callable[[BinaryIO, str], Awaitable[Findings]]

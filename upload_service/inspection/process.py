@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 import orjson
 
+from common.errors import Unavailable
 from upload_service.inspection.findings import Findings
 from upload_service.inspection.signatures import LONGEST, may_be_an_installer
 from upload_service.inspection.statuses import DAMAGED, OUT_OF_MEMORY
@@ -41,19 +42,16 @@ class Unreadable(Exception):
 
 
 async def read_installer(file: BinaryIO, suffix: str) -> Findings:
-    """What is found in a file. Raises Unreadable."""
+    """What is found in a file.
+
+    Raises:
+        Unreadable: nothing can be found in it.
+        Unavailable: this machine can start no process now, which says nothing of the file.
+    """
     head = await asyncio.to_thread(os.pread, file.fileno(), LONGEST, 0)
     if not may_be_an_installer(head):
         return Findings()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-s", "-P", "-m", "upload_service.inspection", suffix),
-        stdin=file,
-        stdout=PIPE,
-        stderr=DEVNULL,
-        cwd="/",
-        env={"PYTHONPATH": str(CODE)},
-        start_new_session=True,
-    )
+    process = await _started(file, suffix)
     try:
         async with asyncio.timeout(PATIENCE):
             answer = await _answer(process)
@@ -68,6 +66,21 @@ async def read_installer(file: BinaryIO, suffix: str) -> Findings:
         return Findings.parse(orjson.loads(answer))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise Unreadable(Reason.ENDED_EARLY) from None
+
+
+async def _started(file: BinaryIO, suffix: str) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-s", "-P", "-m", "upload_service.inspection", suffix),
+            stdin=file,
+            stdout=PIPE,
+            stderr=DEVNULL,
+            cwd="/",
+            env={"PYTHONPATH": str(CODE)},
+            start_new_session=True,
+        )
+    except OSError as error:  # such as EAGAIN, ENOMEM or EMFILE
+        raise Unavailable(f"No process can be started: {error.strerror}.") from None
 
 
 async def _answer(process: asyncio.subprocess.Process) -> bytes:
