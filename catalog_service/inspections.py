@@ -8,11 +8,16 @@ from catalog_service.enumerations import Architecture, FileType
 from catalog_service.model import InstallerFile
 from catalog_service.version_model import PackageVersion
 from common.caller import Caller
-from common.errors import Answered, InvalidField
+from common.errors import Answered, InvalidField, Overloaded, Unavailable
 from common.forms import Form
 
 REQUIRED = ("package_version", "file_architect", "file_type", "file_scope")
-IDENTIFIERS = ("productcode", "upgradecode", "package_family_name")
+# What a version has, by its name in the form.
+IDENTIFIERS = {
+    "product_code": "productcode",
+    "upgrade_code": "upgradecode",
+    "package_family_name": "package_family_name",
+}
 
 # What a file may be said to be, by what it is. A program whose maker is not known may be any; fonts are not known.
 _PROGRAMS = {
@@ -34,7 +39,7 @@ _MAY_BE: Mapping[str, set[FileType]] = {
 }
 
 # The identifiers that a file of a type has. Another may have one, too, but Windows knows nothing by it.
-_SAID_BY = {
+_SAID_BY: Mapping[str, tuple[str, ...]] = {
     FileType.MSI: ("product_code", "upgrade_code"),
     FileType.WIX: ("product_code", "upgrade_code"),
     FileType.BURN: ("product_code",),
@@ -65,19 +70,23 @@ class Inspections:
     async def completed(self, caller: Caller, form: Form) -> Form:
         """The form with those required fields that it left out and its installer says.
 
+        Identifiers that it left out come with the file, see `file_fields`, once the file was inspected: that is waited
+        for, and done without where it cannot be had.
+
         Raises:
             InstallerContradicts: the tenant is strict, and the two contradict each other.
             InvalidField: the tenant is strict, and a field cannot be compared because it is wrong.
-            Unavailable: the installer had to be inspected, and could not be.
+            Unavailable: the installer had to be inspected, and could not be; or Answered, or Overloaded.
         """
         left_out = [name for name in REQUIRED if not form.get(name)]
+        needed = bool(left_out) or caller.tenant.strict_installers
         server_filename = form.get("server_filename")
-        if not server_filename or not (left_out or caller.tenant.strict_installers):
+        if not server_filename or not (needed or _lacks_identifiers(form)):
             return form
         try:
             found = await self._installers.inspected(caller, server_filename)
-        except Answered as problem:
-            if problem.status >= 500:
+        except (Answered, Overloaded, Unavailable) as problem:
+            if needed and problem.status >= 500:
                 raise
             return form  # What is wrong with the name is said by who claims the file.
         said = {name: (str(found[name]),) for name in left_out if found[name]}
@@ -94,6 +103,12 @@ def file_fields(version: PackageVersion, file: InstallerFile) -> dict[str, Any]:
     return {"size": file.size, "sha256": file.sha256, **left_out}
 
 
+def _lacks_identifiers(form: Form) -> bool:
+    """Whether files of its type have an identifier that it left out."""
+    said = _SAID_BY.get((form.get("file_type") or "").upper(), ())
+    return not all(form.get(IDENTIFIERS[name]) for name in said)
+
+
 def _compare(form: Form, found: Mapping[str, Any]) -> None:
     if found["state"] == "failed":
         raise InstallerContradicts("file", f"cannot be read as an installer ({found['reason']})")
@@ -103,7 +118,7 @@ def _compare(form: Form, found: Mapping[str, Any]) -> None:
     architecture, machine = form.choice("file_architect", Architecture), str(found["file_architect"])
     if given in _DATABASES | _PACKAGES and machine and machine != architecture:
         raise InstallerContradicts("file_architect", f"is {architecture}, but the file is for {machine}")
-    for name in IDENTIFIERS:
+    for name in IDENTIFIERS.values():
         text, said = form.get(name) or "", str(found[name])
         if text and said and text.casefold() != said.casefold():
             raise InstallerContradicts(name, f"is not the file's, which is {said}")

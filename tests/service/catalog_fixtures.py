@@ -57,9 +57,10 @@ class StandIns:
     """Answers as upload_service and client_registry would.
 
     `links` are the files that there are, by name, with the version each is linked to or None. `refusal` is answered
-    instead where there is one; `during` runs while a claim is being answered. `hidden` is the blacklist. Files that are
-    not told of are there too, all but those that are `gone`; `damaged` are those that upload_service would list.
-    `inspected` is what every file says of itself, and `found` how much of that a claim tells.
+    instead where there is one, `not_inspected` by inspections alone; `during` runs while a claim is being answered.
+    `hidden` is the blacklist. Files that are not told of are there too, all but those that are `gone`; `damaged` are
+    those that upload_service would list. `inspected` is what every file says of itself, and `found` how much of that a
+    claim tells, with `found_late` from the first inspection on.
     """
 
     links: dict[str, str | None] = field(default_factory=dict)
@@ -68,7 +69,9 @@ class StandIns:
     damaged: list[dict[str, str]] = field(default_factory=list)
     inspected: dict[str, Any] = field(default_factory=dict)
     found: dict[str, str] = field(default_factory=dict)
+    found_late: dict[str, str] = field(default_factory=dict)
     refusal: Problem | None = None
+    not_inspected: Problem | None = None
     during: Callable[[], Awaitable[object]] | None = None
     asked: list[str] = field(default_factory=list)
 
@@ -85,8 +88,8 @@ class StandIns:
     def reset(self) -> None:
         """Forget every file and refuse nothing."""
         self.links, self.hidden, self.asked, self.gone, self.damaged = {}, {}, [], set(), []
-        self.inspected, self.found = {}, {}
-        self.refusal = self.during = None
+        self.inspected, self.found, self.found_late = {}, {}, {}
+        self.refusal = self.not_inspected = self.during = None
 
     def uploaded(self) -> str:
         """The name of a file that was just uploaded."""
@@ -112,6 +115,9 @@ class StandIns:
         name = (await self._hear(request, "inspect_installer"))["server_filename"]
         if name not in self.links:
             raise InstallerNotFound("There is no such file.")
+        if self.not_inspected:
+            raise self.not_inspected
+        self.found = {**self.found, **self.found_late}
         return json_response({"server_filename": name, **NOTHING_SAID, **self.inspected})
 
     async def _release(self, request: web.Request) -> web.Response:

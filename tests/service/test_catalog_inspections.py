@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from common.caller import Caller
-from common.errors import Unavailable
+from common.errors import Problem, TooManyRequests, Unavailable
 from tests.api import Answer
 from tests.factories import make_caller, make_tenant
 from tests.service.catalog_fixtures import Catalog, serving_catalog
@@ -78,7 +78,30 @@ async def test_identifiers_that_a_type_has_are_filled_in_with_the_file(
     version = await catalog.version(caller, await catalog.add_version(caller, file_type=file_type))
     shown = {name: version[name] for name in ("PRODUCTCODE", "UPGRADECODE", "PACKAGE_FAMILY_NAME")}
     assert shown == {"PRODUCTCODE": "", "UPGRADECODE": "", "PACKAGE_FAMILY_NAME": "", **filled}
+    # A file without identifiers keeps nobody waiting.
+    assert catalog.others.asked == [*(["inspect_installer"] if filled else []), "claim_installer"]
+
+
+async def test_identifiers_are_waited_for_where_the_file_is_still_to_be_inspected(
+    catalog: Catalog, caller: Caller
+) -> None:
+    catalog.others.found_late = SAID
+    version = await catalog.version(caller, await catalog.add_version(caller, file_type="msi"))
+    assert (version["PRODUCTCODE"], version["UPGRADECODE"]) == (PRODUCT, UPGRADE)
+
+
+async def test_identifiers_that_are_given_wait_for_no_inspection(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_version(caller, file_type="MSI", productcode=PRODUCT, upgradecode=UPGRADE)
     assert catalog.others.asked == ["claim_installer"]
+
+
+@pytest.mark.parametrize("refusal", [Unavailable("Others are inspected."), TooManyRequests("Too many.")])
+async def test_a_version_is_made_without_identifiers_where_its_file_cannot_be_inspected_now(
+    catalog: Catalog, caller: Caller, refusal: Problem
+) -> None:
+    catalog.others.not_inspected = refusal
+    version = await catalog.version(caller, await catalog.add_version(caller, file_type="MSI"))
+    assert (version["PRODUCTCODE"], version["UPGRADECODE"]) == ("", "")
 
 
 async def test_what_was_given_stays(catalog: Catalog, caller: Caller) -> None:
