@@ -168,6 +168,16 @@ def test_a_confined_process_cannot(deed: str, tmp_path: Path) -> None:
     assert said.read_bytes() == b""
 
 
+def test_a_confined_process_gains_no_rights_and_cannot_be_looked_into() -> None:
+    code = (
+        "import ctypes, sys; from upload_service.inspection.confinement import confine; confine()\n"
+        "asked = ctypes.CDLL(None).prctl; dumpable, no_new_privileges = 3, 39\n"
+        "sys.exit(7 if (asked(dumpable), asked(no_new_privileges, 0, 0, 0, 0)) == (0, 1) else 1)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(process.CODE)}, check=False, timeout=20)
+    assert done.returncode == 7
+
+
 def test_a_confined_process_ends_when_its_time_is_up() -> None:
     code = (
         "from upload_service.inspection import confinement\n"
