@@ -23,6 +23,7 @@ from deploy.folder import DataFolder
 from deploy.operations import open_operator
 from deploy.places import places, places_at_rest
 from deploy.publishing.progress import shown
+from deploy.publishing.terminal import say
 from deploy.record import open_record
 from deploy.storage import open_storage
 
@@ -136,16 +137,17 @@ def import_tenant(archive: Archive, data: Data = None) -> None:
             return await tenant.run(where), tenant.other_keys
 
     manifest, other_keys = _run(work())
-    console.print(f"{manifest.tenant_id} is here, with {len(manifest.files)} installers.")
+    say(console, f"{manifest.tenant_id} is here, with {len(manifest.files)} installers.")
     if CLIENT_TOKEN in other_keys:
         console.print(
             "Its clients' tokens were kept under another CLIENT_TOKEN_KEY: put that key behind the one here until they "
             "have called, or give the clients new tokens."
         )
     if AUDIT in other_keys:
-        console.print(
+        say(
+            console,
             "Its audit log was sealed under another AUDIT_KEY: the entries are sealed anew here, and the log says that "
-            f"it reached {manifest.audit_head} there."
+            f"it reached {manifest.audit_head} there.",
         )
 
 
@@ -166,4 +168,4 @@ def _run(work: Coroutine[object, object, Done]) -> Done:
 
 def _tell_lacking(lacking: Mapping[str, Outcome]) -> None:
     for name, outcome in sorted(lacking.items()):
-        console.print(f"{name}: {outcome}, and left out")
+        say(console, f"{name}: {outcome}, and left out")

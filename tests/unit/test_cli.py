@@ -1,7 +1,7 @@
 """What the operator's command refuses before it does anything."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from errno import EACCES
 from pathlib import Path
 from unittest.mock import Mock, patch
@@ -10,6 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from common.settings import BadSetting
+from deploy import cli_backup
+from deploy.backup.key_prints import AUDIT
 from deploy.backup.manifest import BackupProblem
 from deploy.cli import app, main
 from tests.winget_manifests import make
@@ -77,3 +79,17 @@ def test_a_file_that_is_neither_manifest_nor_archive_is_told(tmp_path: Path, mon
     result = CliRunner().invoke(app, ["import", str(tmp_path / "archive.tar")])
     assert isinstance(result.exception, BackupProblem)
     assert "is no archive" in str(result.exception)
+
+
+def test_what_an_archive_says_of_itself_does_not_speak_to_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def done(work: Coroutine[object, object, object]) -> object:
+        work.close()
+        return Mock(tenant_id="acme", audit_head="3:\x1b]0;owned\x07", files=[]), [AUDIT]
+
+    monkeypatch.setattr(cli_backup, "places", Mock())
+    monkeypatch.setattr(cli_backup, "open_storage", Mock())
+    monkeypatch.setattr(cli_backup, "_run", done)
+    cli_backup.import_tenant(Path("acme.tar"))
+    assert r"it reached 3:\x1b]0;owned\x07 there" in capsys.readouterr().out
