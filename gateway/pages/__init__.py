@@ -1,6 +1,7 @@
 """The files of the web pages, read once; nothing else can be asked for."""
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 
 import yaml
@@ -15,7 +16,7 @@ class Pages:
 
     def __init__(self) -> None:
         here = files("gateway")
-        self.document: Mapping[str, object] = yaml.safe_load((here / "openapi.yaml").read_text(encoding="utf-8"))
+        self.document = _document()
         self._files = {
             entry.name: entry.read_bytes()
             for folder in (here / "pages", here / "vendor" / "swagger-ui")
@@ -31,3 +32,12 @@ class Pages:
         if name not in self._files or name.endswith(".html") or name.rpartition(".")[2] not in CONTENT_TYPES:
             raise NotFound("There is no such file.")
         return self._files[name]
+
+
+@cache
+def _document() -> Mapping[str, object]:
+    """The interface's document: long, so that reading it is most of a gateway's start."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # A build without libyaml has only the slow one.
+    text = (files("gateway") / "openapi.yaml").read_text(encoding="utf-8")
+    document: Mapping[str, object] = yaml.load(text, loader)  # noqa: S506  # Both are safe.
+    return document
