@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from argon2 import PasswordHasher
 from hypothesis import settings
 
 from tests import servers
@@ -24,12 +25,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--kustomize", metavar="PROGRAM", help="test the Kubernetes manifests as this program renders them"
     )
+    parser.addoption("--full", action="store_true", help="shorten nothing")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out what wants a program that not every machine has, unless it is asked for."""
     option = ASKED_FOR.get(collection_path.name)
     return True if option and not config.getoption(option) else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_passwords(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Passwords cost next to nothing, since every tenant has some; what they do cost is the subject of a few tests."""
+    with pytest.MonkeyPatch.context() as patched:
+        if not pytestconfig.getoption("--full"):
+            quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+            patched.setattr("auth_service.passwords.PasswordHasher", lambda **_: quick)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from tests.waiting import until
 
 SIZE = 4000  # bytes of an installer, sent in two chunks
 LANES = 4
+PAUSE = 0.05  # seconds between two installers of a publisher, who leaves the machine to what is being tested
 
 
 @dataclass
@@ -50,6 +51,7 @@ class Work:
             self.published.append(version)
             if self.enough:
                 return
+            await asyncio.sleep(PAUSE)
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +21,14 @@ PASSWORD = "a password for tests"
 async def matches(passwords: Passwords, password_hash: str | None, password: str) -> bool:
     async with passwords.turn():
         return await passwords.compare(password_hash, password)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def at_full_cost() -> Iterator[None]:
+    """Hashed as the product does, which other tests spare themselves."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("auth_service.passwords.PasswordHasher", PasswordHasher)
+        yield
 
 
 @pytest.fixture(scope="module")
