@@ -12,8 +12,19 @@ from common.caller import Deployment
 from tests.system.commands import Commands
 from tests.system.estate import Estate, furnish
 from tests.system.fleet import OFTEN, Fleet, fleet
+from tests.system.forked import template
 from tests.system.services import Api, Services, all_services, single_gateway
 from tests.system.stores import private_stores
+
+
+@pytest.fixture(scope="session", autouse=True)
+async def template_of_programs(pytestconfig: pytest.Config) -> AsyncIterator[None]:
+    """Programs are forks of one that has imported all; started one by one, they would take a quarter of all time."""
+    if pytestconfig.getoption("--full"):
+        yield
+        return
+    async with template():
+        yield
 
 
 @pytest.fixture(scope="session")

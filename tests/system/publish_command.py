@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from deploy.publishing.server import open_server
 from deploy.publishing.session import Credentials, Session, open_session
+from tests.system.forked import Program, start
 from tests.system.services import PASSWORD, Api
 
 LIMIT = 60  # seconds for a run; reached only when something hangs
@@ -38,11 +39,11 @@ class Said:
 @asynccontextmanager
 async def publishing(
     api: Api, *arguments: str | Path, command: str = "publish", **environment: str
-) -> AsyncIterator[Process]:
+) -> AsyncIterator[Program]:
     """A running command, signing in as the tenant's administrator unless the environment says otherwise."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PKGREPO_")}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "deploy.cli", command, *map(str, arguments)),
+    process = await start(
+        [sys.executable, "-m", "deploy.cli", command, *map(str, arguments)],
         stdout=PIPE,
         stderr=PIPE,
         env={
@@ -61,7 +62,7 @@ async def publishing(
             await process.communicate()
 
 
-async def end_of(process: Process) -> Said:
+async def end_of(process: Program) -> Said:
     """How a run ends; no secret is in anything it says."""
     async with asyncio.timeout(LIMIT):
         output, log = await process.communicate()

@@ -2,10 +2,8 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
-from asyncio.subprocess import DEVNULL, STDOUT, Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,8 +11,8 @@ from pathlib import Path
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 
 from deploy.processes import POLL, START_LIMIT, STOP_LIMIT, NotStarted
+from tests.system.forked import Program, start
 
-ROOT = Path(__file__).parents[2]
 SHOWN_LINES = 20  # of a log, in the text of an error
 
 
@@ -32,7 +30,7 @@ class Replica:
         self.log = log
         self.environment = {**environment, "LISTEN": address, "PYTHONUNBUFFERED": "1"}
         self.command = command or (sys.executable, "-m", service)
-        self._process: Process | None = None
+        self._process: Program | None = None
 
     @property
     def pid(self) -> int:
@@ -47,15 +45,7 @@ class Replica:
         """Run it, without waiting until it is ready."""
         assert not self.running, f"{self.service} runs already"
         with self.log.open("a") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *_dying_with_us(),
-                *self.command,
-                cwd=ROOT,
-                env=self.environment,
-                stdin=DEVNULL,
-                stdout=log,
-                stderr=STDOUT,
-            )
+            self._process = await start(self.command, env=self.environment, stdout=log)
 
     async def ready(self) -> None:
         """Wait until it takes requests. Raises NotStarted when it ends, or is not ready within START_LIMIT."""
@@ -125,9 +115,3 @@ class Replica:
         await self.ended()
         await self.start()
         await self.ready()
-
-
-def _dying_with_us() -> Sequence[str]:
-    """What to put before a command so that a run of the tests that is killed leaves no service behind."""
-    setpriv = shutil.which("setpriv")
-    return (setpriv, "--pdeathsig", "KILL") if setpriv else ()

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import sys
-from asyncio.subprocess import PIPE, STDOUT, Process
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from aiohttp import ClientSession
 
 from tests.figures import figures_at
 from tests.ports import free_port
+from tests.system.forked import Program, start
 
 PKGREPO = (sys.executable, "-m", "deploy.cli")
 READY = "Ctrl-C stops everything."
@@ -27,7 +28,7 @@ LIMIT = 60  # seconds for a start or a stop; reached only when something hangs
 class Up:
     """A running `pkgrepo up` and what it said until it was ready."""
 
-    process: Process
+    process: Program
     said: str
 
     @property
@@ -42,13 +43,9 @@ class Up:
 
 
 @asynccontextmanager
-async def starting(folder: Path, *options: str, **environment: str) -> AsyncIterator[Process]:
-    process = await asyncio.create_subprocess_exec(
-        *(*PKGREPO, "up", "--data", str(folder), "--port", "0", *options),
-        stdout=PIPE,
-        stderr=STDOUT,
-        env={**os.environ, **environment},
-    )
+async def starting(folder: Path, *options: str, **environment: str) -> AsyncIterator[Program]:
+    command = [*PKGREPO, "up", "--data", str(folder), "--port", "0", *options]
+    process = await start(command, env={**os.environ, **environment}, stdout=PIPE)
     try:
         yield process
     finally:
@@ -66,15 +63,13 @@ async def up(folder: Path, *options: str, **environment: str) -> AsyncIterator[U
 
 async def pkgrepo(*arguments: str, answer: str = "", **environment: str) -> tuple[int | None, str]:
     """Run a command to its end: its status and what it said, on one line of spaces."""
-    process = await asyncio.create_subprocess_exec(
-        *PKGREPO,
-        *arguments,
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=STDOUT,
+    process = await start(
+        [*PKGREPO, *arguments],
         env={**os.environ, "COLUMNS": "200", **environment},
+        said=answer.encode(),
+        stdout=PIPE,
     )
-    said, _ = await process.communicate(answer.encode())
+    said, _ = await process.communicate()
     return process.returncode, " ".join(said.decode().split())
 
 
@@ -312,12 +307,12 @@ def server_pid(folder: Path, name: str) -> int:
     return int(file.read_text() or 0) if file.exists() else 0
 
 
-async def _ended(process: Process) -> int:
+async def _ended(process: Program) -> int:
     async with asyncio.timeout(LIMIT):
         return await process.wait()
 
 
-async def _until_ready(process: Process) -> str:
+async def _until_ready(process: Program) -> str:
     assert process.stdout is not None
     said = []
     async with asyncio.timeout(LIMIT):

@@ -25,7 +25,7 @@ from rich.table import Table
 from tests.system import faults_deletion, faults_processes, faults_stores
 from tests.system.faults_steps import dead_at_every_step
 from tests.system.fleet import OFTEN, Fleet, fleet
-from tests.system.replica import ROOT
+from tests.system.forked import ROOT
 from tests.system.results import Outcome
 from tests.system.steps import alone
 from tests.system.stores import private_stores

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.system.replica import ROOT
+from tests.system.forked import ROOT
 
 # What stands in for the product: it opens its own sessions, which are nobody's attack.
 PRODUCT = """
