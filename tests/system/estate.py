@@ -4,8 +4,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -72,6 +73,7 @@ class Estate:
     form: Mapping[str, str]
     transfer: str
     link: str
+    shown: dict[str, str] = field(default_factory=dict, compare=False)  # what `unharmed` saw last
 
     async def send(self, row: Operation, api: Api | None = None, **request: Any) -> Answer:
         """Call an operation with what this tenant has, at this tenant or as `api` would."""
@@ -101,6 +103,20 @@ class Estate:
         del seen["GET-get_audit_log"]
         return seen
 
+    @asynccontextmanager
+    async def unharmed(self, *, log: bool = True) -> AsyncIterator[None]:
+        """Whatever happens within, the tenant shows the same afterwards as when one looked last.
+
+        Without `log` the audit log aside, in which a refused write is an entry.
+        """
+        look = self.view if log else self.contents
+        before = dict(self.shown) or await look()
+        yield
+        after = await look()
+        self.shown.clear()
+        self.shown.update(after)
+        assert after == before
+
     def leaked(self, answer: Answer, *sent: object) -> set[str]:
         """What an answer tells of this tenant that the request did not say itself."""
         told = f"{answer.body} {dict(answer.headers)}"
@@ -111,7 +127,7 @@ class Estate:
     def through(self, api: Api) -> "Estate":
         """The same tenant as another gateway shows it."""
         link = self.link.replace(self.api.base_url, api.base_url)
-        return replace(self, api=replace(api, headers=self.api.headers), link=link)
+        return replace(self, api=replace(api, headers=self.api.headers), link=link, shown={})
 
 
 async def furnish(api: Api, names: str = "") -> Estate:

@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 IMPORTED = ("auth_service", "catalog_service", "client_registry", "gateway", "upload_service")
@@ -36,17 +37,23 @@ def import_the_product() -> None:
 
 def taken(asking: socket.socket) -> dict[str, Any] | None:
     """The program that this process is to be; None where nobody asks any more. The others go on in forks."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
+        _bury()
         text, descriptors, *_ = socket.recv_fds(asking, LONGEST, 4)
         if not text:
             return None
         if not os.fork():
             asking.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             return _program(json.loads(text), descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _bury() -> None:
+    """Ended children stay zombies, with the time that they took, until somebody asks for them."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _program(request: dict[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
