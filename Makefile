@@ -6,7 +6,7 @@ TOOLS := $(VENV)-tools
 # More processes than cores, since faults are waited for; a file stays in one, with servers that are that process's own.
 TOGETHER := $(if $(TEST_MONGO_URL)$(TEST_REDIS_URL)$(TEST_RABBITMQ_URL),,--numprocesses 4 --dist loadfile --no-loadscope-reorder)
 
-.PHONY: run test test-compose test-kubernetes fuzz fuzz-parsers torture attack bench lint alerts locks licenses audit sbom clean
+.PHONY: run test test-full test-compose test-kubernetes fuzz fuzz-parsers torture attack bench lint alerts locks licenses audit sbom clean
 
 run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	$(BIN)/pkgrepo up --demo
@@ -17,6 +17,10 @@ test: $(VENV)/.test  ## everything that must hold before a change lands
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
 	$(BIN)/pytest $(TOGETHER)
+
+test-full: $(VENV)/.test  ## the same tests with nothing shortened
+	deploy/install-packages curl libfaketime prometheus rabbitmq-server redis-server
+	$(BIN)/pytest --full $(TOGETHER)
 
 test-compose: $(VENV)/.test  ## the compose file, scaled, with the container engine of DOCKER_HOST
 	$(BIN)/pytest --containers tests/system/test_compose.py tests/system/test_compose_front.py
@@ -38,7 +42,7 @@ torture: $(VENV)/.test  ## forty minutes of everything that can fail, and tests/
 
 attack: $(VENV)/.test  ## every test that is an attack, and tests/system/ATTACKS.md of what they were answered
 	deploy/install-packages curl libfaketime rabbitmq-server redis-server
-	$(BIN)/pytest -m attack --attack-table tests/system/ATTACKS.md
+	$(BIN)/pytest --full -m attack --attack-table tests/system/ATTACKS.md
 
 bench: $(VENV)/.test  ## half an hour of everything that has a budget, and tests/bench/RESULTS.md of what it cost
 	deploy/install-packages nginx-light rabbitmq-server redis-server

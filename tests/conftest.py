@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--kustomize", metavar="PROGRAM", help="test the Kubernetes manifests as this program renders them"
     )
-    parser.addoption("--full", action="store_true", help="shorten nothing")
+    parser.addoption("--full", action="store_true", help="shorten nothing: see the README on `make test-full`")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
