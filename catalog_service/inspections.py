@@ -1,6 +1,7 @@
 """What an installer says of itself, against what the form says that makes a version of it."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -12,12 +13,7 @@ from common.errors import Answered, InvalidField, Overloaded, Unavailable
 from common.forms import Form
 
 REQUIRED = ("package_version", "file_architect", "file_type", "file_scope")
-# What a version has, by its name in the form.
-IDENTIFIERS = {
-    "product_code": "productcode",
-    "upgrade_code": "upgradecode",
-    "package_family_name": "package_family_name",
-}
+IDENTIFIERS = ("productcode", "upgradecode", "package_family_name")
 
 # What a file may be said to be, by what it is. A program whose maker is not known may be any; fonts are not known.
 _PROGRAMS = {
@@ -39,7 +35,7 @@ _MAY_BE: Mapping[str, set[FileType]] = {
 }
 
 # The identifiers that a file of a type has. Another may have one, too, but Windows knows nothing by it.
-_SAID_BY: Mapping[str, tuple[str, ...]] = {
+_SAID_BY = {
     FileType.MSI: ("product_code", "upgrade_code"),
     FileType.WIX: ("product_code", "upgrade_code"),
     FileType.BURN: ("product_code",),
@@ -62,7 +58,7 @@ class Installers(Protocol):
 
 
 class Inspections:
-    """Completes creation forms."""
+    """Completes creation forms, and has files inspected before versions are made of them."""
 
     def __init__(self, installers: Installers) -> None:
         self._installers = installers
@@ -70,23 +66,19 @@ class Inspections:
     async def completed(self, caller: Caller, form: Form) -> Form:
         """The form with those required fields that it left out and its installer says.
 
-        Identifiers that it left out come with the file, see `file_fields`, once the file was inspected: that is waited
-        for, and done without where it cannot be had.
-
         Raises:
             InstallerContradicts: the tenant is strict, and the two contradict each other.
             InvalidField: the tenant is strict, and a field cannot be compared because it is wrong.
-            Unavailable: the installer had to be inspected, and could not be; or Answered, or Overloaded.
+            Unavailable: the installer had to be inspected, and could not be.
         """
         left_out = [name for name in REQUIRED if not form.get(name)]
-        needed = bool(left_out) or caller.tenant.strict_installers
         server_filename = form.get("server_filename")
-        if not server_filename or not (needed or _lacks_identifiers(form)):
+        if not server_filename or not (left_out or caller.tenant.strict_installers):
             return form
         try:
             found = await self._installers.inspected(caller, server_filename)
-        except (Answered, Overloaded, Unavailable) as problem:
-            if needed and problem.status >= 500:
+        except Answered as problem:
+            if problem.status >= 500:
                 raise
             return form  # What is wrong with the name is said by who claims the file.
         said = {name: (str(found[name]),) for name in left_out if found[name]}
@@ -95,18 +87,22 @@ class Inspections:
             _compare(form, found)
         return form
 
+    async def wait_for_identifiers(self, caller: Caller, version: PackageVersion) -> None:
+        """Wait until a version's file is inspected, if it may have an identifier that the version does not say.
+
+        The file brings it then, see `file_fields`. Where it cannot be inspected now, the version is made without.
+        """
+        if all(getattr(version, name) for name in _SAID_BY.get(version.installer_type, ())):
+            return
+        with suppress(Answered, Overloaded, Unavailable):
+            await self._installers.inspected(caller, version.server_filename)
+
 
 def file_fields(version: PackageVersion, file: InstallerFile) -> dict[str, Any]:
     """What a version's file adds to it: what it is, and what it says where the version says nothing."""
     said = {name: getattr(file, name) for name in _SAID_BY.get(version.installer_type, ())}
     left_out = {name: text for name, text in said.items() if text and not getattr(version, name)}
     return {"size": file.size, "sha256": file.sha256, **left_out}
-
-
-def _lacks_identifiers(form: Form) -> bool:
-    """Whether files of its type have an identifier that it left out."""
-    said = _SAID_BY.get((form.get("file_type") or "").upper(), ())
-    return not all(form.get(IDENTIFIERS[name]) for name in said)
 
 
 def _compare(form: Form, found: Mapping[str, Any]) -> None:
@@ -118,7 +114,7 @@ def _compare(form: Form, found: Mapping[str, Any]) -> None:
     architecture, machine = form.choice("file_architect", Architecture), str(found["file_architect"])
     if given in _DATABASES | _PACKAGES and machine and machine != architecture:
         raise InstallerContradicts("file_architect", f"is {architecture}, but the file is for {machine}")
-    for name in IDENTIFIERS.values():
+    for name in IDENTIFIERS:
         text, said = form.get(name) or "", str(found[name])
         if text and said and text.casefold() != said.casefold():
             raise InstallerContradicts(name, f"is not the file's, which is {said}")
