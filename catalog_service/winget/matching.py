@@ -1,13 +1,14 @@
 """One thing that a search asks for, and the packages of a block that have it."""
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from catalog_service.winget.block import Block, Lines
+from catalog_service.winget.block import Block
 from catalog_service.winget.fields import ANY_MARKET, CODES, NOT_IN, SEPARATOR, TEXTS, Field, folded, squeezed
+from catalog_service.winget.lines import Lines
 
 
 class MatchType(StrEnum):
@@ -33,7 +34,7 @@ GUESSED = frozenset([MatchType.WILDCARD, MatchType.FUZZY, MatchType.FUZZY_SUBSTR
 
 @dataclass(frozen=True)
 class Match:
-    """A keyword, and the fields of which one must have it."""
+    """A keyword, and the fields of which one must have it: all in `TEXTS`, or none."""
 
     fields: frozenset[Field]
     keyword: str
@@ -48,14 +49,24 @@ class Match:
 
     def within(self, block: Block) -> Set[int]:
         """The numbers of the packages that have it."""
+        return self._found(block)
+
+    @cached_property
+    def _found(self) -> Callable[[Block], Set[int]]:
+        """How it is looked for: that is the same in every block."""
         if Field.MARKET in self.fields:
-            return self._to_be_had(block)
+            return self._to_be_had
         if self.of_whole_values:
-            return self._whole(block)
+            return self._whole
         if any(ord(character) < ord(" ") for character in self.keyword):
-            return frozenset()  # No value has such characters, but lines have, between values.
-        texts = self._in(block.texts) if self.fields & TEXTS else set()
-        return texts | self._in(block.codes) if self.fields - TEXTS else texts
+            return lambda _: frozenset()  # No value has such characters, but lines have, between values.
+        return self._in_texts if self.fields <= TEXTS else self._in_codes
+
+    def _in_texts(self, block: Block) -> Set[int]:
+        return self._in(block.texts)
+
+    def _in_codes(self, block: Block) -> Set[int]:
+        return self._in(block.codes)
 
     def _whole(self, block: Block) -> Set[int]:
         found: set[int] = set()

@@ -24,6 +24,9 @@ QUERY_LIMIT = 128  # characters of a value
 PARTS = 8  # matches that go through all values of a field, in all of a search
 PAGE = 500  # hits in an answer, at most
 Choice = TypeVar("Choice", bound=StrEnum)
+_CHOICES: Mapping[type[StrEnum], Mapping[str, Any]] = {
+    kind: {member.casefold(): member for member in kind} for kind in (Field, MatchType)
+}
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,7 @@ def _keyword(name: str, asked: object, fields: frozenset[Field]) -> Match:
 
 
 def _choice(name: str, asked: object, kind: type[Choice]) -> Choice:
-    for member in kind:
-        if isinstance(asked, str) and asked.casefold() == member.casefold():
-            return member
-    raise InvalidField(name, f"must be one of {', '.join(kind)}")
+    found: Choice | None = _CHOICES[kind].get(asked.casefold()) if isinstance(asked, str) else None
+    if found is None:
+        raise InvalidField(name, f"must be one of {', '.join(kind)}")
+    return found
