@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 Answer = TypeVar("Answer")
+PAUSE = 0.002  # seconds between rounds, for more to come in a crowd
 
 
 class Rounds(Generic[Answer]):
@@ -27,5 +28,6 @@ class Rounds(Generic[Answer]):
     async def _round(self, before: asyncio.Task[Answer] | None) -> Answer:
         if before is not None:
             await asyncio.wait([before])
+            await asyncio.sleep(PAUSE)
         self._under_way, self._next = self._next, None
         return await self._ask()
