@@ -22,7 +22,7 @@ REMEMBERED = 1.0  # seconds; an answer has addresses in it that are good for a w
 SEARCHES_REMEMBERED = 30.0  # seconds
 MEMORY = 8 << 20  # bytes
 OVERHEAD = 512  # bytes that an answer takes beside its own
-QUERY_LIMIT = 256  # characters of a part of an address, a query or a page's token by which an answer is remembered
+ADDRESS_LIMIT, TOKEN_LIMIT = 1024, 256  # characters of what an answer is remembered by
 
 
 class _Asked(NamedTuple):
@@ -31,11 +31,11 @@ class _Asked(NamedTuple):
     tenant_id: str
     segments: tuple[str, ...]
     base_url: str
-    query: str = ""
-    body: bytes = b""
-    token: str = ""
-    contract: str = ""
-    hidden: str = ""
+    query: str
+    body: bytes
+    token: str
+    contract: str
+    hidden: str
 
 
 @dataclass(frozen=True)
@@ -77,23 +77,25 @@ class Listings:
             Answered: catalog_service answered with a problem.
             Unavailable: a service did not answer.
         """
-        searching = target.operation.method == "POST"
+        operation = target.operation
+        searching = operation.method == "POST"
         if stamp is None or request.method == "HEAD" or (request.body_exists and not searching):
             return None
-        asked = _Asked(caller.tenant_id, target.segments, caller.base_url, request.rel_url.raw_query_string)
-        if target.operation.of_winget:
-            contract, token = (request.headers.get(name, "") for name in ("Version", "ContinuationToken"))
-            long = max(map(len, (*asked.segments, asked.query, token))) > QUERY_LIMIT
+        query, token, contract, hidden = request.rel_url.raw_query_string, "", "", ""
+        if operation.of_winget:
+            token = request.headers.get("ContinuationToken", "")
+            contract = request.headers.get("Version") or CONTRACTS[0]  # as catalog_service takes it
+            long = len(request.raw_path) > ADDRESS_LIMIT or len(token) > TOKEN_LIMIT
             if contract not in CONTRACTS or long or not token.isascii():  # A page's token is of ASCII.
                 return None
-            hidden = await self._clients.hidden_from(caller, stamp) if caller.kind is Kind.CLIENT else ""
-            asked = asked._replace(token=token, contract=contract, hidden=hidden)
-        elif asked.query:
+            if caller.kind is Kind.CLIENT:
+                hidden = await self._clients.hidden_from(caller, stamp)
+        elif query:
             return None
-        if searching:
-            asked = asked._replace(body=await read_body(request, target.operation.body_limit))
+        body = await read_body(request, operation.body_limit) if searching else b""
+        asked = _Asked(caller.tenant_id, target.segments, caller.base_url, query, body, token, contract, hidden)
         kept = self._searches if searching else self._answers
-        answer = await kept.of(asked, stamp, lambda: self._ask(caller, target, asked))
+        answer = kept.now(asked, stamp) or await kept.of(asked, stamp, lambda: self._ask(caller, target, asked))
         if answer.body is None:
             return None
         if answer.status == 204:

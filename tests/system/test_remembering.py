@@ -165,7 +165,7 @@ class Fellows:
                 return json_response({"package_ids": ["Hidden.App"]})
             case "client_version":
                 return json_response({"Version": "1.2.3.4"})
-            case "get_package_versions":
+            case "get_package_versions" | "winget":
                 return web.json_response([], headers={REVISION_HEADER: "7"} if self.settled else None)
         same = request.headers.get("If-None-Match") == ETAG
         headers = {"ETag": ETAG, HIDDEN: hidden_word(["Hidden.App"])}
@@ -221,3 +221,21 @@ async def test_versions_that_are_being_changed_are_not_remembered(
         for _ in range(3):
             assert (await api.call("GET", "get_package_versions", "An.App")).status == 200
     assert fellows.asked["get_package_versions"] == 3
+
+
+async def test_a_program_that_names_no_contract_is_answered_from_memory_as_one_of_the_first(
+    services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.listings.REMEMBERED", 60.0)
+    fellows = Fellows()
+    async with (
+        instead(fellows.answer) as address,
+        gateway(services, redis_url, catalog_service_url=address) as before,
+    ):
+        api = replace(tenant, base_url=f"{before}/{tenant.tenant_id}")
+        for headers in ({}, {}, {"Version": "1.0.0"}, {"Version": ""}):
+            assert (await api.call("GET", "winget", "packageManifests", "An.App", headers=headers)).body == []
+            assert (await api.call("POST", "winget", "manifestSearch", json={}, headers=headers)).body == []
+        assert fellows.asked["winget"] == 2
+        await api.call("GET", "winget", "packageManifests", "An.App", headers={"Version": "1.12.0"})
+    assert fellows.asked["winget"] == 3
