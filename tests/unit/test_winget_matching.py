@@ -13,6 +13,7 @@ from catalog_service.enumerations import FileType
 from catalog_service.manifests.version import AppsAndFeaturesEntry
 from catalog_service.winget.block import Block
 from catalog_service.winget.fields import CODES, Field, squeezed
+from catalog_service.winget.lines import LONG, Sieve
 from catalog_service.winget.matching import MatchType
 from catalog_service.winget.records import record_of
 from catalog_service.winget.requests import search
@@ -170,10 +171,14 @@ def test_what_a_block_is_gone_through_by_is_made_once() -> None:
 TEXTS = st.text(st.sampled_from("ab.É* "), min_size=1, max_size=6).filter(str.strip)
 
 
-@given(st.lists(TEXTS, max_size=8), TEXTS)
-def test_scanning_finds_what_looking_at_each_package_finds(names: list[str], keyword: str) -> None:
+@pytest.mark.parametrize("long", [0, LONG])
+@given(names=st.lists(TEXTS, max_size=8), keyword=TEXTS)
+def test_scanning_finds_what_looking_at_each_package_finds(long: int, names: list[str], keyword: str) -> None:
     entries = [make_entry(f"A.{number}", make_version(f"A.{number}"), name=name) for number, name in enumerate(names)]
-    block = Block([record for entry in entries if (record := record_of(entry))])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("catalog_service.winget.lines.LONG", long)
+        block = Block([record for entry in entries if (record := record_of(entry))])
+    assert (block.texts.sieve is not None) is (long == 0)
     wanted, folded = keyword.casefold(), [name.casefold() for name in names]
     for kind, numbers in {
         MatchType.EXACT: [number for number, name in enumerate(names) if name == keyword],
@@ -184,3 +189,10 @@ def test_scanning_finds_what_looking_at_each_package_finds(names: list[str], key
         MatchType.FUZZY_SUBSTRING: [number for number, name in enumerate(folded) if squeezed(wanted) in squeezed(name)],
     }.items():
         assert sorted(within(block, Filters=[asked(Field.NAME, kind, keyword)])) == numbers
+
+
+def test_a_sieve_lets_every_part_of_its_text_through_and_hardly_another() -> None:
+    text = "".join(f"acme.tool{number}\n" for number in range(300))
+    sieve = Sieve(text)
+    assert all(sieve.may_have(text[start : start + size]) for start in range(60) for size in range(12))
+    assert sum(sieve.may_have(part) for part in ("editor", "vlc", "éditeur", "acme.fool", "lootool", "12.acme")) <= 1
