@@ -29,7 +29,7 @@ from catalog_service.keys import (
     VERSIONS,
 )
 from catalog_service.listings import Listings
-from catalog_service.metrics import events_counted, show
+from catalog_service.metrics import drops_counted, events_counted, show
 from catalog_service.migrations import SCHEMA
 from catalog_service.packages import Packages
 from catalog_service.routes import routes
@@ -100,7 +100,8 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         snapshots = app[SNAPSHOTS] = Snapshots(store.revisions, entries, wire.rendered, memory=settings.catalog_memory)
         show(app[METRICS], snapshots)
         whole = Entries(store.packages.described, store.versions.whole)
-        searches = app[SEARCHES] = Searches(store.revisions, whole, memory=settings.search_memory)
+        drops = drops_counted(app[METRICS])
+        searches = app[SEARCHES] = Searches(store.revisions, whole, memory=settings.search_memory, dropped=drops)
         app[SOURCE_ENTRIES] = SourceEntries(whole, searches)
         app[LISTINGS] = Listings(snapshots, versions)
         app[FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)

@@ -1,5 +1,7 @@
 """What catalog_service tells of itself in figures."""
 
+from collections.abc import Callable
+
 from catalog_service.snapshots import Snapshots
 from common.events import Count, Outcome
 from common.telemetry.metrics import Metrics
@@ -11,6 +13,12 @@ def events_counted(metrics: Metrics, event_type: str) -> Count:
     counter = metrics.counter("pkgrepo_events_handled_total", told, "type", "outcome")
     counters = {outcome: counter.labels(event_type, outcome) for outcome in Outcome}
     return lambda outcome: counters[outcome].inc()
+
+
+def drops_counted(metrics: Metrics) -> Callable[[], None]:
+    """Where it is counted that what one tenant searches gave way to another's."""
+    told = "Search indexes dropped for another tenant's, and read again by the next search."
+    return metrics.counter("pkgrepo_search_indexes_dropped_total", told).inc
 
 
 def show(metrics: Metrics, snapshots: Snapshots) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
 from itertools import count
@@ -19,6 +19,7 @@ from catalog_service.winget.requests import Search
 from catalog_service.winget.turns import Turn
 
 TENANTS = 10_000  # of whom something is kept, however small
+PASSING = 4  # catalogs too large to be kept that are read at once, one for each tenant: that takes memory, too
 
 
 class Found(NamedTuple):
@@ -46,30 +47,39 @@ class _Kept:
         self.looks = looks
         self.seen = 0
         self.index: Index | None = None
+        self.size = 0  # bytes, as they are counted
         self.too_large = False
         self.lock = asyncio.Lock()
-
-    @property
-    def size(self) -> int:
-        return self.index.size if self.index else 0
+        self.passing = asyncio.Lock()
 
 
 class Searches:
-    """Finds packages as they are now, and reads of them only what has changed."""
+    """Finds packages as they are now, and reads of them only what has changed.
 
-    def __init__(self, revisions: Revisions, entries: EntryReader, *, memory: int) -> None:
-        """`memory` is how many bytes all indexes may take; what takes more alone is read for each search."""
+    `size` is how many bytes all indexes take.
+    """
+
+    def __init__(
+        self,
+        revisions: Revisions,
+        entries: EntryReader,
+        *,
+        memory: int,
+        dropped: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`memory` is how many bytes all indexes may take; what takes more alone is read for each search.
+
+        `dropped` hears of each index that gives way to another.
+        """
         self._revisions = revisions
         self._entries = entries
         self._memory = memory
         self._turns = count(1)
         self._tenants: OrderedDict[str, _Kept] = OrderedDict()
-        self._reading = asyncio.Lock()  # Only one at a time reads all of a catalog: that takes memory, too.
-
-    @property
-    def size(self) -> int:
-        """The bytes that all indexes take."""
-        return sum(kept.size for kept in self._tenants.values())
+        self._reading = asyncio.Lock()  # Only one index at a time takes memory that is not counted yet.
+        self._passing = asyncio.Semaphore(PASSING)
+        self._dropped = dropped
+        self.size = 0
 
     async def find(self, tenant_id: str, search: Search, hidden: frozenset[str], contract: Contract = LATEST) -> Found:
         """The first packages of a search in the order of their ids, one more than its page has if there are more.
@@ -95,8 +105,8 @@ class Searches:
         return Found(found[: search.page + 1], revision)
 
     async def _read_blocks(self, tenant_id: str, kept: _Kept) -> AsyncGenerator[Block, None]:
-        async with self._reading:
-            size = 0
+        size = 0
+        async with kept.passing, self._passing:
             async for entries in self._entries.read(tenant_id):
                 for block in await asyncio.to_thread(_blocks_of, entries):
                     size += block.size
@@ -108,9 +118,10 @@ class Searches:
         look = await kept.looks.answer()
         async with kept.lock:
             if kept.index is None or kept.seen < look.turn:
-                kept.index = await self._at(look.standing, tenant_id, kept)
+                index = await self._at(look.standing, tenant_id, kept)
+                self._keep(tenant_id, kept, index)
                 kept.seen = look.turn
-                kept.too_large = kept.index is None
+                kept.too_large = index is None
                 self._make_room(kept)
             return kept.index, look.revision
 
@@ -118,13 +129,16 @@ class Searches:
         index = kept.index  # The tenant's may be dropped, while this reads, for the room that another's needs.
         changed = standing.since(index.revision) if index else None
         if index is None or changed is None:
-            index = kept.index = None  # There may not be room for both.
+            index = None
+            self._keep(tenant_id, kept, None)  # There may not be room for both.
             async with self._reading:
                 return await self._read(tenant_id, standing.revision)
+        if not changed:
+            return index
         changes: dict[str, Record | None] = dict.fromkeys(changed)
-        if changed:
-            async for entries in self._entries.read(tenant_id, changed):
-                changes |= {entry.package.package_id: record_of(entry) for entry in entries}
+        async for entries in self._entries.read(tenant_id, changed):
+            records = await asyncio.to_thread(lambda read: list(map(record_of, read)), entries)
+            changes |= zip((entry.package.package_id for entry in entries), records, strict=True)
         index = await asyncio.to_thread(index.replaced, standing.revision, changes)
         return index if index.size <= self._memory else None
 
@@ -143,7 +157,8 @@ class Searches:
         if tenant_id not in self._tenants:
             self._tenants[tenant_id] = _Kept(Rounds(partial(self._look, tenant_id)))
             if len(self._tenants) > TENANTS:
-                self._tenants.popitem(last=False)
+                _, forgotten = self._tenants.popitem(last=False)
+                self.size -= forgotten.size
         self._tenants.move_to_end(tenant_id)
         return self._tenants[tenant_id]
 
@@ -152,15 +167,22 @@ class Searches:
         turn, known = next(self._turns), kept.index.revision if kept and kept.index else ""
         return Look(turn, await self._revisions.standing(tenant_id, known))
 
+    def _keep(self, tenant_id: str, kept: _Kept, index: Index | None) -> None:
+        """Let a tenant have an index, or none; one that was forgotten meanwhile is not counted any more."""
+        kept.index = index
+        if self._tenants.get(tenant_id) is kept:
+            size = index.size if index else 0
+            self.size += size - kept.size
+            kept.size = size
+
     def _make_room(self, kept: _Kept) -> None:
         """Drop other indexes, those that were asked for longest ago first, until the rest fits."""
-        excess = self.size - self._memory
-        for other in self._tenants.values():
-            if excess <= 0:
+        for tenant_id, other in self._tenants.items():
+            if self.size <= self._memory:
                 return
-            if other is not kept:
-                excess -= other.size
-                other.index = None
+            if other.index is not None and other is not kept:
+                self._keep(tenant_id, other, None)
+                self._dropped()
 
 
 async def _kept_blocks(index: Index) -> AsyncGenerator[Block, None]:

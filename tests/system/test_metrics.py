@@ -60,6 +60,7 @@ OWN: Mapping[str, Shown] = {
     "catalog_service": {
         "pkgrepo_catalog_bytes": ("gauge", SERVICE),
         "pkgrepo_catalogs": ("gauge", SERVICE),
+        "pkgrepo_search_indexes_dropped_total": ("counter", ()),
         "pkgrepo_events_handled_total": ("counter", ("outcome", "type")),
     },
     "upload_service": {
