@@ -4,6 +4,7 @@
 claim its file. All but `active` are `halfway`, and have a date of the database's own clock.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from common.mongo import Document, MongoDatabase
 
 NAMES = 10_000  # versions that the server names at once
 ROW = 1000  # names that are given at once
+MANY = 50  # whole versions that are made on the event loop
 
 _HIDE: list[Document] = [
     {
@@ -110,7 +112,7 @@ class MongoVersionStore:
             batchSize=FIRST_BATCH,
         )
         found = await rows.to_list(None)
-        return [version_of(row["version"]) for row in found if "version" in row] if found else None
+        return await _made([row["version"] for row in found if "version" in row]) if found else None
 
     async def names(
         self, tenant_id: str, package_ids: Collection[str] | None = None
@@ -125,7 +127,7 @@ class MongoVersionStore:
     ) -> AsyncIterator[Sequence[PackageVersion]]:
         """The same versions with all that they are."""
         async for documents in self._read(tenant_id, package_ids):
-            yield [version_of(document) for document in documents]
+            yield await _made(documents)
 
     async def _read(
         self, tenant_id: str, package_ids: Collection[str] | None, shown: Document | None = None
@@ -180,6 +182,13 @@ class MongoVersionStore:
         await self._versions.delete_one(
             {"tenant_id": hidden.tenant_id, "uid": hidden.uid, "state": {"$in": ["deleting", "abandoned"]}}
         )
+
+
+async def _made(documents: Sequence[Document]) -> Sequence[PackageVersion]:
+    """Versions of their documents; many are made beside the event loop, for that takes long."""
+    if len(documents) <= MANY:
+        return [version_of(document) for document in documents]
+    return await asyncio.to_thread(lambda: [version_of(document) for document in documents])
 
 
 def _pending(document: dict[str, Any]) -> PendingVersion:

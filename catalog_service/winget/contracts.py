@@ -60,9 +60,13 @@ class Contract:
             raise InvalidRequest("Version: must be a contract from 1.0 on, such as 1.10.0.")
         return cls(int(found[1] or 0))
 
+    def knows_all(self, record: Record) -> bool:
+        """Whether it knows all that a search tells of a package."""
+        return self.minor >= max(LATEST_OF_HITS, *record.since)
+
     def hit(self, record: Record) -> bytes:
-        """What a search tells of a package, in JSON."""
-        if self.minor >= max(LATEST_OF_HITS, *record.since):
+        """What a search tells of a package, in JSON: made anew where not all of it is known, else as it is kept."""
+        if self.knows_all(record):
             return record.hit
         hit = orjson.loads(record.hit)
         versions = zip(hit["Versions"], record.since, strict=True)

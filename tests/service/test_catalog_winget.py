@@ -1,5 +1,6 @@
 """What winget is shown through catalog_service's own door, as the catalog changes."""
 
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from threading import get_ident
 from typing import Any
@@ -8,7 +9,10 @@ import orjson
 import pytest
 
 from catalog_service.entries import Entries
+from catalog_service.version_documents import version_of
+from catalog_service.winget.contracts import Contract
 from catalog_service.winget.manifest import manifest
+from catalog_service.winget.records import record_of
 from catalog_service.winget.requests import Search
 from catalog_service.winget.searches import Searches
 from common.caller import Caller, Kind
@@ -197,6 +201,38 @@ async def test_a_manifest_of_many_versions_is_made_beside_the_event_loop(
         await catalog.add_version(caller, "Acme.Editor", package_version=version)
         assert len(await versions(catalog, caller, "Acme.Editor")) == count
     assert threads[0] == get_ident() != threads[1]
+
+
+async def test_many_versions_are_read_and_told_beside_the_event_loop(
+    catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[str, list[int]] = defaultdict(list)
+
+    def watched(name: str, work: Any) -> Any:
+        def noting(*given: Any) -> Any:
+            threads[name].append(get_ident())
+            return work(*given)
+
+        return noting
+
+    monkeypatch.setattr("catalog_service.store_versions.version_of", watched("reading", version_of))
+    monkeypatch.setattr("catalog_service.winget.searches.record_of", watched("finding", record_of))
+    monkeypatch.setattr(Contract, "hit", watched("telling", Contract.hit))
+    monkeypatch.setattr("catalog_service.store_versions.MANY", 1)
+    monkeypatch.setattr("catalog_service.winget.routes.MANY", 1)
+    await catalog.add_package(caller, "Acme.Editor")
+    for version in ("1.0", "2.0"):
+        await catalog.add_version(caller, "Acme.Editor", package_version=version)
+        await search(catalog, caller)
+        answer = await catalog.call(caller, "POST", SEARCH, json={}, headers={"Version": "1.0.0"})
+        assert answer.body["Data"][0]["Versions"][0]["PackageVersion"] == version
+    here = {name: [thread == get_ident() for thread in told] for name, told in threads.items()}
+    # Few are read, or told in other words, on the loop; and however many there are, what is told as it is kept.
+    assert here == {
+        "reading": [True, False, False],
+        "finding": [False, False],
+        "telling": [True, True, True, False],
+    }
 
 
 async def test_what_a_contract_does_not_know_is_not_found_in_it(catalog: Catalog, caller: Caller) -> None:
