@@ -94,12 +94,13 @@ async def test_a_tenant_that_is_forgotten_takes_no_room(monkeypatch: pytest.Monk
     await ids(searches, "one")
     size = searches.size
     monkeypatch.setattr("catalog_service.winget.searches.TENANTS", 1)
-    catalogs.standings["one"] = Standing("2", [Change("1", ""), Change("2", "Acme.Editor")])
+    catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
+    catalogs.standings["one"] = Standing("2", [Change("1", ""), Change("2", "Acme.Later")])
     renewing = asyncio.create_task(ids(searches, "one"))
     await catalogs.asked.wait()
     assert await ids(searches, "other") == ["Acme.Editor"]
     catalogs.let_on.set()
-    assert await renewing == ["Acme.Editor"]
+    assert await renewing == ["Acme.Editor", "Acme.Later"]
     assert searches.size == size
 
 
