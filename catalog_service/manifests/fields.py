@@ -58,8 +58,7 @@ def said(value: object) -> bool:
 def plain(value: Any) -> Any:
     """A manifest, or a value in it, as JSON and documents have it: without what is empty."""
     if is_dataclass(value):
-        members = {member.name: getattr(value, member.name) for member in fields(value)}
-        return {name: plain(member) for name, member in members.items() if said(member) and member is not False}
+        return {name: plain(member) for name, member in vars(value).items() if said(member) and member is not False}
     if isinstance(value, dict):
         return {name: plain(member) for name, member in value.items()}
     if isinstance(value, tuple):

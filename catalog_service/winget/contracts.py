@@ -83,7 +83,7 @@ class Contract:
         return {name: value for name, value in known.items() if value not in ([], {})}
 
     def _known(self, value: Any) -> Any:
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             return self.known(value)
         if isinstance(value, list | tuple):
             return [self._known(item) for item in value if self._knows_all_of(item)]

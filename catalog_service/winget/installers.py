@@ -1,7 +1,6 @@
 """An installer of a version, as its manifest tells of it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from catalog_service.manifests.fields import plain
@@ -39,7 +38,7 @@ def installer(version: PackageVersion, contract: Contract, address: str) -> Mapp
                 "UpgradeBehavior": version.upgrades.value,
                 "ProductCode": version.product_code,
                 "PackageFamilyName": family_name,
-                "InstallerSwitches": named(said(asdict(version.switches))),
+                "InstallerSwitches": named(said(vars(version.switches))),
                 "Dependencies": _dependencies(version.dependencies),
                 "AppsAndFeaturesEntries": entries,
                 "InstallationMetadata": named(said(left)),

@@ -1,6 +1,7 @@
 """Values of ours by the names that winget's protocol has for them."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 _CAPITALS = {"os": "OS"}
@@ -8,7 +9,7 @@ _CAPITALS = {"os": "OS"}
 
 def named(value: Any) -> Any:
     """The same in the protocol's names: `minimum_os_version` is `MinimumOSVersion`."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {_name(name): named(member) for name, member in value.items()}
     return [named(item) for item in value] if isinstance(value, list | tuple) else value
 
@@ -18,5 +19,6 @@ def said(members: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value not in ("", [], (), {}, None)}
 
 
+@lru_cache(maxsize=512)
 def _name(name: str) -> str:
     return "".join(_CAPITALS.get(word, word.capitalize()) for word in name.split("_"))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from catalog_service.entries import WholeEntry
 from catalog_service.enumerations import FileType
 from catalog_service.manifests.rules import refusals
+from catalog_service.ordering import newest_first
 from catalog_service.version_model import PackageVersion
 
 CHANNEL = "stable"  # There are no channels in the protocol that a client takes: which one is ours to say.
@@ -25,7 +26,7 @@ def offers(entry: WholeEntry) -> Sequence[Offer]:
     package = entry.package.package
     if not package.active or not package.name.strip() or not package.publisher.strip():
         return []
-    stable = [version for version in entry.versions if version.channel == CHANNEL]
+    stable = newest_first(version for version in entry.names if version.channel == CHANNEL)
     refused = refusals(stable)
     by_version: dict[str, list[PackageVersion]] = {}
     for version in stable:
