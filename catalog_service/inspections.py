@@ -92,7 +92,7 @@ class Inspections:
 
         The file brings it then, see `file_fields`. Where it cannot be inspected now, the version is made without.
         """
-        if all(getattr(version, name) for name in _SAID_BY.get(version.installer_type, ())):
+        if version.installer_url or all(getattr(version, name) for name in _SAID_BY.get(version.installer_type, ())):
             return
         with suppress(Answered, Overloaded, Unavailable):
             await self._installers.inspected(caller, version.server_filename)

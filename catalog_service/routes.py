@@ -104,10 +104,11 @@ async def add_package_version(request: web.Request) -> web.Response:
     package_id, form = forms.package_in_path(request), await read_form(request)
     inspections = request.app[INSPECTIONS]
     version = new_version(await inspections.completed(caller_of(request), form), package_id)
-    audit(request, package_id=package_id, version=version.version, uid=version.uid)
+    told = {"package_id": package_id, "version": version.version, **wire.elsewhere(version)}
+    audit(request, **told, uid=version.uid)
     await inspections.wait_for_identifiers(caller_of(request), version)
     uid = await request.app[VERSIONS].add(caller_of(request), version)
-    audit(request, package_id=package_id, version=version.version, uid=uid)
+    audit(request, **told, uid=uid)
     return json_response({"Message": "Package version was added successfully!", "UID": uid}, status=201)
 
 

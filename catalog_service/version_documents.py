@@ -61,6 +61,7 @@ def version_of(document: dict[str, Any]) -> PackageVersion:
             packages=tuple(PackageDependency(**package) for package in needed["packages"]),
         ),
         manifest=kept(VersionManifest, said) if (said := document.get("manifest")) else _SAYS_NOTHING,
+        installer_url=document.get("installer_url", ""),
         size=document["size"],
         sha256=document["sha256"],
     )

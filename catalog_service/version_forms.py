@@ -4,11 +4,12 @@ import re
 from uuid import uuid4
 
 from catalog_service.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
+from catalog_service.external import parse_address
 from catalog_service.manifests.fields import manifest_of, rules_of
 from catalog_service.manifests.rules import contradictions
-from catalog_service.manifests.version import VersionManifest
+from catalog_service.manifests.version import SHA256, VersionManifest
 from catalog_service.version_model import Dependencies, PackageDependency, PackageVersion, Switches
-from common.errors import InvalidField
+from common.errors import InvalidField, InvalidRequest
 from common.forms import Form, clean
 
 VERSION_LIMIT = 128  # characters, of these all
@@ -23,8 +24,7 @@ _ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:")
 
 def new_version(form: Form, package_id: str) -> PackageVersion:
     """The version that `add_package_version` is to make. Raises InvalidField."""
-    if not form.get("server_filename"):
-        raise InvalidField("file", "or server_filename is required: the installer, or the name that its upload gave")
+    server_filename, installer_url = _installer(form)
     installer_type = form.choice("file_type", FileType)
     version = PackageVersion(
         uid=str(uuid4()),
@@ -33,7 +33,7 @@ def new_version(form: Form, package_id: str) -> PackageVersion:
         architecture=form.choice("file_architect", Architecture),
         installer_type=installer_type,
         scope=form.choice("file_scope", Scope),
-        server_filename=form.text("server_filename", limit=NAME_LIMIT),
+        server_filename=server_filename,
         locale=form.choice("package_locale", Locale, Locale.EN_US),
         channel=_trimmed(form, "channel", CHANNEL_LIMIT, required=False) or "stable",
         nested_type=form.choice("file_type_nested", FileType) if form.get("file_type_nested") else None,
@@ -50,12 +50,32 @@ def new_version(form: Form, package_id: str) -> PackageVersion:
             packages=_package_dependencies(form),
         ),
         manifest=manifest_of(VersionManifest, form),
+        installer_url=installer_url,
+        sha256=SHA256.read("installer_sha256", form.get("installer_sha256")).lower() if installer_url else "",
     )
     # What the specification lets a version say is taken all the same, and the version not offered to winget clients.
     for contradiction in contradictions(version):
         if contradiction.field in rules_of(VersionManifest):
             raise InvalidField(contradiction.field, contradiction.reason)
     return version
+
+
+def _installer(form: Form) -> tuple[str, str]:
+    """The name of its file here, or else the address where it stays. Raises InvalidRequest."""
+    server_filename, address = form.text("server_filename", limit=NAME_LIMIT, required=False), form.get("installer_url")
+    if not server_filename and not address:
+        raise InvalidField(
+            "file",
+            "or server_filename or installer_url is required: the installer, the name that its upload gave, or the "
+            "address where it stays",
+        )
+    if server_filename and address:
+        raise InvalidRequest("Send either the installer or its `installer_url`, not both.")
+    if address and not form.get("installer_sha256"):
+        raise InvalidField("installer_sha256", "is required with installer_url: clients hold the file against it")
+    if not address and form.get("installer_sha256"):
+        raise InvalidField("installer_sha256", "is for installer_url only; that of a stored file is known")
+    return server_filename, parse_address(address) if address else ""
 
 
 def _switches(form: Form) -> Switches:

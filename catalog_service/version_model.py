@@ -43,7 +43,10 @@ class Dependencies:
 
 @dataclass(frozen=True)
 class PackageVersion:
-    """One installer of a package, under a version string. `size` and `sha256` are known once it has its file."""
+    """One installer of a package, under a version string. `size` and `sha256` are known once it has its file.
+
+    That is `server_filename`; or else it stays at `installer_url`, `sha256` is as its publisher says, and `size` 0.
+    """
 
     uid: str
     package_id: str
@@ -63,6 +66,7 @@ class PackageVersion:
     upgrades: UpgradeBehavior = UpgradeBehavior.INSTALL
     dependencies: Dependencies = field(default_factory=Dependencies)
     manifest: VersionManifest = field(default_factory=VersionManifest)
+    installer_url: str = ""
     size: int = 0
     sha256: str = ""
 

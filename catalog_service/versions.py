@@ -1,7 +1,8 @@
 """The versions of a package: created around a file that upload_service keeps, and removed with it.
 
 A version is `pending` until its file is claimed, then active, and `deleting` until its file is gone; all but this
-module see active ones only. What a crash leaves halfway is settled by `sweeper`.
+module see active ones only. What a crash leaves halfway is settled by `sweeper`. A version whose installer stays
+elsewhere takes the same steps with no file to claim: only so does it miss no deletion of its package.
 """
 
 from collections.abc import Sequence
@@ -138,12 +139,13 @@ class Versions:
             # Looked for again: a deletion that did not see our row must have begun before this.
             if await self._packages.package_uid(tenant_id, version.package_id) != pending.package_uid:
                 raise PackageNotFound(version.package_id)
-            file = await self._installers.claim(caller, version.server_filename, version.uid)
+            file = await self._file_of(caller, version)
         except Problem as problem:
             if problem.status < 500:  # Otherwise the file may be ours all the same; trying again will tell.
                 await self._store.discard(tenant_id, version.uid)
             raise
-        await self._uploads.link(tenant_id, version.server_filename)
+        if version.server_filename:
+            await self._uploads.link(tenant_id, version.server_filename)
         if await self._store.activate(tenant_id, version, file):
             return
         if await self._store.find(tenant_id, version.uid) is not None:
@@ -167,6 +169,12 @@ class Versions:
     async def remove_all(self, caller: Caller, package_uid: str) -> None:
         """Remove all versions of a package and their files. Raises Unavailable."""
         await self._remove(caller, await self._store.hide_all(caller.tenant_id, package_uid))
+
+    async def _file_of(self, caller: Caller, version: PackageVersion) -> InstallerFile:
+        """The version's file, which is its own from now on; one that stays elsewhere is as its publisher says."""
+        if version.installer_url:
+            return InstallerFile(size=0, sha256=version.sha256)
+        return await self._installers.claim(caller, version.server_filename, version.uid)
 
     async def _remove(self, caller: Caller, uids: Sequence[str]) -> None:
         if uids:

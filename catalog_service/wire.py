@@ -5,6 +5,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -116,6 +117,8 @@ def version_details(version: PackageVersion, refused: Sequence[str]) -> dict[str
         "dep_pkg_identifier": [package.package_id for package in needed.packages],
         "dep_pkg_min_version": [package.min_version for package in needed.packages],
         **_all(version.manifest),
+        "installer_url": version.installer_url,
+        "installer_sha256": version.sha256 if version.installer_url else "",
         "winget_refusals": refused,
     }
 
@@ -127,8 +130,8 @@ def _all(manifest: Any) -> Mapping[str, Any]:
 
 
 def installer_url(version: PackageVersion, caller: Caller, settings: CatalogSettings, *, expires: int) -> str:
-    """Where a version's installer is to be had, until `expires`."""
-    return download_url(
+    """Where a version's installer is to be had: with us until `expires`, or as long as it stays elsewhere."""
+    return version.installer_url or download_url(
         caller,
         settings.download_key,
         direct=settings.download_url,
@@ -136,6 +139,13 @@ def installer_url(version: PackageVersion, caller: Caller, settings: CatalogSett
         file_name=f"{version.package_id}-{version.version}{version.suffix}",
         expires=expires,
     )
+
+
+def elsewhere(version: PackageVersion) -> dict[str, str]:
+    """At which host an installer stays, without the rest of its address, in which a secret may be; and its digest."""
+    if not version.installer_url:
+        return {}
+    return {"installer_host": urlsplit(version.installer_url).netloc, "sha256": version.sha256}
 
 
 def finished_upload(upload: FinishedUpload) -> dict[str, Any]:

@@ -41,6 +41,7 @@ ATTACKS = {
     "S28": "downloads altered",
     "S29": "errors that tell of our insides",
     "S30": "other methods and spellings",
+    "S31": "addresses of installers that lead astray",
     "L5": "callers who never finish",
     "L6": "a crowd at one instant",
     "L8": "logins at once",

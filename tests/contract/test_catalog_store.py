@@ -145,7 +145,18 @@ def test_a_version_is_read_as_it_was_written() -> None:
         sha256=DIGEST,
     )
 
-    assert version_of(document_of(version)) == version
+    external = replace(version, server_filename="", installer_url="https://downloads.example.com/editor.msi")
+    for written in (version, external):
+        assert version_of(document_of(written)) == written
+
+
+def test_a_version_that_was_written_before_installers_could_stay_elsewhere_has_its_own() -> None:
+    version = make_version()
+    document = document_of(version)
+
+    del document["installer_url"]
+
+    assert version_of(document) == version
 
 
 async def test_of_fifty_racing_packages_of_one_id_one_is_added(stores: Stores) -> None:

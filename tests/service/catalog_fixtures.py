@@ -31,6 +31,8 @@ from tests.api import Answer, ServiceApi, read_answer
 from tests.factories import KEY, KEYS
 
 DIGEST = "ab" * 32
+# Where an installer is kept that never comes here.
+EXTERNAL = {"installer_url": "https://downloads.example.com/editor.msi?build=7", "installer_sha256": "cd" * 32}
 NOTHING_SAID: dict[str, Any] = {
     "state": "done",
     "reason": "",
@@ -182,8 +184,8 @@ class Catalog:
         return uid
 
     async def try_version(self, caller: Caller, package_id: str = "acme.editor", **fields: Any) -> Answer:
-        """The answer to `add_package_version`, with a file of its own unless `server_filename` names one."""
-        if "server_filename" not in fields:
+        """The answer to `add_package_version`, with a file of its own unless the fields say where it is."""
+        if not {"server_filename", "installer_url"} & fields.keys():
             fields["server_filename"] = self.others.uploaded()
         data = version_form(**fields)
         return await self.call(caller, "POST", "add_package_version", package_id, data=data)

@@ -20,7 +20,7 @@ from common.errors import StorageExceeded, Unavailable
 from common.forms import Form
 from common.tenants import VersionKey
 from tests.factories import KEYS, NOBODYS_ID, make_caller, make_tenant
-from tests.service.catalog_fixtures import DIGEST, Catalog, serving_catalog, version_form
+from tests.service.catalog_fixtures import DIGEST, EXTERNAL, Catalog, serving_catalog, version_form
 
 GUID = "{0A1B2C3D-0000-4000-8000-00000000000F}"
 FIELDS = [
@@ -454,13 +454,14 @@ async def test_versions_that_race_a_deletion_leave_nothing_behind(catalog: Catal
     assert catalog.others.linked_uids == set()
 
 
+@pytest.mark.parametrize("installer", [{"server_filename": "a.msi"}, EXTERNAL], ids=["stored", "external"])
 async def test_a_package_that_goes_before_the_file_is_claimed_takes_the_version_with_it(
-    catalog: Catalog, caller: Caller
+    catalog: Catalog, caller: Caller, installer: dict[str, str]
 ) -> None:
     store = MongoCatalogStore(catalog.database, uploads_age=60)
     package_uid = await store.packages.package_uid(caller.tenant_id, "acme.editor")
     versions = Versions(store.versions, LeavingPackage(package_uid), NoInstallers(), store.uploads)
-    form = Form({name: (value,) for name, value in version_form(server_filename="a.msi").items()})
+    form = Form({name: (value,) for name, value in version_form(**installer).items()})
 
     with pytest.raises(PackageNotFound):
         await versions.add(caller, new_version(form, "acme.editor"))

@@ -150,6 +150,7 @@ def _configuration(estate: Estate) -> str:
         "body.client_id": estate.parts["client_id"],
         "body.auth_token": estate.parts["auth_token"],
         "body.server_filename": estate.form["server_filename"],
+        "body.installer_url": "https://downloads.example.com/setup.exe",
     }
     # A signed address is good as a whole or not at all.
     address = ("path.server_filename", "path.file_name", "query.expires")

@@ -9,11 +9,12 @@ from catalog_service.forms import listed_uids, package_id
 from catalog_service.model import VersionNotFound
 from catalog_service.version_forms import new_version
 from catalog_service.version_model import PackageDependency, PackageVersion, Switches
-from common.errors import InvalidField
+from common.errors import InvalidField, InvalidRequest
 from common.forms import Form
 from tests.service.catalog_fixtures import version_form
 
 UID = "0a1b2c3d-0000-4000-8000-00000000000f"
+ADDRESS = "https://downloads.example.com/editor.msi"
 GUID = "{0A1B2C3D-0000-4000-8000-00000000000f}"
 
 
@@ -84,9 +85,35 @@ def test_a_required_field_that_is_missing_is_named(missing: str, blank: tuple[st
         read(**{missing: blank})
 
 
-def test_without_a_file_both_ways_to_send_it_are_named() -> None:
-    with pytest.raises(InvalidField, match=r"^file: .*server_filename"):
-        read(server_filename="")
+def test_without_a_file_all_ways_to_name_it_are_named() -> None:
+    with pytest.raises(InvalidField, match=r"^file: .*server_filename.*installer_url"):
+        read(server_filename="", installer_url="")
+
+
+def test_an_installer_that_stays_elsewhere_has_its_address_and_its_digest() -> None:
+    version = read(server_filename="", installer_url=ADDRESS, installer_sha256="AB" * 32)
+
+    assert (version.server_filename, version.installer_url, version.sha256) == ("", ADDRESS, "ab" * 32)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"server_filename": "file.msi", "installer_url": ADDRESS, "installer_sha256": "ab" * 32}, "not both"),
+        ({"server_filename": "", "installer_url": ADDRESS}, "installer_sha256: is required"),
+        ({"server_filename": "", "installer_url": ADDRESS, "installer_sha256": "ab" * 31}, "installer_sha256: must be"),
+        ({"server_filename": "", "installer_url": ADDRESS, "installer_sha256": "xy" * 32}, "installer_sha256: must be"),
+        (
+            {"server_filename": "", "installer_url": "http://a.example/", "installer_sha256": "ab" * 32},
+            "installer_url: ",
+        ),
+        ({"server_filename": "file.msi", "installer_sha256": "ab" * 32}, "installer_sha256: is for installer_url only"),
+        ({"server_filename": "", "installer_sha256": "ab" * 32}, "file: "),
+    ],
+)
+def test_an_installer_comes_in_one_way_and_no_half_of_another(fields: dict[str, str], reason: str) -> None:
+    with pytest.raises(InvalidRequest, match=reason):
+        read(**fields)
 
 
 def test_the_rest_has_defaults() -> None:
