@@ -13,6 +13,8 @@ from typing import Any
 from bson.errors import BSONError
 
 from auth_service.forms import source_agreements
+from catalog_service.external import parse_address
+from catalog_service.manifests.version import SHA256
 from catalog_service.version_documents import version_of
 from common.errors import Problem
 from common.mongo import Document
@@ -165,10 +167,15 @@ def _is_sound(upload: Upload) -> bool:
 def _check_version(document: Document, files: Set[str]) -> None:
     try:
         version = version_of(document)
-    except (KeyError, ValueError, TypeError, AttributeError):
+        if version.installer_url:
+            parse_address(version.installer_url)
+            SHA256.read("sha256", version.sha256)
+    except (KeyError, ValueError, TypeError, AttributeError, Problem):
         raise BackupProblem("catalog.versions.bson: has a record that is none of a version") from None
-    if version.server_filename not in files:
-        raise BackupProblem("catalog.versions.bson: has a version whose installer is not in the archive")
+    if (version.server_filename in files) is bool(version.installer_url):
+        raise BackupProblem(
+            "catalog.versions.bson: has a version whose installer is not either in the archive or elsewhere"
+        )
 
 
 def _limit(value: object) -> int | None:

@@ -116,10 +116,10 @@ class State:
 
 
 def _files_of_versions(state: State, folder: Path) -> Iterator[str]:
-    """I1: every version that is seen has a file whose SHA-256 equals its record."""
+    """I1: every version that is seen has a file whose SHA-256 equals its record, unless its installer is elsewhere."""
     uploads = {upload.get("version_uid"): upload for upload in state.uploads if upload["status"] == "linked"}
     for version in state.versions:
-        if version["state"] != "active":
+        if version["state"] != "active" or version.get("installer_url"):
             continue
         upload = uploads.get(version["uid"])
         if upload is None:

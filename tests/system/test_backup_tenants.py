@@ -11,11 +11,12 @@ from deploy.backup.key_prints import AUDIT
 from deploy.backup.manifest import BackupProblem
 from deploy.demo import SAMPLES
 from deploy.operations import delete_tenant
+from tests.service.catalog_fixtures import EXTERNAL
 from tests.system.backup import bring_in, export, heads, places_of, run_and_kill
 from tests.system.fleet import Fleet
 from tests.system.invariants import missing, violations
 from tests.system.services import Api
-from tests.system.stories import Published, add_package, catalog, package_id, publish, send_chunk
+from tests.system.stories import INSTALLER, Published, add_package, catalog, package_id, publish, send_chunk
 from tests.system.test_pkgrepo import pkgrepo, up
 
 INSTALLERS = sum(len(sample.versions) for sample in SAMPLES)
@@ -90,6 +91,25 @@ async def test_under_the_same_keys_tokens_and_the_chain_go_along(
     sequence, _, seal = head.partition(":")
     assert await log.find_one({"tenant_id": api.tenant_id, "sequence": int(sequence), "hash": seal})
     assert await heads(places_of(running_fleet), api.tenant_id)
+
+
+async def test_an_installer_that_stays_elsewhere_goes_along_as_its_address(
+    running_fleet: Fleet, published: tuple[Api, list[Published]], tmp_path: Path
+) -> None:
+    api, (version, *_) = published
+    form = {**INSTALLER, **EXTERNAL, "package_version": "2.0"}
+    uid = (await api.call("POST", "add_package_version", version.package_id, data=form)).body["UID"]
+    archive = tmp_path / "tenant.tar"
+    await export(running_fleet, api.tenant_id, archive)
+    await forget(running_fleet, api)
+
+    await bring_in(running_fleet, archive)
+
+    again = await api.signed_in()
+    listed = (await again.call("GET", "get_package_versions", version.package_id)).body
+    assert [one["INSTALLER_URL"] for one in listed if one["UID"] == uid] == [EXTERNAL["installer_url"]]
+    assert len(listed) == 5
+    assert await violations(running_fleet, [api.tenant_id]) == []
 
 
 async def test_an_export_and_an_import_that_were_killed_are_gone_on_with(

@@ -13,10 +13,12 @@ from uuid import uuid4
 import bson
 import pytest
 
+from catalog_service.version_documents import document_of
 from deploy.backup.archive import FILES, ArchiveReader
 from deploy.backup.copies import UPLOADS
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.backup.strangers import SETTLED, TENANT, Strangers
+from tests.sources import make_version
 
 CONTENT = b"the bytes of an installer"
 NAME = f"{uuid4().hex}.exe"
@@ -176,6 +178,41 @@ def strangers(tmp_path: Path) -> Callable[..., Strangers]:
 def test_a_tenant_with_its_installers_is_let_in(strangers: Callable[..., Strangers]) -> None:
     tenant = strangers().check()
     assert (tenant.tenant_id, tenant.allowed_networks, tenant.max_clients) == ("acme", ("10.0.0.0/8",), 5)
+
+
+def version(**others: Any) -> dict[str, Any]:
+    """The record of a version that has the archive's installer, or stays elsewhere."""
+    return {"_id": 1, "tenant_id": "acme", "halfway": False, "state": "active", **document_of(make_version(**others))}
+
+
+ELSEWHERE = {"server_filename": "", "installer_url": "https://downloads.example.com/a.exe"}
+
+
+@pytest.mark.parametrize("others", [{"server_filename": NAME}, ELSEWHERE], ids=["in the archive", "elsewhere"])
+def test_a_version_is_let_in_with_its_installer_or_the_address_of_it(
+    strangers: Callable[..., Strangers], others: dict[str, Any]
+) -> None:
+    strangers(catalog_versions=[version(**others)]).check()
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"server_filename": "0" * 32},
+        {"server_filename": ""},
+        {**ELSEWHERE, "server_filename": NAME},
+        {**ELSEWHERE, "installer_url": "https://127.0.0.1/a.exe"},
+        {**ELSEWHERE, "installer_url": "javascript:alert(1)"},
+        {**ELSEWHERE, "installer_url": 1},
+        {**ELSEWHERE, "sha256": ""},
+        {**ELSEWHERE, "sha256": "x" * 64},
+    ],
+)
+def test_a_version_whose_installer_is_nowhere_or_where_none_may_be_is_refused(
+    strangers: Callable[..., Strangers], others: dict[str, Any]
+) -> None:
+    with pytest.raises(BackupProblem, match=r"has a (version|record)"):
+        strangers(catalog_versions=[version(**others)]).check()
 
 
 @pytest.mark.parametrize(
