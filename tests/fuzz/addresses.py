@@ -4,6 +4,9 @@ from contextlib import suppress
 from ipaddress import ip_address, ip_network
 from urllib.parse import quote, urlsplit
 
+from yarl import URL
+
+from catalog_service.external import is_public, parse_address
 from common.caller import Deployment
 from common.errors import InvalidField, Problem
 from common.tenants import bounds, contains, is_tenant_id, parse_network, plain_address
@@ -71,6 +74,24 @@ def host(data: bytes) -> None:
         assert read.port is None or read.port >= 0
         assert is_https(base) is (read.scheme == "https")
         assert peer == PROXY or read.netloc == values[0]
+
+
+def external(data: bytes) -> None:
+    """An address that clients are sent to is kept as it is, and every reader takes it for the same public place."""
+    text = data.decode(errors="surrogateescape")
+    with suppress(InvalidField):
+        assert parse_address(text) == text
+        read, other = urlsplit(text), URL(text)
+        assert (read.scheme, read.username, read.password, read.fragment) == ("https", None, None, "")
+        assert (other.scheme, other.raw_user, other.raw_fragment) == ("https", None, "")
+        assert (read.port or 443) == other.port
+        assert read.hostname
+        assert other.raw_host
+        try:
+            assert is_public(ip_address(read.hostname))
+            assert ip_address(read.hostname) == ip_address(other.raw_host)
+        except ValueError:
+            assert read.hostname == other.raw_host
 
 
 def network(data: bytes) -> None:

@@ -11,6 +11,7 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
     target.__name__: target
     for target in (
         addresses.address,
+        addresses.external,
         addresses.host,
         addresses.network,
         addresses.origin,
