@@ -81,7 +81,7 @@ class Segment:
         before: dict[str, Fragment | None] = {fragment.package_id: fragment for fragment in self.fragments()}
         fragments = [fragment for _, fragment in sorted({**before, **changes}.items()) if fragment]
         if fragments == list(before.values()):
-            return [self]
+            return [self][: len(fragments)]
         return list(segments(fragments)) if len(fragments) >= 2 * SEGMENT else [Segment(fragments)][: len(fragments)]
 
     def _key(self, view: View, encoding: Encoding) -> tuple[str, bool]:

@@ -73,6 +73,14 @@ def test_a_change_renders_one_segment_anew_at_any_size(packages: int) -> None:
     assert shown(after, ALL) == shown(before, ALL)
 
 
+def test_a_package_that_is_announced_before_it_is_there_turns_up_in_an_empty_catalog() -> None:
+    announced = Snapshot("").replaced("1", {"0001": None})
+
+    there = announced.replaced("2", {"0001": fragment("0001")})
+
+    assert (shown(announced, ALL), shown(there, ALL)) == ([], ["0001"])
+
+
 def test_a_change_that_changes_nothing_renders_nothing_anew() -> None:
     before = snapshot(1000)
     joined = before.answer(ALL, PLAIN)
