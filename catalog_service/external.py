@@ -16,6 +16,7 @@ from common.errors import InvalidField
 ExternalAddress = NewType("ExternalAddress", str)
 
 LIMIT = 2048  # characters, as in winget's manifests
+MAX_NAME = 253  # characters of a host
 MAX_PORT = 65535
 
 # Whatever an address may hold besides is percent-encoded in it, for programs differ in what they make of that.
@@ -29,25 +30,49 @@ _OWN = {"localhost", "localdomain", "local"}  # the client itself, or whoever in
 _TRANSLATED = IPv6Network("64:ff9b::/96")  # NAT64: ends with the IPv4 address that is meant
 
 
-def parse_address(text: str) -> ExternalAddress:
+def parse_address(text: str, field: str = "installer_url") -> ExternalAddress:
     """An address that clients may be sent to. Raises InvalidField, which tells nothing of what the address holds."""
+    try:
+        _check(text)
+    except ValueError as reason:
+        raise InvalidField(field, str(reason)) from None
+    return ExternalAddress(text)
+
+
+def _check(text: str) -> None:
+    """Raise ValueError with what there is against an address."""
     if len(text) > LIMIT:
-        raise _refused(f"is longer than {LIMIT} characters")
+        raise ValueError(f"is longer than {LIMIT} characters")
     scheme, _, rest = text.partition("://")
     if scheme.lower() != "https":
-        raise _refused("must begin with https://")
+        raise ValueError("must begin with https://")
     if "@" in re.split(r"[/?#\\]", rest, maxsplit=1)[0]:
-        raise _refused("must not hold the name or the password of a user")
+        raise ValueError("must not hold the name or the password of a user")
     if "#" in rest:
-        raise _refused("must not have a fragment")
+        raise ValueError("must not have a fragment")
     found = _ADDRESS.fullmatch(text)
     if found is None:
-        raise _refused("must be a host and a path, all else percent-encoded, and names of other scripts as xn--")
+        raise ValueError("must be a host and a path, all else percent-encoded, and names of other scripts as xn--")
     host, port = found.groups()
     if port and not 1 <= int(port) <= MAX_PORT:
-        raise _refused(f"must have a port from 1 to {MAX_PORT}, or none")
+        raise ValueError(f"must have a port from 1 to {MAX_PORT}, or none")
     _check_host(host.lower())
-    return ExternalAddress(text)
+
+
+def _check_host(host: str) -> None:
+    """The same of a host: it is a name, or a public address in its usual spelling."""
+    *_, last = labels = host.split(".")
+    if host.startswith("[") or _NUMBER.fullmatch(last):
+        try:
+            address = IPv6Address(host[1:-1]) if host.startswith("[") else IPv4Address(host)
+        except ValueError:
+            raise ValueError("must have a name, or an IP address in its usual spelling, as its host") from None
+        if not is_public(address):
+            raise ValueError("has an IP address that is not public as its host; servers of your own go by their names")
+    elif len(host) > MAX_NAME or not all(map(_LABEL.fullmatch, labels)):
+        raise ValueError("has a host that is no name")
+    elif last in _OWN:
+        raise ValueError(f"has a host in {last}, which is another one for each client")
 
 
 def is_public(address: IPv4Address | IPv6Address) -> bool:
@@ -61,23 +86,3 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
         if address.is_site_local:
             return False
     return address.is_global and not (address.is_multicast or address.is_reserved)
-
-
-def _check_host(host: str) -> None:
-    """Raise InvalidField for a host that is not a name, nor a public address in its usual spelling."""
-    *_, last = labels = host.split(".")
-    if host.startswith("[") or _NUMBER.fullmatch(last):
-        try:
-            public = is_public(IPv6Address(host[1:-1]) if host.startswith("[") else IPv4Address(host))
-        except ValueError:
-            raise _refused("must have a name, or an IP address in its usual spelling, as its host") from None
-        if not public:
-            raise _refused("has an IP address that is not public as its host; servers of your own go by their names")
-    elif len(host) > 253 or not all(map(_LABEL.fullmatch, labels)):
-        raise _refused("has a host that is no name")
-    elif last in _OWN:
-        raise _refused(f"has a host in {last}, which is another one for each client")
-
-
-def _refused(reason: str) -> InvalidField:
-    return InvalidField("installer_url", reason)

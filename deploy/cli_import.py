@@ -46,6 +46,14 @@ def import_paths(
     fetch: Annotated[
         bool, typer.Option("--fetch", help="Fetch what is not there from its address.", rich_help_panel=MANIFESTS)
     ] = False,
+    keep_addresses: Annotated[
+        bool,
+        typer.Option(
+            "--keep-addresses",
+            help="Leave the installers where they are: clients fetch them from there.",
+            rich_help_panel=MANIFESTS,
+        ),
+    ] = False,
     allow_network: Annotated[
         list[str] | None,
         typer.Option(metavar="CIDR", help="Fetch from there too, though it is not public.", rich_help_panel=MANIFESTS),
@@ -97,8 +105,10 @@ def import_paths(
     for path in paths:
         if not path.exists():
             raise BadSetting(f"{path}: is not there")
-    if installers is None and not fetch:
-        raise BadSetting("--installers, --fetch: say where the installers come from")
+    if keep_addresses is bool(installers or fetch):
+        raise BadSetting(
+            "--installers, --fetch, --keep-addresses: say where the installers come from, or that they stay"
+        )
     networks = Networks([_network(text) for text in allow_network or ()])
     credentials = load(Credentials)
     credentials.check()
@@ -114,7 +124,9 @@ def import_paths(
             publisher = Publisher(interface, progress, chunk_size << 20, at_once=at_once, open_installer=sources.open)
             one = await interface.one_installer_a_version()
             publish = Trial(interface, sources).publish if dry_run else publisher.publish
-            work.append(ManifestImport(publish, one_installer_a_version=one, at_once=at_once))
+            work.append(
+                ManifestImport(publish, one_installer_a_version=one, at_once=at_once, keep_addresses=keep_addresses)
+            )
             await work[0].run(find(paths))
             finished.append(True)
 

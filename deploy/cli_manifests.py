@@ -37,7 +37,7 @@ def manifests(
 ) -> None:
     """Write what winget is offered as its manifests, one folder for each version; prints the folders.
 
-    Signs in as `pkgrepo publish` does. The addresses of installers in them are good for as long as the server says.
+    Signs in as `pkgrepo publish` does. Addresses of installers that the server has are good for as long as it says.
     """
     credentials = load(Credentials)
     credentials.check()

@@ -42,7 +42,8 @@ class Trial:
         try:
             if uid := catalog.uid_of(installer, installer.sha256):
                 return Published(installer, uid, installer.sha256, 0, 0, created=False)
-            await self.sources.find(installer)
+            if not installer.stays:
+                await self.sources.find(installer)
         except Problem as problem:
             return NotPublished(installer, problem)
         return NotTried(installer)
@@ -51,11 +52,14 @@ class Trial:
 class ManifestImport:
     """Publishes what manifests name. `rows` has what came of it so far; `gave_up` is why it stopped before the end."""
 
-    def __init__(self, publish: Publish, *, one_installer_a_version: bool, at_once: int) -> None:
+    def __init__(
+        self, publish: Publish, *, one_installer_a_version: bool, at_once: int, keep_addresses: bool = False
+    ) -> None:
         self.rows: list[Row] = []
         self.gave_up: Problem | None = None
         self._publish_installers = publish
         self._one_installer_a_version = one_installer_a_version
+        self._keep_addresses = keep_addresses
         self._turns = asyncio.Semaphore(at_once)
 
     async def run(self, found: Iterator[Found]) -> None:
@@ -97,7 +101,7 @@ class ManifestImport:
                 self.gave_up = came.problem
 
     def _wanted(self, manifest: Manifest) -> Sequence[Wanted]:
-        found = wanted(manifest)
+        found = wanted(manifest, keep_addresses=self._keep_addresses)
         if self._one_installer_a_version and len(found) > 1:
             raise ManifestRefused(
                 f"has {len(found)} installers, and a version of this tenant has one; "

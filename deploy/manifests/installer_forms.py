@@ -8,6 +8,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from catalog_service.enumerations import Architecture, FileType, Locale, Scope
+from catalog_service.external import parse_address
+from common.errors import InvalidField
 from deploy.manifests.forms import form
 from deploy.manifests.installer_schema import Installer
 from deploy.manifests.merging import effective_type
@@ -30,12 +32,15 @@ class Wanted:
     notes: Sequence[str]
 
 
-def wanted(manifest: Manifest) -> list[Wanted]:
-    """The manifest's installers. Raises ManifestRefused where one cannot be published."""
+def wanted(manifest: Manifest, *, keep_addresses: bool = False) -> list[Wanted]:
+    """The manifest's installers, which may stay at their addresses.
+
+    Raises ManifestRefused where one cannot be published.
+    """
     found: list[Wanted] = []
     for number, installer in enumerate(manifest.installers):
         try:
-            one = _wanted(manifest, installer)
+            one = _wanted(manifest, installer, keep_addresses=keep_addresses)
         except ManifestRefused as problem:
             raise ManifestRefused(f"Installers[{number}]: {problem.detail}") from None
         if any(other.installer.key == one.installer.key for other in found):
@@ -44,12 +49,14 @@ def wanted(manifest: Manifest) -> list[Wanted]:
     return found
 
 
-def _wanted(manifest: Manifest, installer: Installer) -> Wanted:
+def _wanted(manifest: Manifest, installer: Installer, *, keep_addresses: bool) -> Wanted:
     _check(installer)
     notes: list[str] = []
     if installer.architecture == "neutral":
         notes.append(f"Architecture: neutral is kept as {NEUTRAL}")
-    if installer.authentication is not None:
+    if keep_addresses:
+        _check_address(installer)
+    elif installer.authentication is not None:
         notes.append("Authentication: is left out, for the installer comes from here")
     more = [
         *_switches(installer),
@@ -75,8 +82,20 @@ def _wanted(manifest: Manifest, installer: Installer) -> Wanted:
         more=tuple(more),
         sha256=installer.installer_sha256.lower(),
         url=installer.installer_url,
+        stays=keep_addresses,
     )
     return Wanted(published, notes)
+
+
+def _check_address(installer: Installer) -> None:
+    """Raise ManifestRefused for an address that clients may not be sent to, or that would not let them in."""
+    asked = installer.authentication
+    if asked and asked.authentication_type != "none":
+        raise ManifestRefused("Authentication: is not kept, and there is no installer at InstallerUrl without it")
+    try:
+        parse_address(installer.installer_url, "InstallerUrl")
+    except InvalidField as problem:
+        raise ManifestRefused(problem.detail) from None
 
 
 def file_name(url: str) -> str:

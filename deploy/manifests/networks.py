@@ -7,12 +7,11 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from catalog_service.external import is_public
 from common.errors import Problem
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
-
-_TUNNEL = IPv6Network("2002::/16")  # holds an IPv4 address, of whatever network
 
 
 class AddressForbidden(Problem):
@@ -35,10 +34,7 @@ class Networks:
                 raise AddressForbidden(f"{host} is at {text}, which is no public address; see --allow-network.")
 
     def _allows(self, address: Address) -> bool:
-        if any(address in network for network in self._allowed):
-            return True
-        inner = address.version == 6 and (address in _TUNNEL or address.is_site_local)
-        return address.is_global and not (address.is_multicast or address.is_reserved or inner)
+        return any(address in network for network in self._allowed) or is_public(address)
 
 
 class CheckedResolver(AbstractResolver):

@@ -126,9 +126,12 @@ class Interface:
         }
         return _state(await self._session.ask("POST", "upload_package_version", headers=headers, body=blocks))
 
-    async def add_version(self, installer: Installer, server_filename: str) -> str:
-        """Create the version around an uploaded file; its UID. Raises Answered: 409 where it exists, 404, 407."""
-        form = [*installer.form, ("server_filename", server_filename)]
+    async def add_version(self, installer: Installer, **where: str) -> str:
+        """Create the version; its UID. `where` its installer is stands in the interface's words.
+
+        Raises Answered: 409 where it exists, 404, 407.
+        """
+        form = [*installer.form, *where.items()]
         answer = await self._ask(
             "POST", "add_package_version", installer.package_id, body=lambda _: FormData(list(form))
         )

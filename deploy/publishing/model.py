@@ -31,7 +31,8 @@ class Installer:
     """A file, and the version of a package that it is to become.
 
     `more` has the optional fields of the creation form under the interface's names. `sha256` is the hexadecimal digest
-    that the file must have, and `url` where its maker has it; both are empty where that is not known.
+    that the file must have, and `url` where its maker has it; both are empty where that is not known. One that `stays`
+    there is not sent at all.
     """
 
     path: Path
@@ -46,6 +47,7 @@ class Installer:
     more: tuple[tuple[str, str], ...] = ()
     sha256: str = ""
     url: str = ""
+    stays: bool = False
 
     @property
     def key(self) -> Mapping[str, str]:

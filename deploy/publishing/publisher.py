@@ -91,6 +91,8 @@ class Publisher:
                     if installer.sha256 and (uid := catalog.uid_of(installer, installer.sha256)):
                         await self._check_whole(installer, uid)
                         return Published(installer, uid, installer.sha256, 0, 0, created=False)
+                    if installer.stays:
+                        return await self._keep_address(installer)
                     async with self._open(installer, row) as file:
                         return await self._publish(installer, catalog, file, row)
                 except Problem as problem:
@@ -110,7 +112,7 @@ class Publisher:
                 stored = await Transfer(self._interface, file, file_id, self._chunk_size, row).send()
                 if stored.sha256 != sha256:
                     continue
-                uid, created = await self._create(installer, stored.server_filename, sha256)
+                uid, created = await self._create(installer, sha256, server_filename=stored.server_filename)
             except Answered as refusal:
                 if refusal.code not in UNUSABLE:
                     raise
@@ -119,10 +121,15 @@ class Publisher:
                 return Published(installer, uid, sha256, file.size, stored.resumed_from, created=created)
         raise reason
 
-    async def _create(self, installer: Installer, server_filename: str, sha256: str) -> tuple[str, bool]:
+    async def _keep_address(self, installer: Installer) -> Published:
+        url, sha256 = installer.url, installer.sha256
+        uid, created = await self._create(installer, sha256, installer_url=url, installer_sha256=sha256)
+        return Published(installer, uid, sha256, 0, 0, created=created)
+
+    async def _create(self, installer: Installer, sha256: str, **where: str) -> tuple[str, bool]:
         """The version's UID, and whether it was made just now: an answer that was lost may have made it before."""
         try:
-            return await self._interface.add_version(installer, server_filename), True
+            return await self._interface.add_version(installer, **where), True
         except Answered as refusal:
             if refusal.code != "version_exists":
                 raise

@@ -30,7 +30,7 @@ from tests.winget_manifests import MINORS, every_version, installer, make, whole
 COUNT = 204  # manifests of one run: 17 of each schema version
 
 
-async def imported(api: Api, tree: Path, *, trial: bool = False) -> Sequence[Row]:
+async def imported(api: Api, tree: Path, *, trial: bool = False, keep_addresses: bool = False) -> Sequence[Row]:
     """What came of an import of a tree with its installers, within the test's process."""
     sources = Sources(InstallersFolder(tree / "installers"), None)
     async with session_of(api) as session:
@@ -38,7 +38,7 @@ async def imported(api: Api, tree: Path, *, trial: bool = False) -> Sequence[Row
         publisher = Publisher(interface, Lines(Console(quiet=True)), 1 << 20, open_installer=sources.open)
         one = await interface.one_installer_a_version()
         publish = Trial(interface, sources).publish if trial else publisher.publish
-        work = ManifestImport(publish, one_installer_a_version=one, at_once=4)
+        work = ManifestImport(publish, one_installer_a_version=one, at_once=4, keep_addresses=keep_addresses)
         await work.run(find([tree]))
     return work.rows
 
@@ -83,7 +83,7 @@ async def test_what_is_imported_comes_back_as_the_manifest_that_it_was(either: A
         one.root.update(Scope="user", InstallerLocale="fr-FR", UpgradeBehavior="install")
         one.write(tmp_path / "before")
     assert {outcome for _, outcome in outcomes(await imported(either, tmp_path / "before"))} == {"published"}
-    packages = [part for one in made for part in ("--package", one.package_id)]
+    packages = options_of([one.package_id for one in made])
     written = await run(either, tmp_path / "after", *packages, command="manifests")
     assert (written.status, len(written.output.splitlines())) == (0, len(made)), written.log
     before, after = read(tmp_path / "before"), read(tmp_path / "after")
@@ -251,3 +251,44 @@ async def test_installers_are_fetched_where_they_are_not_in_the_folder(tenant: A
     found = {row["package"]: row for row in json.loads(said.output)["installers"]}
     assert found["Acme.App0"]["outcome"] == "published"
     assert found["Acme.App1"]["error"]["code"] == "sha256_differs"
+
+
+async def test_addresses_are_kept_and_come_back_as_they_were(either: Api, tmp_path: Path) -> None:
+    made = [make(2000), make(2001, InstallerType="msix")]
+    for one in made:
+        one.content.clear()  # They are nowhere that anybody could look.
+        one.root.update(Scope="user", InstallerLocale="fr-FR", UpgradeBehavior="install")
+        one.write(tmp_path / "before")
+    ids = [one.package_id for one in made]
+    for outcome in ("new", "published", "there"):
+        rows = await imported(either, tmp_path / "before", trial=outcome == "new", keep_addresses=True)
+        assert outcomes(rows) == [(name, outcome) for name in ids]
+    written = await run(either, tmp_path / "after", *options_of(ids), command="manifests")
+    assert written.status == 0, written.log
+    before, after = read(tmp_path / "before"), read(tmp_path / "after")
+    assert [content(one) for one in after] == [content(one) for one in before]
+    assert [addresses(one) for one in after] == [addresses(one) for one in before]
+
+
+def options_of(ids: Sequence[str]) -> Sequence[str]:
+    return [part for name in ids for part in ("--package", name)]
+
+
+def addresses(manifest: Manifest) -> Sequence[str]:
+    return [one.installer_url for one in manifest.installers]
+
+
+async def test_the_command_keeps_addresses_and_needs_no_installers(tenant: Api, tmp_path: Path) -> None:
+    kept, refused = make(0), make(1)
+    refused.installers[0]["InstallerUrl"] = "https://192.168.0.7/setup-1.exe"
+    for made in (kept, refused):
+        made.content.clear()
+        made.write(tmp_path)
+    for option, outcome in (("--dry-run", "new"), ("--json", "published")):
+        said = await run(tenant, tmp_path, "--keep-addresses", "--json", option, command="import")
+        assert said.status == 1, said.log
+        found = {row.get("package"): row for row in json.loads(said.output)["installers"]}
+        assert found["Acme.App0"]["outcome"] == outcome
+        assert "InstallerUrl: has an IP address that is not public" in found["Acme.App1"]["error"]["detail"]
+    (listed,) = (await tenant.call("GET", "get_package_versions", "Acme.App0")).body
+    assert listed["INSTALLER_URL"] == kept.installers[0]["InstallerUrl"]

@@ -41,11 +41,11 @@ class Busy(Interface):
             await meanwhile()
         return await super().send_chunk(file_id, start, total, content, suffix, tell)
 
-    async def add_version(self, installer: Installer, server_filename: str) -> str:
+    async def add_version(self, installer: Installer, **where: str) -> str:
         if self.before_version:
             meanwhile, self.before_version = self.before_version, None
             await meanwhile()
-        return await super().add_version(installer, server_filename)
+        return await super().add_version(installer, **where)
 
 
 @pytest.fixture

@@ -46,7 +46,9 @@ def test_a_file_that_cannot_be_used_is_named(*_: object) -> None:
     ("options", "reason"),
     [
         (["--data", "data"], "--data: is not for manifests"),
-        ([], "--installers, --fetch: say where the installers come from"),
+        ([], "--keep-addresses: say where the installers come from, or that they stay"),
+        (["--fetch", "--keep-addresses"], "--keep-addresses: say where the installers come from, or that they stay"),
+        (["--keep-addresses"], "set PKGREPO_USER"),
         (["--fetch", "--allow-network", "10.0.0.1/8"], "must be a network such as 10.1.0.0/16"),
         (["--fetch"], "set PKGREPO_USER"),
         (["nowhere", "--fetch"], "nowhere: is not there"),
@@ -59,7 +61,9 @@ def test_options_that_do_not_fit_manifests_are_refused(options: Sequence[str], r
     assert reason in str(result.exception)
 
 
-@pytest.mark.parametrize("option", ["--fetch", "--dry-run", "--json", "--ca-file=archive.tar", "--url=https://a/b"])
+@pytest.mark.parametrize(
+    "option", ["--fetch", "--keep-addresses", "--dry-run", "--json", "--ca-file=archive.tar", "--url=https://a/b"]
+)
 def test_options_of_manifests_are_refused_with_an_archive(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

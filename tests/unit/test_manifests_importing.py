@@ -89,6 +89,37 @@ async def test_an_installer_that_is_not_there_is_told_from_one_that_is_altered(t
         await sources.find(wanted("another.exe"))
 
 
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"InstallerUrl": "http://downloads.example.com/setup.exe"}, "InstallerUrl: must begin with https://"),
+        ({"InstallerUrl": "https://127.0.0.1/setup.exe"}, "InstallerUrl: has an IP address that is not public"),
+        ({"InstallerUrl": "https://a:s3cret@b.example/setup.exe"}, "InstallerUrl: must not hold the name"),
+        (
+            {"Authentication": {"AuthenticationType": "microsoftEntraId"}},
+            "Authentication: is not kept, and there is no installer at InstallerUrl without it",
+        ),
+    ],
+)
+async def test_an_address_that_clients_may_not_be_sent_to_is_refused_before_anything_is_asked(
+    fields: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    made, kept = make(0), make(1)
+    made.installers[0].update(fields)
+    kept.installers[0]["Authentication"] = {"AuthenticationType": "none"}
+    for one in (made, kept):
+        one.write(tmp_path)
+    publisher = Publisher()
+    work = ManifestImport(publisher.publish, one_installer_a_version=True, at_once=1, keep_addresses=True)
+    await work.run(find([tmp_path]))
+    refused, published = work.rows
+    assert refused.problem is not None
+    assert refused.problem.detail.startswith(f"Installers[0]: {reason}")
+    assert "s3cret" not in refused.problem.detail
+    assert (published.problem, published.notes) == (None, [])
+    assert [*publisher.packages] == ["Acme.App1"]
+
+
 class Offering:
     """A server that offers versions of one package."""
 
