@@ -12,7 +12,7 @@ run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	$(BIN)/pkgrepo up --demo
 
 test: $(VENV)/.test  ## everything that must hold before a change lands
-	deploy/install-packages curl libfaketime prometheus rabbitmq-server redis-server
+	deploy/install-packages chromium curl libfaketime prometheus rabbitmq-server redis-server
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .

@@ -66,11 +66,12 @@ return 1
 
 @dataclass(frozen=True)
 class Session:
-    """One sign-in of a user of a tenant."""
+    """One sign-in of a user of a tenant. It ends at `ends_at`, in seconds since 1970, however much it is used."""
 
     tenant_id: str
     username: str
     session_id: str
+    ends_at: int
 
 
 @dataclass(frozen=True)
@@ -103,19 +104,19 @@ class Sessions:
 
     async def open(self, tenant_id: str, username: str) -> str:
         """A new session's token."""
-        session = Session(tenant_id, username, uuid4().hex)
+        now = int(time.time())
+        session = Session(tenant_id, username, uuid4().hex, now + self._lifetime)
         await self._open(
             keys=[_session_key(session), _user_key(tenant_id, username)],
             args=[session.session_id, self._lifetime, self._idle],
         )
-        now = int(time.time())
         claims = {
             "aud": AUDIENCE,
             "tenant": tenant_id,
             "sub": username,
             "jti": session.session_id,
             "iat": now,
-            "exp": now + self._lifetime,
+            "exp": session.ends_at,
         }
         return jwt.encode(claims, self._keys.signing, algorithm=ALGORITHM)
 
@@ -173,7 +174,7 @@ class Sessions:
 
     async def close_all(self, tenant_id: str, username: str, *, keep: str = "") -> None:
         """End every session of a user, one session id aside."""
-        prefix = _session_key(Session(tenant_id, username, ""))
+        prefix = _session_key(Session(tenant_id, username, "", 0))
         await self._end_all(keys=[_user_key(tenant_id, username)], args=[prefix, keep])
 
     async def close_tenant(self, tenant_id: str) -> None:
@@ -191,7 +192,7 @@ class Sessions:
 
 
 def _session(claims: Mapping[str, Any]) -> Session:
-    return Session(str(claims["tenant"]), str(claims["sub"]), str(claims["jti"]))
+    return Session(str(claims["tenant"]), str(claims["sub"]), str(claims["jti"]), int(claims["exp"]))
 
 
 def _user_key(tenant_id: str, username: str) -> str:

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from common.caller import Deployment
 from common.errors import InvalidRequest, MethodNotAllowed, NotFound
-from gateway.operations import OPERATIONS, WINGET, Operation
+from gateway.operations import DASHBOARD, OPERATIONS, WINGET, Operation
 
 _PLAIN = re.compile(r"(?:/[A-Za-z0-9_-]+)+")  # a path of which nothing is to be decoded or refused
 _SEGMENT = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*")
@@ -63,8 +63,8 @@ def _parse(method: str, path: str, deployment: Deployment, single_tenant_id: str
             parts = ("client", "api", WINGET, *parts[1:])
         if parts[:2] != ("client", "api"):
             raise NoSuchOperation
-        return Target(single_tenant_id, *_find(method, parts[2:]))
-    return Target(parts[0], *_find(method, parts[1:]))
+        return Target(single_tenant_id, *find(method, parts[2:]))
+    return Target(parts[0], *find(method, parts[1:]))
 
 
 _parse_once = lru_cache(maxsize=4096)(_parse)
@@ -91,8 +91,9 @@ def _decode(path: str) -> tuple[str, ...]:
 
 @cache
 def _by_beginning() -> dict[str, tuple[Operation, ...]]:
-    words = dict.fromkeys(operation.parts[0] for operation in OPERATIONS)
-    return {word: tuple(row for row in OPERATIONS if row.parts[0] == word) for word in words}
+    rows = (*OPERATIONS, *DASHBOARD)
+    words = dict.fromkeys(row.parts[0] for row in rows)
+    return {word: tuple(row for row in rows if row.parts[0] == word) for word in words}
 
 
 @cache
@@ -102,7 +103,11 @@ def _by_method_and_word() -> dict[tuple[str, str], Operation]:
     return {(row.method, row.word): row for row in rows}
 
 
-def _find(method: str, segments: tuple[str, ...]) -> tuple[Operation, tuple[str, ...]]:
+def find(method: str, segments: tuple[str, ...]) -> tuple[Operation, tuple[str, ...]]:
+    """The operation that the parts of an address after its prefix name, and these parts.
+
+    Raises NoSuchOperation or MethodNotAllowed.
+    """
     if len(segments) == 1 and (row := _by_method_and_word().get((method, segments[0]))):
         return row, segments
     rows = _by_beginning().get(segments[0] if segments else "", ())

@@ -17,6 +17,7 @@ from common.telemetry.metrics import METRICS
 from gateway.access import Gatekeeper
 from gateway.catalogs import Catalogs
 from gateway.clients import ClientDirectory
+from gateway.dashboard.templating import set_up
 from gateway.keys import (
     CATALOGS,
     GATEKEEPER,
@@ -44,6 +45,7 @@ def create_app(settings: GatewaySettings) -> web.Application:
     app = watched_app("gateway", connect, access_log=settings.access_log)
     app[SETTINGS] = settings
     app[PAGES] = Pages()
+    set_up(app)
     app[EVERYTHING] = app.router.add_route("*", "/{path:.*}", dispatch, expect_handler=expect)
     if settings.public_url.startswith("https:"):
         app.on_response_prepare.append(_stay_on_https)

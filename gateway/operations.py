@@ -19,6 +19,7 @@ class Access(StrEnum):
     ADMINISTRATOR = "administrator"  # a Bearer token
     SIGNED = "signed"  # whoever has the address; the service checks its signature
     PAGE = "page"  # a browser; pages look for their session themselves
+    DASHBOARD = "dashboard"  # a browser that is signed in; see `gateway.dashboard`
 
 
 class Known(StrEnum):
@@ -198,4 +199,10 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "docs/assets/{asset}", GATEWAY, Access.PAGE),
     Operation("GET", "sign_in", GATEWAY, Access.PAGE),
     Operation("POST", "sign_in", GATEWAY, Access.PAGE),
+)
+
+# The dashboard's pages have a table of their own, behind this door: they are no operations of the interface.
+DASHBOARD: tuple[Operation, ...] = tuple(
+    Operation(method, "dashboard/{page}/{first}/{second}/{third}", GATEWAY, Access.DASHBOARD)
+    for method in ("GET", "POST", "PATCH", "DELETE")
 )

@@ -25,7 +25,8 @@ AUDIT: web.RequestKey[dict[str, Any]] = web.RequestKey("audit", dict)
 ROUTE: web.RequestKey[str] = web.RequestKey("route", str)
 FAILURE: web.RequestKey[str] = web.RequestKey("failure", str)  # the class of what the answer is an error for
 # How this request's problems are told, where its protocol has a form of its own for them.
-TELLING: web.RequestKey[Callable[[Problem], web.Response]] = web.RequestKey("telling")
+Telling = Callable[[Problem], web.Response]
+TELLING: web.RequestKey[Telling] = web.RequestKey("telling")
 PLAIN_METHODS = frozenset({hdrs.METH_GET, hdrs.METH_POST, hdrs.METH_PATCH, hdrs.METH_DELETE})
 # The interface means another thing by this status than HTTP does (section 7).
 TITLES = {407: "Storage Exceeded"}
@@ -188,7 +189,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Exception as error:  # noqa: BLE001  the last place before the caller; nothing of it is shown
         log.error("request_crashed", exc_info=error)
         told = Problem("Something went wrong here; the log has it under the request id.")
-    tell: Callable[[Problem], web.Response] = request.get(TELLING, problem_response)
+    tell: Telling = request.get(TELLING, problem_response)
     return tell(told)
 
 

@@ -1,14 +1,33 @@
 """The files of the web pages, read once; nothing else can be asked for."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from importlib.resources import files
 
 import yaml
+from isal import igzip
 
 from common.errors import NotFound
 
-CONTENT_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "png": "image/png"}
+CONTENT_TYPES = {
+    "css": "text/css",
+    "js": "text/javascript",
+    "png": "image/png",
+    "svg": "image/svg+xml",
+}
+SMALLER = ("css", "js", "svg")  # A PNG is compressed already.
+
+
+@dataclass(frozen=True)
+class Asset:
+    """One file; `version` is another for other content, `compressed` is it by gzip where that makes it smaller."""
+
+    content: bytes
+    content_type: str
+    version: str
+    compressed: bytes | None
 
 
 class Pages:
@@ -17,21 +36,35 @@ class Pages:
     def __init__(self) -> None:
         here = files("gateway")
         self.document = _document()
-        self._files = {
-            entry.name: entry.read_bytes()
-            for folder in (here / "pages", here / "vendor" / "swagger-ui")
+        vendored = [folder for folder in (here / "vendor").iterdir() if folder.is_dir()]
+        found = [
+            entry
+            for folder in (here / "pages", here / "dashboard" / "static", *vendored)
             for entry in folder.iterdir()
             if entry.is_file()
+        ]
+        self._texts = {entry.name: entry.read_text(encoding="utf-8") for entry in found if _kind(entry.name) == "html"}
+        self._assets = {
+            entry.name: _asset(entry.name, entry.read_bytes()) for entry in found if _kind(entry.name) in CONTENT_TYPES
         }
 
     def text(self, name: str) -> str:
-        return self._files[name].decode()
+        return self._texts[name]
 
-    def asset(self, name: str) -> bytes:
+    def asset(self, name: str) -> Asset:
         """A script, style or picture. Raises NotFound."""
-        if name not in self._files or name.endswith(".html") or name.rpartition(".")[2] not in CONTENT_TYPES:
+        if name not in self._assets:
             raise NotFound("There is no such file.")
-        return self._files[name]
+        return self._assets[name]
+
+
+def _asset(name: str, content: bytes) -> Asset:
+    compressed = igzip.compress(content) if _kind(name) in SMALLER else None
+    return Asset(content, CONTENT_TYPES[_kind(name)], sha256(content).hexdigest()[:12], compressed)
+
+
+def _kind(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 @cache

@@ -37,7 +37,7 @@ class OpenSessions:
         self.open_ones: dict[str, Session] = {}
 
     async def open(self, tenant_id: str, username: str) -> str:
-        session = Session(tenant_id, username, f"session-{len(self.open_ones)}")
+        session = Session(tenant_id, username, f"session-{len(self.open_ones)}", 0)
         self.open_ones[session.session_id] = session
         return session.session_id
 

@@ -36,13 +36,13 @@ class OneSession:
         self.looked.append(token)
         if self.away:
             raise RedisError
-        return Look("stamp", Session(tenant_id, "admin", "s1") if token == SESSION else None)
+        return Look("stamp", Session(tenant_id, "admin", "s1", 0) if token == SESSION else None)
 
     async def check(self, tenant_id: str, token: str) -> Session:
         self.asked.append(token)
         if token != SESSION:
             raise NotAuthenticated("no")
-        return Session(tenant_id, "admin", "s1")
+        return Session(tenant_id, "admin", "s1", 0)
 
 
 class OneClient:

@@ -1,0 +1,29 @@
+"""What the pages load: styles and scripts, kept by browsers until there are others."""
+
+from aiohttp import web
+
+from common.middleware import Answer
+from gateway.keys import PAGES
+
+UNNAMED, NAMED = 3600, 31_536_000  # seconds that a browser keeps a file, and one whose address names its version
+
+
+def address_of(request: web.Request, prefix: str, name: str) -> str:
+    """Where a page finds a file, `prefix` being the path of the tenant's operations."""
+    return f"{prefix}/dashboard/assets/{name}?v={request.app[PAGES].asset(name).version}"
+
+
+def answer(request: web.Request, name: str) -> web.Response:
+    """A file. Raises NotFound."""
+    asset = request.app[PAGES].asset(name)
+    named = request.query.get("v") == asset.version
+    headers = {
+        "Cache-Control": f"public, max-age={NAMED}, immutable" if named else f"public, max-age={UNNAMED}",
+        "Vary": "Accept-Encoding",
+    }
+    body = asset.content
+    if asset.compressed is not None and "gzip" in request.headers.get("Accept-Encoding", ""):
+        headers["Content-Encoding"] = "gzip"
+        body = asset.compressed
+    charset = None if asset.content_type == "image/png" else "utf-8"
+    return Answer(body=body, content_type=asset.content_type, charset=charset, headers=headers)

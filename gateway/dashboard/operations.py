@@ -1,0 +1,48 @@
+"""The one door by which pages write: an operation of the interface, done for the session of the browser."""
+
+from functools import partial
+
+from aiohttp import web
+
+from common.errors import Answered, Problem
+from common.middleware import TELLING, Telling, problem_response
+from gateway.addresses import NoSuchOperation, Target, find
+from gateway.dashboard.problems import in_words
+from gateway.dashboard.visits import Visit
+from gateway.operations import Access
+from gateway.performing import perform
+
+TOKEN_HEADER = "X-CSRF-Token"  # noqa: S105  the header's name
+READS = {"GET", "HEAD"}
+STORAGE_EXCEEDED, TOO_LARGE = 407, 413  # No script of a browser is shown an answer with the former.
+
+
+async def perform_in(visit: Visit, parts: tuple[str, ...], stamp: str | None) -> web.StreamResponse:
+    """The answer of the operation that the parts of an address name.
+
+    Raises:
+        NoSuchOperation: there is none, or it is no administrator's.
+        Forbidden: a write does not come from a page of this session.
+        And what the operation ends in.
+    """
+    telling: Telling = partial(_told, visit.language)
+    visit.request[TELLING] = telling
+    operation, segments = find(visit.request.method, parts)
+    if operation.access is not Access.ADMINISTRATOR:
+        raise NoSuchOperation
+    if visit.request.method not in READS:
+        visit.check_token(visit.request.headers.get(TOKEN_HEADER, ""))
+    return await perform(visit.request, visit.caller, Target(visit.caller.tenant_id, operation, segments), stamp)
+
+
+def _told(language: str, problem: Problem) -> web.Response:
+    """A problem in the words of the page's language, with a status that scripts may see."""
+    status = TOO_LARGE if problem.status == STORAGE_EXCEEDED else problem.status
+    told = Answered(
+        in_words(problem, language),
+        status=status,
+        code=problem.code,
+        retry_after=problem.retry_after,
+    )
+    told.members = problem.members
+    return problem_response(told)

@@ -1,0 +1,88 @@
+"""The sign-in page and its end: how a browser gets its session, and gives it back."""
+
+import json
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from common.caller import Caller
+from common.client import problem_of
+from common.errors import Forbidden, Problem
+from common.forms import Form, read_form
+from gateway.dashboard.languages import language_of
+from gateway.dashboard.problems import in_words
+from gateway.dashboard.visits import Visit, cookie_name, rendered
+from gateway.dashboard.ways import way_back
+from gateway.keys import SERVICES
+from gateway.operations import AUTH, CREDENTIALS_LIMIT
+from gateway.origin import is_https
+
+
+async def page(request: web.Request, visitor: Caller) -> web.Response:
+    """The page, or what its form comes to."""
+    if request.method == "POST":
+        return await _sign_in(request, visitor)
+    return _shown(request, visitor, request.query.get("next", ""))
+
+
+async def sign_out(visit: Visit) -> web.Response:
+    """End the session, and forget it. Raises Forbidden."""
+    form = await read_form(visit.request, limit=CREDENTIALS_LIMIT)
+    visit.check_token(form.get("csrf_token") or "")
+    await _asked(visit.request, visit.caller, "logout", {"token": visit.token})
+    response = _redirect(f"{visit.prefix}/sign_in")
+    name = cookie_name(visit.caller)
+    response.del_cookie(name, path="/", secure=is_https(visit.caller.base_url), httponly=True, samesite="Lax")
+    return response
+
+
+async def _sign_in(request: web.Request, visitor: Caller) -> web.Response:
+    if request.headers.get("Sec-Fetch-Site", "same-origin") not in {"same-origin", "none"}:
+        raise Forbidden("The sign-in form was sent from another site.")
+    form: Form | None = None
+    try:
+        form = await read_form(request, limit=CREDENTIALS_LIMIT)
+        fields = {name: form.get(name) or "" for name in ("username", "password")}
+        token = (await _asked(request, visitor, "login", fields))["message"]
+    except Problem as problem:
+        if problem.status >= 500:
+            raise
+        return _shown(request, visitor, (form and form.get("next")) or "", problem)
+    response = _redirect(way_back(form.get("next") or "", visitor))
+    response.set_cookie(
+        cookie_name(visitor), token, path="/", httponly=True, samesite="Lax", secure=is_https(visitor.base_url)
+    )
+    return response
+
+
+async def _asked(request: web.Request, caller: Caller, operation: str, fields: dict[str, str]) -> dict[str, str]:
+    async with request.app[SERVICES][AUTH].open(
+        caller,
+        "POST",
+        [operation],
+        headers={"Content-Type": "application/x-www-form-urlencoded"},
+        data=urlencode(fields).encode(),
+        patience=15.0,
+    ) as response:
+        if response.status != 200:
+            raise await problem_of(response)
+        return dict(json.loads(await response.read()))
+
+
+def _shown(request: web.Request, visitor: Caller, wanted: str, problem: Problem | None = None) -> web.Response:
+    language = language_of(request)
+    response = rendered(
+        request,
+        visitor,
+        "sign_in.html",
+        language,
+        status=problem.status if problem else 200,
+        next=way_back(wanted, visitor),
+        problem=in_words(problem, language) if problem else "",
+    )
+    response.headers.update(problem.headers if problem else {})
+    return response
+
+
+def _redirect(path: str) -> web.Response:
+    return web.Response(status=303, headers={"Location": path})

@@ -1,0 +1,152 @@
+// What every page does. Pages say in their HTML what they want of it:
+//   data-copy="text"            a button that copies a text
+//   data-then="address"         where a form or button leads once its operation is done; without it the page is renewed
+//   data-done="text"            what is said then
+//   data-confirm="id"           what must be typed before the operation is done; data-confirm-title and -text say why
+//   data-problem                where, within a form, its problem is told
+// A form with `hx-post`, `hx-patch` or `hx-delete` of an address below `operations/` needs nothing else.
+
+const text = (name) => document.getElementById("texts").dataset[name];
+
+// Every request shows that it comes from a page of this session.
+document.addEventListener("htmx:configRequest", ({ detail }) => {
+  detail.headers["X-CSRF-Token"] = document.body.dataset.csrfToken;
+});
+
+// Go to a page as if its link had been followed: only what differs is loaded.
+export const go = (address) => {
+  const link = Object.assign(document.createElement("a"), { href: address, hidden: true });
+  document.body.append(link);
+  htmx.process(link);
+  link.click();
+  link.remove();
+};
+
+export const say = (words) => {
+  const place = document.getElementById("done");
+  place.textContent = words;
+  place.classList.add("shown");
+  clearTimeout(say.timer);
+  say.timer = setTimeout(() => place.classList.remove("shown"), 5000);
+};
+
+// An operation's answer is JSON: nothing of it goes into the page.
+const isOperation = (address) => new URL(address, location.href).pathname.includes("/dashboard/operations/");
+
+document.addEventListener("htmx:beforeSwap", ({ detail }) => {
+  if (isOperation(detail.pathInfo.requestPath)) detail.shouldSwap = false;
+  else if (detail.xhr.getResponseHeader("Content-Type")?.startsWith("text/html")) detail.shouldSwap = true; // A page of a problem, too.
+});
+
+const placeOfProblem = (element) =>
+  (element.closest("form, dialog, [data-problems]") ?? document).querySelector("[data-problem]");
+
+const tell = (element, words) => {
+  const place = placeOfProblem(element);
+  if (place) place.textContent = words;
+  else say(words);
+};
+
+document.addEventListener("htmx:beforeRequest", ({ detail }) => {
+  const place = placeOfProblem(detail.elt);
+  if (place) place.textContent = "";
+});
+
+document.addEventListener("htmx:afterRequest", ({ detail }) => {
+  if (!detail.pathInfo || !isOperation(detail.pathInfo.requestPath)) return;
+  const { elt, xhr } = detail;
+  if (!detail.successful) return tell(elt, problemOf(xhr));
+  const { then, done } = elt.dataset;
+  const event = new CustomEvent("operation", { bubbles: true, cancelable: true, detail: JSON.parse(xhr.responseText) });
+  if (elt.dispatchEvent(event)) go(then ?? location.href); // A page may do something else with what it is told.
+  if (done) say(done);
+});
+
+const problemOf = (xhr) => {
+  try {
+    return JSON.parse(xhr.responseText).detail;
+  } catch {
+    return text("failed");
+  }
+};
+
+// What cannot be undone is done when its id was typed.
+const dialog = () => document.getElementById("confirm");
+
+document.addEventListener("htmx:confirm", (event) => {
+  const { confirm: wanted, confirmTitle, confirmText } = event.detail.elt.dataset;
+  if (wanted === undefined) return;
+  event.preventDefault();
+  document.getElementById("confirm-title").textContent = confirmTitle;
+  document.getElementById("confirm-text").textContent = confirmText ?? "";
+  document.getElementById("confirm-wanted").textContent = wanted;
+  const typed = document.getElementById("confirm-id");
+  const yes = document.getElementById("confirm-yes");
+  typed.value = "";
+  yes.disabled = true;
+  typed.oninput = () => (yes.disabled = typed.value !== wanted);
+  dialog().onclose = () => dialog().returnValue === "yes" && typed.value === wanted && event.detail.issueRequest(true);
+  dialog().returnValue = "no";
+  dialog().showModal();
+  typed.focus();
+});
+
+// Enter in the field is a yes once the id is right, and nothing before.
+document.addEventListener("keydown", (event) => {
+  if (event.target.id !== "confirm-id" || event.key !== "Enter") return;
+  event.preventDefault();
+  document.getElementById("confirm-yes").click();
+});
+
+document.addEventListener("click", async ({ target }) => {
+  const copy = target.closest("[data-copy]");
+  if (copy) {
+    await navigator.clipboard.writeText(copy.dataset.copy);
+    say(text("copied"));
+  }
+  if (target.closest("[data-theme-switch]")) switchTheme();
+});
+
+const THEMES = ["auto", "light", "dark"];
+
+const switchTheme = () => {
+  const next = THEMES[(THEMES.indexOf(localStorage.getItem("theme") ?? "auto") + 1) % THEMES.length];
+  if (next === "auto") {
+    localStorage.removeItem("theme");
+    delete document.documentElement.dataset.theme;
+  } else {
+    localStorage.setItem("theme", next);
+    document.documentElement.dataset.theme = next;
+  }
+  dress();
+};
+
+// What needs scripts is shown by scripts, and times are the reader's own.
+const dress = () => {
+  for (const button of document.querySelectorAll("[data-theme-switch]")) {
+    button.hidden = false;
+    button.textContent = button.dataset[localStorage.getItem("theme") ?? "auto"];
+  }
+  if (navigator.clipboard) for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
+  const format = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "medium", timeStyle: "short" });
+  for (const time of document.querySelectorAll("time[datetime]")) {
+    time.textContent = format.format(new Date(time.dateTime));
+    time.title = time.dateTime;
+  }
+};
+
+document.addEventListener("htmx:load", dress);
+dress();
+
+// Five minutes before a session ends there is time to begin another.
+const WARNING = 300_000; // ms
+
+const warn = () => {
+  const ends = Number(document.body.dataset.sessionEnds) * 1000;
+  const place = document.getElementById("session-ends");
+  if (place) place.hidden = Date.now() < ends - WARNING;
+};
+
+setInterval(warn, 15_000);
+document.addEventListener("htmx:load", warn);
+warn();

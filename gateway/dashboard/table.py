@@ -1,0 +1,67 @@
+"""THE TABLE of the dashboard's pages, one row each, by their addresses after `/dashboard`."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from aiohttp import web
+
+from common.caller import Caller
+from common.errors import MethodNotAllowed, NotAuthenticated
+from common.middleware import TELLING, Telling
+from gateway.addresses import NoSuchOperation
+from gateway.dashboard import assets, languages, operations, overview, sign_in
+from gateway.dashboard.visits import Visit, problem_page, visit_of, welcome
+
+
+@dataclass(frozen=True)
+class Page:
+    """One row: a part of `path` in braces is a value, which `show` is given."""
+
+    path: str
+    show: Callable[..., Awaitable[web.StreamResponse]]
+
+    def values(self, parts: Sequence[str]) -> list[str] | None:
+        """The values of an address that is this page's; None for another's."""
+        words = self.path.split("/")
+        if len(words) != len(parts):
+            return None
+        pairs = list(zip(words, parts, strict=True))
+        if any(part != word for word, part in pairs if not word.startswith("{")):
+            return None
+        return [part for word, part in pairs if word.startswith("{")]
+
+
+PAGES = (Page("", overview.show),)
+
+
+async def page(request: web.Request, visitor: Caller, parts: Sequence[str], stamp: str | None) -> web.StreamResponse:
+    """Answer a browser, `parts` being those of the address after `/dashboard`."""
+    match list(parts):
+        case ["assets", name]:
+            return assets.answer(request, name)
+        case ["language", language]:
+            return languages.choose(request, visitor, language)
+    visit = await visit_of(request, visitor)
+    wants_operation = parts[:1] == ("operations",)
+    if visit is None:
+        if wants_operation and "HX-Request" not in request.headers:
+            raise NotAuthenticated("The session has ended.")  # A script would follow to the sign-in page.
+        return welcome(request, visitor)
+    if wants_operation:
+        return await operations.perform_in(visit, tuple(parts[1:]), stamp)
+    telling: Telling = partial(problem_page, visit)
+    request[TELLING] = telling
+    if parts == ("sign_out",) and request.method == "POST":
+        return await sign_in.sign_out(visit)
+    if request.method not in {"GET", "HEAD"}:
+        raise MethodNotAllowed(["GET", "HEAD"])
+    return await _shown(visit, tuple(parts) or ("",))
+
+
+async def _shown(visit: Visit, parts: Sequence[str]) -> web.StreamResponse:
+    for row in PAGES:
+        values = row.values(parts)
+        if values is not None:
+            return await row.show(visit, *values)
+    raise NoSuchOperation

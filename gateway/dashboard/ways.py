@@ -1,0 +1,31 @@
+"""Addresses between the pages: paths of this origin, below the tenant's own."""
+
+import re
+from urllib.parse import quote, urlsplit
+
+from aiohttp import web
+
+from common.caller import Caller
+
+# What is printed and begins no other address: no `//host`, no `\\host`, no control character.
+_WAY = re.compile(r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@?-]|%[0-9A-Fa-f]{2}|/(?!/))*")
+WAY_LIMIT = 2048  # characters
+
+
+def prefix_of(caller: Caller) -> str:
+    """The path below which the tenant's operations and pages stand, such as `/acme`."""
+    return urlsplit(caller.base_url).path
+
+
+def way_back(wanted: str, caller: Caller) -> str:
+    """The page that a browser wanted before it was led elsewhere; the overview for what is no page of the tenant's."""
+    prefix = prefix_of(caller)
+    pages = (f"{prefix}/dashboard", f"{prefix}/docs")
+    fits = len(wanted) <= WAY_LIMIT and _WAY.fullmatch(wanted) and wanted.partition("?")[0].startswith(pages)
+    return wanted if fits and "/../" not in f"{wanted}/" else pages[0]
+
+
+def to_sign_in(request: web.Request, caller: Caller) -> str:
+    """The sign-in page, which leads back to the page that this request is for."""
+    wanted = request.raw_path if request.method in {"GET", "HEAD"} else ""
+    return f"{prefix_of(caller)}/sign_in?next={quote(way_back(wanted, caller), safe='/')}"

@@ -1,0 +1,53 @@
+"""A browser, and administrators who are signed in with it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
+
+from tests.browser.visitors import FLAGS, Visitor, sign_in
+from tests.system.conftest import commands, other_tenant, services, tenant
+from tests.system.services import Api
+
+__all__ = ["commands", "other_tenant", "services", "tenant"]  # fixtures here, too
+
+Open = Callable[..., Awaitable[Page]]
+
+
+@pytest.fixture(scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        chromium = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        yield chromium
+        await chromium.close()
+
+
+@pytest.fixture
+async def open_page(browser: Browser) -> AsyncIterator[Open]:
+    """Opens pages, each as in a browser of its own. An error in a console fails the test, a refusal by CSP too."""
+    said: list[str] = []
+    contexts = []
+
+    def listen(message: ConsoleMessage) -> None:
+        if message.type == "error" and "the server responded with a status of" not in message.text:
+            said.append(message.text)
+
+    async def open_one(**options: object) -> Page:
+        context = await browser.new_context(**options)  # type: ignore[arg-type]
+        contexts.append(context)
+        page = await context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("console", listen)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        return page
+
+    yield open_one
+    for context in contexts:
+        await context.close()
+    assert said == []
+
+
+@pytest.fixture
+async def visitor(open_page: Open, tenant: Api) -> Visitor:
+    """The administrator of a new tenant, on the overview."""
+    return await sign_in(await open_page(), tenant)

@@ -1,0 +1,68 @@
+"""How an administrator comes in, and out."""
+
+import pytest
+from playwright.async_api import expect
+
+from tests.browser.conftest import Open
+from tests.browser.visitors import Visitor, sign_in
+from tests.system.services import PASSWORD, Api
+
+
+async def test_an_administrator_signs_in_and_sees_the_overview(visitor: Visitor) -> None:
+    await expect(visitor.page.get_by_role("heading", name="Overview")).to_be_visible()
+
+
+async def test_after_signing_in_the_page_that_was_wanted_is_shown(open_page: Open, tenant: Api) -> None:
+    page = await open_page()
+    await page.goto(f"{tenant.base_url}/docs")
+    await page.get_by_label("Username").fill("admin")
+    await page.get_by_label("Password").fill(PASSWORD)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page).to_have_url(f"{tenant.base_url}/docs")
+
+
+async def test_a_wrong_password_is_told_in_place_and_the_wanted_page_stays_wanted(open_page: Open, tenant: Api) -> None:
+    page = await open_page()
+    await page.goto(f"{tenant.base_url}/docs")
+    await page.get_by_label("Username").fill("admin")
+    await page.get_by_label("Password").fill("wrong")
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("alert")).to_have_text("The username or the password is wrong.")
+    await page.get_by_label("Username").fill("admin")
+    await page.get_by_label("Password").fill(PASSWORD)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page).to_have_url(f"{tenant.base_url}/docs")
+
+
+async def test_signing_out_ends_the_session_itself(visitor: Visitor) -> None:
+    cookies = await visitor.page.context.cookies()
+    await visitor.page.get_by_role("button", name="Sign out").click()
+    await expect(visitor.page.get_by_role("heading", name="Sign in")).to_be_visible()
+    (session,) = [cookie for cookie in cookies if cookie["name"].startswith("session-")]
+    kept = {"name": session["name"], "value": session["value"], "url": visitor.api.base_url}
+    await visitor.page.context.add_cookies([kept])  # type: ignore[list-item]
+    await visitor.go()
+    await expect(visitor.page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+async def test_a_session_of_one_tenant_opens_no_page_of_another(
+    open_page: Open, tenant: Api, other_tenant: Api
+) -> None:
+    visitor = await sign_in(await open_page(), tenant)
+    await visitor.page.goto(f"{other_tenant.base_url}/dashboard")
+    await expect(visitor.page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+@pytest.mark.parametrize(("locale", "heading"), [("de-AT", "Anmelden"), ("fr-FR", "Sign in")])
+async def test_the_pages_speak_the_browsers_language_where_they_can(
+    open_page: Open, tenant: Api, locale: str, heading: str
+) -> None:
+    page = await open_page(locale=locale)
+    await page.goto(f"{tenant.base_url}/dashboard")
+    await expect(page.get_by_role("heading", name=heading)).to_be_visible()
+
+
+async def test_another_language_can_be_chosen(open_page: Open, tenant: Api) -> None:
+    visitor = await sign_in(await open_page(), tenant)
+    await visitor.page.get_by_role("link", name="Deutsch").click()
+    await expect(visitor.page.get_by_role("heading", name="Übersicht")).to_be_visible()
