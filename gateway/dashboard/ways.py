@@ -1,7 +1,7 @@
 """Addresses between the pages: paths of this origin, below the tenant's own."""
 
 import re
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from aiohttp import web
 
@@ -19,10 +19,10 @@ def prefix_of(caller: Caller) -> str:
 
 def way_back(wanted: str, caller: Caller) -> str:
     """The page that a browser wanted before it was led elsewhere; the overview for what is no page of the tenant's."""
-    prefix = prefix_of(caller)
-    pages = (f"{prefix}/dashboard", f"{prefix}/docs")
-    fits = len(wanted) <= WAY_LIMIT and _WAY.fullmatch(wanted) and wanted.partition("?")[0].startswith(pages)
-    return wanted if fits and "/../" not in f"{wanted}/" else pages[0]
+    home, docs = (f"{prefix_of(caller)}/{page}" for page in ("dashboard", "docs"))
+    path = wanted.partition("?")[0]
+    plain = len(wanted) <= WAY_LIMIT and _WAY.fullmatch(wanted) and not {".", ".."} & set(unquote(path).split("/"))
+    return wanted if plain and (path in {home, docs} or path.startswith(f"{home}/")) else home
 
 
 def to_sign_in(request: web.Request, caller: Caller) -> str:

@@ -33,7 +33,8 @@ async def open_page(browser: Browser) -> AsyncIterator[Open]:
             said.append(message.text)
 
     async def open_one(**options: object) -> Page:
-        context = await browser.new_context(**options)  # type: ignore[arg-type]
+        # A colour on its way to another is neither of the two.
+        context = await browser.new_context(reduced_motion="reduce", **options)  # type: ignore[arg-type]
         contexts.append(context)
         page = await context.new_page()
         page.set_default_timeout(15_000)
