@@ -10,7 +10,7 @@ from hypothesis import settings
 from tests import servers
 from tests.objects import ObjectServer
 
-pytest_plugins = ["tests.attacks"]
+pytest_plugins = ["tests.attacks", "tests.running"]
 settings.register_profile("busy", deadline=None)  # How long an example takes is the machine's doing.
 settings.load_profile("busy")
 ASKED_FOR = {

@@ -6,10 +6,7 @@ import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 
 from tests.browser.visitors import FLAGS, Visitor, sign_in
-from tests.system.conftest import commands, other_tenant, services, tenant
 from tests.system.services import Api
-
-__all__ = ["commands", "other_tenant", "services", "tenant"]  # fixtures here, too
 
 Open = Callable[..., Awaitable[Page]]
 

@@ -1,19 +1,16 @@
 """The running whole, shared by the stories: each works in a tenant of its own."""
 
 from collections.abc import AsyncIterator, Mapping
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from motor.motor_asyncio import AsyncIOMotorClient
 
 from common.caller import Deployment
-from tests.system.commands import Commands
 from tests.system.estate import Estate, furnish
 from tests.system.fleet import OFTEN, Fleet, fleet
 from tests.system.forked import template
-from tests.system.services import Api, Services, all_services, single_gateway
+from tests.system.services import Api, Services, single_gateway
 from tests.system.stores import private_stores
 
 
@@ -27,20 +24,6 @@ async def template_of_programs(pytestconfig: pytest.Config) -> AsyncIterator[Non
         yield
 
 
-@pytest.fixture(scope="session")
-def commands() -> Commands:
-    """What the services ask of their databases."""
-    return Commands()
-
-
-@pytest.fixture(scope="session")
-async def services(mongo_url: str, redis_url: str, rabbitmq_url: str, commands: Commands) -> AsyncIterator[Services]:
-    with TemporaryDirectory(prefix="pkgrepo-") as folder, pytest.MonkeyPatch.context() as patched:  # short: for sockets
-        patched.setattr("common.mongo.AsyncIOMotorClient", partial(AsyncIOMotorClient, event_listeners=[commands]))
-        async with all_services(Path(folder), mongo_url, redis_url, rabbitmq_url) as running:
-            yield running
-
-
 @pytest.fixture(params=list(Deployment))
 async def either(services: Services, request: pytest.FixtureRequest) -> Api:
     """An administrator of each deployment in turn."""
@@ -51,18 +34,6 @@ async def either(services: Services, request: pytest.FixtureRequest) -> Api:
 async def each(services: Services, request: pytest.FixtureRequest) -> Api:
     """The same, shared by the tests that ask and change nothing."""
     return await services.tenant(request.param)
-
-
-@pytest.fixture
-async def tenant(services: Services) -> Api:
-    """An administrator of a new tenant of the multi-tenant deployment."""
-    return await services.tenant()
-
-
-@pytest.fixture
-async def other_tenant(services: Services) -> Api:
-    """An administrator of another tenant."""
-    return await services.tenant()
 
 
 @pytest.fixture

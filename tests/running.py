@@ -1,0 +1,38 @@
+"""The running whole, once in a process, for whichever tests go through it: each works in a tenant of its own."""
+
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from motor.motor_asyncio import AsyncIOMotorClient
+
+from tests.system.commands import Commands
+from tests.system.services import Api, Services, all_services
+
+
+@pytest.fixture(scope="session")
+def commands() -> Commands:
+    """What the services ask of their databases."""
+    return Commands()
+
+
+@pytest.fixture(scope="session")
+async def services(mongo_url: str, redis_url: str, rabbitmq_url: str, commands: Commands) -> AsyncIterator[Services]:
+    with TemporaryDirectory(prefix="pkgrepo-") as folder, pytest.MonkeyPatch.context() as patched:  # short: for sockets
+        patched.setattr("common.mongo.AsyncIOMotorClient", partial(AsyncIOMotorClient, event_listeners=[commands]))
+        async with all_services(Path(folder), mongo_url, redis_url, rabbitmq_url) as running:
+            yield running
+
+
+@pytest.fixture
+async def tenant(services: Services) -> Api:
+    """An administrator of a new tenant of the multi-tenant deployment."""
+    return await services.tenant()
+
+
+@pytest.fixture
+async def other_tenant(services: Services) -> Api:
+    """An administrator of another tenant."""
+    return await services.tenant()
