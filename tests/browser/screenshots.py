@@ -1,0 +1,71 @@
+"""Pictures of every page, light and dark, as deploy/screenshots has them.
+
+python -m tests.browser.screenshots
+"""
+
+import asyncio
+import io
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from PIL import Image
+from playwright.async_api import Page, async_playwright
+
+from gateway.dashboard.table import PAGES
+from tests.browser.company import settle
+from tests.browser.visitors import FLAGS, Visitor, sign_in
+from tests.system.services import Api, all_services
+from tests.system.stores import private_stores
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "screenshots"
+SCREEN = {"width": 1280, "height": 800}
+COLOURS = 128  # of a picture: a page has few
+
+
+async def take() -> None:
+    """Take all pictures."""
+    with TemporaryDirectory(prefix="pkgrepo-") as name:
+        folder = Path(name)
+        async with private_stores(folder / "stores") as stores:
+            running = folder / "services"
+            running.mkdir()
+            async with all_services(running, stores.mongo_url, stores.redis_url, stores.rabbitmq_url) as services:
+                api = await services.tenant(tenant_id="acme", storage_quota=5 << 20, max_clients=50)
+                await settle(api)
+                await _take_of(api)
+
+
+async def _take_of(api: Api) -> None:
+    values = await _values(api)
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        for scheme in ("light", "dark"):
+            context = await browser.new_context(color_scheme=scheme, viewport=SCREEN, reduced_motion="reduce")  # type: ignore[arg-type]
+            page = await context.new_page()
+            await page.goto(f"{api.base_url}/sign_in")
+            await _save(page, f"sign-in-{scheme}")
+            visitor = await sign_in(page, api)
+            for row in PAGES:
+                await _save_page(visitor, row.path, values, scheme)
+        await browser.close()
+
+
+async def _save_page(visitor: Visitor, path: str, values: dict[str, str], scheme: str) -> None:
+    await visitor.go(f"/{path.format(**values)}".rstrip("/"))
+    await visitor.page.wait_for_load_state("load")
+    words = [part.strip("{}").replace("_", "-") for part in path.split("/") if part]
+    await _save(visitor.page, "-".join([*(words or ["overview"]), scheme]))
+
+
+async def _save(page: Page, name: str) -> None:
+    picture = Image.open(io.BytesIO(await page.screenshot()))
+    picture.convert("RGB").quantize(COLOURS).save(FOLDER / f"{name}.png", optimize=True)
+
+
+async def _values(api: Api) -> dict[str, str]:
+    packages = (await api.call("POST", "get_packages")).body
+    return {"package_id": packages[0]["PACKAGE_ID"], "version_uid": packages[0]["VERSIONS_UID"][0]}
+
+
+if __name__ == "__main__":
+    asyncio.run(take())
