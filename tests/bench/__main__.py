@@ -19,7 +19,7 @@ import uvloop
 from rich.console import Console
 
 from common.telemetry import configure_logs
-from tests.bench import catalogs, crowd, machine, objects, requests, rush, sign_in, tails, transfer, winget
+from tests.bench import catalogs, crowd, machine, objects, pages, requests, rush, sign_in, tails, transfer, winget
 from tests.bench.beside import beside
 from tests.bench.ends import ends
 from tests.bench.report import Found, failure, page, shown
@@ -35,6 +35,7 @@ PARTS: Mapping[str, Callable[[Run], Awaitable[Found]]] = {
     "transfer": transfer.measure,
     "catalogs": catalogs.measure,
     "winget": winget.measure,
+    "pages": pages.measure,
     "crowd": crowd.measure,
     "rush": rush.measure,
     "sign_in": sign_in.measure,

@@ -1,0 +1,46 @@
+"""What the dashboard's pages cost, each as a browser that is signed in asks for it."""
+
+from collections.abc import Sequence
+
+from gateway.dashboard.table import PAGES
+from tests.bench.load import Call
+from tests.bench.processes import Account, Bench, running
+from tests.bench.report import Found, Section
+from tests.bench.requests import Row, columns_of, measure_row, told
+from tests.bench.scale import Run
+from tests.bench.seeding import catalog, package_id
+
+MOST = 2000  # times a bare handler's cost, made from 50 ms
+BROWSERS = 4  # at once
+
+
+async def measure(run: Run) -> Found:
+    """Measure every row of the table of pages."""
+    found = Found()
+    async with running(run.stores) as bench:
+        account = await catalog(run, bench, run.scale.packages)
+        rows = [told(found, row, await measure_row(run, bench, row)) for row in await _rows(bench, account)]
+        columns = columns_of(bench)
+    text = f"""Microseconds of processor time a page, as for the requests; the tenant has
+{run.scale.packages:,} packages of three versions and a logo."""
+    found.sections.append(Section("The dashboard's pages", text, columns, rows))
+    return found
+
+
+async def _rows(bench: Bench, account: Account) -> Sequence[Row]:
+    token = account.bearer[1].removeprefix("Bearer ")
+    cookie, name = ("Cookie", f"session-{account.tenant_id}={token}"), package_id(0)
+    address = f"{account.base_url}/get_package_versions/{name}"
+    async with bench.session.get(address, headers=dict([account.bearer])) as answer:
+        values = {"package_id": name, "version_uid": (await answer.json())[0]["UID"]}
+    return [
+        Row(
+            f"page: {row.path or 'overview'}",
+            [Call("GET", f"{account.base_url}/dashboard/{row.path.format(**values)}".rstrip("/"), (cookie,))],
+            0.02,
+            MOST,
+            "50 ms",
+            connections=BROWSERS,
+        )
+        for row in PAGES
+    ]
