@@ -130,12 +130,12 @@ def _introduce(service: Running, folder: DataFolder) -> None:
         console.print(f"Administrator [bold]{ADMINISTRATOR}[/bold], password [bold]{service.password}[/bold]")
         console.print(f"The password is shown this once, and kept in {password}")
     console.print(
-        "\nSign in, look at the catalog, read the documentation in a browser:\n\n"
+        f"\nIn a browser: {base}/dashboard\n\nFrom a terminal:\n\n"
         f"TOKEN=$(curl -s {base}/login -d username={ADMINISTRATOR} --data-urlencode password@{password}"
         """ | sed -E 's/.*"message":"([^"]+)".*/\\1/')\n"""
         f'curl -X POST -H "Authorization: Bearer $TOKEN" {base}/get_packages\n'
         f'curl -H "Authorization: Bearer $TOKEN" {base}/server_information\n\n'
-        f"{base}/docs\n\nCtrl-C stops everything.",
+        "Ctrl-C stops everything.",
         markup=False,
     )
 
