@@ -16,6 +16,7 @@ from common.mongo import MongoError
 from common.telemetry import log
 
 KEPT = "private, no-cache"  # by who asked, to be asked about each time
+KEPT_FOR_GOOD = "private, max-age=31536000, immutable"  # what was asked for by its own name, never to be asked again
 SOON = 2.0  # seconds after which an answer begins, be it there or not: it is waited for three
 SLICE = 256 << 10  # bytes: as much of an answer as is on its way to one reader
 

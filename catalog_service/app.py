@@ -12,6 +12,7 @@ from catalog_service.blacklist import ClientRegistry
 from catalog_service.consumer import UPLOAD_FINISHED, listen
 from catalog_service.damaged import DamagedInstallers
 from catalog_service.entries import Entries
+from catalog_service.finding import PackageSearch
 from catalog_service.finished import FinishedUploads
 from catalog_service.inspections import Inspections
 from catalog_service.keys import (
@@ -20,6 +21,7 @@ from catalog_service.keys import (
     FINISHED_UPLOADS,
     INSPECTIONS,
     LISTINGS,
+    PACKAGE_SEARCH,
     PACKAGES,
     SEARCHES,
     SETTINGS,
@@ -96,6 +98,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[INSPECTIONS] = Inspections(installers)
         versions = app[VERSIONS] = Versions(store.versions, store.packages, installers, store.uploads)
         packages = app[PACKAGES] = Packages(store.packages, versions, ClientRegistry(client_registry))
+        app[PACKAGE_SEARCH] = PackageSearch(store.packages, store.versions)
         entries = Entries(store.packages.read, store.versions.names)
         snapshots = app[SNAPSHOTS] = Snapshots(store.revisions, entries, wire.rendered, memory=settings.catalog_memory)
         show(app[METRICS], snapshots)

@@ -5,6 +5,7 @@ from uuid import uuid4
 
 from aiohttp import web
 
+from catalog_service.finding import Order, Wanted
 from catalog_service.logos import LOGO_LIMIT, read_logo
 from catalog_service.manifests.fields import manifest_of, of_form, plain
 from catalog_service.manifests.package import PackageManifest
@@ -17,6 +18,7 @@ from common.forms import Form, clean, flag, read_form
 ID_LIMIT = 128  # characters, of these four
 NAME_LIMIT = 256
 DESCRIPTION_LIMIT = 10_000
+PAGE, PAGE_LIMIT = 50, 100  # packages
 PACKAGE_FORM_LIMIT = LOGO_LIMIT + FORM_LIMIT  # bytes
 
 _NOT_IN_IDS = frozenset('/\\:*?"<>|,')  # A comma stands between ids, in a blacklist entry for one.
@@ -87,6 +89,22 @@ def listed_uids(form: Form) -> tuple[str, ...]:
 def include_disabled(request: web.Request) -> bool:
     """Whether the catalog is to show inactive packages; not unless asked (section 4.2). Raises InvalidField."""
     return flag("include_disabled", request.query.get("include_disabled", "false"))
+
+
+def wanted_packages(request: web.Request) -> Wanted:
+    """Which packages `find_packages` is to find. Raises InvalidField."""
+    query = Form({name: tuple(request.query.getall(name)) for name in request.query})
+    limit = query.integer("limit", default=PAGE)
+    if not 1 <= limit <= PAGE_LIMIT:
+        raise InvalidField("limit", f"must be a whole number from 1 to {PAGE_LIMIT}")
+    return Wanted(
+        text=query.text("text", limit=NAME_LIMIT, required=False),
+        active=query.flag("active") if query.get("active") else None,
+        order=query.choice("sort", Order, default=Order.ID),
+        descending=flag("descending", query.get("descending") or "false"),
+        offset=query.integer("offset", default=0),
+        limit=limit,
+    )
 
 
 def _uid(text: str) -> str:

@@ -3,6 +3,7 @@
 from aiohttp import web
 
 from catalog_service.damaged import DamagedInstallers
+from catalog_service.finding import PackageSearch
 from catalog_service.finished import FinishedUploads
 from catalog_service.inspections import Inspections
 from catalog_service.listings import Listings
@@ -17,6 +18,7 @@ from common.events import Events
 
 SETTINGS = web.AppKey("settings", CatalogSettings)
 EVENTS: web.AppKey[Events] = web.AppKey("events")
+PACKAGE_SEARCH = web.AppKey("package_search", PackageSearch)
 PACKAGES = web.AppKey("packages", Packages)
 SNAPSHOTS = web.AppKey("snapshots", Snapshots)
 LISTINGS = web.AppKey("listings", Listings)

@@ -6,11 +6,13 @@ import orjson
 from aiohttp import web
 
 from catalog_service import answers, forms, wire
+from catalog_service.finding import logo_tag
 from catalog_service.keys import (
     DAMAGED_INSTALLERS,
     FINISHED_UPLOADS,
     INSPECTIONS,
     LISTINGS,
+    PACKAGE_SEARCH,
     PACKAGES,
     SETTINGS,
     SNAPSHOTS,
@@ -20,6 +22,7 @@ from catalog_service.model import PackageChanges
 from catalog_service.snapshot import View
 from catalog_service.version_forms import new_version
 from catalog_service.version_model import PackageVersion
+from common.bodies import has_already
 from common.forms import read_form
 from common.middleware import REVISION_HEADER, audit, caller_of, json_response
 
@@ -71,6 +74,23 @@ async def delete_package(request: web.Request) -> web.Response:
 async def get_package_details(request: web.Request) -> web.Response:
     described = await request.app[PACKAGES].find(caller_of(request), forms.package_in_path(request))
     return json_response(wire.package_details(described))
+
+
+@routes.get("/{tenant_id}/find_packages")
+async def find_packages(request: web.Request) -> web.Response:
+    found, total = await request.app[PACKAGE_SEARCH].page(caller_of(request), forms.wanted_packages(request))
+    return json_response(wire.found_packages(found, total))
+
+
+@routes.get("/{tenant_id}/get_package_logo/{package_id:[^/]+}")
+async def get_package_logo(request: web.Request) -> web.Response:
+    logo = await request.app[PACKAGE_SEARCH].logo(caller_of(request), forms.package_in_path(request))
+    tag = logo_tag(logo)
+    kept = answers.KEPT_FOR_GOOD if request.query.get("logo") == tag else answers.KEPT
+    headers = {"ETag": f'"{tag}"', "Cache-Control": kept}
+    if has_already(request, headers["ETag"]):
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=logo, headers=headers, content_type="image/png")
 
 
 @routes.get("/{tenant_id}/get_package_versions/{package_id:[^/]+}")

@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 from pymongo import ASCENDING, IndexModel
 
-from catalog_service.store_packages import MongoPackageStore
+from catalog_service.store_packages import HEADINGS, MongoPackageStore
 from catalog_service.store_revisions import MongoRevisions, Telling
 from catalog_service.store_uploads import MongoUploadStore
 from catalog_service.store_versions import MongoVersionStore
@@ -19,6 +19,7 @@ _HALFWAY = {"name": "halfway", "partialFilterExpression": {"halfway": True}}
 INDEXES: Indexes = {
     "packages": [
         IndexModel([("tenant_id", ASCENDING), ("package_id", ASCENDING)], unique=True),
+        IndexModel(list(HEADINGS.items())),
         IndexModel([("changed_at", ASCENDING)], **_HALFWAY),
     ],
     "versions": [

@@ -1,10 +1,12 @@
 """Packages in MongoDB, one document each; `halfway` marks one whose deletion has begun."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
+import re
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
-from pymongo import ASCENDING
+from pymongo import ASCENDING, DESCENDING
 from pymongo.errors import DuplicateKeyError
 
+from catalog_service.finding import Heading, Order, Wanted
 from catalog_service.manifests.fields import kept, plain, said
 from catalog_service.manifests.package import PackageManifest
 from catalog_service.model import Package, PackageChanges, PackageExists, PackageNotFound
@@ -16,6 +18,9 @@ FIRST_BATCH = 100_000  # The server ends a batch at 16 MiB in any case.
 BATCH = 2000  # packages that the server sends at once
 ROW = 256  # packages that are given at once
 NOTHING_SAID = PackageManifest()
+FIELD_OF = {Order.ID: "package_id", Order.NAME: "name", Order.PUBLISHER: "publisher", Order.ACTIVE: "active"}
+HEADING = tuple(FIELD_OF.values())
+HEADINGS = {"tenant_id": ASCENDING, "halfway": ASCENDING, **dict.fromkeys(HEADING, ASCENDING)}  # an index
 
 
 class MongoPackageStore:
@@ -55,6 +60,40 @@ class MongoPackageStore:
     async def find(self, tenant_id: str, package_id: str) -> DescribedPackage | None:
         found = await self._packages.find_one({"tenant_id": tenant_id, "package_id": package_id, "halfway": False})
         return _described(found) if found else None
+
+    async def headings(self, tenant_id: str, wanted: Wanted) -> tuple[Sequence[Heading], int]:
+        match: Document = {"tenant_id": tenant_id, "halfway": False}
+        if wanted.active is not None:
+            match["active"] = wanted.active
+        place = "$active" if wanted.order is Order.ACTIVE else {"$toLower": f"${FIELD_OF[wanted.order]}"}
+        direction = DESCENDING if wanted.descending else ASCENDING
+        pages = {
+            "total": [{"$count": "packages"}],
+            "page": [
+                {"$sort": {"place": direction, "package_id": direction}},
+                {"$skip": wanted.offset},
+                {"$limit": wanted.limit},
+                {"$project": dict.fromkeys(HEADING, True)},
+            ],
+        }
+        # The index has all of this: no logo, and no manifest, is touched. It would be, were each field asked for the
+        # text. No field holds the line break that stands between them.
+        pipeline: list[Document] = [
+            {"$match": match},
+            {"$project": {"_id": False, **dict.fromkeys(HEADING, True)}},
+            {"$set": {"place": place, "text": {"$concat": ["$package_id", "\n", "$name", "\n", "$publisher"]}}},
+            {"$match": {"text": {"$regex": re.escape(wanted.text), "$options": "i"}}},
+            {"$facet": pages},
+        ]
+        (found,) = await self._packages.aggregate(pipeline, hint=HEADINGS).to_list(1)
+        return [Heading(**row) for row in found["page"]], sum(row["packages"] for row in found["total"])
+
+    async def logos(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, bytes]:
+        found = self._packages.find(
+            {"tenant_id": tenant_id, "package_id": {"$in": list(package_ids)}, "halfway": False},
+            {"_id": False, "package_id": True, "logo": True},
+        )
+        return {document["package_id"]: document.get("logo", b"") async for document in found}
 
     async def read(
         self, tenant_id: str, package_ids: Collection[str] | None = None

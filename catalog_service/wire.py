@@ -11,6 +11,7 @@ import orjson
 
 from catalog_service.damaged import DamagedInstaller
 from catalog_service.entries import CatalogEntry
+from catalog_service.finding import FoundPackage
 from catalog_service.manifests.fields import plain
 from catalog_service.model import FinishedUpload
 from catalog_service.packages import DescribedPackage
@@ -69,6 +70,24 @@ def package_version(
         "PACKAGE_FAMILY_NAME": version.package_family_name,
         "CHANNEL": version.channel,
         "NESTED_PACKAGE_INSTALLER_PATHS": [{"RelativeFilePath": path} for path in version.nested_paths],
+    }
+
+
+def found_packages(found: Sequence[FoundPackage], total: int) -> dict[str, Any]:
+    """A page of packages, and how many there are on all pages."""
+    return {"packages": [_found_package(one) for one in found], "total": total}
+
+
+def _found_package(found: FoundPackage) -> dict[str, Any]:
+    heading = found.heading
+    return {
+        "package_id": heading.package_id,
+        "package_name": heading.name,
+        "package_publisher": heading.publisher,
+        "package_active": "1" if heading.active else "0",
+        "versions": found.versions,
+        "newest_version": found.newest_version,
+        "logo": found.logo,
     }
 
 

@@ -134,7 +134,9 @@ OPERATIONS: tuple[Operation, ...] = (
     _write("PATCH", "edit_package/{package_id}", CATALOG, patience=15.0, body_limit=WITH_LOGO),
     _write("DELETE", "delete_package/{package_id}", CATALOG, patience=30.0),
     _write("PATCH", "set_package_active/{package_id}", CATALOG),
+    _read("GET", "find_packages", CATALOG),
     _read("GET", "get_package_details/{package_id}", CATALOG),
+    _read("GET", "get_package_logo/{package_id}", CATALOG),
     # Package versions (4.4, 4.5)
     _read("GET", "get_package_versions/{package_id}", CATALOG, known=Known.LISTING),
     _read("GET", "get_specific_package_version/{version_uid}", CATALOG),

@@ -11,6 +11,7 @@ import pytest
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from catalog_service.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
+from catalog_service.finding import Order, Wanted
 from catalog_service.manifests.version import RepairBehavior, VersionManifest
 from catalog_service.model import (
     FinishedUpload,
@@ -337,6 +338,21 @@ async def test_the_versions_of_a_package_are_found_while_it_is_there(stores: Sto
     assert await catalog.versions.of_package(tenant_id, "acme.editor") is None
 
 
+@pytest.mark.parametrize("order", Order)
+async def test_packages_are_found_in_an_index_alone(stores: Stores, order: Order) -> None:
+    for number in range(10):
+        await stores.catalog.packages.add(stores.tenant_id, make_package(package_id=f"acme.{number}", logo=b"png"))
+    await stores.database.command("profile", 2)
+
+    found, total = await stores.catalog.packages.headings(stores.tenant_id, Wanted(text="ED", order=order, limit=3))
+
+    await stores.database.command("profile", 0)
+    (asked,) = await stores.database["system.profile"].find({"command.aggregate": "packages"}).to_list(None)
+    await stores.database.drop_collection("system.profile")
+    assert (len(found), total) == (3, 10)
+    assert (asked["keysExamined"] > 9, asked["docsExamined"]) == (True, 0)
+
+
 async def test_every_filter_begins_with_the_tenant(stores: Stores) -> None:
     tenant_id, catalog = stores.tenant_id, stores.catalog
     stores.filters.sent.clear()
@@ -345,6 +361,8 @@ async def test_every_filter_begins_with_the_tenant(stores: Stores) -> None:
     await catalog.packages.change(tenant_id, "acme.editor", PackageChanges(active=False))
     assert len(await stores.packages()) == 1
     await catalog.packages.package_uid(tenant_id, "acme.editor")
+    await catalog.packages.headings(tenant_id, Wanted(text="e", active=False))
+    await catalog.packages.logos(tenant_id, ["acme.editor"])
     await catalog.packages.begin_deletion(tenant_id, "acme.editor")
     await catalog.packages.end_deletion(tenant_id, "a package")
     version = await stores.active()

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
+from aiohttp import FormData
 from yarl import URL
 
 from gateway.operations import OPERATIONS, Access, Operation, is_value
 from tests.api import Answer
+from tests.service.catalog_fixtures import picture
 from tests.system.services import PASSWORD, Api
 from tests.system.stories import INSTALLER, add_package, publish, send_chunk, upload
 
@@ -87,7 +89,7 @@ class Estate:
         for row in READS:
             answer = await self.send(row, params={"include_disabled": "true"} if row.word == "get_packages" else {})
             assert answer.status == 200, (title(row), answer.status, answer.body)
-            seen[title(row)] = _SIGNATURE.sub("", json.dumps(answer.body))
+            seen[title(row)] = _SIGNATURE.sub("", json.dumps(answer.body, default=str))
         for package in (await self.api.call("POST", "get_packages", params={"include_disabled": "true"})).body:
             things = [("get_package_details", package["PACKAGE_ID"])]
             things += [("get_version_details", uid) for uid in package["VERSIONS_UID"]]
@@ -136,6 +138,9 @@ async def furnish(api: Api, names: str = "") -> Estate:
     package = f"App.{marker}"
     local = json.dumps([{"package_locale": "de", "package_name": marker}])
     await add_package(api, package, package_publisher=marker, moniker=marker, tags=f"{marker},text", locales=local)
+    logo = FormData()
+    logo.add_field("Logo", picture(), filename="logo.png")
+    assert (await api.call("PATCH", "edit_package", package, data=logo)).status == 200
     published = await publish(api, package, "1.0", channel=marker, release_notes=marker, platform="Windows.Desktop")
     await publish(api, package, "0.9")  # winget is shown stable ones only
     username = f"user-{marker}"
