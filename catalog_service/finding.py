@@ -48,7 +48,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class FoundPackage:
-    """A package as a list shows it, with its newest version; `logo` changes with its logo, "" where it has none."""
+    """A package as a list shows it, with its newest version; `logo` changes with its picture, "" where it has none."""
 
     heading: Heading
     versions: int

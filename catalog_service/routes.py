@@ -86,7 +86,7 @@ async def find_packages(request: web.Request) -> web.Response:
 async def get_package_logo(request: web.Request) -> web.Response:
     logo = await request.app[PACKAGE_SEARCH].logo(caller_of(request), forms.package_in_path(request))
     tag = logo_tag(logo)
-    kept = answers.KEPT_FOR_GOOD if request.query.get("logo") == tag else answers.KEPT
+    kept = answers.KEPT_FOR_GOOD if request.query.get("package_logo") == tag else answers.KEPT
     headers = {"ETag": f'"{tag}"', "Cache-Control": kept}
     if has_already(request, headers["ETag"]):
         return web.Response(status=304, headers=headers)

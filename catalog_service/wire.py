@@ -11,7 +11,7 @@ import orjson
 
 from catalog_service.damaged import DamagedInstaller
 from catalog_service.entries import CatalogEntry
-from catalog_service.finding import FoundPackage
+from catalog_service.finding import FoundPackage, logo_tag
 from catalog_service.manifests.fields import plain
 from catalog_service.model import FinishedUpload
 from catalog_service.packages import DescribedPackage
@@ -87,12 +87,12 @@ def _found_package(found: FoundPackage) -> dict[str, Any]:
         "package_active": "1" if heading.active else "0",
         "versions": found.versions,
         "newest_version": found.newest_version,
-        "logo": found.logo,
+        "package_logo": found.logo,
     }
 
 
 def package_details(described: DescribedPackage) -> dict[str, Any]:
-    """All that a package says of itself, by the names of the form that took it; its logo aside."""
+    """All that a package says of itself, by the names of the form that took it; of its logo only what names it."""
     package = described.package
     return {
         "package_id": package.package_id,
@@ -100,6 +100,7 @@ def package_details(described: DescribedPackage) -> dict[str, Any]:
         "package_publisher": package.publisher,
         "package_description": package.description,
         "package_active": "1" if package.active else "0",
+        "package_logo": logo_tag(package.logo),
         **_all(described.manifest),
     }
 

@@ -10,7 +10,7 @@ from common.caller import Caller
 from common.errors import MethodNotAllowed, NotAuthenticated
 from common.middleware import TELLING, Telling
 from gateway.addresses import NoSuchOperation
-from gateway.dashboard import assets, languages, operations, overview, sign_in
+from gateway.dashboard import assets, languages, operations, overview, package, packages, sign_in
 from gateway.dashboard.visits import Visit, problem_page, visit_of, welcome
 
 
@@ -32,7 +32,12 @@ class Page:
         return [part for word, part in pairs if word.startswith("{")]
 
 
-PAGES = (Page("", overview.show),)
+PAGES = (
+    Page("", overview.show),
+    Page("packages", packages.show),
+    Page("packages/{package_id}", package.show),
+    Page("packages/{package_id}/versions/{version_uid}", package.show_version),
+)
 
 
 async def page(request: web.Request, visitor: Caller, parts: Sequence[str], stamp: str | None) -> web.StreamResponse:

@@ -8,6 +8,9 @@ from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 from tests.browser.visitors import FLAGS, Visitor, sign_in
 from tests.system.services import Api
 
+# What a browser, and htmx, write of every answer that is a problem.
+TOLD_ANYWAY = ("the server responded with a status of", "Response Status Error Code")
+
 Open = Callable[..., Awaitable[Page]]
 
 
@@ -26,7 +29,7 @@ async def open_page(browser: Browser) -> AsyncIterator[Open]:
     contexts = []
 
     def listen(message: ConsoleMessage) -> None:
-        if message.type == "error" and "the server responded with a status of" not in message.text:
+        if message.type == "error" and not any(told in message.text for told in TOLD_ANYWAY):
             said.append(message.text)
 
     async def open_one(**options: object) -> Page:

@@ -59,7 +59,7 @@ async def test_packages_are_found_with_their_newest_version_and_without_what_is_
                 "package_active": "1",
                 "versions": 2,
                 "newest_version": "1.10",
-                "logo": "",
+                "package_logo": "",
             }
         ],
         "total": 1,
@@ -140,7 +140,7 @@ async def test_nothing_of_another_tenant_and_nothing_that_is_being_deleted_is_fo
 
 async def logo_of(catalog: Catalog, caller: Caller) -> Any:
     answer = await catalog.call(caller, "GET", "find_packages", params={"text": "acme.axb"})
-    return answer.body["packages"][0]["logo"]
+    return answer.body["packages"][0]["package_logo"]
 
 
 async def test_a_logo_is_an_image_that_is_asked_for_again_only_once_it_has_another_name(
@@ -153,7 +153,7 @@ async def test_a_logo_is_an_image_that_is_asked_for_again_only_once_it_has_anoth
 
     await draw((3, 5))
     logo = await logo_of(catalog, caller)
-    named = await catalog.call(caller, "GET", "get_package_logo", "acme.axb", params={"logo": logo})
+    named = await catalog.call(caller, "GET", "get_package_logo", "acme.axb", params={"package_logo": logo})
     assert Image.open(io.BytesIO(named.body)).size == (3, 5)
     assert named.headers["Content-Type"] == "image/png"
     assert named.headers["Cache-Control"] == "private, max-age=31536000, immutable"
@@ -163,7 +163,9 @@ async def test_a_logo_is_an_image_that_is_asked_for_again_only_once_it_has_anoth
 
     await draw((5, 3))
     assert await logo_of(catalog, caller) != logo
-    changed = await catalog.call(caller, "GET", "get_package_logo", "acme.axb", params={"logo": logo}, headers=known)
+    changed = await catalog.call(
+        caller, "GET", "get_package_logo", "acme.axb", params={"package_logo": logo}, headers=known
+    )
     assert (changed.status, changed.headers["Cache-Control"]) == (200, "private, no-cache")
 
 

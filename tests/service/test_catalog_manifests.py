@@ -85,7 +85,7 @@ async def test_all_that_a_package_says_is_shown_again(catalog: Catalog, multipar
     answer = await catalog.call(caller, "POST", "add_package", data=form)
 
     assert answer.status == 200, answer.body
-    assert await details(catalog, caller) == {**said, "package_active": "1", **PACKAGE}
+    assert await details(catalog, caller) == {**said, "package_active": "1", "package_logo": "", **PACKAGE}
 
 
 @pytest.mark.parametrize("multipart", [True, False])

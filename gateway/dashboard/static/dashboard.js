@@ -1,6 +1,7 @@
 // What every page does. Pages say in their HTML what they want of it:
 //   data-copy="text"            a button that copies a text
-//   data-then="address"         where a form or button leads once its operation is done; without it the page is renewed
+//   data-then="address"         where a form or button leads once its operation is done; without it the page is renewed;
+//                               a name in braces in it stands for what the form has in the field of that name
 //   data-done="text"            what is said then
 //   data-confirm="id"           what must be typed before the operation is done; data-confirm-title and -text say why
 //   data-problem                where, within a form, its problem is told
@@ -58,9 +59,12 @@ document.addEventListener("htmx:afterRequest", ({ detail }) => {
   if (!detail.successful) return tell(elt, problemOf(xhr));
   const { then, done } = elt.dataset;
   const event = new CustomEvent("operation", { bubbles: true, cancelable: true, detail: JSON.parse(xhr.responseText) });
-  if (elt.dispatchEvent(event)) go(then ?? location.href); // A page may do something else with what it is told.
+  if (elt.dispatchEvent(event)) go(then ? filled(then, elt) : location.href); // A page may do something else with what it is told.
   if (done) say(done);
 });
+
+const filled = (address, form) =>
+  address.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(form.elements[name].value));
 
 const problemOf = (xhr) => {
   try {

@@ -1,0 +1,63 @@
+"""A package and its versions: what they say, what winget makes of them, and how they are changed."""
+
+import asyncio
+import re
+from collections.abc import Mapping, Set
+from typing import Any
+
+from aiohttp import web
+
+from common.errors import NotFound
+from gateway.dashboard.visits import Visit
+
+# What the pages show in words of their own; the rest is listed by the names of the forms' fields.
+OF_PACKAGES = frozenset(
+    {"package_id", "package_name", "package_publisher", "package_description", "package_active", "package_logo"}
+)
+OF_VERSIONS = frozenset(
+    {
+        "uid",
+        "package_id",
+        "package_version",
+        "channel",
+        "file_architect",
+        "file_type",
+        "file_scope",
+        "package_locale",
+        "winget_refusals",
+    }
+)
+_PLAIN = re.compile(r"[A-Za-z0-9._+-]+")  # a word to every shell
+
+
+async def show(visit: Visit, package_id: str) -> web.Response:
+    """The page of a package."""
+    package, versions = await asyncio.gather(
+        visit.ask("get_package_details", package_id), visit.ask("get_package_versions", package_id)
+    )
+    return visit.render(
+        "package.html",
+        package=package,
+        versions=versions,
+        said=_said(package, OF_PACKAGES),
+        command=f"winget install --id {_word(package_id)} --source {visit.caller.tenant_id}",
+    )
+
+
+async def show_version(visit: Visit, package_id: str, uid: str) -> web.Response:
+    """The page of a version. Raises NotFound where it is another package's."""
+    details, version = await asyncio.gather(
+        visit.ask("get_version_details", uid), visit.ask("get_specific_package_version", uid)
+    )
+    if version["PACKAGE_ID"] != package_id:
+        raise NotFound("The package has no such version.")
+    return visit.render("version.html", details=details, version=version, said=_said(details, OF_VERSIONS))
+
+
+def _said(details: Mapping[str, Any], known: Set[str]) -> dict[str, Any]:
+    """The fields that say something, without those that are known."""
+    return {name: value for name, value in details.items() if name not in known and value not in ("", [], False)}
+
+
+def _word(package_id: str) -> str:
+    return package_id if _PLAIN.fullmatch(package_id) else f'"{package_id}"'

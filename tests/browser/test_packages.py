@@ -1,0 +1,130 @@
+"""What administrators do with their packages and versions."""
+
+from pathlib import Path
+
+from playwright.async_api import expect
+
+from tests.browser.visitors import Visitor
+from tests.service.catalog_fixtures import picture
+from tests.system.stories import add_package, publish
+
+
+async def test_a_new_tenant_is_led_to_add_a_package_and_its_logo(visitor: Visitor, tmp_path: Path) -> None:
+    (tmp_path / "logo.png").write_bytes(picture(size=(64, 64)))
+    page = visitor.page
+    await page.get_by_role("link", name="Packages").click()
+    await expect(page.get_by_role("link", name="Publish an installer")).to_be_visible()
+    await page.get_by_text("Add package").first.click()
+    await page.get_by_label("Id").fill("Acme.Anvil & Söhne")
+    await page.get_by_label("Name").fill("Anvil")
+    await page.get_by_label("Publisher").fill("Acme")
+    await page.get_by_label("Logo").set_input_files(tmp_path / "logo.png")
+    await page.get_by_role("button", name="Add package").last.click()
+    await expect(page.get_by_role("heading", name="Anvil", level=1)).to_be_visible()
+    assert await page.locator("img.logo").evaluate("image => image.decode().then(() => image.naturalWidth)") == 64
+    command = f'winget install --id "Acme.Anvil & Söhne" --source {visitor.api.base_url.rpartition("/")[2]}'
+    await expect(page.get_by_text(command)).to_be_visible()
+
+
+async def test_a_package_that_is_there_already_is_told_in_place(visitor: Visitor) -> None:
+    await add_package(visitor.api, "Acme.Anvil")
+    await visitor.go("/packages")
+    page = visitor.page
+    await page.get_by_text("Add package").first.click()
+    for label, text in (("Id", "Acme.Anvil"), ("Name", "Anvil"), ("Publisher", "Acme")):
+        await page.get_by_label(label, exact=True).fill(text)
+    await page.get_by_role("button", name="Add package").last.click()
+    await expect(page.locator("details").get_by_role("alert")).to_have_text("A package with this id is there already.")
+    await expect(page.get_by_label("Id", exact=True)).to_have_value("Acme.Anvil")
+
+
+async def test_packages_are_found_as_one_types_and_the_address_remembers_it(visitor: Visitor) -> None:
+    for number in range(3):
+        await add_package(visitor.api, f"Acme.Tool{number}", package_name=f"Tool {number}")
+    await visitor.go("/packages?sort=name&descending=1")
+    page = visitor.page
+    rows = page.locator("tbody th a > :last-child")
+    await expect(rows).to_have_text(["Tool 2", "Tool 1", "Tool 0"])
+    await page.get_by_role("searchbox").fill("TOOL1")
+    await expect(rows).to_have_text(["Tool 1"])
+    await page.reload()
+    await expect(rows).to_have_text(["Tool 1"])
+    await page.get_by_role("searchbox").fill("nothing of the kind")
+    await expect(page.get_by_role("status").filter(has_text="Nothing was found.")).to_be_visible()
+    await page.get_by_role("link", name="Show all packages").click()
+    await expect(rows).to_have_count(3)
+
+
+async def test_a_list_has_fifty_packages_a_page(visitor: Visitor) -> None:
+    for number in range(51):
+        await add_package(visitor.api, f"Acme.{number:02}", package_name=f"Tool {number:02}")
+    await visitor.go("/packages")
+    page = visitor.page
+    await page.get_by_role("link", name="Next").click()
+    await expect(page.locator("tbody th a > :last-child")).to_have_text(["Tool 50"])
+    await page.get_by_role("link", name="Previous").click()
+    await expect(page.get_by_text("1 to 50 of 51")).to_be_visible()
+
+
+async def test_a_switch_takes_a_package_out_of_the_catalog_and_goes_back_where_that_fails(visitor: Visitor) -> None:
+    await add_package(visitor.api, "Acme.Anvil", package_name="Anvil")
+    await visitor.go("/packages")
+    switch = visitor.page.get_by_role("switch", name="Anvil is active")
+    async with visitor.page.expect_response("**/set_package_active/*"):
+        await switch.click()
+    assert (await visitor.api.call("POST", "get_packages")).body == []
+    await visitor.page.reload()
+    await expect(switch).not_to_be_checked()
+    assert (await visitor.api.call("DELETE", "delete_package", "Acme.Anvil")).status == 200
+    await switch.click()
+    await expect(visitor.page.get_by_role("alert").filter(has_text="There is no package")).to_be_visible()
+    await expect(switch).not_to_be_checked()
+
+
+async def test_an_edit_keeps_the_logo_and_what_else_it_does_not_name(visitor: Visitor) -> None:
+    await add_package(visitor.api, "Acme.Anvil", license="MIT", package_url="https://example.com/anvil")
+    await visitor.go("/packages/Acme.Anvil")
+    page = visitor.page
+    await page.get_by_label("Name").fill("Anvil <b>2</b>")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("heading", name="Anvil <b>2</b>", level=1)).to_be_visible()
+    details = (await visitor.api.call("GET", "get_package_details", "Acme.Anvil")).body
+    assert (details["package_name"], details["license"]) == ("Anvil <b>2</b>", "MIT")
+    await page.get_by_text("More that winget shows").click()
+    await expect(page.get_by_role("link", name="https://example.com/anvil")).to_be_visible()
+
+
+async def test_chosen_versions_are_deleted_once_the_id_is_typed_and_the_package_likewise(visitor: Visitor) -> None:
+    await add_package(visitor.api, "Acme.Anvil", package_name="Anvil")
+    for version in ("1.0", "1.1", "2.0"):
+        await publish(visitor.api, "Acme.Anvil", version)
+    await visitor.go("/packages/Acme.Anvil")
+    page = visitor.page
+    delete = page.get_by_role("button", name="Delete the chosen versions")
+    await expect(delete).to_be_disabled()
+    for version in ("1.0", "1.1"):
+        await page.get_by_label(f"Choose {version}").check()
+    await delete.click()
+    await expect(page.locator("#confirm-yes")).to_be_disabled()
+    await page.locator("#confirm-id").fill("Acme.Anvil")
+    await page.locator("#confirm-yes").click()
+    await expect(page.locator("tbody th")).to_have_text(["2.0"])
+    await page.get_by_role("button", name="Delete the package").click()
+    await page.locator("#confirm-id").fill("Acme.Anvil")
+    await page.locator("#confirm-id").press("Enter")
+    await expect(page.get_by_text("There are no packages yet.")).to_be_visible()
+    assert (await visitor.api.call("POST", "get_packages")).body == []
+
+
+async def test_a_version_says_why_winget_is_not_offered_it_and_belongs_to_its_package(visitor: Visitor) -> None:
+    for package_id in ("Acme.Anvil", "Acme.Trap"):
+        await add_package(visitor.api, package_id)
+    published = await publish(visitor.api, "Acme.Anvil", "1.0", file_type="ZIP")
+    await visitor.go("/packages/Acme.Anvil")
+    page = visitor.page
+    await page.get_by_role("link", name="1.0", exact=True).click()
+    await expect(page.get_by_text("winget is not offered this version")).to_be_visible()
+    details = (await visitor.api.call("GET", "get_version_details", published.uid)).body
+    await expect(page.locator(".problem li")).to_have_text(details["winget_refusals"])
+    await visitor.go(f"/packages/Acme.Trap/versions/{published.uid}")
+    await expect(page.get_by_role("heading", name="This did not work")).to_be_visible()
