@@ -85,7 +85,7 @@ class MongoPackageStore:
             {"$match": {"text": {"$regex": re.escape(wanted.text), "$options": "i"}}},
             {"$facet": pages},
         ]
-        (found,) = await self._packages.aggregate(pipeline, hint=HEADINGS).to_list(1)
+        (found,) = await self._packages.aggregate(pipeline).to_list(1)
         return [Heading(**row) for row in found["page"]], sum(row["packages"] for row in found["total"])
 
     async def logos(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, bytes]:
