@@ -12,10 +12,11 @@ from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
 from yarl import URL
 
-from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, Signer, UntrustedCaller
+from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, Signer
 from common.client.connections import base_url, connections
+from common.client.problems import problem_of
 from common.client.questions import HEADER_LIMIT, SMALL, Questions, Response
-from common.errors import Answered, Unavailable
+from common.errors import Unavailable
 from common.signing import Keys
 from common.telemetry import request_id
 from common.telemetry.traces import traces
@@ -39,7 +40,6 @@ CONNECTIONS = 64  # for questions; without a bound a burst of them is lost, and 
 LONG_QUESTIONS = 256  # for those that may be long in being answered
 STREAMS = 1024  # for bodies and answers that take their time
 STREAMS_OF_ONE_PLACE = STREAMS // 2  # Crowds behind one address are common; but all would leave nothing to others.
-MEMBERS = ("received", "total")  # in bytes: where a refused chunk leaves its transfer, told beside the problem
 JSON = (("Content-Type", "application/json"),)
 
 
@@ -93,6 +93,21 @@ class ServiceClient:
                 raise await problem_of(response)
             return orjson.loads(await response.read())
 
+    async def readiness(self, *, patience: float) -> dict[str, Any]:
+        """What one of the service's processes says of itself, see `common.readiness`: `status`, and what is `missing`.
+
+        Raises:
+            Unavailable: it does not answer within so many seconds.
+        """
+        try:
+            async with (
+                within(patience),
+                self._question("GET", "/readyz", CIMultiDict(), None, patience) as response,
+            ):
+                return dict(orjson.loads(await response.read()))
+        except (ClientError, HttpProcessingError, TimeoutError, ValueError, TypeError) as error:
+            raise self._silent from error
+
     @asynccontextmanager
     async def open(
         self,
@@ -134,7 +149,11 @@ class ServiceClient:
                     span.answered(response.status)
                     yield response
             except (ClientError, HttpProcessingError, TimeoutError) as error:
-                raise Unavailable(f"The {self._service.replace('_', ' ')} does not answer; try again soon.") from error
+                raise self._silent from error
+
+    @property
+    def _silent(self) -> Unavailable:
+        return Unavailable(f"The {self._service.replace('_', ' ')} does not answer; try again soon.")
 
     @asynccontextmanager
     async def _question(
@@ -177,27 +196,6 @@ class ServiceClient:
                 )
             async with response:
                 yield response
-
-
-async def problem_of(response: Response) -> Answered | Unavailable:
-    """The problem that a service answered with."""
-    try:
-        problem = orjson.loads(await response.read())
-        code, detail = str(problem["code"]), str(problem["detail"])
-    except (orjson.JSONDecodeError, KeyError, TypeError, ClientError):
-        return Unavailable(f"A service answered with status {response.status} and no reason.")
-    if code == UntrustedCaller.code:
-        # The other service refuses *us*: the two have different keys, which is not the caller's doing.
-        return Unavailable("The services do not trust each other; their keys differ.")
-    retry_after = response.headers.get("Retry-After", "")
-    return Answered(
-        detail,
-        status=response.status,
-        code=code,
-        retry_after=int(retry_after) if retry_after.isdigit() else None,
-        content_range=response.headers.get("Content-Range", ""),
-        members={name: value for name in MEMBERS if type(value := problem.get(name)) is int and value >= 0},
-    )
 
 
 @asynccontextmanager

@@ -10,7 +10,22 @@ from common.caller import Caller
 from common.errors import MethodNotAllowed, NotAuthenticated
 from common.middleware import TELLING, Telling
 from gateway.addresses import NoSuchOperation
-from gateway.dashboard import assets, languages, operations, overview, package, packages, sign_in
+from gateway.dashboard import (
+    assets,
+    audit,
+    blacklist,
+    clients,
+    documentation,
+    languages,
+    operations,
+    overview,
+    package,
+    packages,
+    server,
+    settings,
+    sign_in,
+    users,
+)
 from gateway.dashboard.visits import Visit, problem_page, visit_of, welcome
 
 
@@ -37,6 +52,13 @@ PAGES = (
     Page("packages", packages.show),
     Page("packages/{package_id}", package.show),
     Page("packages/{package_id}/versions/{version_uid}", package.show_version),
+    Page("clients", clients.show),
+    Page("blacklist", blacklist.show),
+    Page("users", users.show),
+    Page("settings", settings.show),
+    Page("server", server.show),
+    Page("audit", audit.show),
+    Page("documentation", documentation.show),
 )
 
 

@@ -62,7 +62,7 @@ class Visit:
         if not hmac.compare_digest(shown.encode("utf-8", "replace"), self.csrf_token.encode()):
             raise Forbidden("This was not sent by a page of your session; load the page again.")
 
-    async def ask(self, operation: str, *values: str, **query: str) -> Any:
+    async def ask(self, operation: str, /, *values: str, **query: str) -> Any:
         """The JSON answer of an operation that reads.
 
         Raises:

@@ -28,6 +28,13 @@ class Visitor:
         """Load a page by its address after `/dashboard`."""
         await self.page.goto(f"{self.api.base_url}/dashboard{path}")
 
+    async def confirm(self, typed: str, button: str = "Delete") -> None:
+        """Type what an action that cannot be undone wants typed, and go on."""
+        dialog = self.page.get_by_role("dialog")
+        await expect(dialog.get_by_role("button", name=button)).to_be_disabled()
+        await dialog.get_by_role("textbox").fill(typed)
+        await dialog.get_by_role("button", name=button).click()
+
 
 async def sign_in(page: Page, api: Api) -> Visitor:
     """Sign in as the tenant's administrator, as a person does."""

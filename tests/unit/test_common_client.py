@@ -73,6 +73,32 @@ async def test_a_short_answer_is_there_in_time_as_a_whole() -> None:
         release.set()
 
 
+async def test_a_service_says_what_it_lacks_whatever_the_status_of_that() -> None:
+    async def lacking(request: web.Request) -> web.Response:
+        assert request.path == "/readyz"
+        return web.json_response({"status": "not ready", "missing": {"mongodb": "AutoReconnect"}}, status=503)
+
+    async with instead(lacking) as address, open_service(address, service="auth_service", keys=KEYS) as service:
+        told = await service.readiness(patience=SOON)
+    assert told == {"status": "not ready", "missing": {"mongodb": "AutoReconnect"}}
+
+
+@pytest.mark.parametrize("said", ["", "[]x", "[1]"])
+async def test_a_service_that_does_not_say_how_it_stands_does_not_answer(said: str) -> None:
+    async def babbling(_: web.Request) -> web.Response:
+        return web.Response(text=said)
+
+    async with instead(babbling) as address, open_service(address, service="auth_service", keys=KEYS) as service:
+        with pytest.raises(Unavailable):
+            await service.readiness(patience=SOON)
+
+
+async def test_how_a_service_stands_is_asked_for_no_longer_than_there_is_patience(deaf: str) -> None:
+    async with asyncio.timeout(SOON), open_service(deaf, service="auth_service", keys=KEYS) as service:
+        with pytest.raises(Unavailable):
+            await service.readiness(patience=0.2)
+
+
 @dataclass
 class Wire:
     """A service on the wire: what it was sent, by connection, and what it does about it."""

@@ -3,7 +3,7 @@
 //   data-then="address"         where a form or button leads once its operation is done; without it the page is renewed;
 //                               a name in braces in it stands for what the form has in the field of that name
 //   data-done="text"            what is said then
-//   data-confirm="id"           what must be typed before the operation is done; data-confirm-title and -text say why
+//   data-confirm="id"           what must be typed before the operation is done; data-confirm-title and -text say why, -yes what its button says
 //   data-problem                where, within a form, its problem is told
 // A form with `hx-post`, `hx-patch` or `hx-delete` of an address below `operations/` needs nothing else.
 
@@ -78,7 +78,7 @@ const problemOf = (xhr) => {
 const dialog = () => document.getElementById("confirm");
 
 document.addEventListener("htmx:confirm", (event) => {
-  const { confirm: wanted, confirmTitle, confirmText } = event.detail.elt.dataset;
+  const { confirm: wanted, confirmTitle, confirmText, confirmYes } = event.detail.elt.dataset;
   if (wanted === undefined) return;
   event.preventDefault();
   document.getElementById("confirm-title").textContent = confirmTitle;
@@ -86,6 +86,7 @@ document.addEventListener("htmx:confirm", (event) => {
   document.getElementById("confirm-wanted").textContent = wanted;
   const typed = document.getElementById("confirm-id");
   const yes = document.getElementById("confirm-yes");
+  yes.textContent = confirmYes ?? yes.dataset.text;
   typed.value = "";
   yes.disabled = true;
   typed.oninput = () => (yes.disabled = typed.value !== wanted);

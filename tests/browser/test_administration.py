@@ -1,0 +1,186 @@
+"""What administrators look after beside packages: the blacklist, users, settings, and how it all stands."""
+
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+
+from common.client import ServiceClient
+from common.errors import Unavailable
+from tests.browser.conftest import Open
+from tests.browser.visitors import Visitor, sign_in
+from tests.system.services import Services
+from tests.system.stories import add_package, catalog, package_id, upload
+
+LONG_PASSWORD = "a password of theirs"
+
+
+async def test_a_new_tenant_is_shown_the_lines_for_its_first_steps(visitor: Visitor) -> None:
+    base, page = visitor.api.base_url, visitor.page
+    source = f"winget source add -n {visitor.api.tenant_id} -t Microsoft.Rest -a {base}/winget"
+    await expect(page.get_by_text(source, exact=True)).to_be_visible()
+    await expect(page.get_by_text(f"pkgrepo publish setup.msi --url {base} ")).to_be_visible()
+
+
+async def test_where_clients_identify_themselves_the_line_for_winget_has_a_token(
+    open_page: Open, services: Services
+) -> None:
+    visitor = await sign_in(await open_page(), await services.tenant(client_authentication=True))
+    await expect(visitor.page.get_by_text("/winget --header \"{'Token': '<token>'}\"")).to_be_visible()
+
+
+async def test_the_overview_shows_files_that_wait_for_a_version(visitor: Visitor) -> None:
+    await upload(visitor.api, b"x" * 2048)
+    await visitor.go()
+    await expect(visitor.page.get_by_text("2 KiB ·")).to_be_visible()
+
+
+async def test_an_entry_hides_a_package_from_its_client_until_it_is_deleted(visitor: Visitor) -> None:
+    api, page, hidden = visitor.api, visitor.page, package_id()
+    await add_package(api, hidden)
+    token = (await api.call("POST", "add_client", data={"client_name": "pc-1"})).body["auth_token"]
+    as_client = {"data": {"auth_token": token}}
+    await visitor.go("/clients")
+    await page.get_by_role("button", name="Blacklist for pc-1").click()
+    await page.get_by_label("Ids of packages").first.fill(hidden)
+    await page.get_by_role("button", name="Hide", exact=True).click()
+    await expect(page.get_by_role("row", name="pc-1").get_by_text(hidden)).to_be_visible()
+    assert hidden not in await catalog(api.anonymous(), **as_client)
+    await page.get_by_role("button", name="Delete the entry about pc-1").click()
+    await visitor.confirm("pc-1")
+    await expect(page.get_by_text("Nothing is hidden from anybody.")).to_be_visible()
+    assert hidden in await catalog(api.anonymous(), **as_client)
+
+
+async def test_a_group_that_an_entry_uses_is_kept_and_that_is_told_in_place(visitor: Visitor) -> None:
+    page = visitor.page
+    await visitor.go("/blacklist")
+    await page.get_by_label("Name").fill("Browsers")
+    await page.get_by_label("Ids of packages").last.fill("Mozilla.Firefox, Google.Chrome")
+    await page.get_by_role("button", name="Add group").click()
+    await page.get_by_role("combobox", name="Group").select_option("Browsers")
+    await page.get_by_role("button", name="Hide", exact=True).click()
+    await page.get_by_role("button", name="Delete Browsers").click()
+    await visitor.confirm("Browsers")
+    await expect(page.get_by_text("Entries of the blacklist use this group; delete them first.")).to_be_visible()
+
+
+async def test_networks_that_would_shut_out_whoever_saves_them_are_refused_in_place(visitor: Visitor) -> None:
+    page = visitor.page
+    await visitor.go("/settings")
+    networks, save = page.get_by_role("textbox", name="Networks"), page.get_by_role("button", name="Save").first
+    await networks.fill("192.0.2.0/24")
+    await save.click()
+    await expect(page.get_by_text("These networks would shut you out")).to_be_visible()
+    await networks.fill("192.0.2.0/24\n127.0.0.0/8")
+    await save.click()
+    await expect(page.get_by_text("The settings are changed.")).to_be_visible()
+    information = (await visitor.api.call("GET", "server_information")).body
+    assert information["settings"]["allowed_networks"] == ["192.0.2.0/24", "127.0.0.0/8"]
+
+
+async def test_each_form_of_the_settings_changes_its_own(visitor: Visitor) -> None:
+    page = visitor.page
+    before = (await visitor.api.call("GET", "server_information")).body["settings"]
+    await visitor.go("/settings")
+    await page.get_by_label("Refuse it").check()
+    await page.get_by_role("button", name="Save").nth(1).click()
+    await expect(page.get_by_text("The settings are changed.")).to_be_visible()
+    await page.get_by_role("button", name="Add one").click()
+    await page.get_by_label("Title").fill("Terms")
+    await page.get_by_label("Web address").fill("https://example.com/terms")
+    async with page.expect_response("**/edit_settings") as answer:
+        await page.get_by_role("button", name="Save").nth(2).click()
+    assert (await answer.value).status == 200
+    agreements = [{"label": "Terms", "url": "https://example.com/terms"}]
+    wanted = {**before, "strict_installers": True, "source_agreements": agreements}
+    assert (await visitor.api.call("GET", "server_information")).body["settings"] == wanted
+
+
+async def test_a_user_who_was_added_signs_in_until_they_are_deleted(visitor: Visitor) -> None:
+    page = visitor.page
+    await visitor.go("/users")
+    form = page.locator("form", has_text="Add a user")
+    await form.get_by_label("Username").fill("helga")
+    await form.get_by_label("Password").fill(LONG_PASSWORD)
+    await form.get_by_role("button", name="Add user").click()
+    await expect(page.get_by_role("row", name="helga")).to_be_visible()
+    helga = await visitor.api.signed_in("helga", LONG_PASSWORD)
+    await page.get_by_role("button", name="Delete helga").click()
+    await visitor.confirm("helga")
+    await expect(page.get_by_role("row", name="helga")).to_have_count(0)
+    assert (await helga.call("GET", "test")).status == 401
+
+
+async def test_ones_own_password_is_changed_and_the_session_goes_on(visitor: Visitor) -> None:
+    page = visitor.page
+    await visitor.go("/users")
+    for old, told in (
+        ("wrong", "The username or the password is wrong."),
+        ("a password for tests", "Your password is"),
+    ):
+        await page.get_by_label("Present password").fill(old)
+        await page.get_by_label("New password").fill(LONG_PASSWORD)
+        await page.get_by_role("button", name="Change password").click()
+        await expect(page.get_by_text(told)).to_be_visible()
+    await visitor.go()
+    await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    await visitor.api.signed_in(password=LONG_PASSWORD)
+
+
+async def test_the_audit_log_says_who_did_what_and_can_be_filtered(visitor: Visitor) -> None:
+    await visitor.api.call("POST", "add_client", data={"client_name": "pc-1"})
+    await visitor.go("/audit?operation=add_client")
+    rows = visitor.page.locator("tbody tr")
+    await expect(rows).to_have_count(1)
+    for text in ("admin", "add_client", "pc-1", "done"):
+        await expect(rows.get_by_text(text).first).to_be_visible()
+
+
+async def test_the_audit_log_goes_back_to_its_first_entry(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.dashboard.audit.SIZE", 1)
+    await visitor.api.call("POST", "add_client", data={"client_name": "pc-1"})
+    await visitor.go("/audit")
+    await expect(visitor.page.locator("tbody code")).to_have_text("add_client")
+    while await visitor.page.get_by_role("link", name="Older").count():
+        await visitor.page.goto(str(await visitor.page.get_by_role("link", name="Older").evaluate("link => link.href")))
+    await expect(visitor.page.locator("tbody code")).to_have_text("login")
+
+
+async def test_a_service_that_is_not_ready_or_away_is_told_in_words(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = iter([{"status": "not ready", "missing": {"mongodb": "ServerSelectionTimeoutError"}}])
+
+    async def readiness(_: ServiceClient, *, patience: float) -> dict[str, Any]:
+        for answer in asked:
+            return answer
+        raise Unavailable("10.0.0.7 does not answer")
+
+    monkeypatch.setattr(ServiceClient, "readiness", readiness)
+    await visitor.go("/server")
+    rows = visitor.page.locator("tbody tr")
+    for row, texts in enumerate((["Ready"], ["Not ready", "Its database does not answer."], ["Does not answer"])):
+        for text in texts:
+            await expect(rows.nth(row).get_by_text(text, exact=True)).to_be_visible()
+    content = await visitor.page.content()
+    assert "ServerSelection" not in content
+    assert "10.0.0.7" not in content
+
+
+async def test_the_server_page_is_there_while_the_figures_are_not(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def of(*_: object) -> None:
+        raise Unavailable("The upload service does not answer; try again soon.")
+
+    monkeypatch.setattr("auth_service.usage.Usages.of", of)
+    await visitor.go("/server")
+    await expect(visitor.page.get_by_text("The figures of the tenant are not known now:")).to_be_visible()
+    await expect(visitor.page.locator("tbody tr")).to_have_count(5)
+
+
+async def test_the_documentation_leads_to_the_document_of_the_interface(visitor: Visitor) -> None:
+    await visitor.go("/documentation")
+    await visitor.page.get_by_role("button", name="Open the document").click()
+    await expect(visitor.page).to_have_url(f"{visitor.api.base_url}/docs")
