@@ -11,6 +11,7 @@ from tests.browser.conftest import Open
 from tests.browser.visitors import Visitor, sign_in
 from tests.system.services import Services
 from tests.system.stories import add_package, catalog, package_id, upload
+from tests.waiting import until
 
 LONG_PASSWORD = "a password of theirs"
 
@@ -31,6 +32,11 @@ async def test_where_clients_identify_themselves_the_line_for_winget_has_a_token
 
 async def test_the_overview_shows_files_that_wait_for_a_version(visitor: Visitor) -> None:
     await upload(visitor.api, b"x" * 2048)
+
+    async def listed() -> bool:
+        return bool((await visitor.api.call("GET", "get_finished_uploads")).body)
+
+    await until(listed)
     await visitor.go()
     await expect(visitor.page.get_by_text("2 KiB ·")).to_be_visible()
 
@@ -60,6 +66,7 @@ async def test_a_group_that_an_entry_uses_is_kept_and_that_is_told_in_place(visi
     await page.get_by_role("button", name="Add group").click()
     await page.get_by_role("combobox", name="Group").select_option("Browsers")
     await page.get_by_role("button", name="Hide", exact=True).click()
+    await expect(page.get_by_role("region", name="Entries").get_by_text("Browsers")).to_be_visible()
     await page.get_by_role("button", name="Delete Browsers").click()
     await visitor.confirm("Browsers")
     await expect(page.get_by_text("Entries of the blacklist use this group; delete them first.")).to_be_visible()
