@@ -100,10 +100,7 @@ class ServiceClient:
             Unavailable: it does not answer within so many seconds.
         """
         try:
-            async with (
-                within(patience),
-                self._question("GET", "/readyz", CIMultiDict(), None, patience) as response,
-            ):
+            async with self._question("GET", "/readyz", CIMultiDict(), None, patience) as response:
                 return dict(orjson.loads(await response.read()))
         except (ClientError, HttpProcessingError, TimeoutError, ValueError, TypeError) as error:
             raise self._silent from error

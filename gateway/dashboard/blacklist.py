@@ -18,6 +18,7 @@ async def show(visit: Visit) -> web.Response:
     )
     search = visit.request.query.get("client", "").strip()
     found = [client for client in clients if search.casefold() in client["client_name"].casefold()]
+    found.sort(key=lambda client: client["client_name"].casefold() != search.casefold())  # the very one first
     return visit.render(
         "blacklist.html",
         part=part_of(visit.request, entries),
@@ -27,7 +28,7 @@ async def show(visit: Visit) -> web.Response:
         searchable=len(clients) > CHOICES,
         choices=found[:CHOICES],
         others=len(found[CHOICES:]),
-        chosen=[client["client_id"] for client in found if client["client_name"].casefold() == search.casefold()],
+        chosen=found[0]["client_id"] if search and found else "",  # Who looks for one does not mean all of them.
         client_names={client["client_id"]: client["client_name"] for client in clients},
         group_names={group["group_id"]: group["name"] for group in groups},
     )

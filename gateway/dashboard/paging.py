@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-SIZE = 50  # items of one part
+SIZE = 20  # items of one part: a page of clients, with what can be done to each, has 40 kB
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,19 @@ async def test_an_entry_hides_a_package_from_its_client_until_it_is_deleted(visi
     assert hidden in await catalog(api.anonymous(), **as_client)
 
 
+async def test_among_many_clients_one_is_looked_for_and_chosen(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.dashboard.blacklist.CHOICES", 1)
+    for name in ("pc-10", "pc-1", "server-7"):
+        await visitor.api.call("POST", "add_client", data={"client_name": name})
+    await visitor.go("/blacklist")
+    choice = visitor.page.get_by_role("combobox", name="Client").locator("option:checked")
+    await expect(choice).to_have_text("every client")
+    await visitor.page.get_by_role("searchbox", name="Find a client").press_sequentially("PC-1")
+    await expect(choice).to_have_text("pc-1")
+
+
 async def test_a_group_that_an_entry_uses_is_kept_and_that_is_told_in_place(visitor: Visitor) -> None:
     page = visitor.page
     await visitor.go("/blacklist")
