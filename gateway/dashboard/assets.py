@@ -9,14 +9,19 @@ UNNAMED, NAMED = 3600, 31_536_000  # seconds that a browser keeps a file, and on
 
 
 def address_of(request: web.Request, prefix: str, name: str) -> str:
-    """Where a page finds a file, `prefix` being the path of the tenant's operations."""
-    return f"{prefix}/dashboard/assets/{name}?v={request.app[PAGES].asset(name).version}"
+    """Where a page finds a file, `prefix` being the path of the tenant's operations.
+
+    All files of a version are in one folder, so that a script finds the others that it imports.
+    """
+    pages = request.app[PAGES]
+    pages.asset(name)
+    return f"{prefix}/dashboard/assets/{pages.version}/{name}"
 
 
-def answer(request: web.Request, name: str) -> web.Response:
-    """A file. Raises NotFound."""
+def answer(request: web.Request, name: str, version: str = "") -> web.Response:
+    """A file, `version` being that which its address names. Raises NotFound."""
     asset = request.app[PAGES].asset(name)
-    named = request.query.get("v") == asset.version
+    named = version == request.app[PAGES].version
     headers = {
         "Cache-Control": f"public, max-age={NAMED}, immutable" if named else f"public, max-age={UNNAMED}",
         "Vary": "Accept-Encoding",

@@ -65,8 +65,8 @@ PAGES = (
 async def page(request: web.Request, visitor: Caller, parts: Sequence[str], stamp: str | None) -> web.StreamResponse:
     """Answer a browser, `parts` being those of the address after `/dashboard`."""
     match list(parts):
-        case ["assets", name]:
-            return assets.answer(request, name)
+        case ["assets", version, name]:
+            return assets.answer(request, name, version)
         case ["language", language]:
             return languages.choose(request, visitor, language)
     visit = await visit_of(request, visitor)

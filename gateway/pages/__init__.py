@@ -22,16 +22,15 @@ SMALLER = ("css", "js", "svg")  # A PNG is compressed already.
 
 @dataclass(frozen=True)
 class Asset:
-    """One file; `version` is another for other content, `compressed` is it by gzip where that makes it smaller."""
+    """One file; `compressed` is it by gzip where that makes it smaller."""
 
     content: bytes
     content_type: str
-    version: str
     compressed: bytes | None
 
 
 class Pages:
-    """The files of the pages, read once; nothing else can be asked for."""
+    """The files of the pages, read once; nothing else can be asked for. `version` is another for other files."""
 
     def __init__(self) -> None:
         here = files("gateway")
@@ -47,6 +46,8 @@ class Pages:
         self._assets = {
             entry.name: _asset(entry.name, entry.read_bytes()) for entry in found if _kind(entry.name) in CONTENT_TYPES
         }
+        contents = [name.encode() + self._assets[name].content for name in sorted(self._assets)]
+        self.version = sha256(b"".join(contents)).hexdigest()[:12]
 
     def text(self, name: str) -> str:
         return self._texts[name]
@@ -60,7 +61,7 @@ class Pages:
 
 def _asset(name: str, content: bytes) -> Asset:
     compressed = igzip.compress(content) if _kind(name) in SMALLER else None
-    return Asset(content, CONTENT_TYPES[_kind(name)], sha256(content).hexdigest()[:12], compressed)
+    return Asset(content, CONTENT_TYPES[_kind(name)], compressed)
 
 
 def _kind(name: str) -> str:
