@@ -4,7 +4,7 @@ import hmac
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlencode
 
 import aiohttp_jinja2
@@ -34,7 +34,12 @@ PAGE_HEADERS = {
 
 @dataclass(frozen=True)
 class Visit:
-    """One request of a browser that is signed in, and what answers it: `caller` is the administrator."""
+    """One request of a browser that is signed in, and what answers it: `caller` is the administrator.
+
+    `chunk_size` is how many bytes of a file its pages send at once.
+    """
+
+    chunk_size: ClassVar[int] = 8 << 20
 
     request: web.Request
     caller: Caller

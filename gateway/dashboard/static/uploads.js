@@ -1,0 +1,206 @@
+// The files that this window sends, on whatever page it is: shown on the page to publish where that is open, else in the
+// tray. Which files are on their way is kept in the browser: the same file, chosen again after a reload, goes on.
+
+import { renewed } from "./asking.js";
+import { go } from "./dashboard.js";
+import { duration, size } from "./figures.js";
+import { Transfer } from "./transfer.js";
+
+const AT_ONCE = 2; // files; further ones wait for their turn
+const home = document.body.dataset.home;
+const address = `${home}/operations/upload_package_version`;
+const rows = new Map(); // by X-File-ID: { kept, transfer, element }
+
+// Those that are not complete: { fileId, name, size, modified }, for this tenant.
+const STORE = `uploads ${home}`;
+const kept = () => JSON.parse(localStorage.getItem(STORE) ?? "[]");
+const keep = (uploads) => localStorage.setItem(STORE, JSON.stringify(uploads));
+const forget = (fileId) => keep(kept().filter((upload) => upload.fileId !== fileId));
+const isSame = (file) => (upload) =>
+  upload.name === file.name && upload.size === file.size && upload.modified === file.lastModified;
+
+// Without `crypto.randomUUID`, which browsers have over TLS alone.
+const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+
+const template = () => document.getElementById("upload");
+const tray = () => document.getElementById("uploads");
+
+export const add = (files) => {
+  for (const file of files) {
+    let upload = kept().find(isSame(file));
+    if (upload && rows.get(upload.fileId)?.transfer) continue; // It is on its way.
+    upload ??= { fileId: newId(), name: file.name, size: file.size, modified: file.lastModified };
+    keep([...kept().filter(({ fileId }) => fileId !== upload.fileId), upload]);
+    const { chunkSize } = template().dataset;
+    const row = rows.get(upload.fileId) ?? show(upload);
+    row.transfer = new Transfer(file, upload.fileId, { address, chunkSize: Number(chunkSize) });
+    row.transfer.addEventListener("change", () => changed(row));
+    changed(row);
+  }
+  begin();
+};
+
+// Let as many go as may.
+const begin = () => {
+  const transfers = [...rows.values()].flatMap(({ transfer }) => transfer ?? []);
+  const going = transfers.filter(({ state }) => state === "sending" || state === "away").length;
+  const next = transfers.filter(({ state }) => state === "waiting").slice(0, Math.max(0, AT_ONCE - going));
+  for (const transfer of next) transfer.start();
+};
+
+const changed = (row) => {
+  draw(row);
+  const { state, fileId, file } = row.transfer;
+  if (state === row.state) return;
+  row.state = state;
+  if (state === "complete") {
+    forget(fileId);
+    if (row.element.closest("[data-transfers]") && rows.size === 1) go(versionAddress(row.transfer));
+  }
+  if (state !== "sending" && state !== "away") queueMicrotask(begin);
+};
+
+const versionAddress = ({ serverFilename, file }) =>
+  `${home}/publish/${serverFilename}?${new URLSearchParams({ name: file.name, ...pickedPackage() })}`;
+
+const pickedPackage = () => {
+  const { pickedPackage: id } = document.querySelector("[data-transfers]")?.dataset ?? {};
+  return id ? { package: id } : {};
+};
+
+const show = (upload) => {
+  const element = template().content.firstElementChild.cloneNode(true);
+  const row = { upload, element, transfer: null, state: "" };
+  element.dataset.fileId = upload.fileId;
+  rows.set(upload.fileId, row);
+  draw(row);
+  place();
+  return row;
+};
+
+const remove = (row) => {
+  rows.delete(row.upload.fileId);
+  forget(row.upload.fileId);
+  row.element.remove();
+  place();
+};
+
+// Rows stand where the page has room for them, else in the tray, which survives from page to page.
+const place = () => {
+  const list = document.querySelector("[data-transfers]") ?? tray();
+  for (const { element } of rows.values()) if (element.parentElement !== list) list.append(element);
+  tray().hidden = !tray().childElementCount;
+};
+
+// The buttons that a state has, besides the one that ends it.
+const BUTTONS = { waiting: [], sending: ["pause"], away: ["pause", "resume"], paused: ["resume"], "signed-out": ["resume"], failed: ["resume"], complete: ["version"] };
+
+const draw = ({ upload, transfer, element }) => {
+  const part = (name) => element.querySelector(`[data-part="${name}"]`);
+  const state = transfer?.state ?? "left";
+  element.dataset.state = state;
+  part("name").textContent = upload.name;
+  const sent = transfer?.sent ?? 0;
+  const progress = part("progress");
+  progress.value = sent / upload.size;
+  progress.hidden = !transfer || state === "complete";
+  progress.setAttribute("aria-label", upload.name);
+  part("sizes").textContent = transfer && state !== "complete" ? `${size(sent)} / ${size(upload.size)}` : size(upload.size);
+  const speed = state === "sending" ? transfer.speed : 0;
+  const told = {
+    speed: size(speed),
+    left: speed ? duration((upload.size - sent) / speed) : "",
+    seconds: state === "away" ? Math.max(0, Math.round((transfer.retryAt - Date.now()) / 1000)) : "",
+  };
+  const text = speed ? element.dataset.sendingFast : element.dataset[camel(state)];
+  part("state").textContent = text.replace(/\{(\w+)\}/g, (_, name) => told[name]);
+  const problem = state === "failed" || state === "away" ? transfer.problem : "";
+  if (part("problem").textContent !== problem) part("problem").textContent = problem;
+  const shown = new Set(BUTTONS[state] ?? []);
+  for (const button of element.querySelectorAll("[data-do]")) {
+    const what = button.dataset.do;
+    button.hidden = !(shown.has(what) || (what === "cancel" && state !== "complete") || (what === "dismiss" && state === "complete") || (what === "sign-in" && state === "signed-out"));
+  }
+  if (state === "complete") element.querySelector('[data-do="version"]').href = versionAddress(transfer);
+};
+
+const camel = (state) => state.replace(/-(\w)/g, (_, letter) => letter.toUpperCase());
+
+const ACTIONS = {
+  pause: ({ transfer }) => transfer.stop(),
+  resume: (row) => {
+    const { transfer } = row;
+    if (transfer.code !== "transfer_damaged") {
+      transfer.stop("waiting");
+      return begin();
+    }
+    remove(row); // What is stored of it is of no use: begin again, under another id.
+    add([transfer.file]);
+  },
+  cancel: (row) => {
+    row.transfer?.stop();
+    remove(row);
+    begin();
+  },
+  dismiss: remove,
+  version: ({ transfer }) => go(versionAddress(transfer)),
+};
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-file-id] [data-do]");
+  const act = ACTIONS[button?.dataset.do];
+  if (!act || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  act(rows.get(button.closest("[data-file-id]").dataset.fileId));
+});
+
+document.addEventListener("change", ({ target }) => {
+  if (!target.matches("[data-choose]")) return;
+  add(target.files);
+  target.value = ""; // The same file may be chosen again.
+});
+
+// Files dropped anywhere on the page to publish are taken; elsewhere the browser would leave for the file.
+for (const name of ["dragenter", "dragover", "dragleave", "drop"]) {
+  document.addEventListener(name, (event) => {
+    if (!event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault();
+    const area = document.querySelector("[data-drop]");
+    const leaves = name === "drop" || (name === "dragleave" && !event.relatedTarget);
+    area?.classList.toggle("over", !leaves);
+    if (!area) event.dataTransfer.dropEffect = "none";
+    else if (name === "drop") add(event.dataTransfer.files);
+  });
+}
+
+// A version was made of a file: that is all there was to do with it.
+document.addEventListener("published", ({ detail }) => {
+  for (const row of [...rows.values()]) if (row.transfer?.serverFilename === detail) remove(row);
+});
+
+// Whoever signs in again in another window goes on here.
+const windows = new BroadcastChannel(`session ${home}`);
+windows.onmessage = async () => {
+  const waiting = [...rows.values()].filter(({ transfer }) => transfer?.state === "signed-out");
+  if (!waiting.length || !(await renewed())) return;
+  for (const { transfer } of waiting) transfer.stop("waiting");
+  begin();
+};
+windows.postMessage("here");
+
+addEventListener("beforeunload", (event) => {
+  const going = [...rows.values()].some(({ transfer }) => transfer && ["waiting", "sending", "away"].includes(transfer.state));
+  if (going) event.preventDefault();
+});
+
+setInterval(() => [...rows.values()].forEach((row) => row.state === "away" && draw(row)), 1000);
+
+// What an earlier page began, and another window may be sending, is shown where the file can be chosen again.
+const dress = () => {
+  const here = document.querySelector("[data-transfers]");
+  if (here) for (const upload of kept()) rows.get(upload.fileId) ?? show(upload);
+  else for (const row of [...rows.values()].filter(({ transfer }) => !transfer)) rows.delete(row.upload.fileId);
+  place();
+};
+
+document.addEventListener("htmx:load", dress);
