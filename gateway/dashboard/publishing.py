@@ -8,7 +8,20 @@ from aiohttp import web
 from gateway.dashboard.visits import Visit
 from gateway.keys import PAGES
 
-SUFFIXES = (".exe", ".msi", ".msix", ".appx", ".msixbundle", ".appxbundle", ".zip", ".ttf", ".otf", ".ttc", ".otc", ".fnt")
+SUFFIXES = (
+    ".exe",
+    ".msi",
+    ".msix",
+    ".appx",
+    ".msixbundle",
+    ".appxbundle",
+    ".zip",
+    ".ttf",
+    ".otf",
+    ".ttc",
+    ".otc",
+    ".fnt",
+)
 SWITCHES = (
     "Silent",
     "SilentWithProgress",
