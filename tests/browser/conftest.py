@@ -8,8 +8,8 @@ from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 from tests.browser.visitors import FLAGS, Visitor, sign_in
 from tests.system.services import Api
 
-# What a browser, and htmx, write of every answer that is a problem.
-TOLD_ANYWAY = ("the server responded with a status of", "Response Status Error Code")
+# What a browser, and htmx, write of every answer that is a problem, and of every request that a test breaks off.
+TOLD_ANYWAY = ("the server responded with a status of", "Response Status Error Code", "net::ERR_FAILED")
 
 Open = Callable[..., Awaitable[Page]]
 

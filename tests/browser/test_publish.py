@@ -1,14 +1,17 @@
 """Files from a browser to versions: sent in chunks, broken off and gone on with, and told of to everyone there."""
 
+import asyncio
 import hashlib
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 
 from gateway.dashboard.visits import Visit
-from tests.browser.visitors import Visitor
+from tests.browser.conftest import Open
+from tests.browser.visitors import Visitor, sign_in
 from tests.samples import MACHINE_MSI
+from tests.system.services import PASSWORD, Services
 
 CHUNK = 64 << 10
 
@@ -47,3 +50,111 @@ async def test_an_installer_becomes_the_first_version_of_a_new_package(visitor: 
     await expect(page.get_by_text("The version is published.")).to_be_visible()
     listed = (await visitor.api.call("GET", "get_package_versions", "Acme.Editor")).body
     assert [version["INSTALLER_SHA256"] for version in listed] == [sha256(installer)]
+
+
+def row(page: Page, name: str) -> Locator:
+    """What the page shows of a file that is on its way, or was."""
+    return page.get_by_role("list", name="Uploads").get_by_role("listitem").filter(has_text=name)
+
+
+async def stored(visitor: Visitor) -> list[str]:
+    """The SHA-256 of every file that waits for a version."""
+    return [upload["sha256"] for upload in (await visitor.api.call("GET", "get_finished_uploads")).body]
+
+
+async def arrived(visitor: Visitor, path: Path) -> None:
+    """Wait until a file is there as it was chosen."""
+    await expect(visitor.page.get_by_role("heading", name="Make a version")).to_be_visible()
+    name = visitor.page.url.rpartition("/")[2].partition("?")[0]
+    uploads = (await visitor.api.call("GET", "get_finished_uploads")).body
+    assert [upload["sha256"] for upload in uploads if upload["server_filename"] == name] == [sha256(path)]
+
+
+async def break_off_after(page: Page, chunks: int) -> asyncio.Event:
+    """Let so many chunks through, and then none until the event is set."""
+    mended = asyncio.Event()
+    seen: list[str] = []
+
+    async def pass_on(route: Route) -> None:
+        if route.request.method == "POST":
+            seen.append(route.request.headers["content-range"])
+        if len(seen) > chunks and not mended.is_set():
+            await route.abort()
+        else:
+            await route.continue_()
+
+    await page.route("**/operations/upload_package_version", pass_on)
+    return mended
+
+
+async def test_an_upload_that_breaks_off_goes_on_by_itself_where_it_was(visitor: Visitor, installer: Path) -> None:
+    page = visitor.page
+    await visitor.go("/publish")
+    mended = await break_off_after(page, 2)
+    await choose(page, installer)
+    await expect(row(page, installer.name)).to_contain_text("Tried again in")
+    mended.set()
+    await arrived(visitor, installer)
+
+
+async def test_an_upload_that_a_reload_ends_goes_on_when_its_file_is_chosen_again(
+    visitor: Visitor, installer: Path
+) -> None:
+    page = visitor.page
+    page.on("dialog", lambda dialog: dialog.accept())
+    await visitor.go("/publish")
+    mended = await break_off_after(page, 2)
+    await choose(page, installer)
+    await expect(row(page, installer.name)).to_contain_text("Tried again in")
+    await page.reload()
+    await expect(row(page, installer.name)).to_contain_text("choose the same file again")
+    mended.set()
+    async with page.expect_request(lambda request: request.method == "POST") as first:
+        await choose(page, installer)
+    assert (await first.value).headers["content-range"].startswith(f"bytes {2 * CHUNK}-")
+    await arrived(visitor, installer)
+
+
+async def test_an_upload_is_paused_and_cancelled_by_its_buttons(visitor: Visitor, installer: Path) -> None:
+    page = visitor.page
+    await visitor.go("/publish")
+    await break_off_after(page, 1)
+    await choose(page, installer)
+    upload = row(page, installer.name)
+    await upload.get_by_role("button", name="Pause").click()
+    await expect(upload).to_contain_text("Paused")
+    await page.get_by_role("link", name="Overview").click()
+    await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    await upload.get_by_role("button", name="Cancel").click()
+    await expect(upload).to_have_count(0)
+    await visitor.go("/publish")
+    await expect(page.get_by_role("heading", name="Publish")).to_be_visible()
+    await expect(upload).to_have_count(0)
+
+
+async def test_a_full_storage_is_said_beside_the_file(open_page: Open, services: Services, installer: Path) -> None:
+    visitor = await sign_in(await open_page(), await services.tenant(storage_quota=CHUNK))
+    await visitor.go("/publish")
+    await choose(visitor.page, installer)
+    await expect(row(visitor.page, installer.name).get_by_role("alert")).to_have_text(
+        "There is not enough storage left for this file."
+    )
+
+
+async def test_an_upload_whose_session_ends_goes_on_in_the_next_one(visitor: Visitor, installer: Path) -> None:
+    page = visitor.page
+    await visitor.go("/publish")
+    mended = await break_off_after(page, 2)
+    await choose(page, installer)
+    upload = row(page, installer.name)
+    await expect(upload).to_contain_text("Tried again in")
+    await page.context.clear_cookies()
+    mended.set()
+    await expect(upload).to_contain_text("Your session has ended.")
+    async with page.expect_popup() as opened:
+        await upload.get_by_role("button", name="Sign in again").click()
+    other = await opened.value
+    await other.get_by_label("Username").fill("admin")
+    await other.get_by_label("Password").fill(PASSWORD)
+    await other.get_by_role("button", name="Sign in").click()
+    await arrived(visitor, installer)
