@@ -131,6 +131,10 @@ class Sessions:
             raise NotAuthenticated("The session token is not valid, or no longer.")
         return session
 
+    async def lives(self, session: Session) -> bool:
+        """Whether a session goes on; to ask is no use of it."""
+        return time.time() < session.ends_at and bool(await self._redis.exists(_session_key(session)))
+
     async def look(self, tenant_id: str, token: str = "") -> Look:
         """A tenant's stamp, and the session of a token, used just now; a token that `check` would refuse has none."""
         try:

@@ -110,7 +110,7 @@ async def _serve(
         await stack.enter_async_context(serving(app, sockets[name]))
     for app in apps.values():
         await app[READINESS].prepared()
-    gateway = create_gateway(settings)
+    gateway = create_gateway(settings, events)
     address = await stack.enter_async_context(serving(gateway, listen))
     if settings.management_listen:
         management = management_of(gateway, *apps.values())

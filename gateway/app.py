@@ -7,6 +7,8 @@ from aiohttp import web
 
 from common.background import repeating
 from common.client import open_service
+from common.events import Events
+from common.events.broker import open_events
 from common.protocol import expect
 from common.protocol.everything import EVERYTHING
 from common.readiness import READINESS
@@ -20,8 +22,10 @@ from gateway.clients import ClientDirectory
 from gateway.dashboard.templating import set_up
 from gateway.keys import (
     CATALOGS,
+    EVENTS,
     GATEKEEPER,
     LISTINGS,
+    LIVE,
     PAGES,
     RECORDER,
     RELEASES,
@@ -31,6 +35,7 @@ from gateway.keys import (
     TENANTS,
 )
 from gateway.listings import Listings
+from gateway.live import Live
 from gateway.metrics import show
 from gateway.operations import AUTH, CATALOG, CLIENTS, UPLOAD
 from gateway.pages import Pages
@@ -40,11 +45,18 @@ from gateway.routes import dispatch
 from gateway.settings import GatewaySettings
 from gateway.tenants import TenantDirectory
 
+UPLOAD_FINISHED = "upload.finished"
 
-def create_app(settings: GatewaySettings) -> web.Application:
+
+def create_app(settings: GatewaySettings, events: Events | None = None) -> web.Application:
+    """The application; `events` are given where all services share a process, else they travel over RabbitMQ."""
     app = watched_app("gateway", connect, access_log=settings.access_log)
     app[SETTINGS] = settings
     app[PAGES] = Pages()
+    app[LIVE] = Live()
+    app.on_shutdown.append(_end_what_lasts)
+    if events is not None:
+        app[EVENTS] = events
     set_up(app)
     app[EVERYTHING] = app.router.add_route("*", "/{path:.*}", dispatch, expect_handler=expect)
     if settings.public_url.startswith("https:"):
@@ -85,7 +97,15 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[LISTINGS] = Listings(services[CATALOG], clients)
         app[CATALOGS] = Catalogs(services[CATALOG], clients, budget=settings.catalog_memory)
         show(app[METRICS], app[CATALOGS], recorder)
+        if EVENTS not in app and settings.rabbitmq_url:
+            app[EVENTS] = await stack.enter_async_context(open_events(settings.rabbitmq_url))
+        if EVENTS in app:
+            await app[EVENTS].overhear(UPLOAD_FINISHED, app[LIVE].tell)
         yield
+
+
+async def _end_what_lasts(app: web.Application) -> None:
+    app[LIVE].close()
 
 
 async def _stay_on_https(_: web.Request, response: web.StreamResponse) -> None:

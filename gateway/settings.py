@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
 from common.caller import Deployment
-from common.settings import Key, Listen, Origin, RedisUrl, ServiceSettings, ServiceUrl, of_internal_key
+from common.settings import Key, Listen, Origin, RabbitUrl, RedisUrl, ServiceSettings, ServiceUrl, of_internal_key
 from common.tenants import Network, is_tenant_id
 
 
@@ -16,7 +16,8 @@ class GatewaySettings(ServiceSettings):
 
     `public_url` is the base of the addresses we give out; without it they have the request's own scheme and host.
     `trusted_proxies` are the networks of the load balancers before us, whose forwarding headers count.
-    `tenant_id` is the one tenant of the single-tenant deployment.
+    `tenant_id` is the one tenant of the single-tenant deployment. Without `rabbitmq_url` the dashboard does not hear of
+    uploads as they are finished, and lists them as ever.
     """
 
     listen: Listen = "127.0.0.1:8080"
@@ -25,6 +26,7 @@ class GatewaySettings(ServiceSettings):
     public_url: Origin = ""
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = ()
     redis_url: RedisUrl = "redis://127.0.0.1:6379"
+    rabbitmq_url: RabbitUrl | None = None
     session_key: Key
     auth_service_key: Key = of_internal_key()
     catalog_service_key: Key = of_internal_key()

@@ -17,6 +17,7 @@ from common.telemetry import log, of_request
 from common.telemetry.traces import TRACEPARENT, traces
 
 Handle = Callable[["Event"], Awaitable[None]]
+Hear = Callable[["Event"], None]
 
 
 class Outcome(StrEnum):
@@ -101,6 +102,12 @@ class Events(Protocol):
         """Have every event of a type handled, one of the subscribers of a `queue` name each.
 
         `count` is told what became of each.
+        """
+
+    async def overhear(self, event_type: str, hear: Hear) -> None:
+        """Tell `hear` of every event of a type that comes by from now on, whoever else is told.
+
+        Nothing is kept for it, and an event that is only overheard does not count as published.
         """
 
 

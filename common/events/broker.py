@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from functools import partial
 
 import aio_pika
 from aio_pika.abc import (
@@ -15,29 +15,21 @@ from aio_pika.abc import (
 )
 from yarl import URL
 
-from common.errors import Unavailable
-from common.events import Count, Event, EventsUnavailable, Handle, Outcome, handled, published, uncounted
-from common.mongo import MongoError, Refused
+from common.events import Count, Event, EventsUnavailable, Handle, Hear, published, uncounted
+from common.events.deliveries import RETRY_PAUSE, Subscriber, take
 from common.telemetry import log
 
 SYSTEM = "rabbitmq"
 EXCHANGE = "uploads"
 DEAD_EXCHANGE = "uploads.dead"
-FAILURES = 5
+# For those who overhear. A queue of theirs at the other exchange would let an event count as taken that nobody keeps.
+LIVE_EXCHANGE = "uploads.live"
+LIVE_WAITING = 1000  # events that the broker holds for one who overhears; of more, the oldest go
 DELIVERIES = 100  # by the broker, whatever became of them: an event that ends its process each time ends as well
 PUBLISH_PATIENCE = 5  # seconds
 CLOSE_PATIENCE = 1  # seconds
-RETRY_PAUSE = 1  # seconds
 HEARTBEAT = 10  # seconds; a broker that is silent for two of them is gone
 BROKER_TROUBLE = (aio_pika.exceptions.AMQPError, OSError, RuntimeError)
-
-
-@dataclass(frozen=True)
-class _Subscriber:
-    queue: str
-    event_type: str
-    handle: Handle
-    count: Count
 
 
 class RabbitEvents:
@@ -74,10 +66,22 @@ class RabbitEvents:
                 await exchange.publish(message, event.routing_key, mandatory=True, timeout=PUBLISH_PATIENCE)
         except BROKER_TROUBLE as error:
             raise EventsUnavailable("The event was not confirmed by the broker.") from error
+        with suppress(*BROKER_TROUBLE):  # It is kept; that it can be overheard, too, is no part of that.
+            async with asyncio.timeout(PUBLISH_PATIENCE):
+                live = await (await self._publishing_channel()).get_exchange(LIVE_EXCHANGE, ensure=False)
+                passing = aio_pika.Message(event.encode(), delivery_mode=aio_pika.DeliveryMode.NOT_PERSISTENT)
+                await live.publish(passing, event.routing_key, mandatory=False, timeout=PUBLISH_PATIENCE)
 
     async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = uncounted) -> None:
         """Begin at once where the broker is there, else as soon as it is."""
-        task = asyncio.create_task(self._subscribe(_Subscriber(queue, event_type, handle, count)))
+        self._begin(queue, partial(self._consume, Subscriber(queue, event_type, handle, count)))
+
+    async def overhear(self, event_type: str, hear: Hear) -> None:
+        """Begin at once where the broker is there, else as soon as it is."""
+        self._begin(LIVE_EXCHANGE, partial(self._overhear, event_type, hear))
+
+    def _begin(self, queue: str, consume: Callable[[], Awaitable[None]]) -> None:
+        task = asyncio.create_task(self._again(queue, consume))
         self._subscribing.add(task)
         task.add_done_callback(self._subscribing.discard)
 
@@ -110,72 +114,54 @@ class RabbitEvents:
                 connection = await self._publishing.enter_async_context(self._connection())
                 # Without on_return_raises an event that no queue takes would count as published.
                 channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
-                await channel.declare_exchange(EXCHANGE, aio_pika.ExchangeType.TOPIC, durable=True)
+                for name in (EXCHANGE, LIVE_EXCHANGE):
+                    await channel.declare_exchange(name, aio_pika.ExchangeType.TOPIC, durable=True)
                 self._channel = channel
             return self._channel
 
-    async def _subscribe(self, subscriber: _Subscriber) -> None:
+    async def _again(self, queue: str, consume: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
-                await self._consume(subscriber)
+                await consume()
+                log.warning("consumer_gone", queue=queue)
             except BROKER_TROUBLE as error:
-                log.warning("broker_unavailable", queue=subscriber.queue, error=type(error).__name__)
+                log.warning("broker_unavailable", queue=queue, error=type(error).__name__)
             await asyncio.sleep(RETRY_PAUSE)
 
-    async def _consume(self, subscriber: _Subscriber) -> None:
-        """Handle events until the connection, the channel or the queue is gone."""
+    @asynccontextmanager
+    async def _consuming(self) -> AsyncIterator[AbstractChannel]:
+        """A channel to begin with within the block, whose end waits until the channel or its queue is gone."""
         async with self._connection() as connection:
             channel, gone = await connection.channel(), asyncio.Event()
             channel.close_callbacks.add(lambda *_: gone.set())
             underlay = await channel.get_underlay_channel()
             underlay.on_consumer_cancel_callbacks.add(lambda _: gone.set())
-            await channel.set_qos(prefetch_count=32)
-            declared = await _declare(channel, subscriber.queue, subscriber.event_type)
-
-            async def take(message: AbstractIncomingMessage) -> None:
-                with suppress(*BROKER_TROUBLE):  # What it does not hear of our answer, it delivers again.
-                    await self._take(message, subscriber)
-
-            await declared.consume(take)
+            yield channel
             await gone.wait()
-        log.warning("consumer_gone", queue=subscriber.queue)
 
-    async def _take(self, message: AbstractIncomingMessage, subscriber: _Subscriber) -> None:
-        queue = subscriber.queue
-        try:
-            event = Event.decode(message.body)
-            if event.type != subscriber.event_type:
-                raise ValueError(event.type)
-        except (ValueError, KeyError, TypeError):
-            log.error("event_unreadable", queue=queue, message_id=message.message_id)
-            subscriber.count(Outcome.UNREADABLE)
-            await message.reject(requeue=False)
-            return
-        # Tried again here, not delivered again: the broker does not tell a failure from a lost connection.
-        for _ in range(FAILURES):
-            try:
-                await self._patiently(subscriber.handle, event)
-            except Exception as error:  # noqa: BLE001  whatever it was, it is the event's failure
-                if self._closed:
-                    return  # Or ours: with the connection the event goes back to the queue.
-                log.error("event_failed", queue=queue, event_id=event.event_id, exc_info=error)
-            else:
-                subscriber.count(Outcome.HANDLED)
-                await message.ack()
-                return
-        subscriber.count(Outcome.FAILED)
-        await message.reject(requeue=False)
+    async def _consume(self, subscriber: Subscriber) -> None:
+        """Handle events until the connection, the channel or the queue is gone."""
 
-    async def _patiently(self, handle: Handle, event: Event) -> None:
-        """Handle an event. A store or a service that is away is waited for: that is no fault of the event's."""
-        while True:
-            try:
-                return await handled(handle, event, SYSTEM)
-            except (MongoError, Unavailable) as error:
-                if self._closed or isinstance(error, Refused):
-                    raise
-                log.warning("event_waits", event_id=event.event_id, error=type(error).__name__)
-                await asyncio.sleep(RETRY_PAUSE)
+        async def taken(message: AbstractIncomingMessage) -> None:
+            with suppress(*BROKER_TROUBLE):  # What it does not hear of our answer, it delivers again.
+                await take(message, subscriber, SYSTEM, lambda: self._closed)
+
+        async with self._consuming() as channel:
+            await channel.set_qos(prefetch_count=32)
+            await (await _declare(channel, subscriber.queue, subscriber.event_type)).consume(taken)
+
+    async def _overhear(self, event_type: str, hear: Hear) -> None:
+        """Tell of events until the connection, the channel or the queue is gone, and the latter with the former."""
+
+        async def heard(message: AbstractIncomingMessage) -> None:
+            with suppress(ValueError, KeyError, TypeError):  # Whoever handles it says that it is none of ours.
+                hear(Event.decode(message.body))
+
+        async with self._consuming() as channel:
+            exchange = await channel.declare_exchange(LIVE_EXCHANGE, aio_pika.ExchangeType.TOPIC, durable=True)
+            passing = await channel.declare_queue(exclusive=True, arguments={"x-max-length": LIVE_WAITING})
+            await passing.bind(exchange, f"{event_type}.#")
+            await passing.consume(heard, no_ack=True)
 
 
 async def _declare(channel: AbstractChannel, queue: str, event_type: str) -> AbstractQueue:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from common.events import Count, Event, EventsUnavailable, Handle, Outcome, handled, published, uncounted
+from common.events import Count, Event, EventsUnavailable, Handle, Hear, Outcome, handled, published, uncounted
 from common.telemetry import log
 
 SYSTEM = "in_process"
@@ -13,6 +13,7 @@ class LocalEvents:
 
     def __init__(self) -> None:
         self._handlers: dict[str, dict[str, tuple[Handle, Count]]] = {}
+        self._hearing: dict[str, list[Hear]] = {}
 
     async def publish(self, event: Event) -> None:
         handlers = self._handlers.get(event.type, {})
@@ -20,6 +21,8 @@ class LocalEvents:
             raise EventsUnavailable(f"Nobody listens for {event.type} yet.")
         with published(event, SYSTEM) as traced:
             await self._hand_over(traced, handlers)
+            for hear in self._hearing.get(event.type, ()):
+                hear(traced)
 
     async def _hand_over(self, event: Event, handlers: Mapping[str, tuple[Handle, Count]]) -> None:
         for queue, (handle, count) in handlers.items():
@@ -33,3 +36,6 @@ class LocalEvents:
 
     async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = uncounted) -> None:
         self._handlers.setdefault(event_type, {})[queue] = handle, count
+
+    async def overhear(self, event_type: str, hear: Hear) -> None:
+        self._hearing.setdefault(event_type, []).append(hear)

@@ -17,6 +17,7 @@ from gateway.dashboard import (
     clients,
     documentation,
     languages,
+    live,
     operations,
     overview,
     package,
@@ -73,23 +74,25 @@ async def page(request: web.Request, visitor: Caller, parts: Sequence[str], stam
         case ["language", language]:
             return languages.choose(request, visitor, language)
     visit = await visit_of(request, visitor)
-    wants_operation = parts[:1] == ("operations",)
+    wants_operation, watches = parts[:1] == ("operations",), (request.method, *parts) == ("GET", "live")
     if visit is None:
-        if wants_operation and "HX-Request" not in request.headers:
+        if (wants_operation or watches) and "HX-Request" not in request.headers:
             raise NotAuthenticated("The session has ended.")  # A script would follow to the sign-in page.
         return welcome(request, visitor)
     if wants_operation:
         return await operations.perform_in(visit, tuple(parts[1:]), stamp)
+    if watches:
+        return await live.stream(visit)
     telling: Telling = partial(problem_page, visit)
     request[TELLING] = telling
-    if parts == ("sign_out",) and request.method == "POST":
-        return await sign_in.sign_out(visit)
-    if request.method not in {"GET", "HEAD"}:
-        raise MethodNotAllowed(["GET", "HEAD"])
     return await _shown(visit, tuple(parts) or ("",))
 
 
 async def _shown(visit: Visit, parts: Sequence[str]) -> web.StreamResponse:
+    if parts == ("sign_out",) and visit.request.method == "POST":
+        return await sign_in.sign_out(visit)
+    if visit.request.method not in {"GET", "HEAD"}:
+        raise MethodNotAllowed(["GET", "HEAD"])
     for row in PAGES:
         values = row.values(parts)
         if values is not None:

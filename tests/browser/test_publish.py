@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import io
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from gateway.dashboard.visits import Visit
 from tests.browser.conftest import Open
 from tests.browser.visitors import Visitor, sign_in
 from tests.samples import MACHINE_MSI
-from tests.system.services import PASSWORD, Services
+from tests.system.services import PASSWORD, Api, Services
 
 CHUNK = 64 << 10
 
@@ -158,3 +159,26 @@ async def test_an_upload_whose_session_ends_goes_on_in_the_next_one(visitor: Vis
     await other.get_by_label("Password").fill(PASSWORD)
     await other.get_by_role("button", name="Sign in").click()
     await arrived(visitor, installer)
+
+
+async def finish(api: Api, file_id: str, content: bytes) -> str:
+    """Upload a file past the pages; the name that the repository gave it."""
+    headers = {"X-File-ID": file_id, "Content-Range": f"bytes 0-{len(content) - 1}/{len(content)}"}
+    answer = await api.call("POST", "upload_package_version", headers=headers, data={"chunk": io.BytesIO(content)})
+    return str(answer.body["server_filename"])
+
+
+async def test_an_upload_that_is_finished_elsewhere_is_seen_as_it_comes_by_its_own_tenant_alone(
+    open_page: Open, visitor: Visitor, other_tenant: Api
+) -> None:
+    colleague, stranger = await sign_in(await open_page(), visitor.api), await sign_in(await open_page(), other_tenant)
+    for watching, path in ((visitor, ""), (colleague, "/publish"), (stranger, "")):
+        async with watching.page.expect_response("**/dashboard/live"):
+            await watching.go(path)
+    name = await finish(visitor.api, "first", b"from elsewhere")
+    await expect(row(visitor.page, name)).to_contain_text("Was uploaded just now")
+    await expect(colleague.page.get_by_role("cell", name=name)).to_be_visible()
+    theirs = await finish(other_tenant, "second", b"the stranger's own")
+    await expect(row(stranger.page, theirs)).to_be_visible()
+    await expect(row(stranger.page, name)).to_have_count(0)
+    await expect(row(visitor.page, theirs)).to_have_count(0)

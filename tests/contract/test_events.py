@@ -15,7 +15,8 @@ import pytest
 
 from common.errors import Unavailable
 from common.events import Event, Events, EventsUnavailable, Outcome
-from common.events.broker import FAILURES, RabbitEvents, open_events
+from common.events.broker import RabbitEvents, open_events
+from common.events.deliveries import FAILURES
 from common.events.local import LocalEvents
 from common.mongo import Refused
 from common.telemetry.traces import traces
@@ -132,6 +133,61 @@ async def test_every_queue_hears_every_event_of_its_type(events: Events) -> None
     assert other.events == []
 
 
+async def test_everyone_who_overhears_is_told_of_every_event_that_comes_by(events: Events) -> None:
+    one, other, stranger, name = list[Event](), list[Event](), list[Event](), make_name()
+    await events.subscribe(name, name, Heard().handle)
+    await events.overhear(name, one.append)
+    await events.overhear(name, other.append)
+    await events.overhear(make_name(), stranger.append)
+    event = make_event(name, size=2**40)
+    async with asyncio.timeout(PATIENCE):
+        while event not in one or event not in other:  # Who began later has missed the first.
+            await publish(events, event)
+            await asyncio.sleep(0.05)
+    assert stranger == []
+
+
+async def test_an_event_that_is_only_overheard_is_not_kept(events: Events) -> None:
+    heard, overheard, name, other = Heard(), list[Event](), make_name(), make_name()
+    await events.subscribe(name, name, heard.handle)
+    for event_type in (name, other):
+        await events.overhear(event_type, overheard.append)
+    async with asyncio.timeout(PATIENCE):
+        while not overheard:
+            await publish(events, make_event(name))
+            await asyncio.sleep(0.05)
+    with pytest.raises(EventsUnavailable):
+        await events.publish(make_event(other))
+
+
+async def test_over_rabbitmq_whoever_overhears_goes_on_after_the_connection_was_lost(
+    rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.events.broker.RETRY_PAUSE", 0.01)
+    heard, overheard, name = Heard(), list[Event](), make_name()
+    lost = make_event(name)
+    last = make_event(name)
+    opened: list[aio_pika.Connection] = []
+    connect = aio_pika.Connection.connect
+
+    async def remembered(connection: aio_pika.Connection, *given: Any, **options: Any) -> None:
+        opened.append(connection)
+        await connect(connection, *given, **options)
+
+    monkeypatch.setattr("aio_pika.Connection.connect", remembered)
+    async with open_events(rabbitmq_url) as events, asyncio.timeout(PATIENCE):
+        await events.overhear(name, overheard.append)
+        await events.subscribe(name, name, heard.handle)
+        while lost not in overheard:
+            await publish(events, lost)
+            await asyncio.sleep(0.05)
+        for connection in opened:
+            await connection.transport.connection.close(OSError("lost"))  # type: ignore[union-attr]
+        while last not in overheard:
+            await publish(events, last)
+            await asyncio.sleep(0.05)
+
+
 async def test_an_event_that_nobody_takes_is_not_kept(events: Events) -> None:
     with pytest.raises(EventsUnavailable):
         await events.publish(make_event(make_name()))
@@ -225,7 +281,7 @@ async def test_over_rabbitmq_an_event_that_fails_while_its_consumer_stops_is_han
 async def test_over_rabbitmq_an_event_waits_for_a_store_that_is_away(
     rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.events.broker.RETRY_PAUSE", 0.01)
+    monkeypatch.setattr("common.events.deliveries.RETRY_PAUSE", 0.01)
     tries, name = 3 * FAILURES, make_name()
     heard = Heard()
 

@@ -107,6 +107,17 @@ async def test_a_use_gives_the_idle_time_anew(sessions: Sessions, redis: "Redis"
     assert await redis.pttl(key) > 60_000
 
 
+async def test_asking_whether_a_session_lives_is_no_use_of_it(
+    sessions: Sessions, redis: "Redis", tenant_id: str
+) -> None:
+    session = await sessions.check(tenant_id, await sessions.open(tenant_id, "ada"))
+    await redis.expire(kept_as(session), 5)
+    assert await sessions.lives(session)
+    assert await redis.ttl(kept_as(session)) <= 5
+    await sessions.close(session)
+    assert not await sessions.lives(session)
+
+
 async def test_a_session_idle_for_too_long_is_over(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
     token = await sessions.open(tenant_id, "ada")
     await redis.pexpire(kept_as(sessions.read(token)), 0)

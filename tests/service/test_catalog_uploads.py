@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from common.caller import Caller
-from common.events import Count, Event, Events, EventsUnavailable, Handle, uncounted
+from common.events import Count, Event, Events, EventsUnavailable, Handle, Hear, uncounted
 from common.events.broker import open_events
 from tests.factories import make_caller
 from tests.service.catalog_fixtures import DIGEST, Catalog, serving_catalog
@@ -156,6 +156,9 @@ class Heard:
             self.handled.put_nowait(event)
 
         await self._events.subscribe(queue, event_type, take, count)
+
+    async def overhear(self, event_type: str, hear: Hear) -> None:
+        await self._events.overhear(event_type, hear)
 
 
 async def test_uploads_are_heard_of_over_rabbitmq(mongo_url: str, redis_url: str, rabbitmq_url: str) -> None:

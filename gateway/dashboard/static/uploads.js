@@ -9,7 +9,9 @@ import { Transfer } from "./transfer.js";
 const AT_ONCE = 2; // files; further ones wait for their turn
 const home = document.body.dataset.home;
 const address = `${home}/operations/upload_package_version`;
-const rows = new Map(); // by X-File-ID: { kept, transfer, element }
+// By X-File-ID: { upload, transfer, element, state }. Without a transfer it is one of an earlier page, which has no file
+// any more, or has arrived from elsewhere and has a `serverFilename`.
+export const rows = new Map();
 
 // Those that are not complete: { fileId, name, size, modified }, for this tenant.
 const STORE = `uploads ${home}`;
@@ -55,20 +57,23 @@ const changed = (row) => {
   row.state = state;
   if (state === "complete") {
     forget(fileId);
-    if (row.element.closest("[data-transfers]") && rows.size === 1) go(versionAddress(row.transfer));
+    if (row.element.closest("[data-transfers]") && rows.size === 1) go(addressOf(row));
   }
   if (state !== "sending" && state !== "away") queueMicrotask(begin);
 };
 
-const versionAddress = ({ serverFilename, file }) =>
-  `${home}/publish/${serverFilename}?${new URLSearchParams({ name: file.name, ...pickedPackage() })}`;
+const versionAddress = (serverFilename, name) =>
+  `${home}/publish/${serverFilename}?${new URLSearchParams({ name, ...pickedPackage() })}`;
+
+const addressOf = ({ upload, transfer }) =>
+  transfer ? versionAddress(transfer.serverFilename, upload.name) : versionAddress(upload.serverFilename, "");
 
 const pickedPackage = () => {
   const { pickedPackage: id } = document.querySelector("[data-transfers]")?.dataset ?? {};
   return id ? { package: id } : {};
 };
 
-const show = (upload) => {
+export const show = (upload) => {
   const element = template().content.firstElementChild.cloneNode(true);
   const row = { upload, element, transfer: null, state: "" };
   element.dataset.fileId = upload.fileId;
@@ -92,12 +97,21 @@ const place = () => {
   tray().hidden = !tray().childElementCount;
 };
 
-// The buttons that a state has, besides the one that ends it.
-const BUTTONS = { waiting: [], sending: ["pause"], away: ["pause", "resume"], paused: ["resume"], "signed-out": ["resume"], failed: ["resume"], complete: ["version"] };
+const BUTTONS = {
+  waiting: ["cancel"],
+  sending: ["pause", "cancel"],
+  away: ["pause", "resume", "cancel"],
+  paused: ["resume", "cancel"],
+  "signed-out": ["sign-in", "resume", "cancel"],
+  failed: ["resume", "cancel"],
+  complete: ["version", "dismiss"],
+  arrived: ["version", "dismiss"],
+  left: ["cancel"],
+};
 
 const draw = ({ upload, transfer, element }) => {
   const part = (name) => element.querySelector(`[data-part="${name}"]`);
-  const state = transfer?.state ?? "left";
+  const state = transfer?.state ?? (upload.serverFilename ? "arrived" : "left");
   element.dataset.state = state;
   part("name").textContent = upload.name;
   const sent = transfer?.sent ?? 0;
@@ -116,12 +130,8 @@ const draw = ({ upload, transfer, element }) => {
   part("state").textContent = text.replace(/\{(\w+)\}/g, (_, name) => told[name]);
   const problem = state === "failed" || state === "away" ? transfer.problem : "";
   if (part("problem").textContent !== problem) part("problem").textContent = problem;
-  const shown = new Set(BUTTONS[state] ?? []);
-  for (const button of element.querySelectorAll("[data-do]")) {
-    const what = button.dataset.do;
-    button.hidden = !(shown.has(what) || (what === "cancel" && state !== "complete") || (what === "dismiss" && state === "complete") || (what === "sign-in" && state === "signed-out"));
-  }
-  if (state === "complete") element.querySelector('[data-do="version"]').href = versionAddress(transfer);
+  for (const button of element.querySelectorAll("[data-do]")) button.hidden = !BUTTONS[state].includes(button.dataset.do);
+  if (BUTTONS[state].includes("version")) element.querySelector('[data-do="version"]').href = addressOf({ upload, transfer });
 };
 
 const camel = (state) => state.replace(/-(\w)/g, (_, letter) => letter.toUpperCase());
@@ -143,7 +153,7 @@ const ACTIONS = {
     begin();
   },
   dismiss: remove,
-  version: ({ transfer }) => go(versionAddress(transfer)),
+  version: (row) => go(addressOf(row)),
 };
 
 document.addEventListener("click", (event) => {
@@ -175,7 +185,7 @@ for (const name of ["dragenter", "dragover", "dragleave", "drop"]) {
 
 // A version was made of a file: that is all there was to do with it.
 document.addEventListener("published", ({ detail }) => {
-  for (const row of [...rows.values()]) if (row.transfer?.serverFilename === detail) remove(row);
+  for (const row of [...rows.values()]) if ([row.transfer?.serverFilename, row.upload.serverFilename].includes(detail)) remove(row);
 });
 
 // Whoever signs in again in another window goes on here.
@@ -197,9 +207,12 @@ setInterval(() => [...rows.values()].forEach((row) => row.state === "away" && dr
 
 // What an earlier page began, and another window may be sending, is shown where the file can be chosen again.
 const dress = () => {
-  const here = document.querySelector("[data-transfers]");
-  if (here) for (const upload of kept()) rows.get(upload.fileId) ?? show(upload);
-  else for (const row of [...rows.values()].filter(({ transfer }) => !transfer)) rows.delete(row.upload.fileId);
+  if (document.querySelector("[data-transfers]")) {
+    for (const row of [...rows.values()]) if (row.upload.serverFilename) remove(row); // The page lists them.
+    for (const upload of kept()) rows.get(upload.fileId) ?? show(upload);
+  } else {
+    for (const row of [...rows.values()]) if (!row.transfer && !row.upload.serverFilename) rows.delete(row.upload.fileId);
+  }
   place();
 };
 

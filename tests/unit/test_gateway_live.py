@@ -1,0 +1,57 @@
+"""Who watches a tenant is told what happens in it, and holds no more than their share."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from common.errors import Overloaded
+from common.events import Event
+from gateway.live import WAITING, WATCHERS, Live
+
+
+def make_event(tenant_id: str = "acme") -> Event:
+    return Event("1", "upload.finished", "tests", tenant_id, datetime(2026, 1, 2, tzinfo=UTC), {})
+
+
+def test_watchers_are_told_of_their_own_tenant_alone() -> None:
+    live, event = Live(), make_event()
+    with live.watching("acme") as one, live.watching("acme") as other, live.watching("globex") as stranger:
+        live.tell(event)
+        assert [one.get_nowait(), other.get_nowait()] == [event, event]
+        assert stranger.empty()
+
+
+def test_a_watcher_who_does_not_keep_up_is_let_go() -> None:
+    live = Live()
+    with live.watching("acme") as slow, live.watching("acme") as other:
+        for _ in range(WAITING):
+            live.tell(make_event())
+        while not other.empty():
+            other.get_nowait()
+        live.tell(make_event())
+        assert (slow.qsize(), slow.get_nowait()) == (1, None)
+        assert other.get_nowait() == make_event()
+
+
+def test_a_tenant_has_so_many_watchers_and_a_place_that_is_left_is_free() -> None:
+    live = Live()
+    held = [live.watching("acme") for _ in range(WATCHERS)]
+    for place in held:
+        place.__enter__()
+    with pytest.raises(Overloaded), live.watching("acme"):
+        pass
+    with live.watching("globex"):
+        pass
+    held[0].__exit__(None, None, None)
+    with live.watching("acme"):
+        pass
+
+
+def test_at_the_end_everyone_is_let_go_and_nobody_comes() -> None:
+    live = Live()
+    with live.watching("acme") as watcher:
+        live.tell(make_event())
+        live.close()
+        assert (watcher.qsize(), watcher.get_nowait()) == (1, None)
+        with pytest.raises(Overloaded), live.watching("acme"):
+            pass
