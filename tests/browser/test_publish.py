@@ -177,7 +177,7 @@ async def test_an_upload_that_is_finished_elsewhere_is_seen_as_it_comes_by_its_o
             await watching.go(path)
     name = await finish(visitor.api, "first", b"from elsewhere")
     await expect(row(visitor.page, name)).to_contain_text("Was uploaded just now")
-    await expect(colleague.page.get_by_role("cell", name=name)).to_be_visible()
+    await expect(colleague.page.locator("#arrived").get_by_text(name)).to_be_visible()
     theirs = await finish(other_tenant, "second", b"the stranger's own")
     await expect(row(stranger.page, theirs)).to_be_visible()
     await expect(row(stranger.page, name)).to_have_count(0)

@@ -21,6 +21,7 @@ export class Transfer extends EventTarget {
   speed = 0; // bytes a second
   retryAt = 0;
   problem = "";
+  code = ""; // of the problem, as the interface has it
   serverFilename = "";
   sha256 = "";
   #run = null; // an AbortController while it runs
@@ -35,7 +36,7 @@ export class Transfer extends EventTarget {
   async start() {
     this.#run?.abort();
     const run = (this.#run = new AbortController());
-    this.#become("sending", { problem: "", speed: 0 });
+    this.#become("sending", { problem: "", code: "", speed: 0 });
     try {
       const { server_filename: serverFilename, sha256 } = await this.#send(run.signal);
       this.#become("complete", { serverFilename, sha256, sent: this.file.size });

@@ -57,6 +57,7 @@ const changed = (row) => {
   row.state = state;
   if (state === "complete") {
     forget(fileId);
+    place();
     if (row.element.closest("[data-transfers]") && rows.size === 1) go(addressOf(row));
   }
   if (state !== "sending" && state !== "away") queueMicrotask(begin);
@@ -93,8 +94,15 @@ const remove = (row) => {
 // Rows stand where the page has room for them, else in the tray, which survives from page to page.
 const place = () => {
   const list = document.querySelector("[data-transfers]") ?? tray();
-  for (const { element } of rows.values()) if (element.parentElement !== list) list.append(element);
-  tray().hidden = !tray().childElementCount;
+  const inForm = document.getElementById("version")?.dataset.serverFilename;
+  for (const { element, transfer, upload } of rows.values()) {
+    if (element.parentElement !== list) list.append(element);
+    element.hidden = Boolean(inForm) && inForm === (transfer ?? upload).serverFilename;
+  }
+  // What this window has sent is shown once, under its own name.
+  const sent = new Set([...rows.values()].map(({ transfer }) => transfer?.serverFilename));
+  for (const listed of document.querySelectorAll("[data-upload]")) listed.hidden = sent.has(listed.dataset.upload);
+  tray().hidden = !tray().querySelector(":scope > :not([hidden])");
 };
 
 const BUTTONS = {
