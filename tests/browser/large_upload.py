@@ -8,10 +8,12 @@ import hashlib
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from playwright.async_api import Page, async_playwright, expect
+from rich.console import Console
 
 from tests.browser.visitors import FLAGS, Visitor, sign_in
 from tests.system.services import all_services
@@ -19,6 +21,7 @@ from tests.system.stores import private_stores
 
 BLOCK = 8 << 20  # bytes
 PATIENCE = 3_600_000  # ms
+say = partial(Console().print, markup=False, highlight=False, soft_wrap=True)
 
 
 async def tell(size: int) -> None:
@@ -31,7 +34,7 @@ async def tell(size: int) -> None:
                 block = os.urandom(min(BLOCK, size - start))
                 sha256.update(block)
                 file.write(block)
-        print(f"the file: {size:,} bytes, SHA-256 {sha256.hexdigest()}")
+        say(f"the file: {size:,} bytes, SHA-256 {sha256.hexdigest()}")
         running = folder / "services"
         running.mkdir()
         async with (
@@ -43,10 +46,10 @@ async def tell(size: int) -> None:
             visitor = await sign_in(await browser.new_page(), await services.tenant())
             began = time.monotonic()
             await _send(visitor, installer)
-            print(f"sent in {time.monotonic() - began:.0f} s")
+            say(f"sent in {time.monotonic() - began:.0f} s")
             (upload,) = (await visitor.api.call("GET", "get_finished_uploads")).body
             await browser.close()
-    print(f"the repository's: {upload['size']:,} bytes, SHA-256 {upload['sha256']}")
+    say(f"the repository's: {upload['size']:,} bytes, SHA-256 {upload['sha256']}")
     if upload["sha256"] != sha256.hexdigest():
         sys.exit("They differ.")
 
@@ -61,15 +64,15 @@ async def _send(visitor: Visitor, installer: Path) -> None:
     await _until(page, 0.3)
     await page.context.set_offline(True)
     await expect(row).to_contain_text("Tried again in")
-    print(f"the network goes away: {await row.inner_text()!r}")
+    say(f"the network goes away: {await row.inner_text()!r}")
     await page.context.set_offline(False)
     await _until(page, 0.6)
     await page.reload()
     await expect(row).to_contain_text("choose the same file again")
-    print(f"the page is loaded anew: {await row.inner_text()!r}")
+    say(f"the page is loaded anew: {await row.inner_text()!r}")
     async with page.expect_request(lambda request: request.method == "POST") as first:
         await chosen.set_input_files(installer)
-    print(f"gone on with: {(await first.value).headers['content-range']}")
+    say(f"gone on with: {(await first.value).headers['content-range']}")
     await expect(page.get_by_role("heading", name="Make a version")).to_be_visible(timeout=PATIENCE)
 
 

@@ -3,6 +3,8 @@
 import asyncio
 import hashlib
 import io
+import re
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -43,7 +45,7 @@ async def test_an_installer_becomes_the_first_version_of_a_new_package(visitor: 
     installer.write_bytes(MACHINE_MSI)
     page = visitor.page
     await visitor.go("/publish")
-    await choose(page, installer)
+    await drop(page, installer)
     await page.get_by_label("Package id").fill("Acme.Editor")
     await page.get_by_label("Package id").press("Tab")
     await expect(page.get_by_role("group", name="This package is new")).to_be_visible()
@@ -53,14 +55,20 @@ async def test_an_installer_becomes_the_first_version_of_a_new_package(visitor: 
     assert [version["INSTALLER_SHA256"] for version in listed] == [sha256(installer)]
 
 
+async def drop(page: Page, path: Path) -> None:
+    """Drop a file on the page, as from another window."""
+    holding = """([name, bytes]) => {
+        const held = new DataTransfer();
+        held.items.add(new File([Uint8Array.from(atob(bytes), (letter) => letter.charCodeAt(0))], name));
+        return held;
+    }"""
+    held = await page.evaluate_handle(holding, [path.name, b64encode(path.read_bytes()).decode()])
+    await page.dispatch_event("[data-drop]", "drop", {"dataTransfer": held})
+
+
 def row(page: Page, name: str) -> Locator:
     """What the page shows of a file that is on its way, or was."""
     return page.get_by_role("list", name="Uploads").get_by_role("listitem").filter(has_text=name)
-
-
-async def stored(visitor: Visitor) -> list[str]:
-    """The SHA-256 of every file that waits for a version."""
-    return [upload["sha256"] for upload in (await visitor.api.call("GET", "get_finished_uploads")).body]
 
 
 async def arrived(visitor: Visitor, path: Path) -> None:
@@ -86,6 +94,46 @@ async def break_off_after(page: Page, chunks: int) -> asyncio.Event:
 
     await page.route("**/operations/upload_package_version", pass_on)
     return mended
+
+
+async def finish(api: Api, file_id: str, content: bytes) -> str:
+    """Upload a file past the pages; the name that the repository gave it."""
+    headers = {"X-File-ID": file_id, "Content-Range": f"bytes 0-{len(content) - 1}/{len(content)}"}
+    answer = await api.call("POST", "upload_package_version", headers=headers, data={"chunk": io.BytesIO(content)})
+    return str(answer.body["server_filename"])
+
+
+async def test_what_is_wrong_with_a_field_is_said_beside_it(visitor: Visitor) -> None:
+    package = {"package_id": "Acme.Editor", "package_name": "Editor", "package_publisher": "Acme"}
+    await visitor.api.call("POST", "add_package", data=package)
+    name = await finish(visitor.api, "a-file", MACHINE_MSI)
+    page = visitor.page
+    await visitor.go(f"/publish/{name}?package=Acme.Editor")
+    await page.get_by_label("Product code").fill("no code")
+    await page.get_by_role("button", name="Publish").click()
+    await expect(page.get_by_label("Product code")).to_have_accessible_error_message(re.compile("must be a GUID"))
+    await expect(page.get_by_label("Product code")).to_be_focused()
+    await page.get_by_label("Product code").fill("")
+    await page.get_by_role("button", name="Publish").click()
+    await expect(page.get_by_text("The version is published.")).to_be_visible()
+
+
+async def test_of_several_files_two_are_sent_at_once(visitor: Visitor, installer: Path) -> None:
+    page = visitor.page
+    others = [installer.with_name(name) for name in ("second.exe", "third.exe")]
+    for other in others:
+        other.write_bytes(installer.read_bytes() + other.name.encode())
+    await visitor.go("/publish")
+    mended = await break_off_after(page, 0)
+    await choose(page, installer, *others)
+    for path in (installer, others[0]):
+        await expect(row(page, path.name)).to_contain_text("Tried again in")
+    await expect(row(page, others[1].name)).to_contain_text("Waits for its turn")
+    mended.set()
+    for path in (installer, *others):
+        await expect(row(page, path.name)).to_contain_text("Is there")
+    uploads = (await visitor.api.call("GET", "get_finished_uploads")).body
+    assert {upload["sha256"] for upload in uploads} == {sha256(path) for path in (installer, *others)}
 
 
 async def test_an_upload_that_breaks_off_goes_on_by_itself_where_it_was(visitor: Visitor, installer: Path) -> None:
@@ -159,13 +207,6 @@ async def test_an_upload_whose_session_ends_goes_on_in_the_next_one(visitor: Vis
     await other.get_by_label("Password").fill(PASSWORD)
     await other.get_by_role("button", name="Sign in").click()
     await arrived(visitor, installer)
-
-
-async def finish(api: Api, file_id: str, content: bytes) -> str:
-    """Upload a file past the pages; the name that the repository gave it."""
-    headers = {"X-File-ID": file_id, "Content-Range": f"bytes 0-{len(content) - 1}/{len(content)}"}
-    answer = await api.call("POST", "upload_package_version", headers=headers, data={"chunk": io.BytesIO(content)})
-    return str(answer.body["server_filename"])
 
 
 async def test_an_upload_that_is_finished_elsewhere_is_seen_as_it_comes_by_its_own_tenant_alone(
