@@ -65,6 +65,27 @@ const look = async (input) => {
 
 document.addEventListener("change", ({ target }) => target.matches("[data-package]") && look(target));
 
+// Packages that have what is typed in their id, name or publisher are offered.
+const TYPING = 200; // ms without a key after which is asked
+let typing = 0;
+
+const offer = async (input) => {
+  const asked = new URLSearchParams({ text: input.value.trim(), limit: 20 });
+  try {
+    const { packages } = await ask("GET", `${operation("find_packages")}?${asked}`);
+    const options = packages.map(({ package_id: id, package_name: name }) => new Option(name, id));
+    input.list.replaceChildren(...options);
+  } catch {
+    input.list.replaceChildren(); // An id can be typed all the same.
+  }
+};
+
+document.addEventListener("input", ({ target }) => {
+  if (!target.matches("[data-package]")) return;
+  clearTimeout(typing);
+  typing = setTimeout(() => offer(target), TYPING);
+});
+
 // A problem of a field begins with its name, as the interface has it.
 const tell = (form, problem) => {
   for (const field of form.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
