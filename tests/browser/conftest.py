@@ -13,9 +13,6 @@ TOLD_ANYWAY = ("the server responded with a status of", "Response Status Error C
 
 Open = Callable[..., Awaitable[Page]]
 
-# What a browser and htmx write of every answer that is a problem.
-TOLD_ANYWAY = ("the server responded with a status of", "Response Status Error Code")
-
 
 @pytest.fixture(scope="session")
 async def browser() -> AsyncIterator[Browser]:

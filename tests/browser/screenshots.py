@@ -14,8 +14,10 @@ from playwright.async_api import Page, async_playwright
 from gateway.dashboard.table import PAGES
 from tests.browser.company import settle
 from tests.browser.visitors import FLAGS, Visitor, sign_in
+from tests.samples import MACHINE_MSI
 from tests.system.services import Api, all_services
 from tests.system.stores import private_stores
+from tests.system.stories import upload
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "screenshots"
 SCREEN = {"width": 1280, "height": 800}
@@ -63,8 +65,13 @@ async def _save(page: Page, name: str) -> None:
 
 
 async def _values(api: Api) -> dict[str, str]:
-    packages = (await api.call("POST", "get_packages")).body
-    return {"package_id": packages[0]["PACKAGE_ID"], "version_uid": packages[0]["VERSIONS_UID"][0]}
+    package = (await api.call("POST", "get_packages")).body[0]
+    waiting = await upload(api, MACHINE_MSI)
+    return {
+        "package_id": package["PACKAGE_ID"],
+        "version_uid": package["VERSIONS_UID"][0],
+        "server_filename": waiting,
+    }
 
 
 if __name__ == "__main__":

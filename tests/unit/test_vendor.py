@@ -14,8 +14,10 @@ FOLDERS = (GATEWAY / "pages", *(GATEWAY / "dashboard" / name for name in ("templ
 PAGES = sorted(path for folder in FOLDERS for path in folder.iterdir() if path.suffix in {".html", ".js", ".css"})
 OURS = {"CHECKSUMS", "README.md"}
 
-# An address with a host, in whatever a browser would follow: `https://…`, `//…` after a quote or a bracket.
+# An address with a host, in whatever a browser would follow: `https://…`, `//…` after a quote or a bracket. A template
+# has sentences of addresses, too; what a browser follows there stands in attributes.
 OFF_ORIGIN = re.compile(r"""\b(?:https?|wss?|ftp):|["'(]\s*//|@import""", re.IGNORECASE)
+FOLLOWED = re.compile(r"""\b(?:src|href|action|content|srcset|hx-\w+)\s*=\s*["'][^"']*""", re.IGNORECASE)
 REFERENCE = re.compile(r"""(?:src|href)="([^"]*)\"""")
 
 
@@ -41,7 +43,9 @@ def test_no_source_map_is_vendored() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pages_refer_to_nothing_off_the_origin(page: Path) -> None:
-    assert OFF_ORIGIN.findall(page.read_text()) == []
+    text = page.read_text()
+    followed = "\n".join(FOLLOWED.findall(text)) if page.parent.name == "templates" else text
+    assert OFF_ORIGIN.findall(followed) == []
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.suffix == ".html"], ids=lambda page: page.name)
