@@ -82,7 +82,9 @@ async def test_a_switch_takes_a_package_out_of_the_catalog_and_goes_back_where_t
 
 
 async def test_an_edit_keeps_the_logo_and_what_else_it_does_not_name(visitor: Visitor) -> None:
-    await add_package(visitor.api, "Acme.Anvil", license="MIT", package_url="https://example.com/anvil")
+    await add_package(
+        visitor.api, "Acme.Anvil", license="MIT", tags="draw,shape", package_url="https://example.com/anvil"
+    )
     await visitor.go("/packages/Acme.Anvil")
     page = visitor.page
     await page.get_by_label("Name").fill("Anvil <b>2</b>")
@@ -92,6 +94,7 @@ async def test_an_edit_keeps_the_logo_and_what_else_it_does_not_name(visitor: Vi
     assert (details["package_name"], details["license"]) == ("Anvil <b>2</b>", "MIT")
     await page.get_by_text("More that winget shows").click()
     await expect(page.get_by_role("link", name="https://example.com/anvil")).to_be_visible()
+    await expect(page.get_by_role("cell", name="draw, shape")).to_be_visible()
 
 
 async def test_chosen_versions_are_deleted_once_the_id_is_typed_and_the_package_likewise(visitor: Visitor) -> None:
