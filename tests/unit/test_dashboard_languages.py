@@ -1,5 +1,6 @@
 """Every text of the dashboard stands in every language."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,13 @@ def test_no_text_is_missing_in_a_language(language: str) -> None:
 @pytest.mark.parametrize("language", OTHERS)
 def test_a_catalogue_has_no_text_that_no_page_has(language: str) -> None:
     assert sorted(str(text) for text in catalogue(language).keys() - set(texts())) == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_a_catalogue_has_a_text_once(language: str) -> None:
+    lines = (DASHBOARD / "texts" / f"{language}.po").read_text(encoding="utf-8").splitlines()
+    texts = Counter(line for line in lines if line.startswith("msgid "))
+    assert [text for text, times in texts.items() if times > 1 and text != 'msgid ""'] == []
 
 
 @pytest.mark.parametrize("language", OTHERS)
