@@ -7,18 +7,21 @@ from typing import Any
 
 import orjson
 import pytest
-from aiohttp import ClientResponse
+from aiohttp import ClientResponse, ClientTimeout
 
 from tests.system.services import Api, Services
 from tests.system.test_documentation import sign_in
 from tests.system.test_problems import gateway
+
+PATIENCE = 20  # seconds after which a test has failed
 
 
 @asynccontextmanager
 async def watching(api: Api, base_url: str = "") -> AsyncIterator[ClientResponse]:
     """A page's stream, from the moment on at which it is told."""
     cookie = await sign_in(api)
-    async with api.session.get(f"{base_url or api.base_url}/dashboard/live", headers=cookie) as stream:
+    address = f"{base_url or api.base_url}/dashboard/live"
+    async with api.session.get(address, headers=cookie, timeout=ClientTimeout(PATIENCE)) as stream:
         assert (stream.status, stream.content_type) == (200, "text/event-stream")
         assert await stream.content.readuntil(b"\n\n") == b"retry: 3000\n\n"
         yield stream
