@@ -118,6 +118,18 @@ async def test_what_is_wrong_with_a_field_is_said_beside_it(visitor: Visitor) ->
     await expect(page.get_by_text("The version is published.")).to_be_visible()
 
 
+async def test_packages_that_have_what_is_typed_are_offered(visitor: Visitor) -> None:
+    for package_id in ("Acme.Editor", "Acme.Viewer"):
+        package = {"package_id": package_id, "package_name": package_id, "package_publisher": "Acme"}
+        await visitor.api.call("POST", "add_package", data=package)
+    name = await finish(visitor.api, "a-file", MACHINE_MSI)
+    await visitor.go(f"/publish/{name}")
+    await visitor.page.get_by_label("Package id").fill("edit")
+    offered = visitor.page.locator("#packages option")
+    await expect(offered).to_have_count(1)
+    await expect(offered).to_have_attribute("value", "Acme.Editor")
+
+
 async def test_of_several_files_two_are_sent_at_once(visitor: Visitor, installer: Path) -> None:
     page = visitor.page
     others = [installer.with_name(name) for name in ("second.exe", "third.exe")]
