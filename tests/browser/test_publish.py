@@ -1,17 +1,14 @@
 """Files from a browser to versions: sent in chunks, broken off and gone on with, and told of to everyone there."""
 
-import asyncio
-import hashlib
-import io
 import re
-from base64 import b64encode
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Locator, Page, Route, expect
+from playwright.async_api import expect
 
 from gateway.dashboard.visits import Visit
 from tests.browser.conftest import Open
+from tests.browser.sending import break_off_after, choose, drop, finish, row, sha256
 from tests.browser.visitors import Visitor, sign_in
 from tests.samples import MACHINE_MSI
 from tests.system.services import PASSWORD, Api, Services
@@ -32,14 +29,6 @@ def installer(tmp_path: Path) -> Path:
     return path
 
 
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-async def choose(page: Page, *paths: Path) -> None:
-    await page.locator("[data-choose]").set_input_files(paths)
-
-
 async def test_an_installer_becomes_the_first_version_of_a_new_package(visitor: Visitor, tmp_path: Path) -> None:
     installer = tmp_path / "editor.msi"
     installer.write_bytes(MACHINE_MSI)
@@ -55,52 +44,12 @@ async def test_an_installer_becomes_the_first_version_of_a_new_package(visitor: 
     assert [version["INSTALLER_SHA256"] for version in listed] == [sha256(installer)]
 
 
-async def drop(page: Page, path: Path) -> None:
-    """Drop a file on the page, as from another window."""
-    holding = """([name, bytes]) => {
-        const held = new DataTransfer();
-        held.items.add(new File([Uint8Array.from(atob(bytes), (letter) => letter.charCodeAt(0))], name));
-        return held;
-    }"""
-    held = await page.evaluate_handle(holding, [path.name, b64encode(path.read_bytes()).decode()])
-    await page.dispatch_event("[data-drop]", "drop", {"dataTransfer": held})
-
-
-def row(page: Page, name: str) -> Locator:
-    """What the page shows of a file that is on its way, or was."""
-    return page.get_by_role("list", name="Uploads").get_by_role("listitem").filter(has_text=name)
-
-
 async def arrived(visitor: Visitor, path: Path) -> None:
     """Wait until a file is there as it was chosen."""
     await expect(visitor.page.get_by_role("heading", name="Make a version")).to_be_visible()
     name = visitor.page.url.rpartition("/")[2].partition("?")[0]
     uploads = (await visitor.api.call("GET", "get_finished_uploads")).body
     assert [upload["sha256"] for upload in uploads if upload["server_filename"] == name] == [sha256(path)]
-
-
-async def break_off_after(page: Page, chunks: int) -> asyncio.Event:
-    """Let so many chunks through, and then none until the event is set."""
-    mended = asyncio.Event()
-    seen: list[str] = []
-
-    async def pass_on(route: Route) -> None:
-        if route.request.method == "POST":
-            seen.append(route.request.headers["content-range"])
-        if len(seen) > chunks and not mended.is_set():
-            await route.abort()
-        else:
-            await route.continue_()
-
-    await page.route("**/operations/upload_package_version", pass_on)
-    return mended
-
-
-async def finish(api: Api, file_id: str, content: bytes) -> str:
-    """Upload a file past the pages; the name that the repository gave it."""
-    headers = {"X-File-ID": file_id, "Content-Range": f"bytes 0-{len(content) - 1}/{len(content)}"}
-    answer = await api.call("POST", "upload_package_version", headers=headers, data={"chunk": io.BytesIO(content)})
-    return str(answer.body["server_filename"])
 
 
 async def test_what_is_wrong_with_a_field_is_said_beside_it(visitor: Visitor) -> None:

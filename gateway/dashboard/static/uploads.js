@@ -4,6 +4,7 @@
 import { renewed } from "./asking.js";
 import { go } from "./dashboard.js";
 import { duration, size } from "./figures.js";
+import { forget, isSame, keep, kept } from "./kept.js";
 import { Transfer } from "./transfer.js";
 
 const AT_ONCE = 2; // files; further ones wait for their turn
@@ -12,14 +13,6 @@ const address = `${home}/operations/upload_package_version`;
 // By X-File-ID: { upload, transfer, element, state }. Without a transfer it is one of an earlier page, which has no file
 // any more, or has arrived from elsewhere and has a `serverFilename`.
 export const rows = new Map();
-
-// Those that are not complete: { fileId, name, size, modified }, for this tenant.
-const STORE = `uploads ${home}`;
-const kept = () => JSON.parse(localStorage.getItem(STORE) ?? "[]");
-const keep = (uploads) => localStorage.setItem(STORE, JSON.stringify(uploads));
-const forget = (fileId) => keep(kept().filter((upload) => upload.fileId !== fileId));
-const isSame = (file) => (upload) =>
-  upload.name === file.name && upload.size === file.size && upload.modified === file.lastModified;
 
 // Without `crypto.randomUUID`, which browsers have over TLS alone.
 const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -32,7 +25,7 @@ export const add = (files) => {
     let upload = kept().find(isSame(file));
     if (upload && rows.get(upload.fileId)?.transfer) continue; // It is on its way.
     upload ??= { fileId: newId(), name: file.name, size: file.size, modified: file.lastModified };
-    keep([...kept().filter(({ fileId }) => fileId !== upload.fileId), upload]);
+    keep(upload);
     const { chunkSize } = template().dataset;
     const row = rows.get(upload.fileId) ?? show(upload);
     row.transfer = new Transfer(file, upload.fileId, { address, chunkSize: Number(chunkSize) });
