@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 Answer = TypeVar("Answer")
-PAUSE = 0.002  # seconds between rounds, for more to come in a crowd
+PAUSE = 0.002  # seconds after a round for which others wait already, for more to come in a crowd
 
 
 class Rounds(Generic[Answer]):
@@ -26,7 +26,7 @@ class Rounds(Generic[Answer]):
         return await asyncio.shield(self._next)  # The round is not over where one of those who wait goes away.
 
     async def _round(self, before: asyncio.Task[Answer] | None) -> Answer:
-        if before is not None:
+        if before is not None and not before.done():
             await asyncio.wait([before])
             await asyncio.sleep(PAUSE)
         self._under_way, self._next = self._next, None
