@@ -19,7 +19,7 @@ test: $(VENV)/.test  ## everything that must hold before a change lands
 	$(BIN)/pytest $(TOGETHER)
 
 test-full: $(VENV)/.test  ## the same tests with nothing shortened
-	deploy/install-packages curl libfaketime prometheus rabbitmq-server redis-server
+	deploy/install-packages chromium curl libfaketime prometheus rabbitmq-server redis-server
 	$(BIN)/pytest --full $(TOGETHER)
 
 test-compose: $(VENV)/.test  ## the compose file, scaled, with the container engine of DOCKER_HOST
@@ -41,7 +41,7 @@ torture: $(VENV)/.test  ## forty minutes of everything that can fail, and tests/
 	$(BIN)/python -m tests.system.torture
 
 attack: $(VENV)/.test  ## every test that is an attack, and tests/system/ATTACKS.md of what they were answered
-	deploy/install-packages curl libfaketime rabbitmq-server redis-server
+	deploy/install-packages chromium curl libfaketime rabbitmq-server redis-server
 	$(BIN)/pytest --full -m attack --attack-table tests/system/ATTACKS.md
 
 bench: $(VENV)/.test  ## half an hour of everything that has a budget, and tests/bench/RESULTS.md of what it cost
