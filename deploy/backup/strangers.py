@@ -172,7 +172,7 @@ def _check_version(document: Document, files: Set[str]) -> None:
             SHA256.read("sha256", version.sha256)
     except (KeyError, ValueError, TypeError, AttributeError, Problem):
         raise BackupProblem("catalog.versions.bson: has a record that is none of a version") from None
-    if (version.server_filename in files) is bool(version.installer_url):
+    if version.server_filename not in ({""} if version.installer_url else files):
         raise BackupProblem(
             "catalog.versions.bson: has a version whose installer is not either in the archive or elsewhere"
         )

@@ -201,6 +201,7 @@ def test_a_version_is_let_in_with_its_installer_or_the_address_of_it(
         {"server_filename": "0" * 32},
         {"server_filename": ""},
         {**ELSEWHERE, "server_filename": NAME},
+        {**ELSEWHERE, "server_filename": "0" * 32},
         {**ELSEWHERE, "installer_url": "https://127.0.0.1/a.exe"},
         {**ELSEWHERE, "installer_url": "javascript:alert(1)"},
         {**ELSEWHERE, "installer_url": 1},
