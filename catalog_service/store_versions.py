@@ -78,6 +78,7 @@ class MongoVersionStore:
 
     async def pending_like(self, pending: PendingVersion) -> PendingVersion | None:
         alike = {name: value for name, value in document_of(pending.version).items() if name != "uid"}
+        alike["installer_url"] = alike["installer_url"] or {"$in": ["", None]}  # Earlier versions lack the field.
         found = await self._versions.find_one(
             {"tenant_id": pending.tenant_id, "package_uid": pending.package_uid, "state": "pending", **alike}
         )

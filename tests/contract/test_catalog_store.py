@@ -224,6 +224,17 @@ async def test_a_pending_version_is_found_by_its_equal_and_by_nothing_else(store
     assert await find(pending) is None
 
 
+async def test_a_version_left_pending_before_installers_could_stay_elsewhere_is_found_too(stores: Stores) -> None:
+    version = make_version()
+    pending = stores.pending(version)
+    await stores.catalog.versions.reserve(pending, version.version)
+    await stores.database["versions"].update_one({"uid": version.uid}, {"$unset": {"installer_url": True}})
+    find = stores.catalog.versions.pending_like
+
+    assert await find(stores.pending(replace(version, uid="another"))) == pending
+    assert await find(stores.pending(replace(version, installer_url="https://a.example/"))) is None
+
+
 async def test_an_active_version_is_not_discarded(stores: Stores) -> None:
     version = await stores.active()
 
