@@ -38,7 +38,10 @@ _NOT_SAID = re.compile(r"[\W_]+")
 
 def folded(text: str) -> str:
     """The same for all spellings that differ in letter case only."""
-    return unicodedata.normalize("NFC", text).casefold()
+    if text.isascii():
+        return text.casefold()
+    # Once more at the end: a capital may fold into parts that its small letter is composed of.
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
 
 
 def squeezed(text: str) -> str:

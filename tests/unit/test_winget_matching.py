@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from catalog_service.enumerations import FileType
 from catalog_service.manifests.version import AppsAndFeaturesEntry
 from catalog_service.winget.block import Block
-from catalog_service.winget.fields import CODES, Field, squeezed
+from catalog_service.winget.fields import CODES, Field, folded, squeezed
 from catalog_service.winget.lines import LONG, Sieve
 from catalog_service.winget.matching import MatchType
 from catalog_service.winget.records import record_of
@@ -94,6 +94,11 @@ def test_every_field_is_matched_in_every_way(field: Field, kind: MatchType, keyw
     assert found(Filters=[asked(field, kind, keyword)]) == [package_id]
     assert found(Inclusions=[asked(field, kind, keyword)]) == [package_id]
     assert found(Filters=[asked(field, kind, f"{keyword}nothing")]) == []
+
+
+@pytest.mark.parametrize("letter", ["ä", "\u0390", "\u1fb4", "ß"])
+def test_a_letter_is_its_capital(letter: str) -> None:
+    assert folded(letter) == folded(letter.upper())
 
 
 @pytest.mark.parametrize("kind", list(MatchType))
@@ -179,14 +184,14 @@ def test_scanning_finds_what_looking_at_each_package_finds(long: int, names: lis
         patch.setattr("catalog_service.winget.lines.LONG", long)
         block = Block([record for entry in entries if (record := record_of(entry))])
     assert (block.texts.sieve is not None) is (long == 0)
-    wanted, folded = keyword.casefold(), [name.casefold() for name in names]
+    wanted, small = keyword.casefold(), [name.casefold() for name in names]
     for kind, numbers in {
         MatchType.EXACT: [number for number, name in enumerate(names) if name == keyword],
-        MatchType.CASE_INSENSITIVE: [number for number, name in enumerate(folded) if name == wanted],
-        MatchType.STARTS_WITH: [number for number, name in enumerate(folded) if name.startswith(wanted)],
-        MatchType.SUBSTRING: [number for number, name in enumerate(folded) if wanted in name],
-        MatchType.FUZZY: [number for number, name in enumerate(folded) if squeezed(name) == squeezed(wanted)],
-        MatchType.FUZZY_SUBSTRING: [number for number, name in enumerate(folded) if squeezed(wanted) in squeezed(name)],
+        MatchType.CASE_INSENSITIVE: [number for number, name in enumerate(small) if name == wanted],
+        MatchType.STARTS_WITH: [number for number, name in enumerate(small) if name.startswith(wanted)],
+        MatchType.SUBSTRING: [number for number, name in enumerate(small) if wanted in name],
+        MatchType.FUZZY: [number for number, name in enumerate(small) if squeezed(name) == squeezed(wanted)],
+        MatchType.FUZZY_SUBSTRING: [number for number, name in enumerate(small) if squeezed(wanted) in squeezed(name)],
     }.items():
         assert sorted(within(block, Filters=[asked(Field.NAME, kind, keyword)])) == numbers
 
