@@ -1,6 +1,7 @@
 """The sign-in page and its end: how a browser gets its session, and gives it back."""
 
 import json
+from functools import partial
 from urllib.parse import urlencode
 
 from aiohttp import web
@@ -8,7 +9,8 @@ from aiohttp import web
 from common.caller import Caller
 from common.client import problem_of
 from common.errors import Forbidden, Problem
-from common.forms import Form, read_form
+from common.forms import read_form
+from common.middleware import TELLING, Telling
 from gateway.dashboard.languages import language_of
 from gateway.dashboard.problems import in_words
 from gateway.dashboard.visits import Visit, cookie_name, rendered
@@ -39,20 +41,23 @@ async def sign_out(visit: Visit) -> web.Response:
 async def _sign_in(request: web.Request, visitor: Caller) -> web.Response:
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in {"same-origin", "none"}:
         raise Forbidden("The sign-in form was sent from another site.")
-    form: Form | None = None
-    try:
-        form = await read_form(request, limit=CREDENTIALS_LIMIT)
-        fields = {name: form.get(name) or "" for name in ("username", "password")}
-        token = (await _asked(request, visitor, "login", fields))["message"]
-    except Problem as problem:
-        if problem.status >= 500:
-            raise
-        return _shown(request, visitor, (form and form.get("next")) or "", problem)
-    response = _redirect(way_back(form.get("next") or "", visitor))
+    _tell_in_place(request, visitor, "")
+    form = await read_form(request, limit=CREDENTIALS_LIMIT)
+    wanted = form.get("next") or ""
+    _tell_in_place(request, visitor, wanted)
+    fields = {name: form.get(name) or "" for name in ("username", "password")}
+    token = (await _asked(request, visitor, "login", fields))["message"]
+    response = _redirect(way_back(wanted, visitor))
     response.set_cookie(
         cookie_name(visitor), token, path="/", httponly=True, samesite="Lax", secure=is_https(visitor.base_url)
     )
     return response
+
+
+def _tell_in_place(request: web.Request, visitor: Caller, wanted: str) -> None:
+    """Let the page say what its form comes to, where that is no session."""
+    telling: Telling = partial(_shown, request, visitor, wanted)
+    request[TELLING] = telling
 
 
 async def _asked(request: web.Request, caller: Caller, operation: str, fields: dict[str, str]) -> dict[str, str]:

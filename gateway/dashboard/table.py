@@ -44,7 +44,7 @@ class Page:
         if len(words) != len(parts):
             return None
         pairs = list(zip(words, parts, strict=True))
-        if any(part != word for word, part in pairs if not word.startswith("{")):
+        if any(part != word if not word.startswith("{") else not part for word, part in pairs):
             return None
         return [part for word, part in pairs if word.startswith("{")]
 

@@ -118,8 +118,9 @@ async def test_a_problem_is_told_in_the_language_of_the_page(tenant: Api, langua
     assert (answer.status, answer.body["detail"][: len(words)]) == (401, words)
 
 
-async def test_an_address_that_is_no_page_is_answered_with_a_page(tenant: Api) -> None:
-    answer = await tenant.anonymous().call("GET", "dashboard", "nowhere", headers=await sign_in(tenant))
+@pytest.mark.parametrize("path", [["nowhere"], ["packages", ""]])
+async def test_an_address_that_is_no_page_is_answered_with_a_page(tenant: Api, path: list[str]) -> None:
+    answer = await tenant.anonymous().call("GET", "dashboard", *path, headers=await sign_in(tenant))
     assert (answer.status, answer.headers["Content-Type"]) == (404, PAGE)
 
 

@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 from http.cookies import SimpleCookie
+from unittest.mock import AsyncMock
 from urllib.parse import urlsplit
 
 import pytest
 
+from common.errors import Unavailable
+from gateway.dashboard import sign_in as sign_in_page
 from gateway.operations import OPERATIONS, Access
 from tests.system.estate import CLIENTS, READS, UNKNOWN, furnish, segments, title
 from tests.system.services import PASSWORD, Api, Services
@@ -81,6 +84,16 @@ async def test_wrong_credentials_show_the_sign_in_page_again(either: Api) -> Non
     assert answer.status == 401
     assert b"The username or the password is wrong." in answer.body
     assert b"<script>" not in answer.body
+
+
+async def test_where_nobody_can_be_signed_in_just_now_the_page_says_so(
+    tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sign_in_page, "_asked", AsyncMock(side_effect=Unavailable("Nobody answers.")))
+    form = {"username": "admin", "password": PASSWORD}
+    answer = await tenant.anonymous().call("POST", "sign_in", data=form)
+    assert (answer.status, answer.headers["Content-Type"]) == (500, "text/html; charset=utf-8")
+    assert b"Something that is needed does not answer; try again soon." in answer.body
 
 
 @pytest.mark.attack("S20")
