@@ -9,7 +9,14 @@ from tests.browser.visitors import FLAGS, Visitor, sign_in
 from tests.system.services import Api
 
 # What a browser, and htmx, write of every answer that is a problem, and of every request that a test breaks off.
-TOLD_ANYWAY = ("the server responded with a status of", "Response Status Error Code", "net::ERR_FAILED")
+TOLD_ANYWAY = (
+    "the server responded with a status of",
+    "Response Status Error Code",
+    "net::ERR_FAILED",
+    "net::ERR_UPLOAD_FILE_CHANGED",
+    "htmx:afterRequest",
+    "htmx:sendError",
+)
 
 Open = Callable[..., Awaitable[Page]]
 

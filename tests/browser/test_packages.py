@@ -38,6 +38,25 @@ async def test_a_package_that_is_there_already_is_told_in_place(visitor: Visitor
     await expect(page.get_by_label("Id", exact=True)).to_have_value("Acme.Anvil")
 
 
+async def test_a_list_that_cannot_be_renewed_stays_and_the_problem_is_told(visitor: Visitor) -> None:
+    await add_package(visitor.api, "Acme.Anvil")
+    await visitor.go("/packages")
+    page = visitor.page
+    problem = '<main><h1>No</h1><p class="problem">Try again soon.</p></main>'
+    await page.route(
+        "**/packages?text=**", lambda route: route.fulfill(status=500, body=problem, content_type="text/html")
+    )
+    await page.get_by_role("searchbox").fill("x")
+    await expect(page.get_by_text("Try again soon.")).to_be_visible()
+    await expect(page.locator("#found").get_by_text("Acme.Anvil")).to_be_visible()
+
+
+async def test_a_link_that_gets_no_answer_says_so(visitor: Visitor) -> None:
+    await visitor.page.route("**/dashboard/packages", lambda route: route.abort())
+    await visitor.page.get_by_role("link", name="Packages").click()
+    await expect(visitor.page.get_by_text("The repository cannot be reached.")).to_be_visible()
+
+
 async def test_packages_are_found_as_one_types_and_the_address_remembers_it(visitor: Visitor) -> None:
     for number in range(3):
         await add_package(visitor.api, f"Acme.Tool{number}", package_name=f"Tool {number}")

@@ -151,6 +151,29 @@ async def test_a_full_storage_is_said_beside_the_file(open_page: Open, services:
     )
 
 
+async def test_an_empty_file_is_refused_at_once_and_leaves_nothing_behind(visitor: Visitor, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.exe"
+    empty.touch()
+    await visitor.go("/publish")
+    await choose(visitor.page, empty)
+    await expect(visitor.page.locator("#done")).to_contain_text("Nothing can be read of empty.exe")
+    await visitor.page.reload()
+    await expect(row(visitor.page, empty.name)).to_have_count(0)
+
+
+async def test_a_file_that_is_changed_while_it_is_sent_is_not_tried_again(visitor: Visitor, installer: Path) -> None:
+    page = visitor.page
+    await visitor.go("/publish")
+    mended = await break_off_after(page, 2)
+    await choose(page, installer)
+    upload = row(page, installer.name)
+    await expect(upload).to_contain_text("Tried again in")
+    installer.write_bytes(b"another")
+    mended.set()
+    await expect(upload.get_by_role("alert")).to_contain_text("Nothing can be read of editor.exe")
+    await expect(upload).to_contain_text("Not sent")
+
+
 async def test_an_upload_whose_session_ends_goes_on_in_the_next_one(visitor: Visitor, installer: Path) -> None:
     page = visitor.page
     await visitor.go("/publish")

@@ -53,6 +53,17 @@ async def test_a_session_of_one_tenant_opens_no_page_of_another(
     await expect(visitor.page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
+async def test_a_page_goes_on_in_the_session_that_was_begun_in_another_window(visitor: Visitor) -> None:
+    await visitor.go("/users")
+    page = visitor.page
+    await page.context.clear_cookies()
+    await sign_in(await page.context.new_page(), visitor.api)
+    await page.get_by_label("Username").fill("anna")
+    await page.get_by_label("Password", exact=True).fill("a password of hers")
+    await page.get_by_role("button", name="Add user").click()
+    await expect(page.get_by_role("rowheader", name="anna")).to_be_visible()
+
+
 @pytest.mark.parametrize(("locale", "heading"), [("de-AT", "Anmelden"), ("fr-FR", "Sign in")])
 async def test_the_pages_speak_the_browsers_language_where_they_can(
     open_page: Open, tenant: Api, locale: str, heading: str

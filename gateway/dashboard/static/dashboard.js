@@ -36,8 +36,11 @@ const isOperation = (address) => new URL(address, location.href).pathname.includ
 
 document.addEventListener("htmx:beforeSwap", ({ detail }) => {
   if (isOperation(detail.pathInfo.requestPath)) detail.shouldSwap = false;
-  else if (detail.xhr.getResponseHeader("Content-Type")?.startsWith("text/html")) detail.shouldSwap = true; // A page of a problem, too.
+  // A page of a problem is shown in place of a page, but is nothing to put in place of a part of one.
+  else if (isPage(detail.xhr)) detail.shouldSwap = detail.boosted || !detail.isError;
 });
+
+const isPage = (xhr) => xhr.getResponseHeader("Content-Type")?.startsWith("text/html");
 
 const placeOfProblem = (element) =>
   (element.closest("form, dialog, [data-problems]") ?? document).querySelector("[data-problem]");
@@ -54,19 +57,27 @@ document.addEventListener("htmx:beforeRequest", ({ detail }) => {
 });
 
 document.addEventListener("htmx:afterRequest", ({ detail }) => {
-  if (!detail.pathInfo || !isOperation(detail.pathInfo.requestPath)) return;
-  const { elt, xhr } = detail;
-  if (!detail.successful) return tell(elt, problemOf(xhr));
+  const { elt, xhr, pathInfo, boosted, successful } = detail;
+  if (!pathInfo || xhr.getResponseHeader("HX-Redirect")) return;
+  if (!isOperation(pathInfo.requestPath)) return void (xhr.status >= 400 && !boosted && tell(elt, problemOf(xhr)));
+  if (!successful) return tell(elt, problemOf(xhr));
   const { then, done } = elt.dataset;
   const event = new CustomEvent("operation", { bubbles: true, cancelable: true, detail: JSON.parse(xhr.responseText) });
   if (elt.dispatchEvent(event)) go(then ? filled(then, elt) : location.href); // A page may do something else with what it is told.
   if (done) say(done);
 });
 
+// Without an answer nothing becomes of a link, either.
+for (const name of ["htmx:sendError", "htmx:timeout"]) {
+  document.addEventListener(name, ({ detail }) => isOperation(detail.pathInfo.requestPath) || tell(detail.elt, text("failed")));
+}
+
 const filled = (address, form) =>
   address.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(form.elements[name].value));
 
 const problemOf = (xhr) => {
+  const page = isPage(xhr) && new DOMParser().parseFromString(xhr.responseText, "text/html");
+  if (page) return page.querySelector("main .problem")?.textContent ?? text("failed");
   try {
     return JSON.parse(xhr.responseText).detail;
   } catch {
@@ -151,6 +162,16 @@ const warn = () => {
   const place = document.getElementById("session-ends");
   if (place) place.hidden = Date.now() < ends - WARNING;
 };
+
+// A page that is loaded is one of the newest session: those of other windows go on in it, and say so as `session`.
+const windows = new BroadcastChannel(`session ${document.body.dataset.home}`);
+windows.onmessage = ({ data }) => {
+  Object.assign(document.body.dataset, data);
+  warn();
+  document.dispatchEvent(new Event("session"));
+};
+const { csrfToken, sessionEnds } = document.body.dataset;
+windows.postMessage({ csrfToken, sessionEnds });
 
 setInterval(warn, 15_000);
 document.addEventListener("htmx:load", warn);

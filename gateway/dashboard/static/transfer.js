@@ -27,9 +27,10 @@ export class Transfer extends EventTarget {
   #run = null; // an AbortController while it runs
   #sample = [0, 0]; // when, and how many bytes were sent then
 
-  constructor(file, fileId, { address, chunkSize }) {
+  // `missing` is what is told of a file that was changed or taken away.
+  constructor(file, fileId, { address, chunkSize, missing }) {
     super();
-    Object.assign(this, { file, fileId, address, chunkSize });
+    Object.assign(this, { file, fileId, address, chunkSize, missing });
   }
 
   // Begin, or go on.
@@ -97,6 +98,7 @@ export class Transfer extends EventTarget {
         if (state.received === start && !state.complete) throw problem;
         return state;
       }
+      if (problem.status === 0 && !(await isReadable(this.file, start))) throw new Problem({ status: 400, detail: this.missing });
       // A chunk is kept whole or not at all: on a line that breaks, smaller ones get through.
       if (problem.status === 0 || problem.code === "invalid_request") {
         this.chunkSize = Math.max(Math.min(SMALLEST, this.chunkSize), this.chunkSize >> 1);
@@ -141,6 +143,10 @@ export class Transfer extends EventTarget {
     this.dispatchEvent(new Event("change"));
   }
 }
+
+// A browser gives nothing of a file that is another than the one that was chosen.
+const isReadable = (file, start) =>
+  file.slice(start, start + 1).arrayBuffer().then(() => true, () => false);
 
 // After so many ms, or as soon as the browser has a network again. Throws what `signal` was aborted with.
 const later = (pause, signal) =>

@@ -1,8 +1,7 @@
 // The files that this window sends, on whatever page it is: shown on the page to publish where that is open, else in the
 // tray. Which files are on their way is kept in the browser: the same file, chosen again after a reload, goes on.
 
-import { renewed } from "./asking.js";
-import { go } from "./dashboard.js";
+import { go, say } from "./dashboard.js";
 import { duration, size } from "./figures.js";
 import { forget, isSame, keep, kept } from "./kept.js";
 import { Transfer } from "./transfer.js";
@@ -21,14 +20,19 @@ const template = () => document.getElementById("upload");
 const tray = () => document.getElementById("uploads");
 
 export const add = (files) => {
+  const { chunkSize, unreadable } = template().dataset;
   for (const file of files) {
+    const missing = unreadable.replace("{name}", file.name);
+    if (!file.size) {
+      say(missing); // An empty file, or a folder.
+      continue;
+    }
     let upload = kept().find(isSame(file));
     if (upload && rows.get(upload.fileId)?.transfer) continue; // It is on its way.
     upload ??= { fileId: newId(), name: file.name, size: file.size, modified: file.lastModified };
     keep(upload);
-    const { chunkSize } = template().dataset;
     const row = rows.get(upload.fileId) ?? show(upload);
-    row.transfer = new Transfer(file, upload.fileId, { address, chunkSize: Number(chunkSize) });
+    row.transfer = new Transfer(file, upload.fileId, { address, chunkSize: Number(chunkSize), missing });
     row.transfer.addEventListener("change", () => changed(row));
     changed(row);
   }
@@ -190,14 +194,10 @@ document.addEventListener("published", ({ detail }) => {
 });
 
 // Whoever signs in again in another window goes on here.
-const windows = new BroadcastChannel(`session ${home}`);
-windows.onmessage = async () => {
-  const waiting = [...rows.values()].filter(({ transfer }) => transfer?.state === "signed-out");
-  if (!waiting.length || !(await renewed())) return;
-  for (const { transfer } of waiting) transfer.stop("waiting");
+document.addEventListener("session", () => {
+  for (const { transfer } of rows.values()) if (transfer?.state === "signed-out") transfer.stop("waiting");
   begin();
-};
-windows.postMessage("here");
+});
 
 addEventListener("beforeunload", (event) => {
   const going = [...rows.values()].some(({ transfer }) => transfer && ["waiting", "sending", "away"].includes(transfer.state));
