@@ -8,6 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from common.errors import NotFound
+from gateway.dashboard.paging import part_of
 from gateway.dashboard.visits import Visit
 
 # What the pages show in words of their own; the rest is listed by the names of the forms' fields.
@@ -38,7 +39,7 @@ async def show(visit: Visit, package_id: str) -> web.Response:
     return visit.render(
         "package.html",
         package=package,
-        versions=versions,
+        part=part_of(visit.request, versions),
         said=_said(package, OF_PACKAGES),
         command=f"winget install --id {_word(package_id)} --source {visit.caller.tenant_id}",
     )

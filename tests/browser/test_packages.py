@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import pytest
 from playwright.async_api import expect
 
+from gateway.dashboard import paging
 from tests.browser.visitors import Visitor
 from tests.service.catalog_fixtures import picture
 from tests.system.stories import add_package, publish
@@ -81,8 +83,20 @@ async def test_a_list_has_fifty_packages_a_page(visitor: Visitor) -> None:
     page = visitor.page
     await page.get_by_role("link", name="Next").click()
     await expect(page.locator("tbody th a > :last-child")).to_have_text(["Tool 50"])
-    await page.get_by_role("link", name="Previous").click()
+    await page.get_by_role("link", name="Back").click()
     await expect(page.get_by_text("1 to 50 of 51")).to_be_visible()
+
+
+async def test_many_versions_of_a_package_are_shown_in_parts(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paging, "SIZE", 1)
+    await add_package(visitor.api, "Acme.Anvil")
+    for version in ("1.0", "2.0"):
+        await publish(visitor.api, "Acme.Anvil", version)
+    await visitor.go("/packages/Acme.Anvil")
+    versions = visitor.page.locator("tbody th a")
+    await expect(versions).to_have_text(["2.0"])
+    await visitor.page.get_by_role("link", name="Next").click()
+    await expect(versions).to_have_text(["1.0"])
 
 
 async def test_a_switch_takes_a_package_out_of_the_catalog_and_goes_back_where_that_fails(visitor: Visitor) -> None:
