@@ -20,6 +20,7 @@ async def page(request: web.Request, caller: Caller, target: Target) -> web.Resp
             return assets.answer(request, asset)
         case "sign_in", _:
             return await sign_in.page(request, caller)
+    sign_in.tell_in_place(request, caller, request.raw_path)
     if await visit_of(request, caller) is None:
         return welcome(request, caller)
     pages = request.app[PAGES]

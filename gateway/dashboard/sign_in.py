@@ -41,10 +41,10 @@ async def sign_out(visit: Visit) -> web.Response:
 async def _sign_in(request: web.Request, visitor: Caller) -> web.Response:
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in {"same-origin", "none"}:
         raise Forbidden("The sign-in form was sent from another site.")
-    _tell_in_place(request, visitor, "")
+    tell_in_place(request, visitor, "")
     form = await read_form(request, limit=CREDENTIALS_LIMIT)
     wanted = form.get("next") or ""
-    _tell_in_place(request, visitor, wanted)
+    tell_in_place(request, visitor, wanted)
     fields = {name: form.get(name) or "" for name in ("username", "password")}
     token = (await _asked(request, visitor, "login", fields))["message"]
     response = _redirect(way_back(wanted, visitor))
@@ -54,8 +54,8 @@ async def _sign_in(request: web.Request, visitor: Caller) -> web.Response:
     return response
 
 
-def _tell_in_place(request: web.Request, visitor: Caller, wanted: str) -> None:
-    """Let the page say what its form comes to, where that is no session."""
+def tell_in_place(request: web.Request, visitor: Caller, wanted: str) -> None:
+    """Let the sign-in page say why there is no session, and lead to what was wanted once there is one."""
     telling: Telling = partial(_shown, request, visitor, wanted)
     request[TELLING] = telling
 

@@ -73,8 +73,10 @@ async def page(request: web.Request, visitor: Caller, parts: Sequence[str], stam
             return assets.answer(request, name, version)
         case ["language", language]:
             return languages.choose(request, visitor, language)
-    visit = await visit_of(request, visitor)
     wants_operation, watches = parts[:1] == ("operations",), (request.method, *parts) == ("GET", "live")
+    if not wants_operation and not watches:
+        sign_in.tell_in_place(request, visitor, request.raw_path)
+    visit = await visit_of(request, visitor)
     if visit is None:
         if (wants_operation or watches) and "HX-Request" not in request.headers:
             raise NotAuthenticated("The session has ended.")  # A script would follow to the sign-in page.

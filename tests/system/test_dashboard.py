@@ -1,6 +1,7 @@
 """What the dashboard's pages are open to, and by which door they write."""
 
 import io
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,6 +11,7 @@ from tests.api import Answer
 from tests.system.estate import UNKNOWN, segments, title
 from tests.system.services import Api, Services
 from tests.system.test_documentation import sign_in
+from tests.system.test_problems import gateway
 
 NO_ADMINISTRATORS = [row for row in OPERATIONS if row.access is not Access.ADMINISTRATOR]
 WRITES = [row for row in OPERATIONS if row.access is Access.ADMINISTRATOR and row.method != "GET"]
@@ -131,3 +133,15 @@ async def test_a_browser_keeps_the_pages_files_until_there_are_others(tenant: Ap
         answer = await tenant.anonymous().call("GET", "dashboard", "assets", given, "dashboard.css")
         assert (answer.status, kept in answer.headers["Cache-Control"]) == (200, True)
     assert (await tenant.anonymous().call("GET", "dashboard", "assets", version, "no.css")).status == 404
+
+
+@pytest.mark.parametrize("path", [["dashboard"], ["docs"]])
+async def test_where_sessions_cannot_be_looked_up_a_page_says_so(
+    services: Services, tenant: Api, path: list[str]
+) -> None:
+    cookie = await sign_in(tenant)
+    async with gateway(services, "redis://127.0.0.1:1") as address:
+        alone = replace(tenant.anonymous(), base_url=f"{address}/{tenant.tenant_id}")
+        answer = await alone.call("GET", *path, headers=cookie)
+    assert (answer.status, answer.headers["Content-Type"]) == (500, PAGE)
+    assert b"Something that is needed does not answer" in answer.body

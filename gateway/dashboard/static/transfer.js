@@ -99,8 +99,9 @@ export class Transfer extends EventTarget {
         return state;
       }
       if (problem.status === 0 && !(await isReadable(this.file, start))) throw new Problem({ status: 400, detail: this.missing });
-      // A chunk is kept whole or not at all: on a line that breaks, smaller ones get through.
-      if (problem.status === 0 || problem.code === "invalid_request") {
+      // A chunk is kept whole or not at all: on a line that breaks, smaller ones get through. Where even the smallest
+      // cannot be understood it is not the line.
+      if (problem.status === 0 || (problem.code === "invalid_request" && this.chunkSize > SMALLEST)) {
         this.chunkSize = Math.max(Math.min(SMALLEST, this.chunkSize), this.chunkSize >> 1);
         throw new Problem({ ...problem, status: 0, detail: problem.message });
       }
