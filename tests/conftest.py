@@ -10,6 +10,7 @@ from hypothesis import settings
 from tests import servers
 from tests.objects import ObjectServer
 
+TESTS = Path(__file__).parent
 pytest_plugins = ["tests.attacks", "tests.running"]
 settings.register_profile("busy", deadline=None)  # How long an example takes is the machine's doing.
 settings.load_profile("busy")
@@ -32,6 +33,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Leave out what wants a program that not every machine has, unless it is asked for."""
     option = ASKED_FOR.get(collection_path.name)
     return True if option and not config.getoption(option) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the browser's tests for the end, as those of the system are: a service's take the events for themselves."""
+    items.sort(key=lambda item: {"browser": 1, "unit": 2}.get(item.path.relative_to(TESTS).parts[0], 0))
 
 
 @pytest.fixture(scope="session", autouse=True)

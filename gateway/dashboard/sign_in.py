@@ -82,7 +82,7 @@ def _shown(request: web.Request, visitor: Caller, wanted: str, problem: Problem 
         "sign_in.html",
         language,
         status=problem.status if problem else 200,
-        next=way_back(wanted, visitor),
+        here=way_back(wanted, visitor),
         problem=in_words(problem, language) if problem else "",
     )
     response.headers.update(problem.headers if problem else {})

@@ -1,5 +1,6 @@
 """What the dashboard's pages cost, each as a browser that is signed in asks for it."""
 
+import io
 from collections.abc import Sequence
 
 from gateway.dashboard.table import PAGES
@@ -9,6 +10,7 @@ from tests.bench.report import Found, Section
 from tests.bench.requests import Row, columns_of, measure_row, told
 from tests.bench.scale import Run
 from tests.bench.seeding import catalog, package_id
+from tests.samples import MACHINE_MSI
 
 MOST = 2000  # times a bare handler's cost, made from 50 ms
 BROWSERS = 4  # at once
@@ -32,7 +34,8 @@ async def _rows(bench: Bench, account: Account) -> Sequence[Row]:
     cookie, name = ("Cookie", f"session-{account.tenant_id}={token}"), package_id(0)
     address = f"{account.base_url}/get_package_versions/{name}"
     async with bench.session.get(address, headers=dict([account.bearer])) as answer:
-        values = {"package_id": name, "version_uid": (await answer.json())[0]["UID"]}
+        version_uid = (await answer.json())[0]["UID"]
+    values = {"package_id": name, "version_uid": version_uid, "server_filename": await _waiting(bench, account)}
     return [
         Row(
             f"page: {row.path or 'overview'}",
@@ -44,3 +47,16 @@ async def _rows(bench: Bench, account: Account) -> Sequence[Row]:
         )
         for row in PAGES
     ]
+
+
+async def _waiting(bench: Bench, account: Account) -> str:
+    """The name of an upload that waits for its version."""
+    size = len(MACHINE_MSI)
+    headers = {
+        **dict([account.bearer]),
+        "X-File-ID": "a-page",
+        "Content-Range": f"bytes 0-{size - 1}/{size}",
+    }
+    sent = {"chunk": io.BytesIO(MACHINE_MSI)}
+    async with bench.session.post(f"{account.base_url}/upload_package_version", headers=headers, data=sent) as answer:
+        return str((await answer.json())["server_filename"])

@@ -87,11 +87,13 @@ async def fuzz(api: Api, *options: str, door: Api | None = None) -> Outcome:
     door = door or api
     estate = await furnish(api)
     client = (await api.call("POST", "add_client", data={"client_name": "example"})).body
+    shown = await api.call("GET", "get_package_versions", estate.parts["package_id"])
+    versions = [version["UID"] for version in shown.body]
     document = await _with_true_examples(api, client)
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         (Path(folder) / "openapi.yaml").write_text(document, encoding="utf-8")
         (Path(folder) / "schemathesis.toml").write_text(_configuration(estate), encoding="utf-8")
-        outcome = await _run(door, Path(folder), _kept(estate, client["client_id"]), *options)
+        outcome = await _run(door, Path(folder), _kept(estate, client["client_id"], versions), *options)
     assert (await door.call("GET", "test")).status == 200, "the session ended during the run"
     return outcome
 
@@ -109,12 +111,12 @@ async def _with_true_examples(api: Api, client: Mapping[str, str]) -> str:
     return document
 
 
-def _kept(estate: Estate, client_id: str) -> dict[str, list[str]]:
-    """What must stay, by the operations that would end it."""
+def _kept(estate: Estate, client_id: str, versions: list[str]) -> dict[str, list[str]]:
+    """What must stay, by the operations that would end it; `versions` are those of the estate's package."""
     return {
         "delete_user": [SIGNED_IN_AS],
         "delete_package": [estate.parts["package_id"], EXAMPLE_PACKAGE],
-        "delete_package_version": [estate.parts["package_id"]],
+        "delete_package_version": versions,
         "delete_client": [estate.parts["client_id"]],
         "rotate_client_token": [estate.parts["client_id"], client_id],
     }

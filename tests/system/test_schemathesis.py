@@ -11,7 +11,7 @@ from tests.system.services import Api, Services, single_gateway
 ALWAYS_THE_SAME = ("--seed", "1", "--generation-deterministic")
 SHORT = (*ALWAYS_THE_SAME, "--max-examples", "3")
 # What is answered goes into the next request: a package gets versions, they are looked at and deleted, and it is.
-SEQUENCES = (*ALWAYS_THE_SAME, "--phases", "stateful", "--max-examples", "5", "--mode", "positive")
+SEQUENCES = (*ALWAYS_THE_SAME, "--phases", "stateful", "--max-examples", "40", "--mode", "positive")
 OF_PACKAGES = ("--include-tag", "Packages", "--include-tag", "Package versions")
 
 
