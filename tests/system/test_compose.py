@@ -120,7 +120,7 @@ async def test_a_container_has_no_more_rights_than_it_needs(project: Composition
 
 
 @pytest.mark.parametrize(
-    ("service", "store"), [("gateway", "mongodb"), ("gateway", "rabbitmq"), ("upload_service", "redis")]
+    ("service", "store"), [("gateway", "mongodb"), ("auth_service", "rabbitmq"), ("upload_service", "redis")]
 )
 async def test_a_service_does_not_even_find_a_store_that_is_not_its_own(
     project: Composition, service: str, store: str
