@@ -1,4 +1,4 @@
-"""`python -m upload_service.inspection [suffix]`: reads the file that is standard input, and says what it is.
+"""`python -m upload_service.inspection <suffix>`: reads the file that is standard input, and says what it is.
 
 One line of JSON: what was found; or nothing, and a status that says why (`statuses`).
 """
