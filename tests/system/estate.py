@@ -18,6 +18,7 @@ from tests.api import Answer
 from tests.service.catalog_fixtures import picture
 from tests.system.services import PASSWORD, Api
 from tests.system.stories import INSTALLER, add_package, publish, send_chunk, upload
+from tests.waiting import until
 
 LONG_PASSWORD = "a password of theirs"
 CLIENTS = {Access.CLIENT, Access.PACKAGE_MANAGER}
@@ -157,6 +158,7 @@ async def furnish(api: Api, names: str = "") -> Estate:
     version = (await api.call("GET", "get_specific_package_version", published.uid)).body
     link = str(version["INSTALLER_URL"])
     server_filename, file_name = URL(link).parts[-2:]
+    await _inspected(api, server_filename)
     parts = {
         "package_id": package,
         "version_uid": published.uid,
@@ -204,8 +206,20 @@ async def _made(api: Api, operation: str, **form: str) -> dict[str, str]:
 async def _waiting_upload(api: Api) -> str:
     """A finished upload that no version has, once the catalog has heard of it."""
     waiting = await upload(api, os.urandom(50))
-    for _ in range(10_000):
-        listed = (await api.call("GET", "get_finished_uploads")).body
-        if [row["server_filename"] for row in listed] == [waiting]:
-            return waiting
-    raise AssertionError(f"the catalog lists {listed}")
+
+    async def listed() -> bool:
+        rows = (await api.call("GET", "get_finished_uploads")).body
+        return [row["server_filename"] for row in rows] == [waiting]
+
+    await until(listed)
+    return waiting
+
+
+async def _inspected(api: Api, server_filename: str) -> None:
+    """Wait for the end of a file's inspection, since what is shown of the file changes with it."""
+
+    async def ended() -> bool:
+        state: str = (await api.call("GET", "inspect_upload", server_filename)).body["state"]
+        return state != "waiting"
+
+    await until(ended)
