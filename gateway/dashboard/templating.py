@@ -1,5 +1,6 @@
 """What every template can use: texts of the page's language, and how figures and times are written."""
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 
@@ -14,6 +15,7 @@ from common.errors import Problem
 from gateway.dashboard.languages import translations
 from gateway.dashboard.problems import in_words
 
+MARK = re.compile(r"~[0-9a-f]{32}\Z")  # what uploads.js puts behind a file's name
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -21,6 +23,7 @@ def set_up(app: web.Application) -> None:
     """Let the application render the dashboard's templates."""
     filters: dict[str, Callable[..., str]] = {
         "bytes": _bytes,
+        "file_name": _file_name,
         "in_words": _in_words,
         "number": _number,
         "time": _time,
@@ -61,6 +64,11 @@ def _bytes(context: Context, value: int) -> str:
             break
         size /= 1024
     return f"{format_decimal(round(size, 1), locale=context['language'])} {unit}"
+
+
+def _file_name(file_id: str) -> str:
+    """What to call an upload: its file's name where a page sent it, else the X-File-ID as its sender chose it."""
+    return MARK.sub("", file_id)
 
 
 @pass_context

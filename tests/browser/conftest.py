@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
 from tests.browser.visitors import FLAGS, Visitor, sign_in
 from tests.system.services import Api
@@ -17,6 +17,9 @@ TOLD_ANYWAY = (
     "htmx:afterRequest",
     "htmx:sendError",
 )
+
+PATIENCE = 30_000  # ms that a page may take to show what is expected of it, where much else goes on
+expect.set_options(timeout=PATIENCE)
 
 Open = Callable[..., Awaitable[Page]]
 
@@ -44,7 +47,7 @@ async def open_page(browser: Browser) -> AsyncIterator[Open]:
         context = await browser.new_context(reduced_motion="reduce", **options)  # type: ignore[arg-type]
         contexts.append(context)
         page = await context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(PATIENCE)
         page.on("console", listen)
         page.on("pageerror", lambda error: said.append(str(error)))
         return page

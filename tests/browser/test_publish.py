@@ -201,9 +201,27 @@ async def test_an_upload_that_is_finished_elsewhere_is_seen_as_it_comes_by_its_o
         async with watching.page.expect_response("**/dashboard/live"):
             await watching.go(path)
     name = await finish(visitor.api, "first", b"from elsewhere")
-    await expect(row(visitor.page, name)).to_contain_text("Was uploaded just now")
+    await expect(row(visitor.page, "first")).to_contain_text("Was uploaded just now")
     await expect(colleague.page.locator("#arrived").get_by_text(name)).to_be_visible()
-    theirs = await finish(other_tenant, "second", b"the stranger's own")
-    await expect(row(stranger.page, theirs)).to_be_visible()
-    await expect(row(stranger.page, name)).to_have_count(0)
-    await expect(row(visitor.page, theirs)).to_have_count(0)
+    await finish(other_tenant, "second", b"the stranger's own")
+    await expect(row(stranger.page, "second")).to_be_visible()
+    await expect(row(stranger.page, "first")).to_have_count(0)
+    await expect(row(visitor.page, "second")).to_have_count(0)
+
+
+async def test_a_file_that_waits_for_a_version_is_shown_to_everyone_by_its_own_name(
+    open_page: Open, visitor: Visitor, tmp_path: Path
+) -> None:
+    colleague = await sign_in(await open_page(), visitor.api)
+    async with colleague.page.expect_response("**/dashboard/live"):
+        await colleague.go("")
+    installer = tmp_path / "Öl & Gas (x64).msi"
+    installer.write_bytes(MACHINE_MSI)
+    await visitor.go("/publish")
+    await choose(visitor.page, installer)
+    await arrived(visitor, installer)
+    upload = row(colleague.page, "l-Gas-x64-.msi")
+    await expect(upload).to_contain_text("Was uploaded just now")
+    await colleague.go("/publish")
+    await colleague.page.get_by_role("button", name="Make a version").click()
+    await expect(colleague.page.get_by_text("l-Gas-x64-.msi")).to_be_visible()

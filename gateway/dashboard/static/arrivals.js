@@ -1,6 +1,6 @@
 // Uploads that were finished a moment ago: in the list of the page to publish where that is open, else in the tray.
 
-import { show, rows } from "./uploads.js";
+import { fileName, show, rows } from "./uploads.js";
 
 const AGAIN = [0, 1000, 3000]; // ms: the list may hear of an upload a little later than we do
 const list = () => document.getElementById("arrived");
@@ -9,7 +9,7 @@ const renew = () => htmx.ajax("GET", location.href, { source: list(), target: "#
 
 document.addEventListener("arrived", async ({ detail: upload }) => {
   if (!list()) {
-    if (!rows.has(upload.file_id)) show({ fileId: upload.file_id, name: upload.server_filename, size: upload.size, serverFilename: upload.server_filename });
+    if (!rows.has(upload.file_id)) show({ fileId: upload.file_id, name: fileName(upload.file_id), size: upload.size, serverFilename: upload.server_filename });
     return;
   }
   for (const pause of AGAIN) {

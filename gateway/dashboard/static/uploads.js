@@ -13,8 +13,15 @@ const address = `${home}/operations/upload_package_version`;
 // any more, or has arrived from elsewhere and has a `serverFilename`.
 export const rows = new Map();
 
-// Without `crypto.randomUUID`, which browsers have over TLS alone.
-const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+// The X-File-ID of a file: its name, for those who see it before it is a version, and what makes it the only one. Without
+// `crypto.randomUUID`, which browsers have over TLS alone.
+const newId = (name) => {
+  const called = name.slice(-80).replace(/[^A-Za-z0-9._+=@-]+/g, "-").replace(/^[^A-Za-z0-9]+/, "");
+  const mark = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return called ? `${called}~${mark}` : mark;
+};
+// The same as the filter `file_name` of the templates.
+export const fileName = (fileId) => fileId.replace(/~[0-9a-f]{32}$/, "");
 
 const template = () => document.getElementById("upload");
 const tray = () => document.getElementById("uploads");
@@ -29,7 +36,7 @@ export const add = (files) => {
     }
     let upload = kept().find(isSame(file));
     if (upload && rows.get(upload.fileId)?.transfer) continue; // It is on its way.
-    upload ??= { fileId: newId(), name: file.name, size: file.size, modified: file.lastModified };
+    upload ??= { fileId: newId(file.name), name: file.name, size: file.size, modified: file.lastModified };
     keep(upload);
     const row = rows.get(upload.fileId) ?? show(upload);
     row.transfer = new Transfer(file, upload.fileId, { address, chunkSize: Number(chunkSize), missing });
@@ -64,7 +71,7 @@ const versionAddress = (serverFilename, name) =>
   `${home}/publish/${serverFilename}?${new URLSearchParams({ name, ...pickedPackage() })}`;
 
 const addressOf = ({ upload, transfer }) =>
-  transfer ? versionAddress(transfer.serverFilename, upload.name) : versionAddress(upload.serverFilename, "");
+  transfer ? versionAddress(transfer.serverFilename, upload.name) : versionAddress(upload.serverFilename, upload.name);
 
 const pickedPackage = () => {
   const { pickedPackage: id } = document.querySelector("[data-transfers]")?.dataset ?? {};
