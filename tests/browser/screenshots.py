@@ -7,17 +7,18 @@ import asyncio
 import io
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from uuid import uuid4
 
 from PIL import Image
 from playwright.async_api import Page, async_playwright
 
 from gateway.dashboard.table import PAGES
 from tests.browser.company import settle
+from tests.browser.sending import finish
 from tests.browser.visitors import FLAGS, Visitor, sign_in
 from tests.samples import MACHINE_MSI
 from tests.system.services import Api, all_services
 from tests.system.stores import private_stores
-from tests.system.stories import upload
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "screenshots"
 SCREEN = {"width": 1280, "height": 800}
@@ -66,7 +67,7 @@ async def _save(page: Page, name: str) -> None:
 
 async def _values(api: Api) -> dict[str, str]:
     package = (await api.call("POST", "get_packages")).body[0]
-    waiting = await upload(api, MACHINE_MSI)
+    waiting = await finish(api, f"editor-1.2.3.msi~{uuid4().hex}", MACHINE_MSI)
     return {
         "package_id": package["PACKAGE_ID"],
         "version_uid": package["VERSIONS_UID"][0],
