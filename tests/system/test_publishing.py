@@ -21,6 +21,7 @@ from tests.system.stories import (
     version_of,
 )
 from tests.system.uploader import Client
+from tests.waiting import until
 
 
 async def test_an_installer_sent_in_chunks_comes_back_whole(either: Api) -> None:
@@ -215,11 +216,12 @@ async def test_an_altered_download_address_is_refused(tenant: Api) -> None:
 
 async def test_a_finished_upload_is_announced_to_the_catalog(tenant: Api) -> None:
     server_filename = await upload(tenant, b"announced")
-    for _ in range(200):  # The announcement travels on its own; each question gives it time.
+
+    async def listed() -> bool:
         found = (await tenant.call("GET", "get_finished_uploads")).body
-        if found:
-            break
-    assert [(row["server_filename"], row["size"]) for row in found] == [(server_filename, 9)]
+        return [(row["server_filename"], row["size"]) for row in found] == [(server_filename, 9)]
+
+    await until(listed)
 
 
 async def test_a_package_can_be_hidden_and_shown_again(either: Api) -> None:
