@@ -1,9 +1,11 @@
 """What happens while a page is open reaches it: by a stream of events that ends with its session, or the server."""
 
+import asyncio
 import io
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
+from uuid import uuid4
 
 import orjson
 import pytest
@@ -12,6 +14,7 @@ from aiohttp import ClientResponse, ClientTimeout
 from tests.system.services import Api, Services
 from tests.system.test_documentation import sign_in
 from tests.system.test_problems import gateway
+from tests.waiting import until
 
 PATIENCE = 20  # seconds after which a test has failed
 
@@ -35,6 +38,21 @@ async def told(stream: ClientResponse) -> dict[str, Any]:
     return found
 
 
+@pytest.fixture(scope="module")
+async def hearing(services: Services) -> None:
+    """The gateway hears of uploads: it begins once the broker lets it, and of those before nobody is told."""
+    api = await services.tenant()
+    async with watching(api) as stream:
+        telling = asyncio.ensure_future(told(stream))
+
+        async def heard() -> bool:
+            await upload(api, uuid4().hex)
+            return telling.done()
+
+        await until(heard)
+        await telling
+
+
 @pytest.mark.attack("S20")
 async def test_without_a_session_nobody_is_told(either: Api) -> None:
     for headers in ({}, {"Cookie": f"session-{either.tenant_id}=forged"}, either.headers):
@@ -42,6 +60,7 @@ async def test_without_a_session_nobody_is_told(either: Api) -> None:
         assert (answer.status, answer.body["code"]) == (401, "not_authenticated")
 
 
+@pytest.mark.usefixtures("hearing")
 async def test_a_finished_upload_is_told_to_its_own_tenant_alone(tenant: Api, other_tenant: Api) -> None:
     async with watching(tenant) as ours, watching(other_tenant) as theirs:
         names = [await upload(api, name) for api, name in ((tenant, "ours"), (other_tenant, "theirs"))]
