@@ -29,7 +29,7 @@ from tests.system.stories import INSTALLER, add_package, package_id, publish, se
 pytestmark = pytest.mark.attack("S29")
 
 NOWHERE = "http://127.0.0.1:1"  # a port that nobody listens on
-PATIENCE = ClientTimeout(total=3)  # seconds within which a service that is away has to be told of
+PATIENCE = ClientTimeout(total=10)  # far more than the 3 seconds within which a service that is away has to be told of
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 TITLES = {407: "Storage Exceeded"}  # The interface has a meaning of its own for it.
 MEMBERS = ["type", "title", "status", "detail", "code", "request_id"]
