@@ -12,6 +12,7 @@ from tests.browser.sending import break_off_after, choose, drop, finish, row, sh
 from tests.browser.visitors import Visitor, sign_in
 from tests.samples import MACHINE_MSI
 from tests.system.services import PASSWORD, Api, Services
+from tests.waiting import until
 
 CHUNK = 64 << 10
 
@@ -48,8 +49,12 @@ async def arrived(visitor: Visitor, path: Path) -> None:
     """Wait until a file is there as it was chosen."""
     await expect(visitor.page.get_by_role("heading", name="Make a version")).to_be_visible()
     name = visitor.page.url.rpartition("/")[2].partition("?")[0]
-    uploads = (await visitor.api.call("GET", "get_finished_uploads")).body
-    assert [upload["sha256"] for upload in uploads if upload["server_filename"] == name] == [sha256(path)]
+
+    async def listed() -> bool:
+        uploads = (await visitor.api.call("GET", "get_finished_uploads")).body
+        return (name, sha256(path)) in [(upload["server_filename"], upload["sha256"]) for upload in uploads]
+
+    await until(listed)
 
 
 async def test_what_is_wrong_with_a_field_is_said_beside_it(visitor: Visitor) -> None:
@@ -93,8 +98,12 @@ async def test_of_several_files_two_are_sent_at_once(visitor: Visitor, installer
     mended.set()
     for path in (installer, *others):
         await expect(row(page, path.name)).to_contain_text("Is there")
-    uploads = (await visitor.api.call("GET", "get_finished_uploads")).body
-    assert {upload["sha256"] for upload in uploads} == {sha256(path) for path in (installer, *others)}
+
+    async def listed() -> bool:
+        uploads = (await visitor.api.call("GET", "get_finished_uploads")).body
+        return {upload["sha256"] for upload in uploads} == {sha256(path) for path in (installer, *others)}
+
+    await until(listed)
 
 
 async def test_an_upload_that_breaks_off_goes_on_by_itself_where_it_was(visitor: Visitor, installer: Path) -> None:
