@@ -146,6 +146,7 @@ OPERATIONS: tuple[Operation, ...] = (
     # Uploads (4.5, step 1)
     Operation("POST", "upload_package_version", UPLOAD, Access.ADMINISTRATOR, patience=LONG, streamed=True),
     _read("GET", "upload_package_version", UPLOAD),
+    _write("DELETE", "upload_package_version", UPLOAD, patience=30.0),  # It waits for a chunk that is on its way.
     _read("GET", "get_finished_uploads", CATALOG),
     _read("GET", "inspect_upload/{server_filename}", UPLOAD),
     _read("GET", "get_damaged_installers", CATALOG),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from common.errors import InvalidRequest, NotFound, Problem
+from common.errors import Conflict, InvalidRequest, NotFound, Problem
 
 
 class Status(StrEnum):
@@ -67,6 +67,18 @@ class TransferNotFound(NotFound):
     """No chunk came under this X-File-ID, or all traces of it are gone."""
 
     code = "transfer_not_found"
+
+    def __init__(self) -> None:
+        super().__init__("There is no transfer under this X-File-ID.")
+
+
+class TransferComplete(Conflict):
+    """All chunks came: what was a transfer is an installer."""
+
+    code = "transfer_complete"
+
+    def __init__(self) -> None:
+        super().__init__("This transfer is complete: its file is an installer now.")
 
 
 class InstallerNotFound(NotFound):

@@ -48,8 +48,8 @@ class Collector:
         await self._quota.forget_settled()
 
     async def _remove(self, upload: Upload) -> None:
-        await self._removal.remove(upload)
-        log.info("leftover_removed", status=upload.status, tenant_id=upload.tenant_id, upload_id=upload.upload_id)
+        if await self._removal.remove(upload):
+            log.info("leftover_removed", status=upload.status, tenant_id=upload.tenant_id, upload_id=upload.upload_id)
 
 
 async def forget_tenant(tenant_id: str, homes: Homes, *stores: TenantStore) -> None:

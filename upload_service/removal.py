@@ -28,15 +28,17 @@ class Removal:
         self._parts = parts
         self._homes = homes
 
-    async def remove(self, upload: Upload) -> None:
-        """Remove an upload, or go on where an earlier try stopped; nothing where it changed since it was read.
+    async def remove(self, upload: Upload) -> bool:
+        """Remove an upload, or go on where an earlier try stopped; False where it changed since it was read, and stays.
 
         Raises:
             Unavailable: the storage of the file does not answer, or the settings name none such; the upload is as good
                 as gone, and its record stays until its file is.
         """
-        if upload.status is Status.DELETING or await self._store.doom(upload):
+        doomed = upload.status is Status.DELETING or await self._store.doom(upload)
+        if doomed:
             await self.finish(upload)
+        return doomed
 
     async def finish(self, upload: Upload) -> None:
         """Remove what an upload that is `deleting` still has; whatever stops this leaves what is needed to go on."""

@@ -1,4 +1,4 @@
-"""The operations of upload_service: two of the interface, the downloads, and what other services ask."""
+"""The operations of upload_service: those of the interface, the downloads, and what other services ask."""
 
 from dataclasses import asdict
 
@@ -34,6 +34,14 @@ async def transfer_state(request: web.Request) -> web.Response:
     file_id = parse_file_id(request.headers.getall("X-File-ID", []))
     upload = await request.app[TRANSFERS].find(caller_of(request).tenant_id, file_id)
     return json_response(wire.progress(upload))
+
+
+@routes.delete("/{tenant_id}/upload_package_version")
+async def give_transfer_up(request: web.Request) -> web.Response:
+    file_id = parse_file_id(request.headers.getall("X-File-ID", []))
+    audit(request, file_id=file_id)
+    await request.app[TRANSFERS].give_up(caller_of(request).tenant_id, file_id)
+    return json_response({"Message": "Transfer was deleted successfully!"})
 
 
 @routes.get("/{tenant_id}/inspect_upload/{server_filename:[^/]+}")

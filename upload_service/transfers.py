@@ -16,6 +16,7 @@ from upload_service.model import (
     InstallerMissing,
     Status,
     StorageFull,
+    TransferComplete,
     TransferNotFound,
     UnexpectedChunk,
     Upload,
@@ -54,7 +55,7 @@ class Transfers:
         """
         upload = await self._intake.store.find(tenant_id, file_id)
         if upload is None or upload.status is Status.DELETING:
-            raise TransferNotFound("There is no transfer under this X-File-ID.")
+            raise TransferNotFound
         return upload
 
     @asynccontextmanager
@@ -92,6 +93,29 @@ class Transfers:
             async with self._intake.undone(upload):
                 await reserve(self._intake.quota, upload, span.total, tenant.storage_quota)
                 return await self._extend(upload, span, chunk)
+
+    async def give_up(self, tenant_id: str, file_id: FileId) -> None:
+        """Remove a transfer, so that its room and its X-File-ID are free; or go on where an earlier try stopped.
+
+        A chunk that is on its way is waited for: a removed file must not be written to.
+
+        Raises:
+            TransferNotFound: no chunk came under this id.
+            TransferComplete: it is a transfer no more.
+            Unavailable: another request works on it.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + LEASE_PATIENCE
+        while loop.time() < end:
+            upload = await self._intake.store.find(tenant_id, file_id)
+            if upload is None:
+                raise TransferNotFound
+            if upload.status in {Status.COMPLETE, Status.LINKED}:
+                raise TransferComplete
+            if await self._intake.removal.remove(upload):
+                return
+            await asyncio.sleep(LEASE_PAUSE)
+        raise Unavailable("Another request works on this transfer; try again.", retry_after=1)
 
     async def _take(self, tenant_id: str, file_id: FileId, span: ContentRange) -> Upload:
         """The transfer, with its lease if it is open; made where the chunk is the first of a new one."""

@@ -137,15 +137,21 @@ async def test_an_upload_that_a_reload_ends_goes_on_when_its_file_is_chosen_agai
 async def test_an_upload_is_paused_and_cancelled_by_its_buttons(visitor: Visitor, installer: Path) -> None:
     page = visitor.page
     await visitor.go("/publish")
-    await break_off_after(page, 1)
+    mended = await break_off_after(page, 1)
     await choose(page, installer)
     upload = row(page, installer.name)
+    await expect(upload).to_contain_text("Tried again in")
     await upload.get_by_role("button", name="Pause").click()
     await expect(upload).to_contain_text("Paused")
     await page.get_by_role("link", name="Overview").click()
     await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     await upload.get_by_role("button", name="Cancel").click()
+    await expect(page.locator("#done")).to_contain_text("cannot be reached")
+    await expect(upload).to_contain_text("Paused")
+    mended.set()
+    await upload.get_by_role("button", name="Cancel").click()
     await expect(upload).to_have_count(0)
+    assert (await visitor.api.call("GET", "server_information")).body["storage_reserved"] == 0
     await visitor.go("/publish")
     await expect(page.get_by_role("heading", name="Publish")).to_be_visible()
     await expect(upload).to_have_count(0)

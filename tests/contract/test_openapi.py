@@ -1,5 +1,6 @@
 """The interface's document says what it says correctly: valid, with examples that satisfy their own schemas."""
 
+import ast
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,9 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
+from catalog_service.wire import elsewhere
 from common.caller import operation_of
+from tests.sources import make_version
 
 PATH = Path(__file__).parents[2] / "gateway" / "openapi.yaml"
 DOCUMENT: dict[str, Any] = yaml.safe_load(PATH.read_text(encoding="utf-8"))
@@ -122,10 +125,25 @@ def test_every_parameter_and_every_body_has_a_schema_and_an_example(path: str, o
 
 @pytest.mark.parametrize(("path", "operation"), OPERATIONS)
 def test_an_operation_is_named_after_its_path(path: str, operation: dict[str, Any]) -> None:
-    # The chunks of a transfer and its state have one path; an operation id cannot be shared.
-    reads_state = operation is DOCUMENT["paths"]["/upload_package_version"]["get"]
-    name = "get_upload_state" if reads_state else operation_of(path.split("/")[1:]).replace("/", "_").replace(".", "_")
+    # The chunks of a transfer, its state and its end have one path; an operation id cannot be shared.
+    shared = DOCUMENT["paths"]["/upload_package_version"]
+    name = operation_of(path.split("/")[1:]).replace("/", "_").replace(".", "_")
+    if operation is shared["get"]:
+        name = "get_upload_state"
+    if operation is shared["delete"]:
+        name = "delete_upload"
     assert operation["operationId"] == name
+
+
+def test_what_an_audit_entry_may_be_about_is_described() -> None:
+    routes = [ast.parse(path.read_text(encoding="utf-8")) for path in PATH.parents[1].glob("*_service/routes.py")]
+    calls = [node for route in routes for node in ast.walk(route) if isinstance(node, ast.Call)]
+    told = {word.arg for call in calls if ast.unparse(call.func) == "audit" for word in call.keywords if word.arg}
+    told |= elsewhere(make_version(installer_url="https://downloads.example.com/a.exe")).keys()
+    described = DOCUMENT["components"]["schemas"]["AuditEntry"]["properties"]["target"]["description"]
+    text = PATH.read_text(encoding="utf-8")
+    assert len(told) > 8
+    assert [name for name in told if f"`{name}`" not in described and f" {name}: {{" not in text] == []
 
 
 def test_operation_ids_are_unique() -> None:

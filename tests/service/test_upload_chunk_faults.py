@@ -201,6 +201,17 @@ class Chunks(RuleBasedStateMachine):
         self.house.run(until(gone))
         del self.transfers[file_id]
 
+    @precondition(lambda self: self.transfers)
+    @rule(data=st.data())
+    def give_up(self, data: st.DataObject) -> None:
+        """The id of an open transfer is free at once, and a file stays."""
+        file_id = self.one_of(data, self.transfers)
+        is_open = self.transfers[file_id].open
+        answer = self.house.run(self.replica(data).give_up(self.caller, file_id))
+        assert answer.status == (200 if is_open else 409), answer.body
+        if is_open:
+            del self.transfers[file_id]
+
     @invariant()
     def every_transfer_stands_where_it_was_acknowledged(self) -> None:
         for file_id, transfer in self.transfers.items():

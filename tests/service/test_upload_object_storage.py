@@ -223,6 +223,13 @@ async def test_what_has_moved_is_not_lost_but_away_while_the_object_storage_is(
     assert KEY_ID not in said
 
 
+async def test_a_transfer_is_given_up_though_the_object_storage_is_away(without: House) -> None:
+    caller = make_uploader()
+    await without.api.chunk(caller, "f", FILE[:10], 0, len(FILE))
+    assert (await without.api.give_up(caller, "f")).status == 200
+    assert (without.api.files(caller), await without.api.usage(caller)) == ([], (0, 0))
+
+
 async def test_what_is_released_goes_from_the_object_storage(house: House) -> None:
     caller, name = await house.upload()
     assert (await house.api.ask(caller, "release_installers", version_uids=["v1"])).status == 200

@@ -73,6 +73,9 @@ class UploadApi:
     async def state(self, caller: Caller, file_id: str) -> Answer:
         return await self.service.call(caller, "GET", "upload_package_version", headers={"X-File-ID": file_id})
 
+    async def give_up(self, caller: Caller, file_id: str) -> Answer:
+        return await self.service.call(caller, "DELETE", "upload_package_version", headers={"X-File-ID": file_id})
+
     async def upload(self, caller: Caller, data: bytes, *, name: str = "c") -> str:
         """Send a file in one chunk, and give its server filename."""
         answer = await self.chunk(caller, uuid4().hex, data, 0, len(data), name=name)

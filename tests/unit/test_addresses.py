@@ -130,8 +130,8 @@ def test_a_value_is_decoded_once() -> None:
 
 def test_another_method_is_told_which_there_are() -> None:
     with pytest.raises(MethodNotAllowed) as refused:
-        parse("/acme/upload_package_version", "DELETE")
-    assert refused.value.headers == {"Allow": "GET, HEAD, POST"}
+        parse("/acme/upload_package_version", "PATCH")
+    assert refused.value.headers == {"Allow": "DELETE, GET, HEAD, POST"}
     with pytest.raises(MethodNotAllowed) as refused:
         parse("/acme/login", "HEAD")
     assert refused.value.headers == {"Allow": "POST"}

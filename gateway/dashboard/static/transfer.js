@@ -145,6 +145,15 @@ export class Transfer extends EventTarget {
   }
 }
 
+// Let the repository drop what it has of a file. Of one that it has nothing of, or all, there is nothing to drop.
+export const giveUp = async (address, fileId) => {
+  try {
+    await ask("DELETE", address, { headers: { "X-File-ID": fileId } });
+  } catch (problem) {
+    if (!["transfer_not_found", "transfer_complete"].includes(problem.code)) throw problem;
+  }
+};
+
 // A browser gives nothing of a file that is another than the one that was chosen.
 const isReadable = (file, start) =>
   file.slice(start, start + 1).arrayBuffer().then(() => true, () => false);

@@ -4,13 +4,13 @@
 import { go, say } from "./dashboard.js";
 import { duration, size } from "./figures.js";
 import { forget, isSame, keep, kept } from "./kept.js";
-import { Transfer } from "./transfer.js";
+import { giveUp, Transfer } from "./transfer.js";
 
 const AT_ONCE = 2; // files; further ones wait for their turn
 const home = document.body.dataset.home;
 const address = `${home}/operations/upload_package_version`;
 // By X-File-ID: { upload, transfer, element, state }. Without a transfer it is one of an earlier page, which has no file
-// any more, or has arrived from elsewhere and has a `serverFilename`.
+// any more, or has arrived from elsewhere and has a `serverFilename`. `cancelling` while the repository is told.
 export const rows = new Map();
 
 // The X-File-ID of a file: its name, for those who see it before it is a version, and what makes it the only one. Without
@@ -119,11 +119,12 @@ const BUTTONS = {
   complete: ["version", "dismiss"],
   arrived: ["version", "dismiss"],
   left: ["cancel"],
+  cancelling: [],
 };
 
-const draw = ({ upload, transfer, element }) => {
+const draw = ({ upload, transfer, element, cancelling }) => {
   const part = (name) => element.querySelector(`[data-part="${name}"]`);
-  const state = transfer?.state ?? (upload.serverFilename ? "arrived" : "left");
+  const state = cancelling ? "cancelling" : (transfer?.state ?? (upload.serverFilename ? "arrived" : "left"));
   element.dataset.state = state;
   part("name").textContent = upload.name;
   const sent = transfer?.sent ?? 0;
@@ -156,13 +157,23 @@ const ACTIONS = {
       transfer.stop("waiting");
       return begin();
     }
+    giveUp(address, row.upload.fileId).catch(() => {}); // Else the repository drops it by itself, after a day.
     remove(row); // What is stored of it is of no use: begin again, under another id.
     add([transfer.file]);
   },
-  cancel: (row) => {
-    row.transfer?.stop();
-    remove(row);
-    begin();
+  cancel: async (row) => {
+    row.cancelling = true;
+    if (row.transfer) row.transfer.stop();
+    else draw(row);
+    try {
+      await giveUp(address, row.upload.fileId);
+      remove(row);
+    } catch (problem) {
+      row.cancelling = false;
+      if (row.transfer) row.transfer.stop(problem.status === 401 ? "signed-out" : "paused");
+      else draw(row);
+      say(problem.message);
+    }
   },
   dismiss: remove,
   version: (row) => go(addressOf(row)),
@@ -175,25 +186,6 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   act(rows.get(button.closest("[data-file-id]").dataset.fileId));
 });
-
-document.addEventListener("change", ({ target }) => {
-  if (!target.matches("[data-choose]")) return;
-  add(target.files);
-  target.value = ""; // The same file may be chosen again.
-});
-
-// Files dropped anywhere on the page to publish are taken; elsewhere the browser would leave for the file.
-for (const name of ["dragenter", "dragover", "dragleave", "drop"]) {
-  document.addEventListener(name, (event) => {
-    if (!event.dataTransfer?.types.includes("Files")) return;
-    event.preventDefault();
-    const area = document.querySelector("[data-drop]");
-    const leaves = name === "drop" || (name === "dragleave" && !event.relatedTarget);
-    area?.classList.toggle("over", !leaves);
-    if (!area) event.dataTransfer.dropEffect = "none";
-    else if (name === "drop") add(event.dataTransfer.files);
-  });
-}
 
 // A version was made of a file: that is all there was to do with it.
 document.addEventListener("published", ({ detail }) => {

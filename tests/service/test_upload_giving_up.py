@@ -1,0 +1,147 @@
+"""Transfers that are given up: their bytes, their room and their X-File-ID are free at once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+
+from common.caller import Caller
+from common.mongo import MongoDatabase, open_database
+from tests.service.held import HeldChunk
+from tests.service.upload_fixtures import UploadApi, make_uploader, serving_uploads, settings_for
+from tests.waiting import until
+from upload_service.model import Status
+from upload_service.quota_store import MongoQuotaStore
+
+FILE = bytes(range(256)) * 4
+HALF = len(FILE) // 2
+GONE = {"Message": "Transfer was deleted successfully!"}
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Two processes' worth of the service on one folder and one database."""
+
+    one: UploadApi
+    two: UploadApi
+    database: MongoDatabase
+
+    async def begun(self) -> Caller:
+        """A tenant whose transfer `f` has the first half of the file."""
+        caller = make_uploader()
+        assert (await self.one.chunk(caller, "f", FILE[:HALF], 0, len(FILE))).status == 200
+        return caller
+
+    async def held(self, caller: Caller, start: int) -> HeldChunk:
+        """A chunk on its way to one replica, which has the lease of its transfer."""
+        chunk = HeldChunk(self.one, caller, "f", FILE[start : start + HALF], start, len(FILE))
+
+        async def leased() -> bool:
+            found = await self.database["uploads"].find_one({"tenant_id": caller.tenant_id, "file_id": "f"})
+            return found is not None and found["fence"] == (2 if start else 1)
+
+        await until(leased)
+        return chunk
+
+    async def has_nothing(self, caller: Caller) -> bool:
+        records = await self.database["uploads"].count_documents({"tenant_id": caller.tenant_id})
+        return (records, self.one.files(caller), await self.one.usage(caller)) == (0, [], (0, 0))
+
+
+@pytest.fixture(scope="module")
+async def replicas(mongo_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Replicas]:
+    settings = settings_for(mongo_url, tmp_path_factory.mktemp("installers"))
+    async with (
+        serving_uploads(settings) as one,
+        serving_uploads(settings) as two,
+        open_database(mongo_url, settings.database) as database,
+    ):
+        yield Replicas(one, two, database)
+
+
+async def test_a_transfer_that_is_given_up_is_gone_at_once(replicas: Replicas) -> None:
+    caller = await replicas.begun()
+    answer = await replicas.two.give_up(caller, "f")
+    assert (answer.status, answer.body) == (200, GONE)
+    assert await replicas.has_nothing(caller)
+    assert (await replicas.one.state(caller, "f")).status == 404
+
+
+async def test_another_transfer_may_take_its_file_id(replicas: Replicas) -> None:
+    caller = await replicas.begun()
+    await replicas.two.give_up(caller, "f")
+    answer = await replicas.one.chunk(caller, "f", b"another", 0, len(b"another"))
+    assert (answer.status, answer.body["complete"]) == (200, True)
+
+
+async def test_what_nobody_began_cannot_be_given_up(replicas: Replicas) -> None:
+    caller, stranger = await replicas.begun(), make_uploader()
+    asked = await replicas.one.state(stranger, "f")
+    for _ in range(2):
+        answer = await replicas.one.give_up(stranger, "f")
+        assert (answer.status, answer.body["code"], answer.body["detail"]) == (
+            404,
+            "transfer_not_found",
+            asked.body["detail"],
+        )
+    assert (await replicas.one.state(caller, "f")).body["received"] == HALF
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+async def test_an_installer_is_no_transfer_any_more(replicas: Replicas, claimed: bool) -> None:
+    caller = await replicas.begun()
+    last = await replicas.one.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
+    if claimed:
+        await replicas.one.claim(caller, last.body["server_filename"])
+    usage = await replicas.one.usage(caller)
+    answer = await replicas.two.give_up(caller, "f")
+    assert (answer.status, answer.body["code"]) == (409, "transfer_complete")
+    assert replicas.one.files(caller) == [last.body["server_filename"]]
+    assert await replicas.one.usage(caller) == usage
+
+
+async def test_a_chunk_on_its_way_elsewhere_is_waited_for(replicas: Replicas) -> None:
+    caller = make_uploader()
+    chunk = await replicas.held(caller, 0)
+    giving_up = asyncio.create_task(replicas.two.give_up(caller, "f"))
+    assert (await chunk.go_on()).status == 200
+    assert (await giving_up).status == 200
+    assert await replicas.has_nothing(caller)
+
+
+async def test_a_chunk_that_breaks_off_meanwhile_leaves_nothing_either(replicas: Replicas) -> None:
+    caller = await replicas.begun()
+    chunk = await replicas.held(caller, HALF)
+    giving_up = asyncio.create_task(replicas.two.give_up(caller, "f"))
+    await chunk.break_off()
+    assert (await giving_up).status == 200
+    assert await replicas.has_nothing(caller)
+
+
+async def test_a_chunk_that_takes_too_long_is_left_alone(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("upload_service.transfers.LEASE_PATIENCE", 0.3)
+    caller = await replicas.begun()
+    chunk = await replicas.held(caller, HALF)
+    answer = await replicas.two.give_up(caller, "f")
+    assert (answer.status, answer.headers["Retry-After"]) == (500, "1")
+    assert (await chunk.go_on()).body["complete"]
+
+
+async def test_what_was_cut_short_is_finished_when_it_is_asked_for_again(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = await replicas.begun()
+
+    async def die(*_: object) -> None:
+        raise RuntimeError("the process has died")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MongoQuotaStore, "give_back", die)
+        assert (await replicas.one.give_up(caller, "f")).status == 500
+    found = await replicas.database["uploads"].find_one({"tenant_id": caller.tenant_id})
+    assert found is not None
+    assert found["status"] == Status.DELETING  # The collector would come for it, too.
+    assert await replicas.two.usage(caller) == (0, len(FILE))
+    assert (await replicas.two.give_up(caller, "f")).status == 200
+    assert await replicas.has_nothing(caller)
