@@ -30,6 +30,8 @@ from gateway.dashboard import (
 )
 from gateway.dashboard.visits import Visit, problem_page, visit_of, welcome
 
+READS = ("GET", "HEAD")
+
 
 @dataclass(frozen=True)
 class Page:
@@ -70,8 +72,10 @@ async def page(request: web.Request, visitor: Caller, parts: Sequence[str], stam
     """Answer a browser, `parts` being those of the address after `/dashboard`."""
     match list(parts):
         case ["assets", version, name]:
+            _check_method(request, *READS)
             return assets.answer(request, name, version)
         case ["language", language]:
+            _check_method(request, *READS)
             return languages.choose(request, visitor, language)
     wants_operation, watches = parts[:1] == ("operations",), (request.method, *parts) == ("GET", "live")
     if not wants_operation and not watches:
@@ -91,12 +95,21 @@ async def page(request: web.Request, visitor: Caller, parts: Sequence[str], stam
 
 
 async def _shown(visit: Visit, parts: Sequence[str]) -> web.StreamResponse:
-    if parts == ("sign_out",) and visit.request.method == "POST":
-        return await sign_in.sign_out(visit)
-    if visit.request.method not in {"GET", "HEAD"}:
-        raise MethodNotAllowed(["GET", "HEAD"])
+    match list(parts):
+        case ["sign_out"]:
+            _check_method(visit.request, "POST")
+            return await sign_in.sign_out(visit)
+        case ["live"]:
+            _check_method(visit.request, "GET")
     for row in PAGES:
         values = row.values(parts)
         if values is not None:
+            _check_method(visit.request, *READS)
             return await row.show(visit, *values)
     raise NoSuchOperation
+
+
+def _check_method(request: web.Request, *allowed: str) -> None:
+    """Raise MethodNotAllowed where an address is asked for in another way than it may be."""
+    if request.method not in allowed:
+        raise MethodNotAllowed(list(allowed))

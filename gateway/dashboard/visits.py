@@ -114,7 +114,8 @@ def welcome(request: web.Request, visitor: Caller) -> web.Response:
     there = to_sign_in(request, visitor)
     if "HX-Request" in request.headers:
         return Answer(status=401, headers={"HX-Redirect": there, **PAGE_HEADERS})
-    return Answer(status=307, headers={"Location": there})
+    # What was sent is not to be sent there again: it was for the page.
+    return Answer(status=307 if request.method in {"GET", "HEAD"} else 303, headers={"Location": there})
 
 
 def rendered(

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from gateway.dashboard.table import PAGES
 from gateway.operations import OPERATIONS, Access
 from tests.api import Answer
 from tests.system.estate import UNKNOWN, segments, title
@@ -124,6 +125,22 @@ async def test_a_problem_is_told_in_the_language_of_the_page(tenant: Api, langua
 async def test_an_address_that_is_no_page_is_answered_with_a_page(tenant: Api, path: list[str]) -> None:
     answer = await tenant.anonymous().call("GET", "dashboard", *path, headers=await sign_in(tenant))
     assert (answer.status, answer.headers["Content-Type"]) == (404, PAGE)
+
+
+async def test_an_address_answers_to_its_own_methods_alone(tenant: Api) -> None:
+    cookie, reads = await sign_in(tenant), "GET, HEAD"
+    pages = [page.path.replace("{", "").replace("}", "") for page in PAGES]
+    allowed = dict.fromkeys((*pages, "assets/a/dashboard.css", "language/de"), reads)
+    for path, methods in {**allowed, "live": "GET", "sign_out": "POST"}.items():
+        for method in {"GET", "HEAD", "POST", "PATCH", "DELETE"} - set(methods.split(", ")):
+            answer = await tenant.anonymous().call(method, "dashboard", *path.split("/"), headers=cookie)
+            assert (answer.status, answer.headers.get("Allow")) == (405, methods), (method, path)
+
+
+async def test_what_was_sent_to_a_page_is_not_sent_to_the_sign_in_page(either: Api) -> None:
+    answer = await either.anonymous().call("POST", "dashboard", "sign_out", data={"csrf_token": "an older session's"})
+    assert answer.status == 303
+    assert answer.headers["Location"].startswith(f"{urlsplit(either.base_url).path}/sign_in?next=/")
 
 
 async def test_a_browser_keeps_the_pages_files_until_there_are_others(tenant: Api) -> None:
