@@ -131,6 +131,13 @@ class Sessions:
             raise NotAuthenticated("The session token is not valid, or no longer.")
         return session
 
+    async def peek(self, tenant_id: str, token: str) -> Session:
+        """The session of a token, which is no use of it. Raises NotAuthenticated as `check` does."""
+        session = self.read(token)
+        if session.tenant_id != tenant_id or not await self.lives(session):
+            raise NotAuthenticated("The session token is not valid, or no longer.")
+        return session
+
     async def lives(self, session: Session) -> bool:
         """Whether a session goes on; to ask is no use of it."""
         return time.time() < session.ends_at and bool(await self._redis.exists(_session_key(session)))

@@ -42,6 +42,19 @@ def base_url(request: web.Request, settings: GatewaySettings, tenant_id: str) ->
     return f"{settings.public_url or _own_origin(request, settings)}/{prefix}"
 
 
+def is_of_our_pages(request: web.Request, base: str) -> bool:
+    """Whether a form was sent by a page below `base`, or by no page at all, as far as browsers tell.
+
+    They tell the site over TLS alone, and the origin over plain HTTP, too. One of the host that the request was sent to
+    is ours, whatever `base` says: proxies that end TLS change the scheme, and `PUBLIC_URL` may name another host.
+    """
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    if site is not None:
+        return site in {"same-origin", "none"}
+    host = None if origin is None else origin.partition("://")[2]  # of the origin `null` it is ""
+    return host is None or (host != "" and host in {request.headers.get("Host"), urlsplit(base).netloc})
+
+
 def is_https(base: str) -> bool:
     return urlsplit(base).scheme == "https"
 

@@ -16,6 +16,7 @@ TEXTS: Mapping[str, str] = {
     "client_exists": _("A client of this name is there already."),
     "client_limit_exceeded": _("There are as many clients as this tenant may have."),
     "dependency_unavailable": _("Something that is needed does not answer; try again soon."),
+    "foreign_form": _("The form was sent by a page of another site; sign in here."),
     "group_exists": _("A group of this name is there already."),
     "group_in_use": _("Entries of the blacklist use this group; delete them first."),
     "last_user": _("The last user cannot be deleted; nobody could sign in any more."),

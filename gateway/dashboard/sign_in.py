@@ -1,6 +1,7 @@
 """The sign-in page and its end: how a browser gets its session, and gives it back."""
 
 import json
+from contextlib import suppress
 from functools import partial
 from urllib.parse import urlencode
 
@@ -11,13 +12,23 @@ from common.client import problem_of
 from common.errors import Forbidden, Problem
 from common.forms import read_form
 from common.middleware import TELLING, Telling
+from common.redis import RedisError
 from gateway.dashboard.languages import language_of
 from gateway.dashboard.problems import in_words
 from gateway.dashboard.visits import Visit, cookie_name, rendered
 from gateway.dashboard.ways import way_back
-from gateway.keys import SERVICES
+from gateway.keys import SERVICES, SESSIONS
 from gateway.operations import AUTH, CREDENTIALS_LIMIT
-from gateway.origin import is_https
+from gateway.origin import is_https, is_of_our_pages
+
+
+class ForeignForm(Forbidden):
+    """A form that none of our pages sent: who fills it in may not be who signs in."""
+
+    code = "foreign_form"
+
+    def __init__(self) -> None:
+        super().__init__("The sign-in form was sent from another site.")
 
 
 async def page(request: web.Request, visitor: Caller) -> web.Response:
@@ -39,19 +50,28 @@ async def sign_out(visit: Visit) -> web.Response:
 
 
 async def _sign_in(request: web.Request, visitor: Caller) -> web.Response:
-    if request.headers.get("Sec-Fetch-Site", "same-origin") not in {"same-origin", "none"}:
-        raise Forbidden("The sign-in form was sent from another site.")
     tell_in_place(request, visitor, "")
+    if not is_of_our_pages(request, visitor.base_url):
+        raise ForeignForm
     form = await read_form(request, limit=CREDENTIALS_LIMIT)
     wanted = form.get("next") or ""
     tell_in_place(request, visitor, wanted)
     fields = {name: form.get(name) or "" for name in ("username", "password")}
     token = (await _asked(request, visitor, "login", fields))["message"]
+    await _end_of_before(request, visitor)
     response = _redirect(way_back(wanted, visitor))
     response.set_cookie(
         cookie_name(visitor), token, path="/", httponly=True, samesite="Lax", secure=is_https(visitor.base_url)
     )
     return response
+
+
+async def _end_of_before(request: web.Request, visitor: Caller) -> None:
+    """End the session that the browser had until now; where that cannot be done it ends unused."""
+    token = request.cookies.get(cookie_name(visitor), "")
+    with suppress(Problem, RedisError):
+        await request.app[SESSIONS].peek(visitor.tenant_id, token)
+        await _asked(request, visitor, "logout", {"token": token})
 
 
 def tell_in_place(request: web.Request, visitor: Caller, wanted: str) -> None:
@@ -86,6 +106,8 @@ def _shown(request: web.Request, visitor: Caller, wanted: str, problem: Problem 
         problem=in_words(problem, language) if problem else "",
     )
     response.headers.update(problem.headers if problem else {})
+    # Without a referrer browsers would tell the origin of our own form as `null`.
+    response.headers["Referrer-Policy"] = "same-origin"
     return response
 
 

@@ -1,5 +1,7 @@
 """How an administrator comes in, and out."""
 
+from dataclasses import replace
+
 import pytest
 from playwright.async_api import expect
 
@@ -32,6 +34,20 @@ async def test_a_wrong_password_is_told_in_place_and_the_wanted_page_stays_wante
     await page.get_by_label("Password").fill(PASSWORD)
     await page.get_by_role("button", name="Sign in").click()
     await expect(page).to_have_url(f"{tenant.base_url}/docs")
+
+
+@pytest.mark.attack("S20")
+async def test_over_plain_http_our_own_form_signs_in_and_another_sites_does_not(open_page: Open, tenant: Api) -> None:
+    page, named = await open_page(), replace(tenant, base_url=tenant.base_url.replace("127.0.0.1", "packages.test"))
+    await sign_in(page, named)
+    await page.context.clear_cookies()
+    form = f'''<form method="post" action="{named.base_url}/sign_in"><input name="username" value="admin">
+        <input name="password" value="{PASSWORD}"><button>Win</button></form>'''
+    await page.route("http://evil.test/", lambda route: route.fulfill(body=form, content_type="text/html"))
+    await page.goto("http://evil.test/")
+    await page.get_by_role("button", name="Win").click()
+    await expect(page.get_by_role("alert")).to_contain_text("sent by a page of another site")
+    assert await page.context.cookies() == []
 
 
 async def test_signing_out_ends_the_session_itself(visitor: Visitor) -> None:

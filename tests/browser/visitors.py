@@ -14,6 +14,7 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--host-resolver-rules=MAP *.test 127.0.0.1",  # names of which browsers think as of any but this machine's own
 ]
 
 

@@ -6,6 +6,7 @@ from unittest.mock import AsyncMock
 from urllib.parse import urlsplit
 
 import pytest
+from yarl import URL
 
 from common.errors import Unavailable
 from gateway.dashboard import sign_in as sign_in_page
@@ -102,6 +103,28 @@ async def test_a_sign_in_form_of_another_site_is_refused(either: Api, site: str)
     form = {"username": "admin", "password": PASSWORD}
     answer = await either.anonymous().call("POST", "sign_in", data=form, headers={"Sec-Fetch-Site": site})
     assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
+
+
+@pytest.mark.attack("S20")
+async def test_over_plain_http_a_sign_in_form_is_known_by_its_origin(either: Api) -> None:
+    form, own = {"username": "admin", "password": PASSWORD}, URL(either.base_url)
+    elsewhere = f"http://{own.host}:1"
+    for origin, status in {str(own.origin()): 303, elsewhere: 403, "http://evil.example": 403, "null": 403}.items():
+        answer = await either.anonymous().call("POST", "sign_in", data=form, headers={"Origin": origin})
+        assert (answer.status, "Set-Cookie" in answer.headers) == (status, status == 303), origin
+    assert b"The form was sent by a page of another site; sign in here." in answer.body
+
+
+async def test_a_browser_that_signs_in_again_ends_the_session_that_it_had(either: Api, other_tenant: Api) -> None:
+    cookie, elsewhere = await sign_in(either), await sign_in(other_tenant)
+    form = {"username": "admin", "password": "wrong"}
+    shown = {"Cookie": f"{cookie['Cookie']}; {elsewhere['Cookie']}"}
+    await either.anonymous().call("POST", "sign_in", data=form, headers=shown)
+    assert (await either.anonymous().call("GET", "docs", headers=cookie)).status == 200
+    answer = await either.anonymous().call("POST", "sign_in", data={**form, "password": PASSWORD}, headers=shown)
+    assert answer.status == 303
+    assert (await either.anonymous().call("GET", "docs", headers=cookie)).status == 307
+    assert (await other_tenant.anonymous().call("GET", "docs", headers=elsewhere)).status == 200
 
 
 @pytest.mark.attack("S20")

@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 from common.caller import Deployment
 from common.errors import InvalidRequest
 from common.tenants import Network
-from gateway.origin import base_url, caller_address, is_https
+from gateway.origin import base_url, caller_address, is_https, is_of_our_pages
 from gateway.settings import GatewaySettings
 from tests.factories import KEYS
 
@@ -132,3 +132,25 @@ def test_a_host_that_is_none_is_refused(host: str) -> None:
 def test_a_scheme_that_is_none_is_refused() -> None:
     with pytest.raises(InvalidRequest):
         base_url(sent_from(PROXY, ("Host", "ok"), ("X-Forwarded-Proto", "javascript")), settings(), "acme")
+
+
+@pytest.mark.attack("S20")
+@pytest.mark.parametrize(
+    ("headers", "ours"),
+    [
+        ({}, True),
+        ({"Origin": "http://gateway:8080"}, True),
+        ({"Origin": "https://gateway:8080"}, True),  # A proxy ended TLS.
+        ({"Origin": "https://packages.example.com"}, True),
+        ({"Origin": "http://gateway"}, False),
+        ({"Origin": "http://evil.example"}, False),
+        ({"Origin": "null"}, False),
+        ({"Origin": ""}, False),
+        ({"Origin": "null", "Host": ""}, False),
+        ({"Origin": "http://evil.example", "Sec-Fetch-Site": "same-origin"}, True),  # A proxy changed the host.
+        ({"Origin": "http://gateway:8080", "Sec-Fetch-Site": "same-site"}, False),
+    ],
+)
+def test_a_form_is_ours_where_a_browser_says_that_our_page_sent_it(headers: dict[str, str], ours: bool) -> None:
+    request = sent_from(CALLER, *{"Host": "gateway:8080", **headers}.items())
+    assert is_of_our_pages(request, "https://packages.example.com/acme") is ours
