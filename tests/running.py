@@ -10,6 +10,7 @@ from motor.motor_asyncio import AsyncIOMotorClient
 
 from tests.system.commands import Commands
 from tests.system.services import Api, Services, all_services
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +23,8 @@ def commands() -> Commands:
 async def services(mongo_url: str, redis_url: str, rabbitmq_url: str, commands: Commands) -> AsyncIterator[Services]:
     with TemporaryDirectory(prefix="pkgrepo-") as folder, pytest.MonkeyPatch.context() as patched:  # short: for sockets
         patched.setattr("common.mongo.AsyncIOMotorClient", partial(AsyncIOMotorClient, event_listeners=[commands]))
+        # On a busy machine, too, what was answered is on record: tests look at once.
+        patched.setattr("gateway.recorder.PATIENCE", PATIENCE)
         async with all_services(Path(folder), mongo_url, redis_url, rabbitmq_url) as running:
             yield running
 
