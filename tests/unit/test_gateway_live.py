@@ -1,12 +1,13 @@
 """Who watches a tenant is told what happens in it, and holds no more than their share."""
 
+from contextlib import ExitStack
 from datetime import UTC, datetime
 
 import pytest
 
 from common.errors import Overloaded
 from common.events import Event
-from gateway.live import WAITING, WATCHERS, Live
+from gateway.live import LATER, OF_ONE_USER, SOON, WAITING, WATCHERS, End, Live
 
 
 def make_event(tenant_id: str = "acme") -> Event:
@@ -15,7 +16,11 @@ def make_event(tenant_id: str = "acme") -> Event:
 
 def test_watchers_are_told_of_their_own_tenant_alone() -> None:
     live, event = Live(), make_event()
-    with live.watching("acme") as one, live.watching("acme") as other, live.watching("globex") as stranger:
+    with (
+        live.watching("acme", "ada") as one,
+        live.watching("acme", "ada") as other,
+        live.watching("globex", "ada") as stranger,
+    ):
         live.tell(event)
         assert [one.get_nowait(), other.get_nowait()] == [event, event]
         assert stranger.empty()
@@ -23,35 +28,46 @@ def test_watchers_are_told_of_their_own_tenant_alone() -> None:
 
 def test_a_watcher_who_does_not_keep_up_is_let_go() -> None:
     live = Live()
-    with live.watching("acme") as slow, live.watching("acme") as other:
+    with live.watching("acme", "ada") as slow, live.watching("acme", "ada") as other:
         for _ in range(WAITING):
             live.tell(make_event())
         while not other.empty():
             other.get_nowait()
         live.tell(make_event())
-        assert (slow.qsize(), slow.get_nowait()) == (1, None)
+        assert (slow.qsize(), slow.get_nowait()) == (1, End(SOON))
         assert other.get_nowait() == make_event()
 
 
 def test_a_tenant_has_so_many_watchers_and_a_place_that_is_left_is_free() -> None:
     live = Live()
-    held = [live.watching("acme") for _ in range(WATCHERS)]
+    held = [live.watching("acme", f"user {number}") for number in range(WATCHERS)]
     for place in held:
         place.__enter__()
-    with pytest.raises(Overloaded), live.watching("acme"):
+    with pytest.raises(Overloaded), live.watching("acme", "ada"):
         pass
-    with live.watching("globex"):
+    with live.watching("globex", "ada"):
         pass
     held[0].__exit__(None, None, None)
-    with live.watching("acme"):
+    with live.watching("acme", "ada"):
         pass
+
+
+def test_a_users_newest_page_takes_the_place_of_their_oldest_where_they_have_as_many_as_may_be() -> None:
+    live, event = Live(), make_event()
+    with ExitStack() as pages:
+        other = pages.enter_context(live.watching("acme", "bela"))
+        first, *rest = [pages.enter_context(live.watching("acme", "ada")) for _ in range(OF_ONE_USER)]
+        newest = pages.enter_context(live.watching("acme", "ada"))
+        live.tell(event)
+        assert (first.qsize(), first.get_nowait()) == (1, End(LATER))
+        assert [page.get_nowait() for page in (other, *rest, newest)] == [event] * (OF_ONE_USER + 1)
 
 
 def test_at_the_end_everyone_is_let_go_and_nobody_comes() -> None:
     live = Live()
-    with live.watching("acme") as watcher:
+    with live.watching("acme", "ada") as watcher:
         live.tell(make_event())
         live.close()
-        assert (watcher.qsize(), watcher.get_nowait()) == (1, None)
-        with pytest.raises(Overloaded), live.watching("acme"):
+        assert (watcher.qsize(), watcher.get_nowait()) == (1, End(SOON))
+        with pytest.raises(Overloaded), live.watching("acme", "ada"):
             pass
