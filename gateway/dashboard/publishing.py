@@ -1,7 +1,9 @@
 """Publishing from a browser: files on their way, and the form that makes a version of one that is there."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
@@ -33,6 +35,9 @@ SWITCHES = (
     "Repair",
 )
 
+ASKED = ("name", "package")
+LOOKS = 40  # that a page takes by itself, each a little later than the one before: three minutes in all
+
 
 async def show(visit: Visit) -> web.Response:
     """The page that takes files, and lists those of which no version is made yet, the newest first."""
@@ -48,17 +53,32 @@ async def show(visit: Visit) -> web.Response:
 async def show_version(visit: Visit, server_filename: str) -> web.Response:
     """The form of a version, filled with what its file says of itself. Raises Answered where there is no such file."""
     query = visit.request.query
+    asked = {name: query.get(name, "") for name in ASKED}
     file = await visit.ask("inspect_upload", server_filename)
     return visit.render(
         "publish_version.html",
         file=file,
-        name=query.get("name", ""),
+        name=asked["name"],
+        package_id=asked["package"],
         by_hand="by_hand" in query,
-        package_id=query.get("package", ""),
+        at=partial(_address, visit, server_filename, asked),
+        looks=_looks(query.get("looks", "0")),
+        most_looks=LOOKS,
         suggested=_suggested(file),
         switches=SWITCHES,
         values=_values(visit.request),
     )
+
+
+def _address(visit: Visit, server_filename: str, asked: Mapping[str, str], **more: int) -> str:
+    """The form of the same file, asked for in another way."""
+    query = urlencode({name: value for name, value in {**asked, **more}.items() if value})
+    return f"{visit.home}/publish/{quote(server_filename)}{'?' if query else ''}{query}"
+
+
+def _looks(text: str) -> int:
+    """How often the page has looked whether the file is read."""
+    return int(text) if text.isdecimal() and len(text) < 4 else 0
 
 
 def _suggested(file: Mapping[str, Any]) -> str:

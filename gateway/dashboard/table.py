@@ -80,7 +80,7 @@ async def page(request: web.Request, visitor: Caller, parts: Sequence[str], stam
     wants_operation, watches = parts[:1] == ("operations",), (request.method, *parts) == ("GET", "live")
     if not wants_operation and not watches:
         sign_in.tell_in_place(request, visitor, request.raw_path)
-    visit = await visit_of(request, visitor)
+    visit = await visit_of(request, visitor, attended=not watches)
     if visit is None:
         if (wants_operation or watches) and "HX-Request" not in request.headers:
             raise NotAuthenticated("The session has ended.")  # A script would follow to the sign-in page.

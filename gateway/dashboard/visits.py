@@ -20,7 +20,7 @@ from gateway.addresses import find
 from gateway.dashboard.assets import address_of
 from gateway.dashboard.languages import LANGUAGES, language_of
 from gateway.dashboard.ways import prefix_of, to_sign_in
-from gateway.keys import SERVICES, SESSIONS
+from gateway.keys import SERVICES, SESSIONS, SETTINGS
 from gateway.origin import is_https
 
 PAGE_HEADERS = {
@@ -30,6 +30,10 @@ PAGE_HEADERS = {
     ),
     "Cache-Control": "no-store",
 }
+
+
+# What a page sends along with what it asks of its own accord: a session is used by people, and idle without them.
+UNATTENDED = "X-Unattended"
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,12 @@ class Visit:
     def home(self) -> str:
         """The path of the overview, below which every page stands."""
         return f"{self.prefix}/dashboard"
+
+    @property
+    def idle(self) -> int:
+        """The seconds without a use after which the session ends."""
+        settings = self.request.app[SETTINGS]
+        return min(settings.session_idle, settings.session_lifetime)
 
     @property
     def csrf_token(self) -> str:
@@ -93,11 +103,16 @@ class Visit:
         return rendered(self.request, self.caller, template, self.language, status=status, visit=self, **values)
 
 
-async def visit_of(request: web.Request, visitor: Caller) -> Visit | None:
-    """The visit of a browser that shows a session of this tenant; None for one that shows none."""
+async def visit_of(request: web.Request, visitor: Caller, *, attended: bool = True) -> Visit | None:
+    """The visit of a browser that shows a session of this tenant; None for one that shows none.
+
+    The session is used by it, unless nobody attends to what is asked.
+    """
     token = request.cookies.get(cookie_name(visitor), "")
+    sessions = request.app[SESSIONS]
+    look = sessions.check if attended and UNATTENDED not in request.headers else sessions.peek
     try:
-        session = await request.app[SESSIONS].check(visitor.tenant_id, token)
+        session = await look(visitor.tenant_id, token)
     except NotAuthenticated:
         return None
     caller = request[CALLER] = visitor.as_administrator(session.username, session.session_id)

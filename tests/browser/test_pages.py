@@ -4,13 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Locator, Page, expect
 
 from gateway.dashboard.table import PAGES
+from gateway.dashboard.visits import Visit
 from tests.browser.conftest import Open
 from tests.browser.visitors import Visitor, sign_in
 from tests.system.estate import Estate, furnish
-from tests.system.services import Api, Services
+from tests.system.services import PASSWORD, Api, Services
+from tests.system.stories import add_package
 from tests.system.test_documentation import SCRIPT
 
 AXE = (Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
@@ -120,7 +122,79 @@ async def test_a_session_that_ends_soon_says_so_and_one_that_has_ended_leads_bac
     await expect(page.get_by_role("alert")).to_be_hidden()
     await page.clock.fast_forward("56:00")
     await expect(page.locator("#session-ends")).to_be_visible()
+    await expect(page.locator("#session-ends").get_by_role("link", name="Sign in again")).to_be_visible()
     await page.context.clear_cookies()
     await page.get_by_role("link", name="Overview").click()
     await expect(page).to_have_url(re.compile(r"/sign_in\?next="))
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+async def test_a_session_that_nobody_uses_says_so_before_it_ends_and_any_window_keeps_it(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Visit, "idle", 600)
+    page, other = visitor.page, await visitor.page.context.new_page()
+    warning, shown = page.locator("#session-ends"), "08:00"
+    await page.clock.install()
+    await visitor.go("/users")
+    await page.clock.fast_forward(shown)
+    await warning.get_by_role("button", name="Stay signed in").click()
+    await expect(warning).to_be_hidden()
+    await page.clock.fast_forward("06:00")
+    await other.goto(f"{visitor.api.base_url}/dashboard")
+    await page.clock.fast_forward("06:00")
+    await expect(warning).to_be_hidden()
+    await page.clock.fast_forward(shown)
+    await expect(warning).to_be_visible()
+    assert await findings(page) == []
+    await page.get_by_role("link", name="Overview").click()
+    await expect(warning).to_be_hidden()
+    await page.clock.fast_forward("11:00")
+    await expect(warning.get_by_role("link", name="Sign in again")).to_be_visible()
+
+
+async def test_a_package_is_found_and_deleted_with_keys_alone(open_page: Open, tenant: Api) -> None:
+    for package_id in ("Acme.Anvil", "Acme.Trap"):
+        await add_package(tenant, package_id, package_name=package_id)
+    page = await open_page()
+    keys, found = page.keyboard, page.locator("tbody th a")
+    await page.goto(f"{tenant.base_url}/dashboard")
+    await keys.type("admin")
+    await tab_to(page.get_by_label("Password"))
+    await keys.type(PASSWORD)
+    await keys.press("Enter")
+    await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    await tab_to(page.get_by_role("link", name="Packages", exact=True))
+    await keys.press("Enter")
+    await expect(found).to_have_count(2)
+    await tab_to(page.get_by_role("searchbox"))
+    await keys.type("anvil")
+    await expect(found).to_have_count(1)
+    await tab_to(found)
+    await keys.press("Enter")
+    await expect(page.get_by_role("heading", name="Acme.Anvil", level=1)).to_be_visible()
+    await tab_to(page.get_by_role("link", name="Skip to the content"))
+    await keys.press("Enter")
+    await expect(page.locator("main")).to_be_focused()
+    delete, dialog = page.get_by_role("button", name="Delete the package"), page.get_by_role("dialog")
+    await tab_to(delete)
+    await keys.press("Enter")
+    await expect(dialog.get_by_role("textbox")).to_be_focused()
+    await keys.press("Escape")
+    await expect(dialog).to_be_hidden()
+    await expect(delete).to_be_focused()
+    await keys.press("Enter")
+    await keys.type("Acme.Anvil")
+    await tab_to(dialog.get_by_role("button", name="Delete"))
+    await keys.press("Enter")
+    await expect(found).to_have_count(1)
+    assert [package["PACKAGE_ID"] for package in (await tenant.call("POST", "get_packages")).body] == ["Acme.Trap"]
+
+
+async def tab_to(element: Locator) -> None:
+    """Press the tabulator until an element has the focus."""
+    for _ in range(60):
+        await element.page.keyboard.press("Tab")
+        if await element.evaluate("element => element === document.activeElement"):
+            return
+    raise AssertionError("The keyboard does not lead there.")

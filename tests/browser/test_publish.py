@@ -2,11 +2,12 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.async_api import expect
 
-from gateway.dashboard.visits import Visit
+from gateway.dashboard.visits import UNATTENDED, Visit
 from tests.browser.conftest import Open
 from tests.browser.sending import break_off_after, choose, drop, finish, row, sha256
 from tests.browser.visitors import Visitor, sign_in
@@ -70,6 +71,28 @@ async def test_what_is_wrong_with_a_field_is_said_beside_it(visitor: Visitor) ->
     await page.get_by_label("Product code").fill("")
     await page.get_by_role("button", name="Publish").click()
     await expect(page.get_by_text("The version is published.")).to_be_visible()
+
+
+async def test_a_page_waits_so_long_for_a_file_to_be_read_and_then_looks_again_when_it_is_told_to(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, ask = await finish(visitor.api, "a-file", MACHINE_MSI), Visit.ask
+
+    async def unread(visit: Visit, operation: str, /, *values: str, **query: str) -> Any:
+        answer = await ask(visit, operation, *values, **query)
+        return {**answer, "state": "waiting"} if operation == "inspect_upload" else answer
+
+    monkeypatch.setattr("gateway.dashboard.publishing.LOOKS", 1)
+    monkeypatch.setattr(Visit, "ask", unread)
+    page = visitor.page
+    async with page.expect_request(lambda request: "looks=1" in request.url) as look:
+        await visitor.go(f"/publish/{name}?name=editor.msi&package=Acme.Editor")
+    assert UNATTENDED.lower() in (await look.value).headers
+    await expect(page.get_by_text("The file has not been read yet")).to_be_visible()
+    monkeypatch.setattr(Visit, "ask", ask)
+    await page.get_by_role("link", name="Look again").click()
+    await expect(page.get_by_label("Package id")).to_have_value("Acme.Editor")
+    await expect(page.get_by_text("editor.msi")).to_be_visible()
 
 
 async def test_packages_that_have_what_is_typed_are_offered(visitor: Visitor) -> None:

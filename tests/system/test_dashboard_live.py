@@ -2,15 +2,29 @@
 
 import asyncio
 import io
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import AsyncMock, Mock
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import orjson
 import pytest
-from aiohttp import ClientResponse, ClientTimeout
+from aiohttp import ClientResponse, ClientTimeout, web
 
+from common.events import Event
+from common.redis import open_redis
+from common.server import serving
+from common.sessions import Session, Sessions
+from gateway.dashboard.live import stream as stream_of
+from gateway.dashboard.visits import UNATTENDED, Visit
+from gateway.keys import LIVE, SESSIONS
+from gateway.live import Live
+from tests.factories import make_caller
+from tests.system.raw import with_small_buffers
 from tests.system.services import Api, Services
 from tests.system.test_documentation import sign_in
 from tests.system.test_problems import gateway
@@ -94,7 +108,7 @@ async def test_a_gateway_that_stops_ends_its_streams(services: Services, tenant:
         address = await stopping.enter_async_context(gateway(services, redis_url))
         stream = await open_still.enter_async_context(watching(tenant, f"{address}/{tenant.tenant_id}"))
         await stopping.aclose()
-        assert await stream.content.read() == b""
+        assert await stream.content.read() == b"retry: 3000\n\n"
 
 
 async def test_without_a_broker_that_answers_all_else_goes_on(services: Services, tenant: Api, redis_url: str) -> None:
@@ -105,3 +119,53 @@ async def test_without_a_broker_that_answers_all_else_goes_on(services: Services
         tenant.session.get(f"{address}/readyz") as ready,
     ):
         assert ready.status == 200
+
+
+@pytest.mark.attack("L5")
+async def test_a_browser_that_does_not_read_is_let_go_and_leaves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.dashboard.live.READ_PATIENCE", 0.2)
+    caller, left = make_caller(), asyncio.Event()
+    session = Session(caller.tenant_id, caller.username, "a-session", int(time.time()) + PATIENCE)
+
+    async def watched(request: web.Request) -> web.StreamResponse:
+        with_small_buffers(request)
+        transport = request.transport
+        try:
+            return await stream_of(Visit(request, caller, session, "", "en"))
+        finally:
+            assert transport is not None
+            if transport.is_closing():
+                left.set()
+
+    app, live = web.Application(), Live()
+    sessions: Sessions = Mock(Sessions, lives=AsyncMock(return_value=True))
+    app[LIVE], app[SESSIONS] = live, sessions
+    app.router.add_get("/", watched)
+    async with serving(app, "127.0.0.1:0") as address:
+        url = urlsplit(address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port, limit=1024)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readuntil(b"retry: 3000\n\n")
+        long = {"server_filename": "a" * (16 << 20)}
+        live.tell(Event("1", "upload.finished", "tests", caller.tenant_id, datetime.now(UTC), long))
+        async with asyncio.timeout(PATIENCE):
+            await left.wait()
+        writer.close()
+
+
+async def test_what_a_page_asks_of_its_own_accord_is_no_use_of_its_session(tenant: Api, redis_url: str) -> None:
+    cookie = await sign_in(tenant)
+    publish = ("GET", "dashboard", "publish")
+    async with open_redis(redis_url) as redis:
+        sessions = [key async for key in redis.scan_iter(match=f"session:{{{tenant.tenant_id}:*")]
+        for key in sessions:
+            await redis.expire(key, 60)
+        async with tenant.session.get(f"{tenant.base_url}/dashboard/live", headers=cookie) as stream:
+            assert stream.status == 200
+        unattended = {**cookie, UNATTENDED: "true"}
+        assert (await tenant.anonymous().call(*publish, headers=unattended)).status == 200
+        assert max([await redis.ttl(key) for key in sessions]) <= 60
+        assert (await tenant.anonymous().call(*publish, headers=cookie)).status == 200
+        assert max([await redis.ttl(key) for key in sessions]) > 60
+    await tenant.call("POST", "logout", data={"token": cookie["Cookie"].partition("=")[2]})
+    assert (await tenant.anonymous().call(*publish, headers=unattended)).status == 307

@@ -1,11 +1,13 @@
 // Uploads that were finished a moment ago: in the list of the page to publish where that is open, else in the tray.
 
+import { UNATTENDED } from "./session.js";
 import { fileName, show, rows } from "./uploads.js";
 
 const AGAIN = [0, 1000, 3000]; // ms: the list may hear of an upload a little later than we do
 const list = () => document.getElementById("arrived");
 
-const renew = () => htmx.ajax("GET", location.href, { source: list(), target: "#arrived", select: "#arrived", swap: "outerHTML" });
+const renew = () =>
+  htmx.ajax("GET", location.href, { source: list(), target: "#arrived", select: "#arrived", swap: "outerHTML", headers: UNATTENDED });
 
 document.addEventListener("arrived", async ({ detail: upload }) => {
   if (!list()) {

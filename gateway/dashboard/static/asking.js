@@ -1,4 +1,5 @@
-// Operations of the interface, asked by scripts: JSON comes back, or a Problem is thrown.
+// Operations of the interface, asked by scripts: JSON comes back, or a Problem is thrown. The status of every answer is
+// dispatched as `asked` on the document.
 
 export class Problem extends Error {
   // `status` 0: there was no answer. `retryAfter` is in seconds.
@@ -25,6 +26,7 @@ export const ask = (method, address, { headers = {}, body = null, onProgress, si
     request.onerror = () => reject(unreachable());
     request.onabort = () => reject(signal.reason);
     request.onload = () => {
+      document.dispatchEvent(new CustomEvent("asked", { detail: request.status }));
       const answer = parsed(request.responseText);
       if (request.status < 300 && answer) return resolve(answer);
       const retryAfter = Number(request.getResponseHeader("Retry-After")) || 0;

@@ -153,26 +153,3 @@ const dress = () => {
 
 document.addEventListener("htmx:load", dress);
 dress();
-
-// Five minutes before a session ends there is time to begin another.
-const WARNING = 300_000; // ms
-
-const warn = () => {
-  const ends = Number(document.body.dataset.sessionEnds) * 1000;
-  const place = document.getElementById("session-ends");
-  if (place) place.hidden = Date.now() < ends - WARNING;
-};
-
-// A page that is loaded is one of the newest session: those of other windows go on in it, and say so as `session`.
-const windows = new BroadcastChannel(`session ${document.body.dataset.home}`);
-windows.onmessage = ({ data }) => {
-  Object.assign(document.body.dataset, data);
-  warn();
-  document.dispatchEvent(new Event("session"));
-};
-const { csrfToken, sessionEnds } = document.body.dataset;
-windows.postMessage({ csrfToken, sessionEnds });
-
-setInterval(warn, 15_000);
-document.addEventListener("htmx:load", warn);
-warn();

@@ -1,6 +1,8 @@
 // Uploads that are finished, whoever sent them, as they come: dispatched as `arrived` on the document.
 // Only a window that is seen listens: browsers have six connections to an origin, for all its windows.
 
+import { hasEnded } from "./session.js";
+
 const AGAIN = 30_000; // ms until the next try where the repository would not have us
 
 let source = null;
@@ -8,8 +10,7 @@ let timer = 0;
 
 const listen = () => {
   clearTimeout(timer);
-  const ended = Date.now() / 1000 > Number(document.body.dataset.sessionEnds);
-  if (document.hidden || ended) {
+  if (document.hidden || hasEnded()) {
     source?.close();
     source = null;
     return;
@@ -27,5 +28,6 @@ const listen = () => {
 };
 
 document.addEventListener("visibilitychange", listen);
+document.addEventListener("session", listen);
 addEventListener("pagehide", () => source?.close());
 addEventListener("pageshow", listen);
