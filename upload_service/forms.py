@@ -11,6 +11,7 @@ from common.errors import BodyTooLarge, InvalidField, InvalidRequest
 from upload_service.ranges import suffix_of
 
 BESIDE_LIMIT = 1 << 16  # bytes of other parts beside a chunk
+ELSEWHERE = ("server_filename", "installer_url")  # fields of a one-call creation that name an installer, too
 
 
 class ChunkForm:
@@ -57,6 +58,7 @@ class InstallerForm:
         self._request = request
         self.suffix = ""
         self.fields: list[tuple[str, str]] = []
+        self._elsewhere = ""
 
     @property
     def least(self) -> int:
@@ -71,7 +73,7 @@ class InstallerForm:
 
         Raises:
             InvalidRequest: the body is malformed; or it has two installers, an empty one, or one and a
-                `server_filename` too.
+                `server_filename` or `installer_url` too: where that comes first, before any byte of the file.
             BodyTooLarge: its fields are too long.
         """
         segment: MultipartSegment | None = None
@@ -92,8 +94,10 @@ class InstallerForm:
                 continue
             elif event is None:
                 self._keep(segment, bytes(value))
+                self._check_one(size)
             elif segment.name == "file":
                 size += len(event)
+                self._check_one(size)
                 yield event
             else:
                 beside += len(event)
@@ -102,12 +106,16 @@ class InstallerForm:
                 value += event
         if name and not size:
             raise InvalidField("file", "is empty")
-        if size and any(name == "server_filename" and value for name, value in self.fields):
-            raise InvalidRequest("Send either `file` or `server_filename`, not both.")
 
     def _keep(self, segment: MultipartSegment, value: bytes) -> None:
         if segment.name and segment.name != "file" and segment.filename is None:
             self.fields.append((segment.name, field_text(segment, value)))
+            if segment.name in ELSEWHERE and value:
+                self._elsewhere = segment.name
+
+    def _check_one(self, size: int) -> None:
+        if size and self._elsewhere:
+            raise InvalidRequest(f"Send either `file` or `{self._elsewhere}`, not both.")
 
 
 def text_of(question: Mapping[str, Any], name: str) -> str:

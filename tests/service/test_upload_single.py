@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.service.upload_fixtures import UploadApi, make_uploader, serving_uploads, settings_for, sha256
+from upload_service.store import MongoUploadStore
 
 FILE = b"installer " * 100
 SIZE = len(FILE)
@@ -67,6 +68,8 @@ async def test_a_file_part_without_a_file_name_is_the_installer_too(api: UploadA
     [
         pytest.param([("file", FILE, "a"), ("server_filename", "x", None)], id="a file and a server filename"),
         pytest.param([("server_filename", "x", None), ("file", FILE, "a")], id="a server filename and a file"),
+        pytest.param([("file", FILE, "a"), ("installer_url", "x", None)], id="a file and where another stays"),
+        pytest.param([("installer_url", "x", None), ("file", FILE, "a")], id="where an installer stays and a file"),
         pytest.param([("file", FILE, "a"), ("file", FILE, "b")], id="two files"),
         pytest.param([("file", b"", "a")], id="an empty file"),
         pytest.param([("file", FILE, "a"), ("name", b"\xff", None)], id="a field that is not UTF-8"),
@@ -79,6 +82,18 @@ async def test_a_form_that_says_two_things_is_refused_and_leaves_nothing(
     answer = await api.store(caller, *parts)
     assert answer.status == 400
     assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
+
+
+@pytest.mark.parametrize("field", ["server_filename", "installer_url"])
+async def test_a_file_is_not_begun_where_the_form_has_named_another(
+    api: UploadApi, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    async def begin(*_: object) -> None:
+        pytest.fail("the file was begun")
+
+    monkeypatch.setattr(MongoUploadStore, "open", begin)
+    answer = await api.store(make_uploader(), (field, "x", None), ("file", FILE, "a"))
+    assert (answer.status, answer.body["detail"]) == (400, f"Send either `file` or `{field}`, not both.")
 
 
 @pytest.mark.attack("S4")
