@@ -1,4 +1,4 @@
-"""HTTP on the connection itself: how long it may take, and what every answer on it says.
+"""HTTP on the connection itself: how long it may take.
 
 What is no request is answered as a problem too. Whoever neither sends nor reads is let go: bodies have a deadline where
 they are read, in `common.bodies`; everything else has its own here, for aiohttp has none.
@@ -15,30 +15,18 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import BadHttpMessage
 from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web_protocol import _ErrInfo
-from multidict import CIMultiDict, istr
 
 from common.errors import InvalidRequest, Problem
 from common.middleware import problem_response
+from common.protocol.answers import sign
 from common.protocol.everything import EVERYTHING, straight_to
-from common.telemetry import begin_request, log, request_id
+from common.telemetry import begin_request, log
 
 POLL = 0.05  # seconds
 HEAD_PATIENCE = 15.0  # seconds for a request line and its headers, from the first byte or the opening of a connection
 HEAD_LIMIT = 64 << 10  # bytes; aiohttp would take a hundred headers of 8 KiB
 READ_PATIENCE = 60.0  # seconds in which a caller takes what waits for them, or at least `READ_PROGRESS` of it
 READ_PROGRESS = 64 << 10  # bytes
-# What every answer says that does not say otherwise: it is no page, no part of another site's, and not to be kept.
-SAFE_HEADERS = CIMultiDict(
-    {
-        "Cache-Control": "no-store",
-        "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-        "Cross-Origin-Resource-Policy": "same-origin",
-        "Referrer-Policy": "no-referrer",
-        "X-Content-Type-Options": "nosniff",
-        "X-Frame-Options": "DENY",
-    }
-)
-_REQUEST_ID = istr("X-Request-Id")
 
 
 class Runner(web.AppRunner):
@@ -77,13 +65,6 @@ class Runner(web.AppRunner):
         route = self.app.get(EVERYTHING)
         handler = straight_to(route, self.app) if route else server.request_handler
         return _Server(handler, request_factory=server.request_factory, **server._kwargs)
-
-
-def sign(response: web.StreamResponse) -> None:
-    """Give an answer the headers that all of ours have, whatever kind it is."""
-    response.headers[hdrs.SERVER] = "pkgrepo"
-    response.headers[_REQUEST_ID] = request_id()
-    response.headers.merge(SAFE_HEADERS)
 
 
 async def expect(request: web.Request) -> None:
