@@ -11,7 +11,7 @@ from auth_service.keys import ATTEMPTS, AUDIT_LOG, LOGIN, TENANTS, USAGES, USERS
 from auth_service.model import PASSWORD_LIMIT, USERNAME_LIMIT, AuditEntry
 from auth_service.tenants import administrators_changes, in_words
 from common.errors import InvalidRequest
-from common.forms import Form, read_form
+from common.forms import Form, query_form, read_form
 from common.middleware import audit, caller_of, json_response
 from common.telemetry import request_id
 from common.tenants import VersionKey, parse_network
@@ -101,7 +101,7 @@ async def edit_settings(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/get_audit_log")
 async def get_audit_log(request: web.Request) -> web.StreamResponse:
-    query = Form({name: tuple(request.query.getall(name)) for name in request.query})
+    query = query_form(request)
     tenant_id, wanted, audit_log = caller_of(request).tenant_id, forms.selection(query), request.app[AUDIT_LOG]
     if forms.as_lines(query):
         return await wire.send_lines(request, audit_log.select(tenant_id, wanted, limit=forms.page(query, default=0)))

@@ -13,7 +13,7 @@ from catalog_service.model import Package, PackageChanges, PackageNotFound, Vers
 from catalog_service.packages import DescribedPackage
 from common.bodies import FORM_LIMIT
 from common.errors import InvalidField
-from common.forms import Form, clean, flag, read_form
+from common.forms import Form, clean, flag, query_form, read_form
 
 ID_LIMIT = 128  # characters, of these four
 NAME_LIMIT = 256
@@ -93,17 +93,14 @@ def include_disabled(request: web.Request) -> bool:
 
 def wanted_packages(request: web.Request) -> Wanted:
     """Which packages `find_packages` is to find. Raises InvalidField."""
-    query = Form({name: tuple(request.query.getall(name)) for name in request.query})
-    limit = query.integer("limit", default=PAGE)
-    if not 1 <= limit <= PAGE_LIMIT:
-        raise InvalidField("limit", f"must be a whole number from 1 to {PAGE_LIMIT}")
+    query = query_form(request)
     return Wanted(
         text=query.text("text", limit=NAME_LIMIT, required=False),
         active=query.flag("active") if query.get("active") else None,
         order=query.choice("sort", Order, default=Order.ID),
         descending=flag("descending", query.get("descending") or "false"),
         offset=query.integer("offset", default=0),
-        limit=limit,
+        limit=query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT),
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import uuid4
@@ -19,10 +20,23 @@ class SeatTaken(Exception):
     """Another client was added on this seat at the same moment."""
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """Which clients: `text` stands in their name, address or the end of their token; no `client_ids` are all."""
+
+    text: str = ""
+    client_ids: tuple[str, ...] = ()
+    offset: int = 0
+    limit: int = 50
+
+
 class ClientStore(Protocol):
     """Where clients are kept; the store decides that names, tokens and seats are unique within the tenant."""
 
     async def list(self, tenant_id: str) -> Sequence[Client]: ...
+
+    async def find(self, tenant_id: str, wanted: Wanted) -> tuple[Sequence[Client], int]:
+        """Those on the wanted page, the one of that very name first, and how many there are on all pages."""
 
     async def count(self, tenant_id: str) -> int: ...
 
@@ -59,6 +73,10 @@ class Clients:
     async def list(self, tenant_id: str) -> Sequence[Client]:
         """A tenant's clients, by name."""
         return await self._store.list(tenant_id)
+
+    async def find(self, tenant_id: str, wanted: Wanted) -> tuple[Sequence[Client], int]:
+        """The clients of the wanted page, the one of that very name first, and how many there are on all pages."""
+        return await self._store.find(tenant_id, wanted)
 
     async def count(self, tenant_id: str) -> int:
         return await self._store.count(tenant_id)

@@ -5,12 +5,13 @@ from typing import Any
 
 from aiohttp import web
 
+from client_registry.clients import Wanted
 from client_registry.hostnames import NAME_LIMIT, host_name
 from client_registry.model import ClientNotFound, GroupNotFound, uuid_text
 from client_registry.releases import release_version
 from common.bodies import read_question
 from common.errors import InvalidField
-from common.forms import MAX_INTEGER, Form
+from common.forms import MAX_INTEGER, Form, query_form
 from common.tenants import parse_network
 
 PACKAGE_ID_LIMIT = 128
@@ -18,11 +19,25 @@ GROUP_NAME_LIMIT = 256
 FILE_NAME_LIMIT = 256
 NETWORK_LIMIT = 128
 TOKEN_LIMIT = 4096
+PAGE, PAGE_LIMIT = 50, 100  # clients
 
 
 def client_name(form: Form) -> str:
     text = form.text("client_name", limit=NAME_LIMIT).strip()
     return host_name("client_name", text)
+
+
+def wanted_clients(request: web.Request) -> Wanted:
+    """Which clients `find_clients` is to find; an id that none can have finds none. Raises InvalidField."""
+    query = query_form(request)
+    return Wanted(
+        text=query.text("text", limit=NAME_LIMIT, required=False),
+        client_ids=tuple(
+            uuid_text(text) or "" for text in query.texts("client_id", limit=TOKEN_LIMIT, most=PAGE_LIMIT)
+        ),
+        offset=query.integer("offset", default=0),
+        limit=query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT),
+    )
 
 
 def new_entry(form: Form) -> dict[str, Any]:

@@ -32,6 +32,12 @@ async def get_clients(request: web.Request) -> web.Response:
     return json_response([wire.client(client) for client in clients])
 
 
+@routes.get("/{tenant_id}/find_clients")
+async def find_clients(request: web.Request) -> web.Response:
+    found, total = await request.app[CLIENTS].find(caller_of(request).tenant_id, forms.wanted_clients(request))
+    return json_response(wire.found_clients(found, total))
+
+
 @routes.post("/{tenant_id}/add_client")
 @write
 async def add_client(request: web.Request) -> web.Response:

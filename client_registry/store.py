@@ -1,5 +1,6 @@
 """Clients in MongoDB, and what all that this service keeps there is found by."""
 
+import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
@@ -9,7 +10,7 @@ from pymongo import ASCENDING, IndexModel
 from pymongo.errors import DuplicateKeyError
 
 from client_registry import blacklist_store, release_store
-from client_registry.clients import SeatTaken
+from client_registry.clients import SeatTaken, Wanted
 from client_registry.model import Client, ClientExists
 from common.mongo import Document, Indexes, MongoDatabase
 
@@ -33,6 +34,23 @@ class MongoClientStore:
     async def list(self, tenant_id: str) -> Sequence[Client]:
         found = self._clients.find({"tenant_id": tenant_id}).sort("name_key", ASCENDING)
         return [_client(document) async for document in found]
+
+    async def find(self, tenant_id: str, wanted: Wanted) -> tuple[Sequence[Client], int]:
+        match: Document = {"tenant_id": tenant_id}
+        text = wanted.text.casefold()
+        if wanted.client_ids:
+            match["client_id"] = {"$in": list(wanted.client_ids)}
+        if text:
+            match["$or"] = [{field: {"$regex": re.escape(text)}} for field in ("name_key", "ip", "token_hint")]
+        page: list[Document] = [
+            {"$set": {"another": {"$ne": ["$name_key", {"$literal": text}]}}},
+            {"$sort": {"another": ASCENDING, "name_key": ASCENDING}},
+            {"$skip": wanted.offset},
+            {"$limit": wanted.limit},
+        ]
+        pages = {"total": [{"$count": "clients"}], "page": page}
+        (found,) = await self._clients.aggregate([{"$match": match}, {"$facet": pages}]).to_list(1)
+        return [_client(document) for document in found["page"]], sum(row["clients"] for row in found["total"])
 
     async def count(self, tenant_id: str) -> int:
         return await self._clients.count_documents({"tenant_id": tenant_id})

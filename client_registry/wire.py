@@ -24,6 +24,10 @@ def client(found: Client) -> dict[str, Any]:
     }
 
 
+def found_clients(found: Sequence[Client], total: int) -> dict[str, Any]:
+    return {"clients": [client(one) for one in found], "total": total}
+
+
 def entry(found: Entry) -> dict[str, Any]:
     return {
         "entry_id": found.entry_id,

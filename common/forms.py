@@ -68,8 +68,8 @@ class Form:
                 return member
         raise InvalidField(name, f"must be one of {', '.join(kind)}")
 
-    def integer(self, name: str, *other_spellings: str, default: int) -> int:
-        """A whole number 0..2**31-1 in ASCII digits.
+    def integer(self, name: str, *other_spellings: str, default: int, least: int = 0, most: int = MAX_INTEGER) -> int:
+        """A whole number from `least` to `most` in ASCII digits.
 
         Raises:
             InvalidField: it is anything else.
@@ -78,8 +78,8 @@ class Form:
         if not value:
             return default
         number = int(value) if _DIGITS.fullmatch(value) else -1
-        if not 0 <= number <= MAX_INTEGER:
-            raise InvalidField(name, f"must be a whole number from 0 to {MAX_INTEGER}")
+        if not least <= number <= most:
+            raise InvalidField(name, f"must be a whole number from {least} to {most}")
         return number
 
     def flag(self, name: str) -> bool:
@@ -131,6 +131,11 @@ def flag(name: str, value: str) -> bool:
         case "0" | "false":
             return False
     raise InvalidField(name, "must be 1, 0, true or false")
+
+
+def query_form(request: web.Request) -> Form:
+    """The parameters of an address, read as a form's fields are."""
+    return Form({name: tuple(request.query.getall(name)) for name in request.query})
 
 
 async def read_form(request: web.Request, *, limit: int = FORM_LIMIT) -> Form:

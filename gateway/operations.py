@@ -152,6 +152,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _read("GET", "get_damaged_installers", CATALOG),
     # Clients (4.6). Adding one may wait for a host name to be resolved.
     _read("GET", "get_clients", CLIENTS),
+    _read("GET", "find_clients", CLIENTS),
     _write("POST", "add_client", CLIENTS, patience=10.0),
     _write("DELETE", "delete_client/{client_id}/{auth_token}", CLIENTS),
     _write("PATCH", "edit_client/{client_id}", CLIENTS),

@@ -119,6 +119,69 @@ async def test_clients_are_listed_by_name(registry: Registry) -> None:
     assert [client["client_name"] for client in listed] == ["PC-A", "pc-b", "pc-c"]
 
 
+@pytest.mark.parametrize(
+    ("query", "found", "total"),
+    [
+        ({}, ["a.b", "PC-1", "pc-10", "z-pc-1"], 4),
+        ({"text": "Pc-1"}, ["PC-1", "pc-10", "z-pc-1"], 3),
+        ({"text": "z-PC-1"}, ["z-pc-1"], 1),
+        ({"text": "c-1", "offset": "1", "limit": "1"}, ["pc-10"], 3),
+        ({"text": "a.b"}, ["a.b"], 1),
+        ({"text": ".*"}, [], 0),
+        ({"text": "$name_key"}, [], 0),
+        ({"text": "192.0.2.77"}, ["pc-10"], 1),
+        ({"offset": "4"}, [], 4),
+        ({"client_id": "nobody"}, [], 0),
+    ],
+)
+async def test_clients_are_found_by_a_text_in_them_a_page_at_a_time(
+    registry: Registry, query: dict[str, str], found: list[str], total: int
+) -> None:
+    caller = make_caller(ip="192.0.2.77")
+    added = {name: await registry.add_client(caller, name) for name in ("z-pc-1", "pc-10", "PC-1", "a.b")}
+    await registry.identify(caller, added["pc-10"]["auth_token"])
+
+    answer = await registry.call(caller, "GET", "find_clients", params=query)
+
+    assert [client["client_name"] for client in answer.body["clients"]] == found
+    assert answer.body["total"] == total
+
+
+async def test_the_client_of_the_very_name_is_found_first(registry: Registry) -> None:
+    caller = make_caller()
+    for name in ("a-pc", "b-pc", "PC"):
+        await registry.add_client(caller, name)
+
+    (first,) = (await registry.call(caller, "GET", "find_clients", params={"text": "pc", "limit": "1"})).body["clients"]
+
+    assert first["client_name"] == "PC"
+
+
+async def test_clients_are_found_by_their_ids_and_the_ends_of_their_tokens_as_they_are_listed(
+    registry: Registry,
+) -> None:
+    caller, other = make_caller(), make_caller()
+    one, two = [await registry.add_client(caller, name) for name in ("pc-1", "pc-2")]
+    await registry.add_client(caller, "pc-3")
+    listed = (await registry.call(caller, "GET", "get_clients")).body
+    ids = f"{one['client_id']},{two['client_id'].upper()}"
+
+    for asked, query, found in (
+        (caller, {"client_id": ids}, listed[:2]),
+        (caller, {"client_id": ids, "text": one["auth_token"][-4:].upper()}, listed[:1]),
+        (other, {"client_id": ids}, []),
+    ):
+        answer = await registry.call(asked, "GET", "find_clients", params=query)
+        assert answer.body == {"clients": found, "total": len(found)}
+
+
+@pytest.mark.parametrize("query", [{"limit": "0"}, {"limit": "101"}, {"offset": "-1"}, {"text": "x" * 254}])
+async def test_a_page_of_clients_that_there_cannot_be_is_refused(registry: Registry, query: dict[str, str]) -> None:
+    answer = await registry.call(make_caller(), "GET", "find_clients", params=query)
+
+    assert (answer.status, answer.body["code"]) == (400, "invalid_field")
+
+
 async def test_the_list_of_no_clients_is_empty(registry: Registry) -> None:
     assert (await registry.call(make_caller(), "GET", "get_clients")).body == []
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from client_registry.clients import Clients, SeatTaken
+from client_registry.clients import Clients, SeatTaken, Wanted
 from client_registry.model import Client, ClientLimitExceeded, NameNotResolved
 from client_registry.tokens import ClientTokens
 from common.caller import Caller, Deployment
@@ -29,6 +29,9 @@ class OneClient:
 
     async def list(self, tenant_id: str) -> Sequence[Client]:
         return [self.client] if self.client else []
+
+    async def find(self, tenant_id: str, wanted: Wanted) -> tuple[Sequence[Client], int]:
+        return await self.list(tenant_id), await self.count(tenant_id)
 
     async def count(self, tenant_id: str) -> int:
         return len(await self.list(tenant_id))
