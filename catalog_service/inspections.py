@@ -110,7 +110,9 @@ def _compare(form: Form, found: Mapping[str, Any]) -> None:
         raise InstallerContradicts("file", f"cannot be read as an installer ({found['reason']})")
     given, format_found = form.choice("file_type", FileType), str(found["file_type"])
     if given not in _MAY_BE.get(format_found, set()):
-        raise InstallerContradicts("file_type", f"is {given}, but the file is {format_found or 'no known installer'}")
+        if not format_found:
+            raise InstallerContradicts("file_type", f"is {given}, but the file is no known installer")
+        raise InstallerContradicts("file_type", f"is {given}, but the file is {format_found}")
     architecture, machine = form.choice("file_architect", Architecture), str(found["file_architect"])
     if given in _DATABASES | _PACKAGES and machine and machine != architecture:
         raise InstallerContradicts("file_architect", f"is {architecture}, but the file is for {machine}")

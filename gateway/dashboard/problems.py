@@ -1,15 +1,10 @@
-"""Problems in the words of a page's language, by their codes; where a code says too little, in the interface's own."""
+"""Problems in the words of a page's language, by their codes; where a code says too little, by what was said."""
 
 from collections.abc import Mapping
 
 from common.errors import Problem
-from gateway.dashboard.languages import translations
-
-
-def _(text: str) -> str:
-    """Mark a text for the catalogues; it is looked up when it is told."""
-    return text
-
+from gateway.dashboard.languages import _, translations
+from gateway.dashboard.reasons import reason_in
 
 TEXTS: Mapping[str, str] = {
     "bad_credentials": _("The username or the password is wrong."),
@@ -33,4 +28,4 @@ TEXTS: Mapping[str, str] = {
 def in_words(problem: Problem, language: str) -> str:
     """What a person is told."""
     text = TEXTS.get(problem.code)
-    return translations(language).gettext(text) if text else problem.detail
+    return translations(language).gettext(text) if text else reason_in(language, problem.detail)

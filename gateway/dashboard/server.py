@@ -7,7 +7,7 @@ from aiohttp import web
 
 from common.errors import Problem
 from gateway.dashboard.health import health_of_all
-from gateway.dashboard.problems import _
+from gateway.dashboard.languages import _
 from gateway.dashboard.visits import Visit
 
 NAMES: Mapping[str, str] = {

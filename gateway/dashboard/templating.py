@@ -14,6 +14,7 @@ from jinja2.runtime import Context
 from common.errors import Problem
 from gateway.dashboard.languages import translations
 from gateway.dashboard.problems import in_words
+from gateway.dashboard.reasons import reason_in
 
 MARK = re.compile(r"~[0-9a-f]{32}\Z")  # what uploads.js puts behind a file's name
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -26,6 +27,7 @@ def set_up(app: web.Application) -> None:
         "file_name": _file_name,
         "in_words": _in_words,
         "number": _number,
+        "reason": _reason,
         "time": _time,
     }
     environment = aiohttp_jinja2.setup(
@@ -81,3 +83,8 @@ def _time(context: Context, value: str) -> str:
 @pass_context
 def _in_words(context: Context, problem: Problem) -> str:
     return in_words(problem, context["language"])
+
+
+@pass_context
+def _reason(context: Context, said: str) -> str:
+    return reason_in(context["language"], said)

@@ -121,6 +121,17 @@ async def test_a_problem_is_told_in_the_language_of_the_page(tenant: Api, langua
     assert (answer.status, answer.body["detail"][: len(words)]) == (401, words)
 
 
+async def test_what_is_wrong_with_a_field_is_told_in_the_language_of_the_page_and_in_english_to_programs(
+    tenant: Api,
+) -> None:
+    cookie = {"Cookie": f"{(await sign_in(tenant))['Cookie']}; language=de"}
+    form = {**PACKAGE, "package_name": "x" * 257}
+    answer = await write(tenant, cookie, await token_of(tenant, cookie), "add_package", **form)
+    assert (answer.status, answer.body["detail"]) == (400, "package_name: ist länger als 256 Zeichen")
+    answer = await tenant.call("POST", "add_package", data=form)
+    assert (answer.status, answer.body["detail"]) == (400, "package_name: is longer than 256 characters")
+
+
 @pytest.mark.parametrize("path", [["nowhere"], ["packages", ""]])
 async def test_an_address_that_is_no_page_is_answered_with_a_page(tenant: Api, path: list[str]) -> None:
     answer = await tenant.anonymous().call("GET", "dashboard", *path, headers=await sign_in(tenant))
