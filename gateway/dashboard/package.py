@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from common.errors import NotFound
-from gateway.dashboard.paging import part_of
+from gateway.dashboard.paging import listed, part_of
 from gateway.dashboard.visits import Visit
 
 # What the pages show in words of their own; the rest is listed by the names of the forms' fields.
@@ -29,6 +29,9 @@ OF_VERSIONS = frozenset(
     }
 )
 _PLAIN = re.compile(r"[A-Za-z0-9._+-]+")  # a word to every shell
+_MEANT = re.compile(
+    "[$`\u201c\u201d\u201e]"
+)  # what means something between PowerShell's quotes, some of them quotes too
 
 
 async def show(visit: Visit, package_id: str) -> web.Response:
@@ -39,9 +42,9 @@ async def show(visit: Visit, package_id: str) -> web.Response:
     return visit.render(
         "package.html",
         package=package,
-        part=part_of(visit.request, versions),
+        part=await part_of(visit.request, listed(versions)),
         said=_said(package, OF_PACKAGES),
-        command=f"winget install --id {_word(package_id)} --source {visit.caller.tenant_id}",
+        command=install_command(package_id, visit.caller.tenant_id),
     )
 
 
@@ -60,5 +63,12 @@ def _said(details: Mapping[str, Any], known: Set[str]) -> dict[str, Any]:
     return {name: value for name, value in details.items() if name not in known and value not in ("", [], False)}
 
 
-def _word(package_id: str) -> str:
-    return package_id if _PLAIN.fullmatch(package_id) else f'"{package_id}"'
+def install_command(package_id: str, tenant_id: str) -> str:
+    """What installs a package, as one types it in PowerShell.
+
+    cmd takes the same for every id without `$`, backticks, curly quotes and `%`. For those there is nothing that both
+    take, but cmd runs nothing of them: no id has a `"`, so all of it stands between the quotes.
+    """
+    quoted = '"' + _MEANT.sub(r"`\g<0>", package_id) + '"'
+    word = package_id if _PLAIN.fullmatch(package_id) else quoted
+    return f"winget install --id {word} --source {tenant_id}"

@@ -1,37 +1,56 @@
 """Long lists in parts: the query's `page` says which of them a page shows."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
 SIZE = 20  # items of one part: a page of clients, with what can be done to each, has 40 kB
+LAST = 1_000_000  # No list has as many parts.
+
+Find = Callable[[int, int], Awaitable[tuple[Sequence[Any], int]]]
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some of a list's items: part `number` of `parts`, the first being 1, of `total` items."""
+    """Some of a list's items: those from `first` to `last` of `total`. `before` and `after` are addresses or ""."""
 
     items: Sequence[Any]
-    number: int
-    parts: int
+    first: int
     total: int
     before: str
     after: str
 
+    @property
+    def last(self) -> int:
+        return self.first + len(self.items) - 1
 
-def part_of(request: web.Request, items: Sequence[Any]) -> Part:
-    """The part that an address asks for; the nearest one there is for any other. `before` and `after` are addresses."""
-    parts = max(1, -(-len(items) // SIZE))
-    asked = request.query.get("page", "")
-    number = min(max(int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 10 else 1, 1), parts)
+
+async def part_of(request: web.Request, find: Find, *, size: int | None = None) -> Part:
+    """The part that an address asks for; the nearest one there is for any other.
+
+    `find` gives the items from an offset on, so many at most, and how many there are in all.
+    """
+    size, number = size or SIZE, _asked(request)
+    items, total = await find((number - 1) * size, size)
+    parts = max(1, -(-total // size))
+    if number > parts:
+        number = parts
+        items, total = await find((number - 1) * size, size)
     before, after = (str(request.rel_url.update_query(page=str(other))) for other in (number - 1, number + 1))
-    return Part(
-        items[(number - 1) * SIZE : number * SIZE],
-        number,
-        parts,
-        len(items),
-        before if number > 1 else "",
-        after if number < parts else "",
-    )
+    return Part(items, (number - 1) * size + 1, total, before if number > 1 else "", after if number < parts else "")
+
+
+def listed(items: Sequence[Any]) -> Find:
+    """Finds in a list that is there as a whole."""
+
+    async def find(offset: int, limit: int) -> tuple[Sequence[Any], int]:
+        return items[offset : offset + limit], len(items)
+
+    return find
+
+
+def _asked(request: web.Request) -> int:
+    asked = request.query.get("page", "")
+    return min(max(int(asked), 1), LAST) if asked.isascii() and asked.isdigit() and len(asked) < 10 else 1

@@ -85,6 +85,8 @@ async def test_a_list_has_fifty_packages_a_page(visitor: Visitor) -> None:
     await expect(page.locator("tbody th a > :last-child")).to_have_text(["Tool 50"])
     await page.get_by_role("link", name="Back").click()
     await expect(page.get_by_text("1 to 50 of 51")).to_be_visible()
+    await visitor.go("/packages?page=77")
+    await expect(page.get_by_text("51 to 51 of 51")).to_be_visible()
 
 
 async def test_many_versions_of_a_package_are_shown_in_parts(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,7 @@ async def test_anyone_can_use_a_page_in_either_light_and_on_a_narrow_screen(
     await page.set_viewport_size(NARROW)  # type: ignore[arg-type]
     assert await findings(page) == []
     assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    assert await page.locator(".table:not([role=region][aria-label][tabindex='0'])").count() == 0
 
 
 async def test_anyone_can_sign_in(open_page: Open, estate: Estate) -> None:

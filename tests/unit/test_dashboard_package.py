@@ -1,0 +1,58 @@
+"""The command that installs a package, as the package's page has it to be copied."""
+
+import re
+
+import pytest
+
+from gateway.dashboard.package import install_command
+
+IDS = [
+    "Acme.Anvil",
+    "Acme.Anvil & Söhne",
+    "it's;calc",
+    "$(calc)",
+    "$env:USERNAME",
+    "`n",
+    "a`",
+    "``$$",
+    "(calc)",
+    "a|calc",
+    "{calc}",
+    "@calc",
+    "#a",
+    "--%",
+    "\u201d;calc;\u201c",
+    "\u201e$a\u201e",
+    "\u2018;calc;\u2019",
+]
+
+
+def read_by_powershell(word: str) -> str:
+    """The value of a word between double quotes, as PowerShell takes it. Raises ValueError where more is meant."""
+    if re.fullmatch(r"[A-Za-z0-9._+-]+", word):
+        return word
+    value, at = [], 1
+    while word[at] not in '"\u201c\u201d\u201e':
+        if word[at] == "$":
+            raise ValueError("a value is put in")
+        if word[at] == "`":
+            at += 1
+            if word[at] in "0abefnrtuv":
+                raise ValueError("another character is meant")
+        value.append(word[at])
+        at += 1
+    if word[0] != '"' or at != len(word) - 1:
+        raise ValueError("something stands outside of the quotes")
+    return "".join(value)
+
+
+@pytest.mark.parametrize("package_id", IDS)
+def test_powershell_takes_an_id_as_it_is_and_runs_nothing_of_it(package_id: str) -> None:
+    command = install_command(package_id, "acme")
+    word = command.removeprefix("winget install --id ").removesuffix(" --source acme")
+    assert read_by_powershell(word) == package_id
+
+
+def test_an_id_that_is_a_word_stands_as_it_is() -> None:
+    assert install_command("Acme.Anvil", "acme") == "winget install --id Acme.Anvil --source acme"
+    assert install_command("Acme Anvil", "acme") == 'winget install --id "Acme Anvil" --source acme'
