@@ -12,6 +12,7 @@ class Scale:
 
     packages: int  # of the tenant that requests are made to
     catalogs: tuple[int, ...]  # packages of each
+    large: tuple[int, int, int]  # packages, clients and entries of the blacklist of a large tenant
     requests: int  # for the figure of the cheapest request; dearer ones are sent less often
     clients: int
     watched: float  # seconds for each of the tails
@@ -25,6 +26,7 @@ class Scale:
 FULL = Scale(
     packages=1000,
     catalogs=(100, 1000, 10_000, 100_000),
+    large=(10_000, 5000, 2000),
     requests=10_000,
     clients=500,
     watched=20,
@@ -38,6 +40,7 @@ FULL = Scale(
 TINY = Scale(
     packages=20,
     catalogs=(20,),
+    large=(20, 30, 10),
     requests=100,
     clients=5,
     watched=0.5,

@@ -4,6 +4,7 @@ import asyncio
 import io
 import random
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from aiohttp import FormData
@@ -13,6 +14,9 @@ from catalog_service.enumerations import Architecture, FileType, Scope
 from catalog_service.model import Package
 from catalog_service.version_documents import document_of
 from catalog_service.version_model import PackageVersion
+from client_registry.blacklist_store import MongoBlacklistStore
+from client_registry.model import Client, Entry
+from client_registry.store import MongoClientStore
 from common.mongo import Document, MongoDatabase, open_database, unhurried
 from tests.bench.processes import Account, Bench
 from tests.bench.scale import Run
@@ -36,6 +40,21 @@ async def catalog(run: Run, bench: Bench, packages: int, *, logos: bool = True) 
                 await _write(database, account.tenant_id, packages, logos=logos)
         run.seeded.add(account.tenant_id)
     return account
+
+
+async def clients(run: Run, account: Account, number: int, entries: int) -> None:
+    """Give a tenant so many clients, and so many entries of the blacklist, each about one of them and one package."""
+    began = datetime.now(UTC) - timedelta(days=90)
+    async with open_database(run.stores.mongo_url, "clients") as database:
+        store, blacklist = MongoClientStore(database), MongoBlacklistStore(database)
+        ids = [str(uuid4()) for _ in range(number)]
+        for seat, client_id in enumerate(ids):
+            at = began + timedelta(minutes=seat)
+            client = Client(client_id, f"pc-{seat:05}.example.com", at, "a1b2", "192.0.2.7", at, program=1)
+            await store.add(account.tenant_id, client, digest=client_id, seat=seat)
+        for one in range(entries):
+            entry = Entry(str(uuid4()), ids[one % number], None, (package_id(one),), None, began)
+            await blacklist.add_entry(account.tenant_id, entry)
 
 
 def package_id(number: int) -> str:
