@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from unicodedata import category
 
 from rich.console import Console
 from rich.text import Text
@@ -9,9 +10,13 @@ from rich.text import Text
 
 def visible(text: object) -> str:
     r"""A text in which what a terminal would obey or hide can be seen: control characters, those that turn the line
-    around, and bytes that are no UTF-8. They stand there as `\x1b` and the like.
+    around, and bytes that are no UTF-8. They stand there as `\x1b` and the like. Spaces of any width stay as they are.
     """
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in str(text))
+
+    def shown(one: str) -> str:
+        return one if one.isprintable() or category(one) == "Zs" else one.encode("unicode_escape").decode()
+
+    return "".join(map(shown, str(text)))
 
 
 def say(console: Console, text: str, style: str = "") -> None:

@@ -18,7 +18,7 @@ def test_what_a_terminal_would_obey_or_hide_is_visible(text: str) -> None:
     assert visible(text).encode().decode("unicode_escape") == text
 
 
-@pytest.mark.parametrize("text", ["Größer", "日本語 🙂", "a\\b", "[red]:x:[/red]"])
+@pytest.mark.parametrize("text", ["Größer", "日本語 🙂", "10\u00a0MB", "日本\u3000語", "a\\b", "[red]:x:[/red]"])
 def test_other_text_is_shown_as_it_is(text: str) -> None:
     told = StringIO()
     say(Console(file=told, force_terminal=True, soft_wrap=True), text)
