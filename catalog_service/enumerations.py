@@ -1,4 +1,4 @@
-"""The values that fields of a version may have (section 2.4), and the further ones of winget."""
+"""The values that fields of a version may have (section 2.4), and its switches, with the further ones of winget."""
 
 from enum import StrEnum
 
@@ -82,3 +82,19 @@ class UpgradeBehavior(StrEnum):
     INSTALL = "install"
     UNINSTALL_PREVIOUS = "uninstallPrevious"
     DENY = "deny"
+
+
+class Switch(StrEnum):
+    """What an installer may take on its command line (section 4.5), as forms name it after `switch_`.
+
+    Two are not in the specification, and winget's.
+    """
+
+    SILENT = "Silent"
+    SILENT_WITH_PROGRESS = "SilentWithProgress"
+    INTERACTIVE = "Interactive"
+    INSTALL_LOCATION = "InstallLocation"
+    LOG = "Log"
+    UPGRADE = "Upgrade"
+    CUSTOM = "Custom"
+    REPAIR = "Repair"

@@ -3,7 +3,7 @@
 import re
 from uuid import uuid4
 
-from catalog_service.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
+from catalog_service.enumerations import Architecture, FileType, Locale, Scope, Switch, UpgradeBehavior
 from catalog_service.external import parse_address
 from catalog_service.manifests.fields import manifest_of, rules_of
 from catalog_service.manifests.rules import contradictions
@@ -79,18 +79,8 @@ def _installer(form: Form) -> tuple[str, str]:
 
 
 def _switches(form: Form) -> Switches:
-    def switch(name: str) -> str:
-        return form.text(f"switch_{name}", limit=SWITCH_LIMIT, required=False)
-
     return Switches(
-        silent=switch("Silent"),
-        silent_with_progress=switch("SilentWithProgress"),
-        interactive=switch("Interactive"),
-        install_location=switch("InstallLocation"),
-        log=switch("Log"),
-        upgrade=switch("Upgrade"),
-        custom=switch("Custom"),
-        repair=switch("Repair"),
+        **{switch.name.lower(): form.text(f"switch_{switch}", limit=SWITCH_LIMIT, required=False) for switch in Switch}
     )
 
 

@@ -11,6 +11,7 @@ import orjson
 
 from catalog_service.damaged import DamagedInstaller
 from catalog_service.entries import CatalogEntry
+from catalog_service.enumerations import Switch
 from catalog_service.finding import FoundPackage, logo_tag
 from catalog_service.manifests.fields import plain
 from catalog_service.model import FinishedUpload
@@ -107,7 +108,7 @@ def package_details(described: DescribedPackage) -> dict[str, Any]:
 
 def version_details(version: PackageVersion, refused: Sequence[str]) -> dict[str, Any]:
     """The same of a version; `refused` is why winget clients are not offered it."""
-    switches, needed = version.switches, version.dependencies
+    needed = version.dependencies
     return {
         "uid": version.uid,
         "package_id": version.package_id,
@@ -117,14 +118,7 @@ def version_details(version: PackageVersion, refused: Sequence[str]) -> dict[str
         "file_scope": version.scope,
         "package_locale": version.locale,
         "channel": version.channel,
-        "switch_Silent": switches.silent,
-        "switch_SilentWithProgress": switches.silent_with_progress,
-        "switch_Interactive": switches.interactive,
-        "switch_InstallLocation": switches.install_location,
-        "switch_Log": switches.log,
-        "switch_Upgrade": switches.upgrade,
-        "switch_Custom": switches.custom,
-        "switch_Repair": switches.repair,
+        **{f"switch_{switch}": getattr(version.switches, switch.name.lower()) for switch in Switch},
         "productcode": version.product_code,
         "upgradecode": version.upgrade_code,
         "package_family_name": version.package_family_name,

@@ -5,23 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from catalog_service.enumerations import Architecture, FileType, Locale, Scope
+from catalog_service.enumerations import Architecture, FileType, Locale, Scope, Switch
 from common.settings import BadSetting
 from deploy.publishing import guesses
 from deploy.publishing.model import Installer
 
 Value = TypeVar("Value")
-
-SWITCHES = (
-    "Silent",
-    "SilentWithProgress",
-    "Interactive",
-    "InstallLocation",
-    "Log",
-    "Upgrade",
-    "Custom",
-    "Repair",
-)
 
 
 @dataclass(frozen=True)
@@ -86,12 +75,12 @@ def installers(files: Sequence[Path], package_id: str, per_file: PerFile, for_al
 
 def switches(given: Sequence[str]) -> list[tuple[str, str]]:
     """The form's fields of switches like `silent=/S`. Raises BadSetting."""
-    known = {name.casefold(): name for name in SWITCHES}
+    known = {name.casefold(): name for name in Switch}
     fields = []
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or name.casefold().replace("-", "") not in known:
-            raise BadSetting(f"--switch: {text}: must be NAME=VALUE, with one of {', '.join(SWITCHES)}")
+            raise BadSetting(f"--switch: {text}: must be NAME=VALUE, with one of {', '.join(Switch)}")
         fields.append((f"switch_{known[name.casefold().replace('-', '')]}", value))
     return fields
 

@@ -24,16 +24,7 @@ SUFFIXES = (
     ".otc",
     ".fnt",
 )
-SWITCHES = (
-    "Silent",
-    "SilentWithProgress",
-    "Interactive",
-    "InstallLocation",
-    "Log",
-    "Upgrade",
-    "Custom",
-    "Repair",
-)
+SWITCH = "switch_"
 
 ASKED = ("name", "package")
 LOOKS = 40  # that a page takes by itself, each a little later than the one before: three minutes in all
@@ -65,7 +56,7 @@ async def show_version(visit: Visit, server_filename: str) -> web.Response:
         looks=_looks(query.get("looks", "0")),
         most_looks=LOOKS,
         suggested=_suggested(file),
-        switches=SWITCHES,
+        switches=_switches(visit.request),
         values=_values(visit.request),
     )
 
@@ -87,8 +78,19 @@ def _suggested(file: Mapping[str, Any]) -> str:
     return ".".join(parts) if all(parts) else ""
 
 
+def _switches(request: web.Request) -> list[str]:
+    """The names of an installer's switches, after the word that their fields begin with."""
+    fields = _schemas(request)["VersionFields"]["properties"]
+    return [name.removeprefix(SWITCH) for name in fields if name.startswith(SWITCH)]
+
+
 def _values(request: web.Request) -> Mapping[str, list[str]]:
-    """The values that fields may have, as the interface's own description has them."""
-    document: Any = request.app[PAGES].document
-    schemas = document["components"]["schemas"]
+    """The values that fields may have."""
+    schemas = _schemas(request)
     return {name: schemas[name]["enum"] for name in ("Architecture", "FileType", "Locale", "Scope")}
+
+
+def _schemas(request: web.Request) -> Any:
+    """What the interface's own description says of its fields."""
+    document: Any = request.app[PAGES].document
+    return document["components"]["schemas"]

@@ -6,11 +6,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from catalog_service.enumerations import Switch
 from gateway.dashboard.table import PAGES
 from gateway.operations import OPERATIONS, Access
 from tests.api import Answer
 from tests.system.estate import UNKNOWN, segments, title
 from tests.system.services import Api, Services
+from tests.system.stories import upload
 from tests.system.test_documentation import sign_in
 from tests.system.test_problems import gateway
 
@@ -130,6 +132,13 @@ async def test_what_is_wrong_with_a_field_is_told_in_the_language_of_the_page_an
     assert (answer.status, answer.body["detail"]) == (400, "package_name: ist länger als 256 Zeichen")
     answer = await tenant.call("POST", "add_package", data=form)
     assert (answer.status, answer.body["detail"]) == (400, "package_name: is longer than 256 characters")
+
+
+async def test_the_form_of_a_version_has_every_switch(tenant: Api) -> None:
+    name = await upload(tenant, b"of no known kind")
+    way, by_hand = ("dashboard", "publish", name), {"by_hand": "1"}
+    page = await tenant.anonymous().call("GET", *way, headers=await sign_in(tenant), params=by_hand)
+    assert [switch for switch in Switch if f'name="switch_{switch}"' not in str(page.body)] == []
 
 
 @pytest.mark.parametrize("path", [["nowhere"], ["packages", ""]])

@@ -1,11 +1,13 @@
 """What `pkgrepo publish` takes a file for, by its name, and what it calls the transfer of it."""
 
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from catalog_service import version_model
-from catalog_service.enumerations import Architecture, FileType
+from catalog_service.enumerations import Architecture, FileType, Switch
 from deploy.publishing import choices, guesses, model
 from deploy.publishing.model import Installer
 from upload_service.ranges import SUFFIXES, parse_file_id
@@ -59,10 +61,12 @@ def test_the_suffixes_sent_are_those_that_the_server_keeps() -> None:
     assert named == set(SUFFIXES)
 
 
-def test_the_switches_it_takes_are_those_of_the_service() -> None:
-    assert {name.lower() for name in choices.SWITCHES} == {
-        name.replace("_", "") for name in version_model.Switches.__dataclass_fields__
-    }
+def test_the_switches_it_takes_are_those_that_the_interface_describes() -> None:
+    document: Any = yaml.safe_load((files("gateway") / "openapi.yaml").read_text(encoding="utf-8"))
+    described = [name for name in document["components"]["schemas"]["VersionFields"]["properties"] if "switch_" in name]
+    given = [f"{name.removeprefix('switch_')}=/x" for name in described]
+    assert choices.switches(given) == [(name, "/x") for name in described]
+    assert len(described) == len(Switch)
 
 
 def test_a_transfer_is_called_the_same_in_every_run_and_otherwise_for_anything_else() -> None:
