@@ -82,6 +82,19 @@ async def test_a_client_whose_token_is_lost_is_deleted_by_typing_its_name(enforc
     assert (await enforced.api.call("GET", "get_clients")).body == []
 
 
+async def test_a_deletion_that_stops_halfway_says_so_and_can_be_tried_again(enforced: Visitor) -> None:
+    page = enforced.page
+    token = await add(enforced)
+    await page.route("**/delete_client/**", lambda route: route.abort(), times=1)
+    await page.get_by_role("button", name=f"Delete {NAME}").click()
+    await enforced.confirm(NAME)
+    told = page.get_by_role("alert").filter(has_text=f"The token of {NAME} has ended, but")
+    await expect(told).to_contain_text("The repository cannot be reached.")
+    assert await status_for(enforced, token) == 401
+    await told.get_by_role("button", name="Try again").click()
+    await expect(page.get_by_text("There is no client yet.")).to_be_visible()
+
+
 async def test_clients_are_found_by_a_part_of_their_names(enforced: Visitor) -> None:
     for name in (NAME, "server-7"):
         await enforced.api.call("POST", "add_client", data={"client_name": name})
