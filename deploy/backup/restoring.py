@@ -3,6 +3,7 @@
 import hashlib
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 from auth_service.audit import OPERATORS
@@ -34,6 +35,7 @@ WITHOUT = {
 SHOWN = 20  # names of damaged files in one line
 # What tells of work that was under way, and of where a file was.
 PASSING = dict.fromkeys(("left", "moving_by", "moving_until", "checking_until"), "")
+UNDER_WAY = timedelta(days=1)  # before a backup; what was announced since then the broker may have had still
 
 
 @dataclass
@@ -129,9 +131,14 @@ class Restoration:
                     await put_back(client, database, found[2], documents(records / entry.name))
 
     async def _settle(self, upload: MongoDatabase) -> None:
-        """Say where the installers are now, and what tenants store without the transfers that are not kept."""
+        """Say where the installers are now, and what tenants store without the transfers that are not kept.
+
+        The last uploads are announced again: hearing of one twice changes nothing.
+        """
+        last = {"updated_at": {"$gt": self.manifest.made_at - UNDER_WAY}}
         with unhurried():
             await upload["uploads"].update_many({}, {"$set": {"home": self.storage.chosen}, "$unset": PASSING})
+            await upload["uploads"].update_many(last, {"$set": {"announced": False}})
         ledgers = Reconciliation(MongoLedgerStore(upload), pause=0)
         for drift in await ledgers.all_drift():
             await ledgers.repair(drift)

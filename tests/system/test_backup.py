@@ -22,7 +22,7 @@ from tests.system.fleet import Fleet
 from tests.system.invariants import missing, violations
 from tests.system.publishers import at_rest, at_work
 from tests.system.services import Api
-from tests.system.stories import Published, add_package, package_id, publish, send_chunk
+from tests.system.stories import Published, add_package, package_id, publish, send_chunk, upload
 from tests.system.test_pkgrepo import pkgrepo
 from tests.system.uploader import Client as Uploader
 from upload_service.installers_s3 import ObjectInstallers
@@ -43,6 +43,10 @@ async def test_what_was_acknowledged_before_a_backup_is_there_after_a_restore(
     api, content = await running_fleet.services.tenant(client_authentication=True), os.urandom(2000)
     client = (await api.call("POST", "add_client", data={"client_name": "pc-1"})).body
     assert (await send_chunk(api, "halfway", content, 0, 1000)).status == 200
+    waiting = await upload(api, content)
+    await at_rest(running_fleet, api.tenant_id)
+    unheard = {"tenant_id": api.tenant_id, "server_filename": waiting}  # as if its announcement were under way
+    await running_fleet.mongo["catalog"]["finished_uploads"].delete_one(unheard)
     async with at_work(api) as work:
         await work.more()
         kept, gone, *deleted = work.published
