@@ -18,7 +18,6 @@ from aiohttp import (
     StreamReader,
     hdrs,
 )
-from aiohttp.client import IDEMPOTENT_METHODS
 from aiohttp.connector import Connection
 from aiohttp.http import RawResponseMessage
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -28,7 +27,7 @@ from common.turns import within
 
 HEADER_LIMIT = 256 << 10  # bytes: what a write of a thousand values says for the audit log
 SMALL = 64 << 10  # bytes: an answer up to here is read whole
-BODILESS = frozenset([hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS, hdrs.METH_TRACE])
+READS = frozenset([hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS, hdrs.METH_TRACE])  # have no body
 NO_LIMIT = ClientTimeout()
 
 
@@ -98,8 +97,8 @@ class Questions:
 
         `target` is the path with its query, as it stands in a request. `patience` is how many seconds there are until
         the answer begins, or a small one is there as a whole; `pause` is how many may pass between two blocks of a
-        longer one. What may be asked twice is asked again where the connection breaks before there is an answer: the
-        service may have closed it when we began to write.
+        longer one. A read is asked again where the connection breaks before there is an answer: the service may have
+        closed it when we began to write. No write is: a deletion that was done would be answered as one of nothing.
 
         Raises:
             ClientError, HttpProcessingError, TimeoutError: there is no answer, or none that is HTTP.
@@ -111,7 +110,7 @@ class Questions:
             except (ConnectionTimeoutError, ClientConnectorError):
                 raise
             except (ClientOSError, ServerDisconnectedError):
-                if method not in IDEMPOTENT_METHODS:
+                if method not in READS:
                     raise
                 reply = await self._answered(method, message, pause)
             if reply.content_length is not None and reply.content_length <= SMALL:
@@ -148,7 +147,7 @@ class Questions:
 
 def _encoded(method: str, target: str, host: str, headers: CIMultiDict[str], body: bytes | None) -> bytes:
     """A request as it goes over the wire. Raises ValueError where a part of its head would end a line."""
-    if body is not None or method not in BODILESS:
+    if body is not None or method not in READS:
         headers[hdrs.CONTENT_LENGTH] = str(len(body or b""))  # There is one length, and it is the body's.
     lines = [f"{method} {target} HTTP/1.1", f"Host: {host}", *[f"{name}: {value}" for name, value in headers.items()]]
     head = "\r\n".join(lines)

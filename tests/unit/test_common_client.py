@@ -188,20 +188,20 @@ async def test_two_questions_at_once_have_a_connection_each() -> None:
     assert [len(requests) for requests in wire.sent] == [1, 1]
 
 
-async def test_what_may_be_asked_twice_is_asked_again_where_the_connection_ends_without_an_answer() -> None:
+async def test_a_read_is_asked_again_where_the_connection_ends_without_an_answer() -> None:
     async with on_the_wire(saying(whole(b"1"), b"", whole(b"2"))) as (service, wire):
         assert [await read(service), await read(service)] == [b"1", b"2"]
     assert [len(requests) for requests in wire.sent] == [2, 1]
 
 
-async def test_what_may_be_asked_twice_is_not_asked_a_third_time() -> None:
+async def test_a_read_is_not_asked_a_third_time() -> None:
     async with on_the_wire(saying(b"")) as (service, wire):
         with pytest.raises(Unavailable):
             await read(service)
     assert [len(requests) for requests in wire.sent] == [1, 1]
 
 
-@pytest.mark.parametrize("method", ["POST", "PATCH"])
+@pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
 async def test_a_write_is_asked_once_whatever_becomes_of_the_connection(method: str) -> None:
     async with on_the_wire(saying(whole(b"1"), b"")) as (service, wire):
         assert await read(service) == b"1"
