@@ -2,16 +2,18 @@
 
 import asyncio
 import time
+from contextlib import suppress
+from ipaddress import ip_address
 
 import orjson
 from aiohttp import web
 
-from common.errors import Overloaded
+from common.errors import Problem
 from common.events import Event
 from common.middleware import ROUTE
 from common.redis import RedisError
 from gateway.dashboard.visits import Visit
-from gateway.keys import LIVE, SESSIONS
+from gateway.keys import LIVE, SESSIONS, TENANTS
 from gateway.live import SOON, End, Watcher
 
 HEARTBEAT = 20.0  # seconds; what stands before us would end a connection on which nothing comes
@@ -21,24 +23,20 @@ HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-
 
 
 async def stream(visit: Visit) -> web.StreamResponse:
-    """Tell the browser until it goes or reads no more, its session ends, or we do. Raises Overloaded."""
+    """Tell the browser until it goes, reads no more, or may listen no more, or until we end. Raises Overloaded."""
     request = visit.request
     request[ROUTE] = ROUTE_OF_ITS_OWN
     with request.app[LIVE].watching(visit.caller.tenant_id, visit.caller.username) as watcher:
         response = web.StreamResponse(headers=HEADERS)
         await response.prepare(request)
         await _write(request, response, _return_in(SOON))
-        while await _lives(visit):
-            try:
-                told = await _next(watcher, min(HEARTBEAT, visit.session.ends_at - time.time()))
-            except TimeoutError:
-                await _write(request, response, b":\n\n")
-                continue
-            if isinstance(told, End):
-                await _write(request, response, _return_in(told.back_in))
+        while True:
+            told = await _next(watcher, min(HEARTBEAT, visit.session.ends_at - time.time()))
+            if not await _may_listen(visit):
                 break
-            words = b"event: %s\ndata: %s\n\n" % (told.type.encode(), orjson.dumps(told.data))
-            await _write(request, response, words)
+            await _write(request, response, _in_words(told))
+            if isinstance(told, End):
+                break
     await response.write_eof()
     return response
 
@@ -48,9 +46,21 @@ def _return_in(seconds: int) -> bytes:
     return b"retry: %d\n\n" % (seconds * 1000)
 
 
-async def _next(watcher: Watcher, patience: float) -> Event | End:
-    async with asyncio.timeout(patience):
-        return await watcher.get()
+def _in_words(told: Event | End | None) -> bytes:
+    match told:
+        case None:
+            return b":\n\n"
+        case End(back_in):
+            return _return_in(back_in)
+    return b"event: %s\ndata: %s\n\n" % (told.type.encode(), orjson.dumps(told.data))
+
+
+async def _next(watcher: Watcher, patience: float) -> Event | End | None:
+    """What is told next; None where nothing is for so many seconds."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(patience):
+            return await watcher.get()
+    return None
 
 
 async def _write(request: web.Request, response: web.StreamResponse, words: bytes) -> None:
@@ -65,9 +75,14 @@ async def _write(request: web.Request, response: web.StreamResponse, words: byte
         raise ConnectionError("The browser does not read.") from None
 
 
-async def _lives(visit: Visit) -> bool:
-    """Whether the session does; one that is only looked at is not used by that."""
+async def _may_listen(visit: Visit) -> bool:
+    """Whether the session lives, and the tenant still takes requests from there; a session is not used by that."""
+    app, tenant_id = visit.request.app, visit.caller.tenant_id
     try:
-        return await visit.request.app[SESSIONS].lives(visit.session)
-    except (RedisError, Overloaded):
+        if not await app[SESSIONS].lives(visit.session):
+            return False
+        look = await app[SESSIONS].look(tenant_id)
+        tenant = await app[TENANTS].find(tenant_id, look.stamp, changing=look.changing)
+    except (RedisError, Problem):
         return False
+    return tenant.allows(ip_address(visit.caller.ip))

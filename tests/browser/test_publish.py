@@ -238,7 +238,9 @@ async def test_an_upload_that_is_finished_elsewhere_is_seen_as_it_comes_by_its_o
     for watching, path in ((visitor, ""), (colleague, "/publish"), (stranger, "")):
         async with watching.page.expect_response("**/dashboard/live"):
             await watching.go(path)
-    name = await finish(visitor.api, "first", b"from elsewhere")
+    async with colleague.page.expect_request("**/dashboard/publish") as renewal:
+        name = await finish(visitor.api, "first", b"from elsewhere")
+    assert UNATTENDED.lower() in (await renewal.value).headers
     await expect(row(visitor.page, "first")).to_contain_text("Was uploaded just now")
     await expect(colleague.page.locator("#arrived").get_by_text(name)).to_be_visible()
     await finish(other_tenant, "second", b"the stranger's own")

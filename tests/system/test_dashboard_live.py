@@ -18,11 +18,12 @@ from aiohttp import ClientResponse, ClientTimeout, web
 from common.events import Event
 from common.redis import open_redis
 from common.server import serving
-from common.sessions import Session, Sessions
+from common.sessions import Look, Session, Sessions
 from gateway.dashboard.live import stream as stream_of
 from gateway.dashboard.visits import UNATTENDED, Visit
-from gateway.keys import LIVE, SESSIONS
+from gateway.keys import LIVE, SESSIONS, TENANTS
 from gateway.live import Live
+from gateway.tenants import TenantDirectory
 from tests.factories import make_caller
 from tests.system.raw import with_small_buffers
 from tests.system.services import Api, Services
@@ -103,6 +104,15 @@ async def test_a_stream_on_which_nothing_comes_is_kept_alive_until_its_session_e
         assert set((await stream.content.read()).split(b"\n\n")) <= {b":", b""}
 
 
+async def test_who_is_shut_out_meanwhile_is_told_nothing_more(
+    services: Services, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.dashboard.live.HEARTBEAT", 0.01)
+    async with watching(tenant) as stream:
+        await services.operator.tenants.edit(tenant.tenant_id, {"allowed_networks": ["192.0.2.1"]})
+        assert set((await stream.content.read()).split(b"\n\n")) <= {b":", b""}
+
+
 async def test_a_gateway_that_stops_ends_its_streams(services: Services, tenant: Api, redis_url: str) -> None:
     async with AsyncExitStack() as open_still, AsyncExitStack() as stopping:
         address = await stopping.enter_async_context(gateway(services, redis_url))
@@ -124,7 +134,7 @@ async def test_without_a_broker_that_answers_all_else_goes_on(services: Services
 @pytest.mark.attack("L5")
 async def test_a_browser_that_does_not_read_is_let_go_and_leaves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.dashboard.live.READ_PATIENCE", 0.2)
-    caller, left = make_caller(), asyncio.Event()
+    caller, left = make_caller(ip="127.0.0.1"), asyncio.Event()
     session = Session(caller.tenant_id, caller.username, "a-session", int(time.time()) + PATIENCE)
 
     async def watched(request: web.Request) -> web.StreamResponse:
@@ -138,8 +148,9 @@ async def test_a_browser_that_does_not_read_is_let_go_and_leaves_its_place(monke
                 left.set()
 
     app, live = web.Application(), Live()
-    sessions: Sessions = Mock(Sessions, lives=AsyncMock(return_value=True))
-    app[LIVE], app[SESSIONS] = live, sessions
+    sessions: Sessions = Mock(Sessions, lives=AsyncMock(return_value=True), look=AsyncMock(return_value=Look("1")))
+    tenants: TenantDirectory = Mock(TenantDirectory, find=AsyncMock(return_value=caller.tenant))
+    app[LIVE], app[SESSIONS], app[TENANTS] = live, sessions, tenants
     app.router.add_get("/", watched)
     async with serving(app, "127.0.0.1:0") as address:
         url = urlsplit(address)
