@@ -122,14 +122,14 @@ async def test_heads_that_never_end_are_let_go_while_others_are_served(
 async def test_a_connection_may_be_idle_for_longer_between_two_requests(
     tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.protocol.HEAD_PATIENCE", 0.1)
+    monkeypatch.setattr("common.protocol.HEAD_PATIENCE", 0.5)
     address = urlsplit(tenant.base_url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
         for _ in range(2):
             writer.write(b"HEAD /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 404")
-            await asyncio.sleep(0.3)  # longer than a head may take
+            await asyncio.sleep(0.7)  # longer than a head may take
     finally:
         writer.close()
 

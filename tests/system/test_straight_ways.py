@@ -319,7 +319,7 @@ async def _answered_where_the_service_breaks_off() -> bytes:
 
     async with await asyncio.start_server(service, "127.0.0.1", 0) as server, ClientSession() as session:
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with instead(relay) as gateway, asyncio.timeout(5):
+        async with instead(relay) as gateway, asyncio.timeout(SOON):
             url = urlsplit(gateway)
             reader, writer = await asyncio.open_connection(url.hostname, url.port)
             writer.write(head_of(bytes(8 * SIZE)) + bytes(SIZE // 2 + PIECE))
