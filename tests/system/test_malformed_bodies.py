@@ -3,7 +3,7 @@
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from importlib.resources import files
 from typing import Any
 from urllib.parse import urlencode
@@ -15,7 +15,7 @@ from common.caller import Deployment
 from gateway.operations import OPERATIONS, Operation
 from tests.system.estate import UNKNOWN, Estate, furnish, segments, title
 from tests.system.raw import send_raw
-from tests.system.services import Api, Services
+from tests.system.services import Services, single_gateway
 
 pytestmark = pytest.mark.attack("S3")
 
@@ -117,12 +117,14 @@ WITHOUT_BODY = [row for row in OPERATIONS if row not in WITH_BODY]
 
 
 @pytest.fixture(scope="session")
-async def estates(services: Services, enforcing: Api, enforcing_single: Api) -> dict[Deployment, Estate]:
+async def estates(services: Services, redis_url: str) -> AsyncIterator[dict[Deployment, Estate]]:
     """A tenant of each deployment that has what the operations need, so that nothing but the body can be wrong."""
-    return {
-        Deployment.MULTI: await furnish(await services.tenant()),
-        Deployment.SINGLE: (await furnish(enforcing)).through(enforcing_single),
-    }
+    tenant = await services.tenant(client_authentication=True)
+    async with single_gateway(services, redis_url, tenant) as single:
+        yield {
+            Deployment.MULTI: await furnish(await services.tenant()),
+            Deployment.SINGLE: (await furnish(tenant)).through(single),
+        }
 
 
 @pytest.fixture(params=list(Deployment))

@@ -242,6 +242,7 @@ async def test_a_large_body_that_stops_in_its_middle_is_refused(
     assert taken.bodies == []
 
 
+@pytest.mark.attack("L5", expected=[507])
 async def test_a_large_body_that_is_refused_before_its_end_is_answered(file: Path) -> None:
     body = file.read_bytes() * 4
 
@@ -332,6 +333,7 @@ async def _answered_where_the_service_breaks_off() -> bytes:
             return line
 
 
+@pytest.mark.attack("L5", expected=[500])
 def test_who_sends_on_after_the_service_has_gone_is_read_to_the_end() -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as the gateway does
         assert runner.run(_answered_where_the_service_breaks_off()).startswith(b"HTTP/1.1 500")
