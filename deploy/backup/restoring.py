@@ -135,7 +135,8 @@ class Restoration:
 
         The last uploads are announced again: hearing of one twice changes nothing.
         """
-        last = {"updated_at": {"$gt": self.manifest.made_at - UNDER_WAY}}
+        # Of transfers that were just being given up nobody has heard, nor is to.
+        last = {"announced": True, "updated_at": {"$gt": self.manifest.made_at - UNDER_WAY}}
         with unhurried():
             await upload["uploads"].update_many({}, {"$set": {"home": self.storage.chosen}, "$unset": PASSING})
             await upload["uploads"].update_many(last, {"$set": {"announced": False}})

@@ -42,7 +42,10 @@ async def test_what_was_acknowledged_before_a_backup_is_there_after_a_restore(
 ) -> None:
     api, content = await running_fleet.services.tenant(client_authentication=True), os.urandom(2000)
     client = (await api.call("POST", "add_client", data={"client_name": "pc-1"})).body
-    assert (await send_chunk(api, "halfway", content, 0, 1000)).status == 200
+    uploads = running_fleet.mongo["upload"]["uploads"]
+    for file_id in ("halfway", "given-up"):
+        assert (await send_chunk(api, file_id, content, 0, 1000)).status == 200
+    await uploads.update_one({"tenant_id": api.tenant_id, "file_id": "given-up"}, {"$set": {"status": "deleting"}})
     waiting = await upload(api, content)
     await at_rest(running_fleet, api.tenant_id)
     unheard = {"tenant_id": api.tenant_id, "server_filename": waiting}  # as if its announcement were under way
@@ -67,12 +70,16 @@ async def test_what_was_acknowledged_before_a_backup_is_there_after_a_restore(
     asked = await api.anonymous().call("POST", "get_packages", data={"auth_token": client["auth_token"]})
     assert asked.status == 200
     assert await heads(places_of(running_fleet), api.tenant_id, OPERATORS)
+    given_up = await again.call("DELETE", "upload_package_version", headers={"X-File-ID": "given-up"})
+    assert given_up.status == 200
     uploader = Uploader(again)
     await uploader.upload(content, chunk=1000, file_id="halfway")
     await uploader.publish(work.package_id, "2.0", os.urandom(100))
     await running_fleet.age(api.tenant_id, 61)
     await at_rest(running_fleet, api.tenant_id)
     assert await violations(running_fleet, [api.tenant_id]) == []
+    heard = running_fleet.mongo["catalog"]["finished_uploads"].find({"tenant_id": api.tenant_id})
+    assert "given-up" not in [upload.get("file_id") for upload in await heard.to_list()]
 
 
 async def test_a_backup_that_was_killed_is_gone_on_with(
