@@ -9,7 +9,7 @@ from rich.console import Console
 from deploy.publishing.progress import shown
 from deploy.publishing.terminal import json_text, say, visible
 
-HOSTILE = ["\x1b]0;owned\x07", "\x9b31m", "a\rb", "a\nb", "a\x08b", "a\x7fb", "\u202eexe.gnp", "a\u2028b", "\udcff.exe"]
+HOSTILE = ["\x1b]0;owned\x07", "\x9b31m", "a\rb", "a\nb", "a\x08b", "a\x7fb", "\u202e\u200bgnp", "a\u2028b", "\udcffb"]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
