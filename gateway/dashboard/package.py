@@ -29,9 +29,8 @@ OF_VERSIONS = frozenset(
     }
 )
 _PLAIN = re.compile(r"[A-Za-z0-9._+-]+")  # a word to every shell
-_MEANT = re.compile(
-    "[$`\u201c\u201d\u201e]"
-)  # what means something between PowerShell's quotes, some of them quotes too
+# What means something between PowerShell's quotes, some of them quotes too.
+_MEANT = re.compile("[$`\u201c\u201d\u201e]")
 
 
 async def show(visit: Visit, package_id: str) -> web.Response:
