@@ -3,7 +3,7 @@
 import hashlib
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from auth_service.audit import OPERATORS
@@ -25,7 +25,7 @@ from deploy.schemas import bring_up, check_known, open_database
 from deploy.storage import Storage
 from upload_service.installers import read_blocks
 from upload_service.ledger_store import MongoLedgerStore
-from upload_service.model import Home, InstallerMissing, Upload
+from upload_service.model import Home, InstallerMissing, Status, Upload
 from upload_service.reconcile import Reconciliation
 
 WITHOUT = {
@@ -133,13 +133,16 @@ class Restoration:
     async def _settle(self, upload: MongoDatabase) -> None:
         """Say where the installers are now, and what tenants store without the transfers that are not kept.
 
-        The last uploads are announced again: hearing of one twice changes nothing.
+        The last uploads are announced again: hearing of one twice changes nothing. Those that wait for a version wait
+        as long from now on as if they had just come, however old the backup is.
         """
         # Of transfers that were just being given up nobody has heard, nor is to.
         last = {"announced": True, "updated_at": {"$gt": self.manifest.made_at - UNDER_WAY}}
+        just_come = {"announced": False, "updated_at": datetime.now(UTC)}
         with unhurried():
             await upload["uploads"].update_many({}, {"$set": {"home": self.storage.chosen}, "$unset": PASSING})
             await upload["uploads"].update_many(last, {"$set": {"announced": False}})
+            await upload["uploads"].update_many({"status": Status.COMPLETE}, {"$set": just_come})
         ledgers = Reconciliation(MongoLedgerStore(upload), pause=0)
         for drift in await ledgers.all_drift():
             await ledgers.repair(drift)
