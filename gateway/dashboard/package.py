@@ -28,7 +28,8 @@ OF_VERSIONS = frozenset(
         "winget_refusals",
     }
 )
-_PLAIN = re.compile(r"[A-Za-z0-9._+-]+")  # a word to every shell
+# A word to every shell; one with a dash first PowerShell would break at its dots.
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 # What means something between PowerShell's quotes, some of them quotes too.
 _MEANT = re.compile("[$`\u201c\u201d\u201e]")
 

@@ -21,6 +21,7 @@ IDS = [
     "@calc",
     "#a",
     "--%",
+    "-a.b",
     "\u201d;calc;\u201c",
     "\u201e$a\u201e",
     "\u2018;calc;\u2019",
@@ -29,7 +30,7 @@ IDS = [
 
 def read_by_powershell(word: str) -> str:
     """The value of a word between double quotes, as PowerShell takes it. Raises ValueError where more is meant."""
-    if re.fullmatch(r"[A-Za-z0-9._+-]+", word):
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", word):
         return word
     value, at = [], 1
     while word[at] not in '"\u201c\u201d\u201e':
