@@ -1,6 +1,7 @@
 """A browser's visit: whose session it shows, in which language, and what its pages are made of."""
 
 import hmac
+import time
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -60,6 +61,11 @@ class Visit:
     def home(self) -> str:
         """The path of the overview, below which every page stands."""
         return f"{self.prefix}/dashboard"
+
+    @property
+    def lasts(self) -> int:
+        """The seconds after which the session ends, however much it is used."""
+        return max(0, self.session.ends_at - int(time.time()))
 
     @property
     def idle(self) -> int:

@@ -45,14 +45,17 @@ const parsed = (text) => {
   }
 };
 
+// The session of a page that came just now; `sessionEnds` is in ms by the browser's own clock, which may be a wrong one.
+export const sessionOf = ({ csrfToken, sessionLasts }) => ({ csrfToken, sessionEnds: Date.now() + sessionLasts * 1000 });
+
 // Whether there is a session, possibly a new one of another window's; if so this page is from now on a page of it.
 export const renewed = async () => {
   const body = document.body;
   try {
     const answer = await fetch(body.dataset.home, { headers: { Accept: "text/html" } });
-    const { csrfToken, sessionEnds } = new DOMParser().parseFromString(await answer.text(), "text/html").body.dataset;
-    if (csrfToken) Object.assign(body.dataset, { csrfToken, sessionEnds });
-    return Boolean(csrfToken);
+    const { dataset } = new DOMParser().parseFromString(await answer.text(), "text/html").body;
+    if (dataset.csrfToken) Object.assign(body.dataset, sessionOf(dataset));
+    return Boolean(dataset.csrfToken);
   } catch {
     return false;
   }

@@ -1,8 +1,8 @@
 // The session of this page, which all its windows share: when it ends, and the warning before that.
-// It ends for good at `data-session-ends`, and before if nobody uses it for `data-session-idle` seconds. What a page asks
-// of its own accord is no use of it, and says so by the header of UNATTENDED.
+// It ends for good `data-session-lasts` seconds after the page came, and before if nobody uses it for `data-session-idle`
+// seconds. What a page asks of its own accord is no use of it, and says so by the header of UNATTENDED.
 
-import { renewed } from "./asking.js";
+import { renewed, sessionOf } from "./asking.js";
 
 export const UNATTENDED = { "X-Unattended": "true" };
 const WARNING = 300; // seconds before the end, and at most a quarter of those that it may be idle
@@ -11,7 +11,7 @@ let used = Date.now(); // ms, as all times here: a page that is loaded is a use
 
 const lasting = () => {
   const { sessionEnds, sessionIdle } = document.body.dataset;
-  return { forGood: sessionEnds * 1000, unused: used + sessionIdle * 1000, warning: Math.min(WARNING, sessionIdle / 4) * 1000 };
+  return { forGood: Number(sessionEnds), unused: used + sessionIdle * 1000, warning: Math.min(WARNING, sessionIdle / 4) * 1000 };
 };
 
 export const hasEnded = () => {
@@ -47,8 +47,9 @@ const use = (more = {}) => {
   warn();
 };
 
-const { csrfToken, sessionEnds } = document.body.dataset;
-use({ session: { csrfToken, sessionEnds } });
+const session = sessionOf(document.body.dataset);
+Object.assign(document.body.dataset, session);
+use({ session });
 
 // Answers that show that a session was there: of none, or where nobody could look, it is another.
 const wasUsed = (status) => status >= 200 && status < 500 && status !== 401;
