@@ -69,6 +69,12 @@ async def test_among_many_clients_one_is_looked_for_and_chosen(
     await expect(choice).to_have_text("every client")
     await visitor.page.get_by_role("searchbox", name="Find a client").press_sequentially("PC-1")
     await expect(choice).to_have_text("pc-1")
+    await visitor.page.get_by_role("searchbox", name="Find a client").press_sequentially("7")
+    await expect(choice).to_have_text("No client is like this.")
+    await visitor.page.get_by_label("Ids of packages").first.fill("Acme.Editor")
+    await visitor.page.get_by_role("button", name="Hide", exact=True).click()
+    await expect(visitor.page.get_by_role("combobox", name="Client")).to_be_focused()
+    assert (await visitor.api.call("GET", "get_blacklist")).body == []
 
 
 async def test_a_group_that_an_entry_uses_is_kept_and_that_is_told_in_place(visitor: Visitor) -> None:
