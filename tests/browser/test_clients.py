@@ -1,7 +1,7 @@
 """The clients of a tenant, as their administrator sees and changes them."""
 
 import pytest
-from playwright.async_api import Locator, expect
+from playwright.async_api import Locator, Route, expect
 
 from tests.browser.conftest import Open
 from tests.browser.visitors import Visitor, sign_in
@@ -92,6 +92,20 @@ async def test_a_deletion_that_stops_halfway_says_so_and_can_be_tried_again(enfo
     await expect(told).to_contain_text("The repository cannot be reached.")
     assert await status_for(enforced, token) == 401
     await told.get_by_role("button", name="Try again").click()
+    await expect(page.get_by_text("There is no client yet.")).to_be_visible()
+
+
+async def test_a_deletion_whose_answer_is_lost_is_over_when_it_is_tried_again(enforced: Visitor) -> None:
+    async def lose(route: Route) -> None:
+        await route.fetch()
+        await route.abort()
+
+    page = enforced.page
+    await add(enforced)
+    await page.route("**/delete_client/**", lose, times=1)
+    await page.get_by_role("button", name=f"Delete {NAME}").click()
+    await enforced.confirm(NAME)
+    await page.get_by_role("button", name="Try again").click()
     await expect(page.get_by_text("There is no client yet.")).to_be_visible()
 
 

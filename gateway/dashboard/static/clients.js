@@ -31,6 +31,7 @@ const remove = async (address, name, done) => {
     go(location.href);
     say(done);
   } catch (problem) {
+    if (problem.code === "client_not_found") return go(location.href); // An answer was lost on the way: the list tells.
     const place = list()?.querySelector("[data-problem]");
     if (!place) return; // Another page is open by now.
     const { undeleted, again } = list().dataset;
