@@ -7,6 +7,7 @@ from aiohttp import web
 from common.errors import Answered, Problem
 from common.middleware import TELLING, Telling, problem_response
 from gateway.addresses import NoSuchOperation, Target, find
+from gateway.dashboard.languages import language_of
 from gateway.dashboard.problems import in_words
 from gateway.dashboard.visits import Visit
 from gateway.operations import Access
@@ -17,6 +18,12 @@ READS = {"GET", "HEAD"}
 STORAGE_EXCEEDED, TOO_LARGE = 407, 413  # No script of a browser is shown an answer with the former.
 
 
+def tell_scripts(request: web.Request) -> None:
+    """Let problems be told as pages' scripts understand them, in the language of the page."""
+    telling: Telling = partial(_told, language_of(request))
+    request[TELLING] = telling
+
+
 async def perform_in(visit: Visit, parts: tuple[str, ...], stamp: str | None) -> web.StreamResponse:
     """The answer of the operation that the parts of an address name.
 
@@ -25,8 +32,6 @@ async def perform_in(visit: Visit, parts: tuple[str, ...], stamp: str | None) ->
         Forbidden: a write does not come from a page of this session.
         And what the operation ends in.
     """
-    telling: Telling = partial(_told, visit.language)
-    visit.request[TELLING] = telling
     operation, segments = find(visit.request.method, parts)
     if operation.access is not Access.ADMINISTRATOR:
         raise NoSuchOperation

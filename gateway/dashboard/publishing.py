@@ -7,6 +7,7 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
+from gateway.dashboard.paging import listed, part_of
 from gateway.dashboard.visits import Visit
 from gateway.keys import PAGES
 
@@ -35,7 +36,7 @@ async def show(visit: Visit) -> web.Response:
     uploads = await visit.ask("get_finished_uploads")
     return visit.render(
         "publish.html",
-        uploads=uploads[::-1],
+        part=await part_of(visit.request, listed(uploads[::-1])),
         suffixes=SUFFIXES,
         package_id=visit.request.query.get("package", ""),
     )

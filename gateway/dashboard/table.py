@@ -78,7 +78,9 @@ async def page(request: web.Request, visitor: Caller, parts: Sequence[str], stam
             _check_method(request, *READS)
             return languages.choose(request, visitor, language)
     wants_operation, watches = parts[:1] == ("operations",), (request.method, *parts) == ("GET", "live")
-    if not wants_operation and not watches:
+    if wants_operation:
+        operations.tell_scripts(request)
+    elif not watches:
         sign_in.tell_in_place(request, visitor, request.raw_path)
     visit = await visit_of(request, visitor, attended=not watches)
     if visit is None:

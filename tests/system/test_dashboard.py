@@ -134,6 +134,23 @@ async def test_what_is_wrong_with_a_field_is_told_in_the_language_of_the_page_an
     assert (answer.status, answer.body["detail"]) == (400, "package_name: is longer than 256 characters")
 
 
+async def test_that_there_is_no_session_is_told_to_scripts_in_the_language_of_the_page(tenant: Api) -> None:
+    answer = await write(tenant, {"Accept-Language": "de"}, "", "add_package", **PACKAGE)
+    assert (answer.status, answer.body["code"]) == (401, "not_authenticated")
+    assert answer.body["detail"] == "Ihre Sitzung ist beendet. Bitte neu anmelden."
+
+
+async def test_files_that_wait_for_a_version_are_listed_in_parts(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.dashboard.paging.SIZE", 1)
+    older, newer = [await upload(tenant, content) for content in (b"first", b"second")]
+    cookie, way = await sign_in(tenant), ("dashboard", "publish")
+    asked = [{"package": "A.B", "page": number} for number in ("1", "2")]
+    answers = [await tenant.anonymous().call("GET", *way, headers=cookie, params=one) for one in asked]
+    pages = [str(answer.body) for answer in answers]
+    assert [[name in page for name in (older, newer)] for page in pages] == [[False, True], [True, False]]
+    assert "/dashboard/publish?package=A.B&amp;page=2" in pages[0]
+
+
 async def test_the_form_of_a_version_has_every_switch(tenant: Api) -> None:
     name = await upload(tenant, b"of no known kind")
     way, by_hand = ("dashboard", "publish", name), {"by_hand": "1"}
