@@ -1,11 +1,12 @@
 """Files from a browser to versions: sent in chunks, broken off and gone on with, and told of to everyone there."""
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from gateway.dashboard.visits import UNATTENDED, Visit
 from tests.browser.conftest import Open
@@ -85,6 +86,7 @@ async def test_a_page_waits_so_long_for_a_file_to_be_read_and_then_looks_again_w
     monkeypatch.setattr("gateway.dashboard.publishing.LOOKS", 1)
     monkeypatch.setattr(Visit, "ask", unread)
     page = visitor.page
+    await page.route("**/publish/*looks=1*", lambda route: route.abort(), times=1)
     async with page.expect_request(lambda request: "looks=1" in request.url) as look:
         await visitor.go(f"/publish/{name}?name=editor.msi&package=Acme.Editor")
     assert UNATTENDED.lower() in (await look.value).headers
@@ -180,6 +182,35 @@ async def test_an_upload_is_paused_and_cancelled_by_its_buttons(visitor: Visitor
     await expect(upload).to_have_count(0)
 
 
+async def test_a_file_that_is_chosen_again_while_it_is_cancelled_is_another_upload(
+    visitor: Visitor, installer: Path
+) -> None:
+    page, told = visitor.page, asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        if route.request.method == "DELETE":
+            await told.wait()
+        await route.fallback()
+
+    page.on("dialog", lambda dialog: dialog.accept())
+    await visitor.go("/publish")
+    mended = await break_off_after(page, 1)
+    await choose(page, installer)
+    upload = row(page, installer.name)
+    await expect(upload).to_contain_text("Tried again in")
+    await page.reload()
+    mended.set()
+    await page.route("**/operations/upload_package_version", hold)
+    await upload.get_by_role("button", name="Cancel").click()
+    await expect(upload).to_contain_text("Is being cancelled")
+    await choose(page, installer)
+    await expect(upload.filter(has_text="Is there")).to_be_visible()
+    await expect(upload).to_have_count(2)
+    told.set()
+    await expect(upload).to_have_count(1)
+    await expect(upload).to_contain_text("Is there")
+
+
 async def test_a_full_storage_is_said_beside_the_file(open_page: Open, services: Services, installer: Path) -> None:
     visitor = await sign_in(await open_page(), await services.tenant(storage_quota=CHUNK))
     await visitor.go("/publish")
@@ -190,11 +221,11 @@ async def test_a_full_storage_is_said_beside_the_file(open_page: Open, services:
 
 
 async def test_an_empty_file_is_refused_at_once_and_leaves_nothing_behind(visitor: Visitor, tmp_path: Path) -> None:
-    empty = tmp_path / "empty.exe"
+    empty = tmp_path / "empty$&.exe"
     empty.touch()
     await visitor.go("/publish")
     await choose(visitor.page, empty)
-    await expect(visitor.page.locator("#done")).to_contain_text("Nothing can be read of empty.exe")
+    await expect(visitor.page.locator("#done")).to_contain_text(f"Nothing can be read of {empty.name}:")
     await visitor.page.reload()
     await expect(row(visitor.page, empty.name)).to_have_count(0)
 
@@ -260,8 +291,8 @@ async def test_a_file_that_waits_for_a_version_is_shown_to_everyone_by_its_own_n
     await visitor.go("/publish")
     await choose(visitor.page, installer)
     await arrived(visitor, installer)
-    upload = row(colleague.page, "l-Gas-x64-.msi")
+    upload = row(colleague.page, "Ol-Gas-x64-.msi")
     await expect(upload).to_contain_text("Was uploaded just now")
     await colleague.go("/publish")
     await colleague.page.get_by_role("button", name="Make a version").click()
-    await expect(colleague.page.get_by_text("l-Gas-x64-.msi")).to_be_visible()
+    await expect(colleague.page.get_by_text("Ol-Gas-x64-.msi")).to_be_visible()

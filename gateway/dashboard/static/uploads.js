@@ -16,7 +16,8 @@ export const rows = new Map();
 // The X-File-ID of a file: its name, for those who see it before it is a version, and what makes it the only one. Without
 // `crypto.randomUUID`, which browsers have over TLS alone.
 const newId = (name) => {
-  const called = name.slice(-80).replace(/[^A-Za-z0-9._+=@-]+/g, "-").replace(/^[^A-Za-z0-9]+/, "");
+  const plain = name.normalize("NFKD").replace(/\p{M}/gu, ""); // letters without what stands above them
+  const called = plain.slice(-80).replace(/[^A-Za-z0-9._+=@-]+/g, "-").replace(/^[^A-Za-z0-9]+/, "");
   const mark = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
   return called ? `${called}~${mark}` : mark;
 };
@@ -29,12 +30,13 @@ const tray = () => document.getElementById("uploads");
 export const add = (files) => {
   const { chunkSize, unreadable } = template().dataset;
   for (const file of files) {
-    const missing = unreadable.replace("{name}", file.name);
+    const missing = unreadable.replace("{name}", () => file.name);
     if (!file.size) {
       say(missing); // An empty file, or a folder.
       continue;
     }
-    let upload = kept().find(isSame(file));
+    const isOpen = ({ fileId }) => !rows.get(fileId)?.cancelling; // What is given up is not gone on with.
+    let upload = kept().filter(isOpen).find(isSame(file));
     if (upload && rows.get(upload.fileId)?.transfer) continue; // It is on its way.
     upload ??= { fileId: newId(file.name), name: file.name, size: file.size, modified: file.lastModified };
     keep(upload);
