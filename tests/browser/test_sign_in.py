@@ -80,6 +80,18 @@ async def test_a_page_goes_on_in_the_session_that_was_begun_in_another_window(vi
     await expect(page.get_by_role("rowheader", name="anna")).to_be_visible()
 
 
+async def test_a_window_from_before_signs_out_of_the_session_that_was_begun_in_another(visitor: Visitor) -> None:
+    other = await visitor.page.context.new_page()
+    await visitor.page.context.clear_cookies()
+    await sign_in(other, visitor.api)
+    token = await other.locator("[name=csrf_token]").input_value()
+    await expect(visitor.page.locator("[name=csrf_token]")).to_have_value(token)
+    await visitor.page.get_by_role("button", name="Sign out").click()
+    await expect(visitor.page.get_by_role("heading", name="Sign in")).to_be_visible()
+    await other.reload()
+    await expect(other.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
 @pytest.mark.parametrize(("locale", "heading"), [("de-AT", "Anmelden"), ("fr-FR", "Sign in")])
 async def test_the_pages_speak_the_browsers_language_where_they_can(
     open_page: Open, tenant: Api, locale: str, heading: str

@@ -36,6 +36,7 @@ windows.onmessage = ({ data }) => {
   used = Math.max(used, data.used);
   if (data.session) {
     Object.assign(document.body.dataset, data.session);
+    for (const field of document.getElementsByName("csrf_token")) field.value = data.session.csrfToken; // to sign out of it
     document.dispatchEvent(new Event("session"));
   }
   warn();
