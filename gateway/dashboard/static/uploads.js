@@ -35,8 +35,7 @@ export const add = (files) => {
       say(missing); // An empty file, or a folder.
       continue;
     }
-    const isOpen = ({ fileId }) => !rows.get(fileId)?.cancelling; // What is given up is not gone on with.
-    let upload = kept().filter(isOpen).find(isSame(file));
+    let upload = kept().filter(isSame(file)).find(({ fileId }) => !rows.get(fileId)?.cancelling);
     if (upload && rows.get(upload.fileId)?.transfer) continue; // It is on its way.
     upload ??= { fileId: newId(file.name), name: file.name, size: file.size, modified: file.lastModified };
     keep(upload);
