@@ -6,9 +6,11 @@ import io
 from base64 import b64encode
 from pathlib import Path
 
-from playwright.async_api import Locator, Page, Route
+from playwright.async_api import Locator, Page, Route, expect
 
+from tests.browser.visitors import Visitor
 from tests.system.services import Api
+from tests.waiting import until
 
 
 def sha256(path: Path) -> str:
@@ -57,3 +59,15 @@ async def finish(api: Api, file_id: str, content: bytes) -> str:
     headers = {"X-File-ID": file_id, "Content-Range": f"bytes 0-{len(content) - 1}/{len(content)}"}
     answer = await api.call("POST", "upload_package_version", headers=headers, data={"chunk": io.BytesIO(content)})
     return str(answer.body["server_filename"])
+
+
+async def arrived(visitor: Visitor, path: Path) -> None:
+    """Wait until a file is there as it was chosen."""
+    await expect(visitor.page.get_by_role("heading", name="Make a version")).to_be_visible()
+    name = visitor.page.url.rpartition("/")[2].partition("?")[0]
+
+    async def listed() -> bool:
+        uploads = (await visitor.api.call("GET", "get_finished_uploads")).body
+        return (name, sha256(path)) in [(upload["server_filename"], upload["sha256"]) for upload in uploads]
+
+    await until(listed)

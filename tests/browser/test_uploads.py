@@ -1,0 +1,182 @@
+"""Files on their way from a browser: broken off, gone on with, paused, cancelled and refused."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Route, expect
+
+from gateway.dashboard.visits import Visit
+from tests.browser.conftest import Open
+from tests.browser.sending import arrived, break_off_after, choose, row, sha256
+from tests.browser.visitors import Visitor, sign_in
+from tests.system.services import PASSWORD, Services
+from tests.waiting import until
+
+CHUNK = 64 << 10
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Visit, "chunk_size", CHUNK)
+
+
+@pytest.fixture
+def installer(tmp_path: Path) -> Path:
+    """A file of several chunks, the last of them shorter."""
+    path = tmp_path / "editor.exe"
+    path.write_bytes(b"".join(number.to_bytes(4) for number in range(5 * CHUNK // 4 + 5)))
+    return path
+
+
+async def test_of_several_files_two_are_sent_at_once(visitor: Visitor, installer: Path) -> None:
+    page = visitor.page
+    others = [installer.with_name(name) for name in ("second.exe", "third.exe")]
+    for other in others:
+        other.write_bytes(installer.read_bytes() + other.name.encode())
+    await visitor.go("/publish")
+    mended = await break_off_after(page, 0)
+    await choose(page, installer, *others)
+    for path in (installer, others[0]):
+        await expect(row(page, path.name)).to_contain_text("Tried again in")
+    await expect(row(page, others[1].name)).to_contain_text("Waits for its turn")
+    mended.set()
+    for path in (installer, *others):
+        await expect(row(page, path.name)).to_contain_text("Is there")
+
+    async def listed() -> bool:
+        uploads = (await visitor.api.call("GET", "get_finished_uploads")).body
+        return {upload["sha256"] for upload in uploads} == {sha256(path) for path in (installer, *others)}
+
+    await until(listed)
+
+
+async def test_an_upload_that_breaks_off_goes_on_by_itself_where_it_was(visitor: Visitor, installer: Path) -> None:
+    page = visitor.page
+    await visitor.go("/publish")
+    mended = await break_off_after(page, 2)
+    await choose(page, installer)
+    await expect(row(page, installer.name)).to_contain_text("Tried again in")
+    mended.set()
+    await arrived(visitor, installer)
+
+
+async def test_an_upload_that_a_reload_ends_goes_on_when_its_file_is_chosen_again(
+    visitor: Visitor, installer: Path
+) -> None:
+    page = visitor.page
+    page.on("dialog", lambda dialog: dialog.accept())
+    await visitor.go("/publish")
+    mended = await break_off_after(page, 2)
+    await choose(page, installer)
+    await expect(row(page, installer.name)).to_contain_text("Tried again in")
+    await page.reload()
+    await expect(row(page, installer.name)).to_contain_text("choose the same file again")
+    mended.set()
+    async with page.expect_request(lambda request: request.method == "POST") as first:
+        await choose(page, installer)
+    assert (await first.value).headers["content-range"].startswith(f"bytes {2 * CHUNK}-")
+    await arrived(visitor, installer)
+
+
+async def test_an_upload_is_paused_and_cancelled_by_its_buttons(visitor: Visitor, installer: Path) -> None:
+    page = visitor.page
+    await visitor.go("/publish")
+    mended = await break_off_after(page, 1)
+    await choose(page, installer)
+    upload = row(page, installer.name)
+    await expect(upload).to_contain_text("Tried again in")
+    await upload.get_by_role("button", name="Pause").click()
+    await expect(upload).to_contain_text("Paused")
+    await page.get_by_role("link", name="Overview").click()
+    await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    await upload.get_by_role("button", name="Cancel").click()
+    await expect(page.locator("#done")).to_contain_text("cannot be reached")
+    await expect(upload).to_contain_text("Paused")
+    mended.set()
+    await upload.get_by_role("button", name="Cancel").click()
+    await expect(upload).to_have_count(0)
+    assert (await visitor.api.call("GET", "server_information")).body["storage_reserved"] == 0
+    await visitor.go("/publish")
+    await expect(page.get_by_role("heading", name="Publish")).to_be_visible()
+    await expect(upload).to_have_count(0)
+
+
+async def test_a_file_that_is_chosen_again_while_it_is_cancelled_is_another_upload(
+    visitor: Visitor, installer: Path
+) -> None:
+    page, told = visitor.page, asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        if route.request.method == "DELETE":
+            await told.wait()
+        await route.fallback()
+
+    page.on("dialog", lambda dialog: dialog.accept())
+    await visitor.go("/publish")
+    mended = await break_off_after(page, 1)
+    await choose(page, installer)
+    upload = row(page, installer.name)
+    await expect(upload).to_contain_text("Tried again in")
+    await page.reload()
+    mended.set()
+    await page.route("**/operations/upload_package_version", hold)
+    await upload.get_by_role("button", name="Cancel").click()
+    await expect(upload).to_contain_text("Is being cancelled")
+    await choose(page, installer)
+    await expect(upload.filter(has_text="Is there")).to_be_visible()
+    await expect(upload).to_have_count(2)
+    told.set()
+    await expect(upload).to_have_count(1)
+    await expect(upload).to_contain_text("Is there")
+
+
+async def test_a_full_storage_is_said_beside_the_file(open_page: Open, services: Services, installer: Path) -> None:
+    visitor = await sign_in(await open_page(), await services.tenant(storage_quota=CHUNK))
+    await visitor.go("/publish")
+    await choose(visitor.page, installer)
+    await expect(row(visitor.page, installer.name).get_by_role("alert")).to_have_text(
+        "There is not enough storage left for this file."
+    )
+
+
+async def test_an_empty_file_is_refused_at_once_and_leaves_nothing_behind(visitor: Visitor, tmp_path: Path) -> None:
+    empty = tmp_path / "empty$&.exe"
+    empty.touch()
+    await visitor.go("/publish")
+    await choose(visitor.page, empty)
+    await expect(visitor.page.locator("#done")).to_contain_text(f"Nothing can be read of {empty.name}:")
+    await visitor.page.reload()
+    await expect(row(visitor.page, empty.name)).to_have_count(0)
+
+
+async def test_a_file_that_is_changed_while_it_is_sent_is_not_tried_again(visitor: Visitor, installer: Path) -> None:
+    page = visitor.page
+    await visitor.go("/publish")
+    mended = await break_off_after(page, 2)
+    await choose(page, installer)
+    upload = row(page, installer.name)
+    await expect(upload).to_contain_text("Tried again in")
+    installer.write_bytes(b"another")
+    mended.set()
+    await expect(upload.get_by_role("alert")).to_contain_text("Nothing can be read of editor.exe")
+    await expect(upload).to_contain_text("Not sent")
+
+
+async def test_an_upload_whose_session_ends_goes_on_in_the_next_one(visitor: Visitor, installer: Path) -> None:
+    page = visitor.page
+    await visitor.go("/publish")
+    mended = await break_off_after(page, 2)
+    await choose(page, installer)
+    upload = row(page, installer.name)
+    await expect(upload).to_contain_text("Tried again in")
+    await page.context.clear_cookies()
+    mended.set()
+    await expect(upload).to_contain_text("Your session has ended.")
+    async with page.expect_popup() as opened:
+        await upload.get_by_role("button", name="Sign in again").click()
+    other = await opened.value
+    await other.get_by_label("Username").fill("admin")
+    await other.get_by_label("Password").fill(PASSWORD)
+    await other.get_by_role("button", name="Sign in").click()
+    await arrived(visitor, installer)
