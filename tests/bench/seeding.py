@@ -48,7 +48,8 @@ async def clients(run: Run, account: Account, number: int, entries: int) -> None
     async with open_database(run.stores.mongo_url, "clients") as database:
         store, blacklist = MongoClientStore(database), MongoBlacklistStore(database)
         ids = [str(uuid4()) for _ in range(number)]
-        for seat, client_id in enumerate(ids):
+        taken = await store.seats(account.tenant_id)  # by clients that other parts have added
+        for seat, client_id in enumerate(ids, start=max(taken, default=0) + 1):
             at = began + timedelta(minutes=seat)
             client = Client(client_id, f"pc-{seat:05}.example.com", at, "a1b2", "192.0.2.7", at, program=1)
             await store.add(account.tenant_id, client, digest=client_id, seat=seat)
