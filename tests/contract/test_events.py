@@ -181,7 +181,7 @@ async def test_over_rabbitmq_whoever_overhears_goes_on_after_the_connection_was_
         while lost not in overheard:
             await publish(events, lost)
             await asyncio.sleep(0.05)
-        for connection in opened:
+        for connection in tuple(opened):  # Others are opened in their place meanwhile.
             await connection.transport.connection.close(OSError("lost"))  # type: ignore[union-attr]
         while last not in overheard:
             await publish(events, last)
