@@ -29,6 +29,15 @@ def installer(tmp_path: Path) -> Path:
     return path
 
 
+async def broken_off_after(visitor: Visitor, installer: Path, chunks: int) -> asyncio.Event:
+    """Choose a file of which so many chunks get through, and the rest once the event is set."""
+    await visitor.go("/publish")
+    mended = await break_off_after(visitor.page, chunks)
+    await choose(visitor.page, installer)
+    await expect(row(visitor.page, installer.name)).to_contain_text("Tried again in")
+    return mended
+
+
 async def test_of_several_files_two_are_sent_at_once(visitor: Visitor, installer: Path) -> None:
     page = visitor.page
     others = [installer.with_name(name) for name in ("second.exe", "third.exe")]
@@ -52,11 +61,7 @@ async def test_of_several_files_two_are_sent_at_once(visitor: Visitor, installer
 
 
 async def test_an_upload_that_breaks_off_goes_on_by_itself_where_it_was(visitor: Visitor, installer: Path) -> None:
-    page = visitor.page
-    await visitor.go("/publish")
-    mended = await break_off_after(page, 2)
-    await choose(page, installer)
-    await expect(row(page, installer.name)).to_contain_text("Tried again in")
+    mended = await broken_off_after(visitor, installer, 2)
     mended.set()
     await arrived(visitor, installer)
 
@@ -66,10 +71,7 @@ async def test_an_upload_that_a_reload_ends_goes_on_when_its_file_is_chosen_agai
 ) -> None:
     page = visitor.page
     page.on("dialog", lambda dialog: dialog.accept())
-    await visitor.go("/publish")
-    mended = await break_off_after(page, 2)
-    await choose(page, installer)
-    await expect(row(page, installer.name)).to_contain_text("Tried again in")
+    mended = await broken_off_after(visitor, installer, 2)
     await page.reload()
     await expect(row(page, installer.name)).to_contain_text("choose the same file again")
     mended.set()
@@ -81,11 +83,8 @@ async def test_an_upload_that_a_reload_ends_goes_on_when_its_file_is_chosen_agai
 
 async def test_an_upload_is_paused_and_cancelled_by_its_buttons(visitor: Visitor, installer: Path) -> None:
     page = visitor.page
-    await visitor.go("/publish")
-    mended = await break_off_after(page, 1)
-    await choose(page, installer)
+    mended = await broken_off_after(visitor, installer, 1)
     upload = row(page, installer.name)
-    await expect(upload).to_contain_text("Tried again in")
     await upload.get_by_role("button", name="Pause").click()
     await expect(upload).to_contain_text("Paused")
     await page.get_by_role("link", name="Overview").click()
@@ -113,11 +112,8 @@ async def test_a_file_that_is_chosen_again_while_it_is_cancelled_is_another_uplo
         await route.fallback()
 
     page.on("dialog", lambda dialog: dialog.accept())
-    await visitor.go("/publish")
-    mended = await break_off_after(page, 1)
-    await choose(page, installer)
+    mended = await broken_off_after(visitor, installer, 1)
     upload = row(page, installer.name)
-    await expect(upload).to_contain_text("Tried again in")
     await page.reload()
     mended.set()
     await page.route("**/operations/upload_package_version", hold)
@@ -152,11 +148,8 @@ async def test_an_empty_file_is_refused_at_once_and_leaves_nothing_behind(visito
 
 async def test_a_file_that_is_changed_while_it_is_sent_is_not_tried_again(visitor: Visitor, installer: Path) -> None:
     page = visitor.page
-    await visitor.go("/publish")
-    mended = await break_off_after(page, 2)
-    await choose(page, installer)
+    mended = await broken_off_after(visitor, installer, 2)
     upload = row(page, installer.name)
-    await expect(upload).to_contain_text("Tried again in")
     installer.write_bytes(b"another")
     mended.set()
     await expect(upload.get_by_role("alert")).to_contain_text("Nothing can be read of editor.exe")
@@ -165,11 +158,8 @@ async def test_a_file_that_is_changed_while_it_is_sent_is_not_tried_again(visito
 
 async def test_an_upload_whose_session_ends_goes_on_in_the_next_one(visitor: Visitor, installer: Path) -> None:
     page = visitor.page
-    await visitor.go("/publish")
-    mended = await break_off_after(page, 2)
-    await choose(page, installer)
+    mended = await broken_off_after(visitor, installer, 2)
     upload = row(page, installer.name)
-    await expect(upload).to_contain_text("Tried again in")
     await page.context.clear_cookies()
     mended.set()
     await expect(upload).to_contain_text("Your session has ended.")

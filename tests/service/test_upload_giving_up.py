@@ -2,69 +2,48 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 import pytest
 
 from common.caller import Caller
-from common.mongo import MongoDatabase, open_database
 from tests.service.held import HeldChunk
-from tests.service.upload_fixtures import UploadApi, make_uploader, serving_uploads, settings_for
+from tests.service.replicas import FILE, HALF, Replicas, two_replicas
+from tests.service.upload_fixtures import make_uploader
 from tests.waiting import until
 from upload_service.model import Status
 from upload_service.quota_store import MongoQuotaStore
 
-FILE = bytes(range(256)) * 4
-HALF = len(FILE) // 2
 GONE = {"Message": "Transfer was deleted successfully!"}
-
-
-@dataclass(frozen=True)
-class Replicas:
-    """Two processes' worth of the service on one folder and one database."""
-
-    one: UploadApi
-    two: UploadApi
-    database: MongoDatabase
-
-    async def begun(self) -> Caller:
-        """A tenant whose transfer `f` has the first half of the file."""
-        caller = make_uploader()
-        assert (await self.one.chunk(caller, "f", FILE[:HALF], 0, len(FILE))).status == 200
-        return caller
-
-    async def held(self, caller: Caller, start: int) -> HeldChunk:
-        """A chunk on its way to one replica, which has the lease of its transfer."""
-        chunk = HeldChunk(self.one, caller, "f", FILE[start : start + HALF], start, len(FILE))
-
-        async def leased() -> bool:
-            found = await self.database["uploads"].find_one({"tenant_id": caller.tenant_id, "file_id": "f"})
-            return found is not None and found["fence"] == (2 if start else 1)
-
-        await until(leased)
-        return chunk
-
-    async def has_nothing(self, caller: Caller) -> bool:
-        records = await self.database["uploads"].count_documents({"tenant_id": caller.tenant_id})
-        return (records, self.one.files(caller), await self.one.usage(caller)) == (0, [], (0, 0))
 
 
 @pytest.fixture(scope="module")
 async def replicas(mongo_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Replicas]:
-    settings = settings_for(mongo_url, tmp_path_factory.mktemp("installers"))
-    async with (
-        serving_uploads(settings) as one,
-        serving_uploads(settings) as two,
-        open_database(mongo_url, settings.database) as database,
-    ):
-        yield Replicas(one, two, database)
+    async with two_replicas(mongo_url, tmp_path_factory.mktemp("installers")) as both:
+        yield both
+
+
+async def held(replicas: Replicas, caller: Caller, start: int) -> HeldChunk:
+    """A chunk on its way to one replica, which has the lease of its transfer."""
+    chunk = HeldChunk(replicas.one, caller, "f", FILE[start : start + HALF], start, len(FILE))
+
+    async def leased() -> bool:
+        found = await replicas.database["uploads"].find_one({"tenant_id": caller.tenant_id, "file_id": "f"})
+        return found is not None and found["fence"] == (2 if start else 1)
+
+    await until(leased)
+    return chunk
+
+
+async def has_nothing(replicas: Replicas, caller: Caller) -> bool:
+    records = await replicas.database["uploads"].count_documents({"tenant_id": caller.tenant_id})
+    return (records, replicas.one.files(caller), await replicas.one.usage(caller)) == (0, [], (0, 0))
 
 
 async def test_a_transfer_that_is_given_up_is_gone_at_once(replicas: Replicas) -> None:
     caller = await replicas.begun()
     answer = await replicas.two.give_up(caller, "f")
     assert (answer.status, answer.body) == (200, GONE)
-    assert await replicas.has_nothing(caller)
+    assert await has_nothing(replicas, caller)
     assert (await replicas.one.state(caller, "f")).status == 404
 
 
@@ -103,26 +82,26 @@ async def test_an_installer_is_no_transfer_any_more(replicas: Replicas, claimed:
 
 async def test_a_chunk_on_its_way_elsewhere_is_waited_for(replicas: Replicas) -> None:
     caller = make_uploader()
-    chunk = await replicas.held(caller, 0)
+    chunk = await held(replicas, caller, 0)
     giving_up = asyncio.create_task(replicas.two.give_up(caller, "f"))
     assert (await chunk.go_on()).status == 200
     assert (await giving_up).status == 200
-    assert await replicas.has_nothing(caller)
+    assert await has_nothing(replicas, caller)
 
 
 async def test_a_chunk_that_breaks_off_meanwhile_leaves_nothing_either(replicas: Replicas) -> None:
     caller = await replicas.begun()
-    chunk = await replicas.held(caller, HALF)
+    chunk = await held(replicas, caller, HALF)
     giving_up = asyncio.create_task(replicas.two.give_up(caller, "f"))
     await chunk.break_off()
     assert (await giving_up).status == 200
-    assert await replicas.has_nothing(caller)
+    assert await has_nothing(replicas, caller)
 
 
 async def test_a_chunk_that_takes_too_long_is_left_alone(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("upload_service.transfers.LEASE_PATIENCE", 0.3)
     caller = await replicas.begun()
-    chunk = await replicas.held(caller, HALF)
+    chunk = await held(replicas, caller, HALF)
     answer = await replicas.two.give_up(caller, "f")
     assert (answer.status, answer.headers["Retry-After"]) == (500, "1")
     assert (await chunk.go_on()).body["complete"]
@@ -144,4 +123,4 @@ async def test_what_was_cut_short_is_finished_when_it_is_asked_for_again(
     assert found["status"] == Status.DELETING  # The collector would come for it, too.
     assert await replicas.two.usage(caller) == (0, len(FILE))
     assert (await replicas.two.give_up(caller, "f")).status == 200
-    assert await replicas.has_nothing(caller)
+    assert await has_nothing(replicas, caller)

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,48 +14,29 @@ import pytest
 
 from common.caller import Caller
 from common.events.local import LocalEvents
-from common.mongo import MongoDatabase, open_database
+from common.mongo import open_database
 from tests.api import Answer
-from tests.service.upload_fixtures import UploadApi, make_uploader, serving_uploads, settings_for, sha256
+from tests.service.replicas import FILE, HALF, Replicas, two_replicas
+from tests.service.upload_fixtures import make_uploader, serving_uploads, settings_for, sha256
 from upload_service.installers import FolderInstallers
 from upload_service.model import StorageFull, Upload
 from upload_service.parts import Digest, Parts
 
-FILE = bytes(range(256)) * 4
-HALF = len(FILE) // 2
 OTHER = FILE[:HALF] + FILE[:HALF]
 HEAD = b'--b\r\nContent-Disposition: form-data; name="chunk"\r\n\r\n'
 TAIL = b"\r\n--b--\r\n"
 
 
-@dataclass(frozen=True)
-class Replicas:
-    """Two processes' worth of the service on one folder and one database."""
-
-    one: UploadApi
-    two: UploadApi
-    database: MongoDatabase
-
-    async def begun(self) -> Caller:
-        caller = make_uploader()
-        assert (await self.one.chunk(caller, "f", FILE[:HALF], 0, len(FILE))).status == 200
-        return caller
-
-    async def let_lease_pass(self, caller: Caller) -> None:
-        then = datetime.now(UTC) - timedelta(seconds=1)
-        record = {"tenant_id": caller.tenant_id, "file_id": "f"}
-        await self.database["uploads"].update_one(record, {"$set": {"lease_until": then}})
-
-
 @pytest.fixture
 async def replicas(mongo_url: str, tmp_path: Path) -> AsyncIterator[Replicas]:
-    settings = settings_for(mongo_url, tmp_path)
-    async with (
-        serving_uploads(settings) as one,
-        serving_uploads(settings) as two,
-        open_database(mongo_url, settings.database) as database,
-    ):
-        yield Replicas(one, two, database)
+    async with two_replicas(mongo_url, tmp_path) as both:
+        yield both
+
+
+async def let_lease_pass(replicas: Replicas, caller: Caller) -> None:
+    then = datetime.now(UTC) - timedelta(seconds=1)
+    record = {"tenant_id": caller.tenant_id, "file_id": "f"}
+    await replicas.database["uploads"].update_one(record, {"$set": {"lease_until": then}})
 
 
 class Hesitant:
@@ -95,7 +76,7 @@ async def test_a_sender_that_was_given_up_changes_nothing_any_more(replicas: Rep
     caller = await replicas.begun()
     slow = Hesitant(replicas, caller, HALF)
     await slow.has_begun()
-    await replicas.let_lease_pass(caller)
+    await let_lease_pass(replicas, caller)
     quarter = HALF + HALF // 2
     first = await replicas.two.chunk(caller, "f", OTHER[HALF:quarter], HALF, len(FILE))
     assert (first.status, first.body["received"]) == (200, quarter)
@@ -112,7 +93,7 @@ async def test_a_sender_that_was_given_up_cannot_finish_the_file_any_more(replic
     caller = await replicas.begun()
     slow = Hesitant(replicas, caller, HALF)
     await slow.has_begun()
-    await replicas.let_lease_pass(caller)
+    await let_lease_pass(replicas, caller)
     last = await replicas.two.chunk(caller, "f", OTHER[HALF:], HALF, len(FILE))
     late = await slow.goes_on()
     assert (last.status, late.status) == (200, 500)
@@ -125,7 +106,7 @@ async def test_a_take_over_that_fails_leaves_what_was_acknowledged(replicas: Rep
     caller = await replicas.begun()
     slow = Hesitant(replicas, caller, HALF)
     await slow.has_begun()
-    await replicas.let_lease_pass(caller)
+    await let_lease_pass(replicas, caller)
     short = await replicas.two.chunk(caller, "f", OTHER[HALF : HALF + 10], HALF, len(FILE), end=len(FILE) - 1)
     assert (short.status, short.body["received"]) == (400, HALF)
     assert (await slow.goes_on()).status == 500
@@ -160,11 +141,11 @@ async def test_a_take_over_that_was_taken_over_itself_removes_nothing_of_its_suc
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = await replicas.begun()
-    await replicas.let_lease_pass(caller)  # A holder has died.
+    await let_lease_pass(replicas, caller)  # A holder has died.
     pause, quarter = Pause(monkeypatch, "copy"), HALF + HALF // 2
     stale = asyncio.create_task(replicas.one.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE)))
     await pause.reached()
-    await replicas.let_lease_pass(caller)
+    await let_lease_pass(replicas, caller)
     ours = await replicas.two.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE))
     pause.end()
     assert (ours.status, (await stale).status) == (200, 500)
@@ -177,11 +158,11 @@ async def test_whoever_tidies_up_late_removes_nothing_of_a_later_take_over(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = await replicas.begun()
-    await replicas.let_lease_pass(caller)
+    await let_lease_pass(replicas, caller)
     pause, quarter = Pause(monkeypatch, "remove_older"), HALF + HALF // 2
     slow = asyncio.create_task(replicas.one.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE)))
     await pause.reached()
-    await replicas.let_lease_pass(caller)
+    await let_lease_pass(replicas, caller)
     ours = await replicas.two.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE))
     pause.end()
     assert (ours.status, (await slow).status) == (200, 500)
@@ -193,7 +174,7 @@ async def test_a_copy_counts_though_the_chunk_it_was_made_for_fails(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller, copies = await replicas.begun(), list[int]()
-    await replicas.let_lease_pass(caller)
+    await let_lease_pass(replicas, caller)
     real = Parts.copy
 
     def counted(parts: Parts, upload: Upload, part: int) -> Digest:
