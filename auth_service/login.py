@@ -1,5 +1,6 @@
 """From credentials to a session token and back (sections 4.1 and 5.1)."""
 
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from auth_service.audit import Audit
@@ -26,7 +27,9 @@ class SessionKeeper(Protocol):
 
     async def close(self, session: Session) -> None: ...
 
-    async def close_all(self, tenant_id: str, username: str, *, keep: str = "") -> None: ...
+    def close_all_around(
+        self, tenant_id: str, username: str, *, keep: str = ""
+    ) -> AbstractAsyncContextManager[None]: ...
 
     def read(self, token: str) -> Session: ...
 
@@ -89,6 +92,9 @@ class Login:
     async def change_password(self, caller: Caller, old: str, new: str) -> None:
         """Change the caller's own password and end their other sessions.
 
+        A call that failed after the change can be repeated: the new password may take the place of the old one. Each
+        wrong one counts as a failure.
+
         Raises:
             BadCredentials: the old password is wrong.
             TooManyFailures: too many were wrong before.
@@ -97,11 +103,14 @@ class Login:
         tenant_id, username = caller.tenant_id, caller.username
         password = new_password("new_password", new)
         user = await self._users.find(tenant_id, username)
-        if not await self._compare(caller, username, user, old):
+        is_known = await self._compare(caller, username, user, old)
+        if not is_known and not await self._compare(caller, username, user, password):
             raise BadCredentials
-        if not await self._users.set_password(tenant_id, username, await self._passwords.hash(password)):
+        password_hash = await self._passwords.hash(password)
+        async with self._sessions.close_all_around(tenant_id, username, keep=caller.session_id):
+            is_changed = await self._users.set_password(tenant_id, username, password_hash)
+        if not is_changed:
             raise BadCredentials  # Deleted meanwhile.
-        await self._sessions.close_all(tenant_id, username, keep=caller.session_id)
 
     async def _compare(self, caller: Caller, username: str, user: User | None, password: str) -> bool:
         """Whether the password is the user's. Raises TooManyFailures."""

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Protocol
 
-from auth_service.model import USERNAME_LIMIT, User, UserNotFound
+from auth_service.model import USERNAME_LIMIT, LastUser, User, UserNotFound
 from auth_service.passwords import Passwords, new_password
 from common.errors import InvalidField
 
@@ -30,7 +31,9 @@ class UserStore(Protocol):
 class SessionEnder(Protocol):
     """Ends the sessions of a user, one aside."""
 
-    async def close_all(self, tenant_id: str, username: str, *, keep: str = "") -> None: ...
+    def close_all_around(
+        self, tenant_id: str, username: str, *, keep: str = ""
+    ) -> AbstractAsyncContextManager[None]: ...
 
 
 class Users:
@@ -55,14 +58,25 @@ class Users:
         return await self._store.list(tenant_id)
 
     async def delete(self, tenant_id: str, username: str) -> None:
-        """Delete a user and end their sessions. Raises UserNotFound, or LastUser for the only one."""
-        if not await self._store.delete(tenant_id, username):
+        """Delete a user and end their sessions.
+
+        A call for a deleted user ends the sessions that an earlier, failed call left.
+
+        Raises:
+            UserNotFound: the user does not exist.
+            LastUser: the tenant has no other user. The user's sessions go on.
+        """
+        if [user.username for user in await self._store.list(tenant_id)] == [username]:
+            raise LastUser
+        async with self._sessions.close_all_around(tenant_id, username):
+            is_deleted = await self._store.delete(tenant_id, username)
+        if not is_deleted:
             raise UserNotFound(username)
-        await self._sessions.close_all(tenant_id, username)
 
     async def reset_password(self, tenant_id: str, username: str, new: str) -> None:
         """Give a user another password and end all their sessions. Raises UserNotFound or InvalidField."""
         password_hash = await self._passwords.hash(new_password("password", new))
-        if not await self._store.set_password(tenant_id, username, password_hash):
+        async with self._sessions.close_all_around(tenant_id, username):
+            is_changed = await self._store.set_password(tenant_id, username, password_hash)
+        if not is_changed:
             raise UserNotFound(username)
-        await self._sessions.close_all(tenant_id, username)

@@ -5,7 +5,8 @@ Redis does not answer nobody is let in: a signature alone never counts.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -187,6 +188,17 @@ class Sessions:
         """End every session of a user, one session id aside."""
         prefix = _session_key(Session(tenant_id, username, "", 0))
         await self._end_all(keys=[_user_key(tenant_id, username)], args=[prefix, keep])
+
+    @asynccontextmanager
+    async def close_all_around(self, tenant_id: str, username: str, *, keep: str = "") -> AsyncIterator[None]:
+        """End every session of a user, one session id aside, before and after the change in the block.
+
+        Without Redis, the change does not begin. The second time ends the sessions of sign-ins that finished before the
+        change. Where only the second time fails, a repeated call ends them.
+        """
+        await self.close_all(tenant_id, username, keep=keep)
+        yield
+        await self.close_all(tenant_id, username, keep=keep)
 
     async def close_tenant(self, tenant_id: str) -> None:
         """End every session of a tenant, whoever its users were. Looks through all keys: for an operator's use."""

@@ -12,9 +12,10 @@ from aiohttp import ClientSession, web
 from motor.motor_asyncio import AsyncIOMotorClient
 
 from auth_service.app import create_app
-from auth_service.keys import TENANTS
+from auth_service.keys import TENANTS, USERS
 from auth_service.settings import AuthSettings
 from auth_service.tenants import Tenants
+from auth_service.users import Users
 from common.caller import Caller
 from common.client import HEADER_LIMIT
 from common.errors import NotAuthenticated, Problem
@@ -58,11 +59,15 @@ class StandIns:
 
 @dataclass(frozen=True)
 class Auth:
-    """A served auth_service: `api` calls it, `replica` a second process's worth of it; `tenants` is its own."""
+    """A served auth_service: `api` calls it, `replica` a second process's worth of it.
+
+    `tenants` and `users` are those of `api`; the operator's command uses the same classes.
+    """
 
     api: ServiceApi
     replica: ServiceApi
     tenants: Tenants
+    users: Users
     sessions: Sessions
     others: StandIns
     settings: AuthSettings
@@ -143,4 +148,4 @@ async def serving_auth(mongo_url: str, redis_url: str, /, **settings: Any) -> As
         stack.push_async_callback(mongo.drop_database, given.database)
         api, replica = [ServiceApi(session, address, "auth_service") for address in addresses]
         sessions = Sessions(redis, keys=KEYS, lifetime=given.session_lifetime, idle=given.session_idle)
-        yield Auth(api, replica, apps[0][TENANTS], sessions, others, given)
+        yield Auth(api, replica, apps[0][TENANTS], apps[0][USERS], sessions, others, given)

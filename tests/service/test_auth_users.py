@@ -214,6 +214,12 @@ async def test_a_changed_password_ends_the_users_other_sessions(auth: Auth) -> N
     assert await auth.session(caller, adas)
 
 
+async def test_a_password_change_can_be_repeated(auth: Auth, caller: Caller) -> None:
+    answers = [await change_password(auth, caller) for _ in range(2)]
+
+    assert [answer.status for answer in answers] == [200, 200]
+
+
 async def test_only_who_knows_the_old_password_changes_it(auth: Auth, caller: Caller) -> None:
     other = await auth.token(caller)
 

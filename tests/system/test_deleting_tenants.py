@@ -1,20 +1,24 @@
 """An operator deletes a tenant: all of it, and nothing else."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from pymongo.errors import AutoReconnect
 
+from auth_service.store import MongoTenantStore
 from common.errors import InvalidField, NotAuthenticated
-from common.mongo import open_database
-from common.redis import open_redis
+from common.mongo import MongoError, open_database
+from common.redis import RedisError, open_redis
 from common.sessions import Sessions
 from common.settings import BadSetting
 from deploy import operations
 from deploy.folder import Addresses
 from deploy.operations import delete_tenant, open_operator
 from tests.factories import KEYS, make_tenant
+from tests.faults import Fault, Steps
 
 
 @pytest.fixture
@@ -72,3 +76,32 @@ async def test_a_session_opened_while_gateways_still_know_the_tenant_ends_too(
         await deletion
         with pytest.raises(NotAuthenticated):
             await sessions.check(tenant.tenant_id, token)
+
+
+@pytest.mark.parametrize("fault", Fault)
+async def test_a_deletion_repeated_after_a_fault_at_any_step_ends_every_session(
+    addresses: Addresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault
+) -> None:
+    steps = Steps(fault=fault)
+    steps.watch_redis(monkeypatch)
+    steps.watch(monkeypatch, MongoTenantStore, "delete", AutoReconnect("a fault of this test"))
+    async with open_operator(addresses) as operator, open_redis(addresses.redis_url) as redis:
+        sessions = Sessions(redis, keys=KEYS, lifetime=60, idle=60)
+
+        async def count_left() -> int:
+            """Delete a tenant, again after a fault, and count the sessions that are left."""
+            tenant = make_tenant()
+            await operator.tenants.create(tenant)
+            tokens = [await sessions.open(tenant.tenant_id, name) for name in ("ada", "ada", "helga")]
+            delete = partial(delete_tenant, addresses, tmp_path, tenant.tenant_id)
+            try:
+                await steps.run(delete)
+            except (RedisError, MongoError):
+                await delete()
+            return len([token for token in tokens if await sessions.lives(sessions.read(token))])
+
+        assert await count_left() == 0
+        for step in range(1, steps.count + 1):
+            steps.failing_step = step
+            assert await count_left() == 0, f"step {step}"
+        assert step > 4
