@@ -25,6 +25,8 @@ class SessionKeeper(Protocol):
 
     async def open(self, tenant_id: str, username: str) -> str: ...
 
+    async def lives(self, session: Session) -> bool: ...
+
     async def close(self, session: Session) -> None: ...
 
     def close_all_around(
@@ -78,16 +80,17 @@ class Login:
         return token
 
     async def logout(self, caller: Caller, token: str, *, request_id: str) -> None:
-        """End a token's session; a token that is none, or another tenant's, ends nothing and is no error."""
+        """End a token's session. A token without a living session, or another tenant's, changes nothing."""
         try:
             session = self._sessions.read(token)
         except NotAuthenticated:
             return
-        if session.tenant_id != caller.tenant_id:
+        if session.tenant_id != caller.tenant_id or not await self._sessions.lives(session):
             return
-        await self._sessions.close(session)
-        entry = AuditEntry("logout", session.username, caller.ip, 200, request_id)
+        # A session ends only with an entry. The entry's id is the session's: repeated calls leave one entry.
+        entry = AuditEntry("logout", session.username, caller.ip, 200, request_id, entry_id=session.session_id)
         await self._audit.record(caller.tenant_id, entry)
+        await self._sessions.close(session)
 
     async def change_password(self, caller: Caller, old: str, new: str) -> None:
         """Change the caller's own password and end their other sessions.

@@ -14,7 +14,7 @@ from auth_service import throttle
 from auth_service.passwords import AT_ONCE
 from auth_service.throttle import FAILURES, WINDOW
 from common.caller import Caller
-from common.redis import open_redis
+from common.redis import RedisError, open_redis
 from tests.factories import make_caller
 from tests.service.auth_fixtures import NOWHERE, PASSWORD, Auth, address, elsewhere, serving_auth
 
@@ -308,6 +308,55 @@ async def test_signing_in_and_out_is_in_the_audit_log(auth: Auth, caller: Caller
 
     told = [(entry["operation"], entry["user"], entry["status"]) for entry in await auth.audit_log(caller)]
     assert told == [("logout", "admin", 200), ("login", "admin", 200), ("login", "mallory", 401)]
+
+
+async def logouts(auth: Auth, caller: Caller) -> int:
+    """How many entries of the audit log are logouts."""
+    return len(await auth.audit_log(caller, operation="logout"))
+
+
+async def test_logging_out_again_leaves_no_entry(auth: Auth, caller: Caller) -> None:
+    token = await auth.token(caller)
+    for _ in range(3):
+        await auth.call(caller, "POST", "logout", data={"token": token})
+
+    assert await logouts(auth, caller) == 1
+
+
+async def test_a_deleted_users_token_leaves_no_entry(auth: Auth, caller: Caller) -> None:
+    await auth.add_user(caller, "zed")
+    token = await auth.token(caller, "zed")
+    await auth.call(caller, "DELETE", "delete_user", "zed")
+
+    answer = await auth.call(caller, "POST", "logout", data={"token": token})
+
+    assert (answer.status, await logouts(auth, caller)) == (200, 0)
+
+
+async def test_logouts_of_one_session_at_once_leave_one_entry(auth: Auth, caller: Caller) -> None:
+    token = {"token": await auth.token(caller)}
+
+    await asyncio.gather(*(api.call(caller, "POST", "logout", data=token) for api in (auth.api, auth.replica) * 5))
+
+    assert await logouts(auth, caller) == 1
+
+
+@pytest.mark.parametrize("step", ["auth_service.audit_store.MongoAuditStore.add", "common.sessions.Sessions.close"])
+async def test_a_logout_repeated_after_a_fault_leaves_one_entry(
+    auth: Auth, caller: Caller, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    token = await auth.token(caller)
+    with monkeypatch.context() as patched:
+        patched.setattr(step, _fail)
+        assert (await auth.call(caller, "POST", "logout", data={"token": token})).status == 500
+
+    assert (await auth.call(caller, "POST", "logout", data={"token": token})).status == 200
+
+    assert (await logouts(auth, caller), await auth.session(caller, token)) == (1, None)
+
+
+async def _fail(*_: object) -> None:
+    raise RedisError("a fault of this test")
 
 
 @pytest.mark.attack("S14")

@@ -42,6 +42,9 @@ class OpenSessions:
         self.open_ones[session.session_id] = session
         return session.session_id
 
+    async def lives(self, session: Session) -> bool:
+        return session.session_id in self.open_ones
+
     async def close(self, session: Session) -> None:
         del self.open_ones[session.session_id]
 
