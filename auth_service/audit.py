@@ -70,10 +70,14 @@ class Audit:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def record(self, tenant_id: str, entry: AuditEntry) -> None:
-        """Append an entry; one that is there already stays as it is. Raises AuditBusy."""
+        """Append an entry, with only those of its changes that change a value. An entry with a known id is not added.
+
+        Raises AuditBusy.
+        """
         # The database keeps milliseconds: what is sealed must be what is read again.
         at = entry.at.replace(microsecond=entry.at.microsecond // 1000 * 1000)
-        await self._append(tenant_id, replace(entry, at=at))
+        changes = {name: (before, after) for name, (before, after) in entry.changes.items() if before != after}
+        await self._append(tenant_id, replace(entry, at=at, changes=changes))
 
     async def head(self, tenant_id: str) -> Head:
         """What the next entry follows: the newest one, or a later one that was noted and is gone.

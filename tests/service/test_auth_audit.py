@@ -83,6 +83,22 @@ async def test_an_entry_is_read_as_it_was_written(auth: Auth, caller: Caller) ->
     assert (entry["tenant_id"], entry["sequence"], entry["previous"]) == (caller.tenant_id, 1, "0" * 64)
 
 
+async def test_an_entry_lists_only_the_fields_that_changed(auth: Auth, caller: Caller) -> None:
+    await record(auth, caller, "edit_package", changes={"name": ["Launcher", "Launcher"], "description": ["", "x"]})
+
+    [entry] = await auth.audit_log(caller)
+
+    assert entry["changes"] == {"description": {"before": "", "after": "x"}}
+
+
+async def test_an_edit_that_changes_nothing_is_an_entry_without_changes(auth: Auth, caller: Caller) -> None:
+    await record(auth, caller, "edit_package", changes={"name": ["Launcher", "Launcher"]})
+
+    [entry] = await auth.audit_log(caller)
+
+    assert (entry["operation"], entry["changes"]) == ("edit_package", {})
+
+
 @pytest.mark.attack("S3")
 @pytest.mark.parametrize("told", ["", "\xff", "{}", "[]", '{"operation": 1}', "{", "null"])
 async def test_what_is_no_entry_is_refused(auth: Auth, caller: Caller, told: str) -> None:

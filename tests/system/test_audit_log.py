@@ -118,6 +118,35 @@ async def test_settings_are_on_record_as_they_were_and_are(tenant: Api) -> None:
     assert second["changes"] == {"allowed_networks": {"before": "127.0.0.1", "after": ""}}
 
 
+@pytest.mark.parametrize(
+    ("operation", "form", "changes"),
+    [
+        (
+            ("edit_package", "Acme.Launcher"),
+            {"package_name": "Launcher", "package_publisher": "Acme", "package_description": "Starts programs"},
+            {"description": {"before": "", "after": "Starts programs"}},
+        ),
+        (("set_package_active", "Acme.Launcher"), {"package_active": "1"}, {}),
+        (
+            ("edit_settings",),
+            {"version_key": "version", "client_authentication": "true"},
+            {"client_authentication": {"before": "false", "after": "true"}},
+        ),
+    ],
+    ids=["edit_package", "set_package_active", "edit_settings"],
+)
+async def test_an_edit_records_only_the_fields_that_changed(
+    tenant: Api, operation: tuple[str, ...], form: dict[str, str], changes: dict[str, Any]
+) -> None:
+    package = {"package_id": "Acme.Launcher", "package_name": "Launcher", "package_publisher": "Acme"}
+    assert (await tenant.call("POST", "add_package", data={**package, "package_description": ""})).status == 200
+
+    assert (await tenant.call("PATCH", *operation, data=form)).status == 200
+
+    entry = await newest(tenant)
+    assert (entry["operation"], entry["changes"]) == (operation[0], changes)
+
+
 async def test_sign_ins_are_on_record_both_ways(tenant: Api) -> None:
     await tenant.anonymous().call("POST", "login", data={"username": "admin", "password": "wrong password"})
     await tenant.signed_in()

@@ -103,6 +103,15 @@ async def test_what_an_operator_does_is_on_record(command: Command) -> None:
     assert "password" not in str(found).replace("user_password", "")
 
 
+async def test_an_operators_edit_records_only_the_settings_that_changed(command: Command, tenant_id: str) -> None:
+    await command.done("tenant", "edit", tenant_id, "--max-clients", "7", "--allowed-networks", "127.0.0.1")
+    await command.done("tenant", "edit", tenant_id, "--max-clients", "8", "--allowed-networks", "127.0.0.1")
+
+    entry = (await command.export(tenant_id))[-1]
+
+    assert entry["changes"] == {"max_clients": {"before": "7", "after": "8"}}
+
+
 async def test_a_deleted_tenant_stays_in_the_operators_log(command: Command, tenant_id: str) -> None:
     head = str(await command.record.store.newest(tenant_id))
     await command.done("tenant", "delete", tenant_id, answer=f"{tenant_id}\n")
