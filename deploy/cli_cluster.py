@@ -10,7 +10,7 @@ from rich.console import Console
 from common.settings import load
 from common.tenants import is_tenant_id
 from deploy.cluster.mongodb import prepare
-from deploy.cluster.secrets import USER, ClusterSecrets, OtherStores
+from deploy.cluster.secrets import ClusterSecrets, OtherStores
 from deploy.first_start import ADMINISTRATOR, make_first_tenant
 from deploy.operations import open_operator
 from deploy.places import places
@@ -33,17 +33,38 @@ def secrets(
     mongo_url: Annotated[str | None, typer.Option(help="MongoDB, where somebody else runs it.")] = None,
     redis_url: Annotated[str | None, typer.Option(help="Redis, likewise.")] = None,
     rabbitmq_url: Annotated[str | None, typer.Option(help="RabbitMQ, likewise.")] = None,
+    external_stores: Annotated[
+        bool, typer.Option("--external-stores", help="The addresses of all stores are in urls/ already.")
+    ] = False,
     grafana: Annotated[bool, typer.Option("--grafana", help="A password for the dashboard too.")] = False,
 ) -> None:
-    """Generate the keys of the services and the passwords of the stores that are not there yet.
+    """Generate the keys of the services and the users of the stores that are missing. Re-running is safe.
 
-    The addresses of stores that somebody else runs, with their passwords, are better given in MONGO_URL_FILE,
-    REDIS_URL_FILE and RABBITMQ_URL_FILE, each the name of a file: options are seen by all users of a machine.
+    A folder of an earlier release gets a user for each service at each store. Where somebody else runs the stores, put
+    each service's address into its file below urls/ and give --external-stores. MONGO_URL_FILE, REDIS_URL_FILE and
+    RABBITMQ_URL_FILE, each the name of a file, give all services one address and so one user.
     """
     told = {"mongo_url": mongo_url, "redis_url": redis_url, "rabbitmq_url": rabbitmq_url}
     others = load(OtherStores, **{name: url for name, url in told.items() if url is not None})
-    made = ClusterSecrets(folder, others, grafana=grafana).make()
-    console.print(f"{folder}: {len(made)} new secrets")
+    written = ClusterSecrets(folder, others, grafana=grafana, external=external_stores).make()
+    console.print(f"{folder}: {len(written)} new secrets")
+
+
+@app.command()
+def passwords(
+    folder: Folder,
+    finish: Annotated[bool, typer.Option("--finish", help="Drop the old passwords.")] = False,
+) -> None:
+    """Give each service and the operator a new password at the stores of the compose file.
+
+    The old passwords remain valid until --finish. The stores read the files when they are told to: see the guide.
+    """
+    cluster_secrets = ClusterSecrets(folder)
+    if finish:
+        cluster_secrets.drop_old_passwords()
+    else:
+        cluster_secrets.renew_passwords()
+    console.print(f"{folder}: " + ("the old passwords are dropped" if finish else "each user has a new password"))
 
 
 @app.command()
@@ -52,10 +73,12 @@ def mongodb(
     member: Annotated[str, typer.Option(help="The host:port under which the services find the server.")],
     address: Annotated[str, typer.Option(help="The server, on its own host.")] = "127.0.0.1:27017",
 ) -> None:
-    """Make a new MongoDB a replica set of one, with a user."""
-    password = ClusterSecrets(folder).mongodb_password.read_text(encoding="ascii")
-    asyncio.run(prepare(address, member, USER, password))
-    console.print(f"{member} is a replica set of one, which knows {USER}")
+    """Form MongoDB's replica set of one and bring its users up to date."""
+    cluster_secrets = ClusterSecrets(folder)
+    password = cluster_secrets.mongodb_password.read_text(encoding="ascii")
+    credentials = cluster_secrets.credentials("mongodb")
+    asyncio.run(prepare(address, member, password, credentials))
+    console.print(f"{member} is a replica set of one with {len(credentials)} users")
 
 
 @app.command("first-tenant")

@@ -1,6 +1,7 @@
 """A private RabbitMQ node from Debian's package: its own ports, folder and port mapper, all gone afterwards."""
 
 import asyncio
+import json
 import os
 import shutil
 from asyncio.subprocess import PIPE, STDOUT
@@ -10,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from deploy.cluster.rights import RABBITMQ, rabbitmq_definitions
 from deploy.processes import NotStarted, running
 from tests.ports import answering, free_port
+from tests.users import credentials
 
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # The script on PATH insists on the machine's own settings.
 CONTROL = "/usr/lib/rabbitmq/bin/rabbitmqctl"
@@ -71,11 +74,22 @@ async def node() -> AsyncIterator[Node]:
 def _lay_out(folder: Path, port: int) -> None:
     data = folder / "rabbitmq" / "data"
     data.mkdir(parents=True)
-    (folder / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{port}\n")
+    (folder / "rabbitmq.conf").write_text(
+        f"listeners.tcp.1 = 127.0.0.1:{port}\nload_definitions = {folder}/definitions.json\n"
+    )
+    (folder / "definitions.json").write_text(definitions_with_guest())
     (folder / "plugins").write_text("[].\n")
     if os.geteuid() == 0:
         for owned in (folder, data.parent, data):
             shutil.chown(owned, "rabbitmq", "rabbitmq")
+
+
+def definitions_with_guest() -> str:
+    """The users of the services, and `guest`, who may do everything; RabbitMQ makes none where it is given others."""
+    definitions = json.loads(rabbitmq_definitions(credentials(RABBITMQ)))
+    definitions["users"].append({"name": "guest", "password": "guest", "tags": "administrator"})
+    definitions["permissions"].append({"user": "guest", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"})
+    return json.dumps(definitions)
 
 
 def _as_rabbitmq() -> list[str]:

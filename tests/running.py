@@ -10,6 +10,7 @@ from motor.motor_asyncio import AsyncIOMotorClient
 
 from tests.system.commands import Commands
 from tests.system.services import Api, Services, all_services
+from tests.users import as_user
 from tests.waiting import PATIENCE
 
 
@@ -25,7 +26,8 @@ async def services(mongo_url: str, redis_url: str, rabbitmq_url: str, commands: 
         patched.setattr("common.mongo.AsyncIOMotorClient", partial(AsyncIOMotorClient, event_listeners=[commands]))
         # On a busy machine, too, what was answered is on record: tests look at once.
         patched.setattr("gateway.recorder.PATIENCE", PATIENCE)
-        async with all_services(Path(folder), mongo_url, redis_url, rabbitmq_url) as running:
+        # Each service has its own user at the stores, so a test fails where a service lacks a right.
+        async with all_services(Path(folder), mongo_url, redis_url, rabbitmq_url, as_user) as running:
             yield running
 
 

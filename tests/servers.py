@@ -6,38 +6,68 @@ Where there is none of the three the tests that need it fail; none is left out.
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import pytest
 
+from common.redis import open_redis
 from deploy import local
+from deploy.cluster.mongodb import prepare, update_users
+from deploy.cluster.rights import MONGODB, REDIS
 from deploy.processes import NotStarted
 from tests import rabbitmq as debian
 from tests.containers import published_port
 from tests.ports import answering
+from tests.users import PASSWORD, credentials
 
 
 @asynccontextmanager
 async def mongo() -> AsyncIterator[str]:
-    """The URL of a MongoDB replica set: TEST_MONGO_URL, or the server's that is started here."""
+    """The URL of a MongoDB replica set: TEST_MONGO_URL, or the server's that is started here.
+
+    The server has the users of the services. It enforces their rights where it is the one of this machine.
+    """
     async with AsyncExitStack() as stack:
-        yield (
-            os.environ.get("TEST_MONGO_URL")
-            or await _mongo_in_docker(stack)
-            or await _bundled(stack, local.mongod, "TEST_MONGO_URL")
-        )
+        url = os.environ.get("TEST_MONGO_URL") or await _mongo_in_docker(stack)
+        if url is None:
+            yield await _bundled(stack, mongod_with_users, "TEST_MONGO_URL")
+        else:
+            await update_users(url, credentials(MONGODB))
+            yield url
+
+
+@asynccontextmanager
+async def mongod_with_users(folder: Path) -> AsyncIterator[str]:
+    """A MongoDB with access control on an empty folder, with the users of the services; yields root's URL."""
+    members = folder / "members"
+    members.touch(mode=0o600)
+    members.write_text("tests" * 8)
+    secured = replace(local.MONGODB, options=(*local.MONGODB.options, "--keyFile", "../members"))
+    async with AsyncExitStack() as stack:
+        with patch.object(local, "MONGODB", secured):
+            url = await stack.enter_async_context(local.mongod(folder))
+        address = url.partition("://")[2].partition("/?")[0]
+        await prepare(address, "../mongod.sock", PASSWORD, credentials(MONGODB))
+        yield f"mongodb://pkgrepo:{PASSWORD}@{address}/?directConnection=true&authSource=admin"
 
 
 @asynccontextmanager
 async def redis() -> AsyncIterator[str]:
-    """The URL of a Redis: TEST_REDIS_URL, or the server's that is started here."""
+    """The URL of a Redis: TEST_REDIS_URL, or the server's that is started here. It has the users of the services."""
     async with AsyncExitStack() as stack:
-        yield (
+        url = (
             os.environ.get("TEST_REDIS_URL")
             or await _redis_in_docker(stack)
             or await _bundled(stack, local.redis, "TEST_REDIS_URL")
         )
+        async with open_redis(url) as client:
+            for user, rights in REDIS.items():
+                rules = f"{user} reset on >{PASSWORD} resetchannels {rights}"
+                await client.execute_command("ACL", "SETUSER", *rules.split())  # type: ignore[no-untyped-call]
+        yield url
 
 
 @asynccontextmanager
@@ -68,7 +98,10 @@ async def _redis_in_docker(stack: AsyncExitStack) -> str | None:
 
 
 async def _rabbitmq_in_docker(stack: AsyncExitStack) -> str | None:
-    port = await published_port(stack, "rabbitmq:4-management", 5672)
+    settings = "load_definitions = /tmp/definitions.json"
+    start = f"echo '{settings}' >/tmp/tests.conf; echo '{debian.definitions_with_guest()}' >/tmp/definitions.json"
+    start += "; RABBITMQ_CONFIG_FILES=/tmp/tests.conf exec rabbitmq-server"
+    port = await published_port(stack, "rabbitmq:4-management", 5672, ["sh", "-c", start])
     if port is None:
         return None
     await answering(port, debian.AMQP_HEADER, debian.METHOD_ON_CHANNEL_0)

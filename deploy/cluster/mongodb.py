@@ -1,33 +1,62 @@
-"""A MongoDB that knows nobody yet gets its replica set and its user."""
+"""Prepare the MongoDB of a deployment in containers: its replica set, root, and a user for each service."""
 
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from pymongo import AsyncMongoClient
 from pymongo.errors import OperationFailure
 
+from deploy.cluster.rights import (
+    CONNECTIONS_PRIVILEGES,
+    CONNECTIONS_ROLE,
+    MONGODB,
+    Credential,
+    mongodb_roles,
+    names_of,
+)
 from deploy.local import form_replica_set
 
-UNAUTHORIZED = frozenset([13, 18])  # MongoDB's answers to a user who may not, and to one who is not known
+UNAUTHORIZED = frozenset([13, 18])  # MongoDB's codes for a user without the right, and for an unknown user
+ROOT = "pkgrepo"  # creates the other users; no service has its password
 
 
-async def prepare(address: str, member: str, user: str, password: str) -> None:
-    """Make the server at `address` (`host:port`) a replica set of itself, known to others as `member`, with this user.
+async def prepare(address: str, member: str, password: str, credentials: Sequence[Credential]) -> None:
+    """Form a replica set of the one server at `address` (`host:port`) and bring its users up to date.
 
-    To be run on the server's own host: there it lets somebody in as long as it has no user. Done again it changes
-    nothing.
+    Run it on the server's own host, where a server without users accepts the first one. `member` is the `host:port`
+    under which the services find the server; `password` is root's. Re-running is safe.
     """
-    known = f"mongodb://{user}:{quote(password, safe='')}@{address}/?directConnection=true&authSource=admin"
+    url = f"mongodb://{ROOT}:{quote(password, safe='')}@{address}/?directConnection=true&authSource=admin"
     try:
-        await form_replica_set(known, member)
+        await form_replica_set(url, member)
     except OperationFailure as error:
         if error.code not in UNAUTHORIZED:
             raise
-        await _first(address, member, user, password)
+        await _create_root(address, member, password)
+    await update_users(url, credentials)
 
 
-async def _first(address: str, member: str, user: str, password: str) -> None:
-    """What only the first to come may do."""
-    anyone = f"mongodb://{address}/?directConnection=true"
-    await form_replica_set(anyone, member)
-    async with AsyncMongoClient[dict[str, object]](anyone) as client:
-        await client.admin.command("createUser", user, pwd=password, roles=["root"])
+async def _create_root(address: str, member: str, password: str) -> None:
+    url = f"mongodb://{address}/?directConnection=true"
+    await form_replica_set(url, member)
+    async with AsyncMongoClient[dict[str, object]](url) as client:
+        await client.admin.command("createUser", ROOT, pwd=password, roles=["root"])
+
+
+async def update_users(url: str, credentials: Sequence[Credential]) -> None:
+    """Create these users, or set their passwords and roles; drop the other names of the same users.
+
+    `url` has the right to manage users.
+    """
+    async with AsyncMongoClient[dict[str, object]](url) as client:
+        admin = client.admin
+        roles = (await admin.command("rolesInfo", CONNECTIONS_ROLE))["roles"]
+        command = "updateRole" if roles else "createRole"
+        await admin.command(command, CONNECTIONS_ROLE, privileges=CONNECTIONS_PRIVILEGES, roles=[])
+        known = {user["user"] for user in (await admin.command("usersInfo"))["users"]}
+        for found in credentials:
+            command = "updateUser" if found.name in known else "createUser"
+            await admin.command(command, found.name, pwd=found.password, roles=mongodb_roles(found.user))
+        names = {name for user in MONGODB for name in names_of(user)}
+        for name in (names & known) - {found.name for found in credentials}:
+            await admin.command("dropUser", name)

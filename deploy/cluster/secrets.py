@@ -1,26 +1,40 @@
-"""The secrets of a deployment in containers: a folder for each container, which holds what that one may know.
+"""The secrets of a deployment in containers: a folder for each container, with the files that it reads.
 
 keys/<service>/<name of the setting>   the keys of a service, as `pkgrepo keys rotate` replaces them
-urls/<service>/<name of the setting>   where its stores are, with their passwords
-mongodb/  redis/  rabbitmq/            what the stores themselves are told
+urls/<service>/<name of the setting>   the addresses of its stores, with its name and password there
+mongodb/  redis/  rabbitmq/            the users of the stores of `compose.yaml`: a file `name:password` for each
 administrator/password                 the first administrator's
-grafana/password                       that of the dashboard's administrator, where it is asked for
+grafana/password                       the dashboard administrator's, where Grafana runs
 
-A store that somebody else runs has its address in urls/, and nothing else here.
+A file of a store may hold two users with a space between them: the services have the first, the store accepts both.
+A store that somebody else runs has its addresses in urls/, and nothing else here.
 """
 
 import base64
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from auth_service.settings import AuthSettings
 from catalog_service.settings import CatalogSettings
 from client_registry.settings import RegistrySettings
-from common.settings import EnvironmentSettings, MongoUrl, RabbitUrl, RedisUrl, ServiceSettings
+from common.settings import BadSetting, EnvironmentSettings, MongoUrl, RabbitUrl, RedisUrl, ServiceSettings
+from deploy.cluster.rights import (
+    ADMINISTRATOR,
+    HEALTH,
+    MONGODB,
+    OPERATOR,
+    RABBITMQ,
+    REDIS,
+    Credential,
+    names_of,
+    rabbitmq_definitions,
+    redis_acl,
+)
 from deploy.folder import new_key, write_secret
+from deploy.places import StoreSettings
 from gateway.settings import GatewaySettings
 from upload_service.settings import UploadSettings
 
@@ -36,8 +50,30 @@ NOT_MADE = frozenset(["internal_key", "s3_secret_access_key"])
 SERVICES_USER = 10001  # of our image
 STORES_USER = 999  # of the images of MongoDB, Redis and RabbitMQ
 READERS = {"mongodb": STORES_USER, "redis": STORES_USER, "rabbitmq": STORES_USER, "grafana": 472}  # else SERVICES_USER
-USER = "pkgrepo"  # at the stores
-_COMMAND = {"mongo_url": ["pkgrepo"], "redis_url": ["pkgrepo"]}  # read by the command beside the services
+COMMAND = "pkgrepo"  # the folder of the addresses that the operator's commands read
+
+
+@dataclass(frozen=True)
+class Store:
+    """A store of `compose.yaml`. `url` is its address with `{}` in place of `name:password`."""
+
+    folder: str
+    setting: str
+    url: str
+    users: Iterable[str]
+
+    def is_here(self, url: str) -> bool:
+        """Whether an address leads to this store, and not to one that somebody else runs."""
+        return self.url.partition("@")[2] in url
+
+
+STORES = (
+    Store("mongodb", "mongo_url", "mongodb://{}@mongodb:27017/?replicaSet=rs0&authSource=admin", MONGODB),
+    Store("redis", "redis_url", "redis://{}@redis:6379", REDIS),
+    Store("rabbitmq", "rabbitmq_url", "amqp://{}@rabbitmq:5672/", RABBITMQ),
+)
+# Files of release 0.1.0, which had one user at each store.
+OUTDATED = ("redis/password", "redis/password.conf", "rabbitmq/password", "rabbitmq/user.conf")
 
 
 class OtherStores(EnvironmentSettings):
@@ -50,11 +86,16 @@ class OtherStores(EnvironmentSettings):
 
 @dataclass(frozen=True)
 class ClusterSecrets:
-    """The folder of a deployment's secrets; what is there stays, but for the address of a store that is another now."""
+    """The folder of a deployment's secrets.
+
+    `others` has addresses of stores that somebody else runs, one for all readers; `external` says that somebody else
+    runs all stores and that each reader's address is in its file already.
+    """
 
     path: Path
     others: OtherStores = field(default_factory=OtherStores.model_construct)
     grafana: bool = False
+    external: bool = False
 
     @property
     def administrator(self) -> Path:
@@ -63,75 +104,115 @@ class ClusterSecrets:
 
     @property
     def mongodb_password(self) -> Path:
+        """The password of MongoDB's root."""
         return self.path / "mongodb" / "password"
 
     def make(self) -> list[Path]:
-        """Generate what is not there yet; the new files. Who runs this as root gives each file to its reader."""
-        made: list[Path] = []
+        """Generate what is missing and bring the files of the stores up to date; the files that were written.
+
+        Root gives each file to its reader. Raises BadSetting where an address is missing.
+        """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        written: list[Path] = []
         for name, url in self.others.model_dump(exclude_none=True).items():
-            made += self._put(url, [file for file in self._urls(name) if _text(file) != url])
-        for text, files in self._wanted():
-            there = [file for file in files if file.exists()]
-            words = there[0].read_text(encoding="ascii") if there else text
-            made += self._put(words, [file for file in files if file not in there])
-        return made
+            written += self._update(dict.fromkeys(self._urls(name).values(), url))
+        if self.external:
+            self._check_addresses()
+        for text, files in self._generated():
+            existing = [file for file in files if file.exists()]
+            value = existing[0].read_text(encoding="ascii") if existing else text
+            written += self._update({file: value for file in files if file not in existing})
+        for store in self._stores():
+            written += self._update(self._derived(store))
+        for name in OUTDATED:
+            (self.path / name).unlink(missing_ok=True)
+        return written
 
-    def _put(self, text: str, files: list[Path]) -> list[Path]:
-        for file in files:
-            self._write(file, text)
-        return files
+    def credentials(self, store: str) -> list[Credential]:
+        """The users that a store accepts, by the name of its folder."""
+        [found] = [known for known in STORES if known.folder == store]
+        return [credential for user in found.users for credential in self._credentials(store, user)]
 
-    def _wanted(self) -> list[tuple[str, list[Path]]]:
-        """Each secret, newly made, and the files that it belongs in."""
+    def renew_passwords(self) -> None:
+        """Give each user a second name and password, which comes first. A user that has two keeps both."""
+        for store, user in self._renewable():
+            known = self._credentials(store, user)
+            if len(known) == 1:
+                [name] = set(names_of(user)) - {known[0].name}
+                self._put(store, user, [Credential(user, name, _password()), *known])
+        self.make()
+
+    def drop_old_passwords(self) -> None:
+        """Leave each user its first name and password."""
+        for store, user in self._renewable():
+            self._put(store, user, self._credentials(store, user)[:1])
+        self.make()
+
+    def _renewable(self) -> list[tuple[str, str]]:
+        users = [(store.folder, user) for store in self._stores() for user in store.users]
+        return [(store, user) for store, user in users if user not in {HEALTH, ADMINISTRATOR}]
+
+    def _stores(self) -> list[Store]:
+        """The stores whose users are kept here."""
+        return [store for store in STORES if not self.external and getattr(self.others, store.setting) is None]
+
+    def _generated(self) -> list[tuple[str, list[Path]]]:
+        """Each secret that is drawn at random, and the files that it belongs in."""
         names = sorted({name for settings in SETTINGS.values() for name in _keys_of(settings)})
         keys = [(new_key(), [self._key(service, name) for service in _having(name)]) for name in names]
-        ours = {"mongo_url": self._of_mongodb, "redis_url": self._of_redis, "rabbitmq_url": self._of_rabbitmq}
-        stores = [secret for name, of in ours.items() if getattr(self.others, name) is None for secret in of()]
         people = [self.administrator, *([self.path / "grafana" / "password"] if self.grafana else [])]
+        users = [(store.folder, user) for store in self._stores() for user in store.users]
+        stores = [(str(Credential(user, user, _password())), [self.path / store / user]) for store, user in users]
+        if any(store.folder == "mongodb" for store in self._stores()):
+            members = base64.b64encode(secrets.token_bytes(96)).decode()
+            stores += [(_password(), [self.mongodb_password]), (members, [self.path / "mongodb" / "members"])]
         return [*((secrets.token_urlsafe(18), [file]) for file in people), *keys, *stores]
+
+    def _derived(self, store: Store) -> dict[Path, str]:
+        """The files that follow from the users of a store. An address of another store stays."""
+        files = {
+            file: store.url.format(self._credentials(store.folder, user)[0])
+            for user, file in self._urls(store.setting).items()
+            if not file.exists() or store.is_here(file.read_text(encoding="utf-8"))
+        }
+        if store.folder == "redis":
+            files[self.path / "redis" / "users.acl"] = redis_acl(self.credentials("redis"))
+        if store.folder == "rabbitmq":
+            files[self.path / "rabbitmq" / "definitions.json"] = rabbitmq_definitions(self.credentials("rabbitmq"))
+        return files
+
+    def _credentials(self, store: str, user: str) -> list[Credential]:
+        pairs = [pair.partition(":") for pair in (self.path / store / user).read_text(encoding="ascii").split()]
+        return [Credential(user, name, password) for name, _, password in pairs]
+
+    def _put(self, store: str, user: str, credentials: Sequence[Credential]) -> None:
+        self._update({self.path / store / user: " ".join(map(str, credentials))})
+
+    def _check_addresses(self) -> None:
+        for store in STORES:
+            for file in self._urls(store.setting).values():
+                if not file.exists():
+                    raise BadSetting(f"{file}: is missing; it holds the address of the store, with a user of its own")
 
     def _key(self, service: str, name: str) -> Path:
         return self.path / "keys" / service / name
 
-    def _urls(self, name: str) -> list[Path]:
-        return [self.path / "urls" / reader / name for reader in [*_having(name), *_COMMAND.get(name, [])]]
+    def _urls(self, name: str) -> dict[str, Path]:
+        """The files with a store's address, by the user that it names."""
+        readers = {service: service for service in _having(name)}
+        if name in StoreSettings.model_fields:
+            readers[OPERATOR] = COMMAND
+        return {user: self.path / "urls" / reader / name for user, reader in readers.items()}
 
-    def _of_mongodb(self) -> list[tuple[str, list[Path]]]:
-        password = _kept(self.mongodb_password)
-        members = base64.b64encode(secrets.token_bytes(96)).decode()
-        url = f"mongodb://{USER}:{password}@mongodb:27017/?replicaSet=rs0&authSource=admin"
-        return [
-            (password, [self.mongodb_password]),
-            (members, [self.path / "mongodb" / "members"]),
-            (url, self._urls("mongo_url")),
-        ]
-
-    def _of_redis(self) -> list[tuple[str, list[Path]]]:
-        file = self.path / "redis" / "password"
-        password = _kept(file)
-        url = f"redis://:{password}@redis:6379"
-        return [
-            (password, [file]),
-            (f"requirepass {password}\n", [file.with_name("password.conf")]),
-            (url, self._urls("redis_url")),
-        ]
-
-    def _of_rabbitmq(self) -> list[tuple[str, list[Path]]]:
-        file = self.path / "rabbitmq" / "password"
-        password = _kept(file)
-        conf = f"default_user = {USER}\ndefault_pass = {password}\n"
-        return [
-            (password, [file]),
-            (conf, [file.with_name("user.conf")]),
-            (f"amqp://{USER}:{password}@rabbitmq:5672/", self._urls("rabbitmq_url")),
-        ]
-
-    def _write(self, file: Path, text: str) -> None:
-        owner = READERS.get(file.relative_to(self.path).parts[0], SERVICES_USER)
-        self._open(file.parent, owner)
-        write_secret(file, text)
-        _give(file, owner)
+    def _update(self, texts: Mapping[Path, str]) -> list[Path]:
+        """Write the files that do not have their text; those that were written."""
+        changed = [file for file, text in texts.items() if _text(file) != text]
+        for file in changed:
+            owner = READERS.get(file.relative_to(self.path).parts[0], SERVICES_USER)
+            self._open(file.parent, owner)
+            write_secret(file, texts[file])
+            _give(file, owner)
+        return changed
 
     @staticmethod
     def _open(folder: Path, owner: int) -> None:
@@ -159,6 +240,5 @@ def _text(file: Path) -> str | None:
     return file.read_text(encoding="utf-8") if file.exists() else None
 
 
-def _kept(file: Path) -> str:
-    """A password: the one of the file, or a new one."""
-    return file.read_text(encoding="ascii") if file.exists() else secrets.token_urlsafe(24)
+def _password() -> str:
+    return secrets.token_urlsafe(24)

@@ -1,6 +1,6 @@
 """The whole service on real stores, with a gateway of each deployment, for the stories of the system tests."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,12 +22,14 @@ from common.caller import Deployment
 from common.redis import open_redis
 from common.server import management_of, serving
 from common.tenants import Tenant
+from deploy.cluster.rights import OPERATOR
 from deploy.folder import Addresses
 from deploy.operations import Operator, open_operator
 from gateway.app import create_app as create_gateway
 from gateway.settings import GatewaySettings
 from tests.api import Answer, read_answer
 from tests.factories import KEY, KEYS, make_tenant
+from tests.users import same_for_all
 from upload_service.app import create_app as create_upload_service
 from upload_service.settings import UploadSettings
 
@@ -98,8 +100,17 @@ def bearer(token: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def all_services(folder: Path, mongo_url: str, redis_url: str, rabbitmq_url: str) -> AsyncIterator[Services]:
-    """Start everything on unix sockets in `folder`, events over the broker; the gateways on free ports."""
+async def all_services(
+    folder: Path,
+    mongo_url: str,
+    redis_url: str,
+    rabbitmq_url: str,
+    address: Callable[[str, str], str] = same_for_all,
+) -> AsyncIterator[Services]:
+    """Start everything on unix sockets in `folder`, events over the broker; the gateways on free ports.
+
+    `address` makes a service's own address of a store's.
+    """
     names = ("auth_service", "catalog_service", "upload_service", "client_registry")
     sockets = {name: f"unix:{folder / name}.sock" for name in names}
     key = KEYS
@@ -110,28 +121,34 @@ async def all_services(folder: Path, mongo_url: str, redis_url: str, rabbitmq_ur
         "audit_key": KEY,
         "download_key": key,
         "client_token_key": key,
-        "mongo_url": mongo_url,
-        "redis_url": redis_url,
-        "rabbitmq_url": rabbitmq_url,
         "installers": folder / "installers",
         **{f"{name}_url": address for name, address in sockets.items()},
     }
+    stores = {"mongo_url": mongo_url, "redis_url": redis_url, "rabbitmq_url": rabbitmq_url}
+
+    def given(service: str) -> dict[str, Any]:
+        return {**common, **{name: address(url, service) for name, url in stores.items()}}
+
     apps = {
-        "auth_service": create_auth_service(AuthSettings(**common)),
-        "catalog_service": create_catalog_service(CatalogSettings(**common)),
-        "upload_service": create_upload_service(UploadSettings(**common)),
-        "client_registry": create_client_registry(RegistrySettings(**common)),
+        "auth_service": create_auth_service(AuthSettings(**given("auth_service"))),
+        "catalog_service": create_catalog_service(CatalogSettings(**given("catalog_service"))),
+        "upload_service": create_upload_service(UploadSettings(**given("upload_service"))),
+        "client_registry": create_client_registry(RegistrySettings(**given("client_registry"))),
     }
     async with AsyncExitStack() as stack:
         addresses = {name: await stack.enter_async_context(serving(app, sockets[name])) for name, app in apps.items()}
         for deployment in Deployment:
-            apps[deployment] = create_gateway(GatewaySettings(**common, deployment=deployment, tenant_id=SINGLE_TENANT))
+            apps[deployment] = create_gateway(
+                GatewaySettings(**given("gateway"), deployment=deployment, tenant_id=SINGLE_TENANT)
+            )
             addresses[deployment] = await stack.enter_async_context(serving(apps[deployment], "127.0.0.1:0"))
         management = {
             name: await stack.enter_async_context(serving(management_of(app), "127.0.0.1:0"))
             for name, app in apps.items()
         }
-        operator = await stack.enter_async_context(open_operator(Addresses("", mongo_url, redis_url)))
+        operator = await stack.enter_async_context(
+            open_operator(Addresses("", address(mongo_url, OPERATOR), address(redis_url, OPERATOR)))
+        )
         await operator.tenants.create(Tenant(SINGLE_TENANT))
         await operator.users.create(SINGLE_TENANT, "admin", PASSWORD)
         session = await stack.enter_async_context(ClientSession())

@@ -10,6 +10,7 @@ import pytest
 
 from common.server import DRAIN_PATIENCE, SHUTDOWN_PATIENCE
 from common.settings import BadSetting, load
+from deploy.cluster.rights import MONGODB, OPERATOR, RABBITMQ, REDIS
 from deploy.cluster.secrets import SETTINGS, ClusterSecrets, OtherStores
 from deploy.places import StoreSettings
 from tests.manifests import (
@@ -127,6 +128,25 @@ def test_stores_that_others_run_have_their_addresses_in_the_secrets_and_nothing_
         assert files
         assert {file.read_text() for file in files} == {url}
     assert sorted(path.name for path in secrets.iterdir()) == ["administrator", "keys", "urls"]
+
+
+def test_the_guide_lists_the_rights_of_every_user_at_every_store() -> None:
+    guide = (FOLDER / "README.md").read_text().splitlines()
+    for user, databases in MONGODB.items():
+        role = "; `pkgrepoConnections`" if user == OPERATOR else ""
+        assert f"| `{user}` | `readWrite` on {', '.join(f'`{name}`' for name in databases)}{role} |" in guide
+    for user in SETTINGS.keys() & REDIS.keys() | {OPERATOR}:
+        assert f"user {user} on resetchannels {REDIS[user]}" in guide
+    for user, rights in RABBITMQ.items():
+        permissions = f"'{rights.configure}' '{rights.write}' '{rights.read}'"
+        assert f"$ rabbitmqctl set_permissions {user} {permissions}" in guide
+
+
+def test_the_guide_lists_the_files_of_the_addresses(secrets: Path) -> None:
+    guide = (FOLDER / "README.md").read_text().splitlines()
+    for folder in (secrets / "urls").iterdir():
+        [row] = [line for line in guide if line.startswith("| ") and f"`{folder.name}`" in line and "_url`" in line]
+        assert set(re.findall(r"`(\w+_url)`", row)) == {file.name for file in folder.iterdir()}
 
 
 def test_a_store_that_moves_gets_its_new_address_and_all_else_stays(secrets: Path) -> None:

@@ -1,0 +1,117 @@
+"""The rights of each user at the stores. A service reaches its own data and nothing of another service.
+
+The stores of `compose.yaml` are set up with these tables, and the Kubernetes guide prints them for other stores.
+"""
+
+import hashlib
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+OPERATOR = "operator"  # the user of the `pkgrepo` commands
+HEALTH = "health"  # the user of Redis' health check
+ADMINISTRATOR = "administrator"  # the user that makes Redis read its users again
+DEFAULT_OF_RELEASE_0_1 = "pkgrepo"  # had every right at RabbitMQ
+
+# User: the databases that it reads and writes.
+MONGODB: Mapping[str, Sequence[str]] = {
+    "auth_service": ["auth"],
+    "catalog_service": ["catalog"],
+    "upload_service": ["upload"],
+    "client_registry": ["clients"],
+    OPERATOR: ["auth", "catalog", "upload", "clients"],
+}
+# A role of the operator: `restore` and `import` look whether a service is connected to the databases.
+CONNECTIONS_ROLE = "pkgrepoConnections"
+CONNECTIONS_PRIVILEGES = [{"resource": {"cluster": True}, "actions": ["inprog"]}]
+
+_SCRIPTS = "+evalsha +eval +script|load"
+# User: its keys and its commands, as `ACL SETUSER` takes them in Redis 6.2 and newer.
+REDIS: Mapping[str, str] = {
+    "gateway": f"~session:* ~stamp:* +ping {_SCRIPTS} +time +info +get +expire +del +exists",
+    "auth_service": (
+        f"~session:* ~sessions:* ~failures:* ~stamp:* +ping {_SCRIPTS} +time +get +set +expire +expireat +ttl"
+        " +del +incr +scan +zadd +zrange +zrem +zremrangebyscore"
+    ),
+    "catalog_service": "~stamp:* +ping +set",
+    "client_registry": "~stamp:* +ping +set",
+    OPERATOR: f"~session:* ~sessions:* ~stamp:* +ping {_SCRIPTS} +set +del +scan +zrange +zrem",
+    HEALTH: "+ping",
+    ADMINISTRATOR: "+acl|load",
+}
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """Regular expressions of the exchanges and queues that a RabbitMQ user may configure, write and read."""
+
+    configure: str = "^$"
+    write: str = "^$"
+    read: str = "^$"
+
+
+RABBITMQ: Mapping[str, Permissions] = {
+    "upload_service": Permissions(configure=r"^uploads(\.live)?$", write=r"^uploads(\.live)?$"),
+    "catalog_service": Permissions(
+        configure=r"^(uploads|uploads\.dead|catalog_service|catalog_service\.dead)$",
+        write=r"^(uploads\.dead|catalog_service|catalog_service\.dead)$",
+        read=r"^(uploads|uploads\.dead|catalog_service)$",
+    ),
+    "gateway": Permissions(
+        configure=r"^(uploads\.live|amq\.gen-.+)$", write=r"^amq\.gen-.+$", read=r"^(uploads\.live|amq\.gen-.+)$"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Credential:
+    """A name and a password at a store. `user` is the row of the tables above whose rights the name has."""
+
+    user: str
+    name: str
+    password: str
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.password}"
+
+
+def names_of(user: str) -> tuple[str, str]:
+    """The two names of a user. A new password comes with the other name, so both work for a while."""
+    return user, f"{user}-2"
+
+
+def mongodb_roles(user: str) -> list[Mapping[str, str]]:
+    """The roles of a MongoDB user, as `createUser` takes them."""
+    connections = [{"role": CONNECTIONS_ROLE, "db": "admin"}] if user == OPERATOR else []
+    return [*({"role": "readWrite", "db": database} for database in MONGODB[user]), *connections]
+
+
+def redis_acl(credentials: Sequence[Credential]) -> str:
+    """Redis' file of users. Passwords are hashed; the user `default` is off."""
+    lines = [
+        f"user {found.name} on #{hashlib.sha256(found.password.encode()).hexdigest()} resetchannels {REDIS[found.user]}"
+        for found in credentials
+    ]
+    return "\n".join(["user default reset", *lines, ""])
+
+
+def rabbitmq_definitions(credentials: Sequence[Credential]) -> str:
+    """RabbitMQ's file of definitions. A name that is not among the credentials cannot sign in and has no rights."""
+    active = {found.name: found for found in credentials}
+    names = [DEFAULT_OF_RELEASE_0_1, *(name for user in RABBITMQ for name in names_of(user))]
+    users, permissions = [], []
+    for name in names:
+        found = active.get(name)
+        password = _rabbitmq_hash(found) if found else ""
+        hashing = "rabbit_password_hashing_sha256"
+        users.append({"name": name, "password_hash": password, "hashing_algorithm": hashing, "tags": ""})
+        rights = RABBITMQ[found.user] if found else Permissions()
+        permissions.append({"user": name, "vhost": "/", **vars(rights)})
+    return json.dumps({"vhosts": [{"name": "/"}], "users": users, "permissions": permissions}, indent=1)
+
+
+def _rabbitmq_hash(credential: Credential) -> str:
+    # The salt follows from the credential, so the same credentials give the same file. Passwords are random.
+    salt = hashlib.sha256(str(credential).encode()).digest()[:4]
+    return b64encode(salt + hashlib.sha256(salt + credential.password.encode()).digest()).decode()

@@ -1,0 +1,220 @@
+"""Attempts to go beyond a user's rights at a store, made from the tables of the rights.
+
+Each function returns the attempts that the store did not refuse, so a test compares with an empty list.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import aio_pika
+from aio_pika.abc import AbstractChannel
+from aiormq.exceptions import ChannelAccessRefused
+from pymongo import AsyncMongoClient
+from pymongo.errors import OperationFailure
+from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError
+
+from common.events.broker import DEAD_EXCHANGE, EXCHANGE, LIVE_EXCHANGE
+from deploy.cluster.rights import MONGODB, OPERATOR, RABBITMQ, REDIS, Permissions
+
+UNAUTHORIZED = 13  # MongoDB's code
+LIMIT = 5.0  # seconds for the answer to one attempt
+DATABASES = ("admin", "config", "local", *MONGODB[OPERATOR])
+USER_MANAGEMENT: tuple[dict[str, Any], ...] = (
+    {"createUser": "intruder", "pwd": "a password", "roles": ["root"]},
+    {"updateUser": "operator", "pwd": "a password"},
+    {"grantRolesToUser": "upload_service", "roles": ["root"]},
+    {"dropUser": "operator"},
+    {"usersInfo": 1},
+    {"createRole": "all", "privileges": [], "roles": ["root"]},
+)
+SERVER: tuple[dict[str, Any], ...] = (
+    {"getLog": "global"},
+    {"getParameter": "*"},
+    {"setParameter": 1, "logLevel": 0},
+    {"serverStatus": 1},
+    {"replSetGetConfig": 1},
+    {"shutdown": 1},
+)
+CURRENT_OPERATIONS: dict[str, Any] = {
+    "aggregate": 1,
+    "pipeline": [{"$currentOp": {"allUsers": True}}],
+    "cursor": {},
+}
+
+# Redis: a use of each command. `KEY` stands for a key.
+ON_KEYS: Mapping[str, tuple[str, ...]] = {
+    "get": ("KEY",),
+    "set": ("KEY", "1"),
+    "del": ("KEY",),
+    "unlink": ("KEY",),
+    "exists": ("KEY",),
+    "expire": ("KEY", "10"),
+    "expireat": ("KEY", "1"),
+    "persist": ("KEY",),
+    "ttl": ("KEY",),
+    "incr": ("KEY",),
+    "append": ("KEY", "1"),
+    "copy": ("KEY", "KEY2"),
+    "rename": ("KEY", "KEY2"),
+    "dump": ("KEY",),
+    "zadd": ("KEY", "1", "1"),
+    "zrange": ("KEY", "0", "-1"),
+    "zrem": ("KEY", "1"),
+    "zremrangebyscore": ("KEY", "0", "1"),
+    "eval": ("return 1", "1", "KEY"),
+    "evalsha": ("0" * 40, "1", "KEY"),
+}
+WITHOUT_KEYS: Mapping[str, tuple[str, ...]] = {
+    "ping": (),
+    "time": (),
+    "info": (),
+    "scan": ("0",),
+    "script|load": ("return 1",),
+    "script|flush": (),
+    "acl|load": (),
+    "acl|list": (),
+    "acl|setuser": ("intruder", "on", "nopass", "~*", "+@all"),
+    "config|get": ("*",),
+    "config|set": ("maxmemory", "1"),
+    "client|list": (),
+    "client|kill": ("ID", "1000000"),
+    "flushall": (),
+    "flushdb": (),
+    "keys": ("*",),
+    "dbsize": (),
+    "monitor": (),
+    "save": (),
+    "bgrewriteaof": (),
+    "replicaof": ("no", "one"),
+    "module|list": (),
+    "function|list": (),
+    "slowlog|get": (),
+    "swapdb": ("0", "1"),
+    "publish": ("channel", "1"),
+    "subscribe": ("channel",),
+    "shutdown": (),
+}
+
+EXCHANGES = (EXCHANGE, DEAD_EXCHANGE, LIVE_EXCHANGE, "foreign")
+QUEUES = ("catalog_service", "catalog_service.dead", "foreign")
+
+
+async def beyond_mongodb(url: str, user: str) -> list[str]:
+    """The reads and writes in other databases, and the commands of the server, that MongoDB lets the user do."""
+    foreign = set(DATABASES) - set(MONGODB[user])
+    attempts = [(name, command) for name in foreign for command in _on(f"foreign_{user}")]
+    server = (*USER_MANAGEMENT, *SERVER, *([] if user == OPERATOR else [CURRENT_OPERATIONS]))
+    attempts += [("admin", command) for command in server]
+    async with AsyncMongoClient[dict[str, Any]](url, serverSelectionTimeoutMS=5000) as client:
+        allowed = [f"{name}: {command}" for name, command in attempts if await _is_allowed(client, name, command)]
+        return allowed + sorted(set(await client.list_database_names()) & foreign)
+
+
+def _on(collection: str) -> list[dict[str, Any]]:
+    return [
+        {"find": collection},
+        {"insert": collection, "documents": [{"_id": 1}]},
+        {"update": collection, "updates": [{"q": {}, "u": {"$set": {"a": 1}}}]},
+        {"delete": collection, "deletes": [{"q": {}, "limit": 0}]},
+        {"createIndexes": collection, "indexes": [{"key": {"a": 1}, "name": "a"}]},
+        {"drop": collection},
+        {"listCollections": 1},
+        {"dropDatabase": 1},
+    ]
+
+
+async def _is_allowed(client: AsyncMongoClient[dict[str, Any]], database: str, command: dict[str, Any]) -> bool:
+    try:
+        await client[database].command(command)
+    except OperationFailure as error:
+        if error.code == UNAUTHORIZED:
+            return False
+        raise
+    return True
+
+
+async def beyond_redis(url: str, user: str) -> list[str]:
+    """The commands, and the uses of keys, beyond its row of the table that Redis lets the user do."""
+    words = REDIS[user].split()
+    prefixes = [word[1:].rstrip("*") for word in words if word.startswith("~")]
+    commands = {word[1:] for word in words if word.startswith("+")}
+    every = {word[1:].rstrip("*") for rights in REDIS.values() for word in rights.split() if word.startswith("~")}
+    attempts = [(name, list(given)) for name, given in WITHOUT_KEYS.items() if name not in commands]
+    for name, given in ON_KEYS.items():
+        for prefix in (*every, "other:"):
+            if name not in commands or prefix not in prefixes:
+                key = f"{prefix}{{rights:test}}"
+                attempts.append((name, [word.replace("KEY", key) for word in given]))
+    return [" ".join([name, *given]) for name, given in attempts if await _redis_allows(url, name, given)]
+
+
+async def _redis_allows(url: str, name: str, arguments: Sequence[str]) -> bool:
+    client: Any = Redis.from_url(url, socket_timeout=LIMIT)
+    async with client:
+        try:
+            await client.execute_command(*name.split("|"), *arguments)
+        except NoPermissionError:
+            return False
+    return True
+
+
+async def beyond_rabbitmq(url: str, user: str) -> list[str]:
+    """The uses of exchanges and queues beyond its row of the table that RabbitMQ lets the user do."""
+    allowed = []
+    async with await aio_pika.connect(url, timeout=LIMIT) as connection:
+        for use, name in _foreign(RABBITMQ[user]):
+            channel = await connection.channel()
+            try:
+                await use(channel, name)
+            except ChannelAccessRefused:
+                continue
+            allowed.append(f"{use.__name__} {name}")
+    return allowed
+
+
+async def _declare_exchange(channel: AbstractChannel, name: str) -> None:
+    await channel.declare_exchange(name, durable=True)
+
+
+async def _delete_exchange(channel: AbstractChannel, name: str) -> None:
+    await channel.exchange_delete(name)
+
+
+async def _publish(channel: AbstractChannel, name: str) -> None:
+    exchange = await channel.get_exchange(name, ensure=False) if name else channel.default_exchange
+    await exchange.publish(aio_pika.Message(b"{}"), "catalog_service", mandatory=False, timeout=LIMIT)
+
+
+async def _declare_queue(channel: AbstractChannel, name: str) -> None:
+    await channel.declare_queue(name, durable=True)
+
+
+async def _delete_queue(channel: AbstractChannel, name: str) -> None:
+    await channel.queue_delete(name)
+
+
+async def _get(channel: AbstractChannel, name: str) -> None:
+    await (await channel.get_queue(name, ensure=False)).get(fail=False, timeout=LIMIT)
+
+
+async def _purge(channel: AbstractChannel, name: str) -> None:
+    await (await channel.get_queue(name, ensure=False)).purge(timeout=LIMIT)
+
+
+Use = Callable[[AbstractChannel, str], Awaitable[None]]
+EXCHANGE_USES: Mapping[str, Sequence[Use]] = {"configure": [_declare_exchange, _delete_exchange], "write": [_publish]}
+QUEUE_USES: Mapping[str, Sequence[Use]] = {"configure": [_declare_queue, _delete_queue], "read": [_get, _purge]}
+
+
+def _foreign(rights: Permissions) -> list[tuple[Use, str]]:
+    found = [
+        (use, name)
+        for uses, names in ((EXCHANGE_USES, EXCHANGES), (QUEUE_USES, QUEUES))
+        for right, functions in uses.items()
+        for name in names
+        if not re.search(getattr(rights, right), name)
+        for use in functions
+    ]
+    return [*found, (_publish, "")]  # The default exchange leads to every queue by its name.
