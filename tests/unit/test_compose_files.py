@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from deploy.cluster.secrets import SETTINGS, ClusterSecrets
+from tests.manifests import NAMES, pods, written
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FILES = sorted(DEPLOY.glob("compose*.yaml"))
@@ -90,6 +91,28 @@ def test_every_service_is_traced_and_reaches_the_collector_by_a_network_of_its_o
     for service in traced.values():
         assert service["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"].startswith("${OTEL_EXPORTER_OTLP_ENDPOINT:?")
         assert service["networks"] == {"traces": {}}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_every_container_has_a_limit_of_memory_and_of_processes(file: Path) -> None:
+    for name, service in services(file).items():
+        if "image" in service:
+            assert re.fullmatch(r"\d+[mg]|\$\{[A-Z_]+_MEMORY:-\d+[mg]\}", service["mem_limit"]), name
+            assert service["pids_limit"] > 0, name
+
+
+@pytest.mark.parametrize("service", SETTINGS)
+def test_a_service_has_the_memory_that_it_has_on_kubernetes(service: str) -> None:
+    [container] = pods(list(written()))[NAMES[service]]["spec"]["containers"]
+    limit = container["resources"]["limits"]["memory"].removesuffix("Mi")
+    assert services(BASE)[service]["mem_limit"] == f"${{{service.upper()}_MEMORY:-{limit}m}}"
+
+
+def test_the_operator_has_memory_for_a_full_tmp() -> None:
+    operator = services(BASE)["operator"]
+    [size] = re.findall(r"size=(\d+)g", operator["tmpfs"][0])
+    [limit] = re.findall(r":-(\d+)g", operator["mem_limit"])
+    assert int(limit) > int(size)
 
 
 def test_operators_have_room_for_the_records_of_an_archive() -> None:
