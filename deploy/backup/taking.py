@@ -38,7 +38,7 @@ class Backup:
     copied: int = 0
     name: str = ""
     lacking: dict[str, Outcome] = field(default_factory=dict)
-    _there: set[Path] = field(default_factory=set)
+    _present: set[Path] = field(default_factory=set)
     _done: int = 0
 
     async def take(self, where: Places) -> None:
@@ -48,9 +48,13 @@ class Backup:
             reached = await versions(upload)  # Before the records are read: what they are beyond that harms nothing.
             source = Source(MongoMoveStore(upload), self.storage.homes)
             kept = MongoScrubStore(upload)
-            self.row.copying(await kept.volume(None), 0)
+            self.row.checking(await kept.volume(None))
+            missing = []
             async for installer in kept.kept(None):
-                await self._bring(installer, source)
+                if not await self._is_present(installer):
+                    missing.append(installer)
+                self._advance(installer.size)
+            await self._copy(missing, source)
             records = await self._read(upload.client, source)
         manifest = BackupManifest(
             made_at=datetime.now(UTC),
@@ -67,25 +71,34 @@ class Backup:
             making = self.folder.begin()
             records = await at_one_moment(client, lambda moment, making=making: _write(client, moment, making))  # type: ignore[misc]
             self.lacking.clear()
-            outcomes = [await self._bring(installer, source) for installer in installers_of(making)]
-            if Outcome.GONE not in outcomes:
+            missing = [upload for upload in installers_of(making) if not await self._is_present(upload)]
+            if Outcome.GONE not in await self._copy(missing, source):
                 return records
         raise BackupProblem("installers are deleted as fast as they come, and no moment could be kept; try again")
 
-    async def _bring(self, upload: Upload, source: Source) -> Outcome:
-        """Have an installer here."""
+    async def _is_present(self, upload: Upload) -> bool:
+        """Whether the folder has the installer. With `check`, its bytes are read the first time."""
         target = self.folder.file(upload.tenant_id, upload.server_filename)
-        if target in self._there:
-            return Outcome.COPIED
-        whole = has_size(target, upload.size) and (not self.check or await is_whole(target, upload))
-        outcome = Outcome.COPIED
-        if whole:
-            self._advance(upload.size)
-        else:
-            outcome = await source.copy(upload, target, self._advance)
-            self.copied += outcome is Outcome.COPIED
+        if target in self._present:
+            return True
+        is_present = has_size(target, upload.size) and (not self.check or await is_whole(target, upload))
+        if is_present:
+            self._present.add(target)
+        return is_present
+
+    async def _copy(self, uploads: list[Upload], source: Source) -> list[Outcome]:
+        """Copy installers that the folder lacks. Those that cannot be copied are added to `lacking`."""
+        if uploads:
+            self._done = 0
+            self.row.copying(sum(upload.size for upload in uploads), 0)
+        return [await self._copy_one(upload, source) for upload in uploads]
+
+    async def _copy_one(self, upload: Upload, source: Source) -> Outcome:
+        target = self.folder.file(upload.tenant_id, upload.server_filename)
+        outcome = await source.copy(upload, target, self._advance)
         if outcome is Outcome.COPIED:
-            self._there.add(target)
+            self.copied += 1
+            self._present.add(target)
         elif outcome is not Outcome.GONE:
             self.lacking[f"{upload.tenant_id}/{upload.server_filename}"] = outcome
         return outcome

@@ -29,11 +29,14 @@ class Row(Protocol):
     def sending(self, total: int, done: int) -> None:
         """The file is being sent, from byte `done` on."""
 
+    def checking(self, total: int) -> None:
+        """Existing copies are being checked; `total` is the size of all files in bytes."""
+
     def copying(self, total: int, done: int) -> None:
         """Files are being copied, from byte `done` of all of them on."""
 
     def at(self, done: int) -> None:
-        """So many bytes are read, sent or copied."""
+        """So many bytes are read, sent, checked or copied."""
 
 
 class Progress(Protocol):
@@ -71,6 +74,9 @@ class _Bar:
         # Reset, so that bytes of before do not count as speed.
         self._progress.reset(self._task, total=total, completed=done, what="sending")
 
+    def checking(self, total: int) -> None:
+        self._progress.reset(self._task, total=total, what="checking")
+
     def copying(self, total: int, done: int) -> None:
         self._progress.reset(self._task, total=total, completed=done, what="copying")
 
@@ -107,6 +113,9 @@ class _Line:
 
     def sending(self, total: int, done: int) -> None:
         self._begin("sending", total, done)
+
+    def checking(self, total: int) -> None:
+        self._begin("checking", total, 0)
 
     def copying(self, total: int, done: int) -> None:
         self._begin("copying", total, done)

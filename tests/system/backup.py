@@ -5,7 +5,7 @@ import shutil
 import sys
 from asyncio import create_subprocess_exec
 from asyncio.subprocess import PIPE, STDOUT
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -48,6 +48,7 @@ class Shown:
 
     total: int = 0
     done: int = 0
+    phases: list[tuple[str, int]] = field(default_factory=list)  # each with its total in bytes
 
     def reading(self, total: int) -> None:
         self.total = total
@@ -55,7 +56,12 @@ class Shown:
     def sending(self, total: int, done: int) -> None:
         self.total, self.done = total, done
 
-    copying = sending
+    def checking(self, total: int) -> None:
+        self.phases.append(("checking", total))
+
+    def copying(self, total: int, done: int) -> None:
+        self.phases.append(("copying", total))
+        self.sending(total, done)
 
     def at(self, done: int) -> None:
         self.done = done

@@ -19,7 +19,7 @@ from deploy.folder import DataFolder
 from deploy.places import places_at_rest
 from tests.factories import KEY
 from tests.objects import ObjectServer
-from tests.system.backup import back_up, heads, places_of, put_back, run_and_kill, wipe
+from tests.system.backup import Shown, back_up, heads, places_of, put_back, run_and_kill, wipe
 from tests.system.fleet import Fleet
 from tests.system.invariants import missing, violations
 from tests.system.publishers import at_rest, at_work
@@ -151,6 +151,21 @@ async def test_a_second_backup_copies_what_is_new_and_the_older_one_can_be_dropp
     assert first.folder.keep(1) == [first.name]
     assert first.folder.made() == [second.name]
     assert len(list((tmp_path / "files" / api.tenant_id).iterdir())) == 1
+
+
+async def test_progress_counts_only_installers_that_are_copied(
+    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
+) -> None:
+    await back_up(running_fleet, tmp_path)
+    api, name = await running_fleet.services.tenant(), package_id()
+    await add_package(api, name)
+    new = await publish(api, name)
+    second, third = await back_up(running_fleet, tmp_path), await back_up(running_fleet, tmp_path)
+    total = sum(path.stat().st_size for path in tmp_path.glob("files/*/*"))
+    assert isinstance(second.row, Shown)
+    assert isinstance(third.row, Shown)
+    assert second.row.phases == [("checking", total), ("copying", len(new.content))]
+    assert (third.row.phases, third.copied) == ([("checking", total)], 0)
 
 
 async def test_an_installer_that_is_damaged_already_is_named_and_all_else_is_kept(

@@ -36,6 +36,17 @@ def test_a_files_name_is_text_beside_its_progress(text: str, terminal: bool) -> 
     assert text.isprintable() or text not in told.getvalue()
 
 
+def test_log_shows_checked_bytes_apart_from_copied_bytes() -> None:
+    output = StringIO()
+    with shown(Console(file=output, soft_wrap=True)) as progress, progress.row("Installers") as row:
+        row.checking(2000)
+        row.at(2000)
+        row.copying(500, 0)
+        row.at(250)
+    lines = ["checking 2.0 kB", "100 %", "copying 500 bytes", "50 %"]
+    assert output.getvalue().splitlines() == [f"Installers: {line}" for line in lines]
+
+
 @pytest.mark.parametrize("text", HOSTILE)
 def test_json_is_of_printable_characters_and_has_the_texts_whole(text: str) -> None:
     told = json_text({"file": text})
