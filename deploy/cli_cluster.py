@@ -9,6 +9,7 @@ from rich.console import Console
 
 from common.settings import load
 from common.tenants import is_tenant_id
+from deploy.cluster.backups import give_backup_folder
 from deploy.cluster.mongodb import prepare
 from deploy.cluster.secrets import ClusterSecrets, OtherStores
 from deploy.first_start import ADMINISTRATOR, make_first_tenant
@@ -37,6 +38,9 @@ def secrets(
         bool, typer.Option("--external-stores", help="The addresses of all stores are in urls/ already.")
     ] = False,
     grafana: Annotated[bool, typer.Option("--grafana", help="A password for the dashboard too.")] = False,
+    backups: Annotated[
+        Path | None, typer.Option(help="The folder of backups. If root owns it, the services' user gets it.")
+    ] = None,
 ) -> None:
     """Generate the keys of the services and the users of the stores that are missing. Re-running is safe.
 
@@ -47,6 +51,8 @@ def secrets(
     told = {"mongo_url": mongo_url, "redis_url": redis_url, "rabbitmq_url": rabbitmq_url}
     others = load(OtherStores, **{name: url for name, url in told.items() if url is not None})
     written = ClusterSecrets(folder, others, grafana=grafana, external=external_stores).make()
+    if backups:
+        give_backup_folder(backups)
     console.print(f"{folder}: {len(written)} new secrets")
 
 

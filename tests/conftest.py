@@ -17,6 +17,7 @@ settings.load_profile("busy")
 ASKED_FOR = {
     "test_compose.py": "--containers",
     "test_compose_front.py": "--containers",
+    "test_compose_operator.py": "--containers",
     "test_kustomize.py": "--kustomize",
 }
 

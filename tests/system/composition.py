@@ -5,9 +5,10 @@ import json
 import os
 import shutil
 import ssl
+import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,6 +29,8 @@ TLS = (FILE.with_name("compose.tls.yaml"), Path(__file__).with_name("compose.fro
 OURS = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
 SCALE = {"gateway": 2, "catalog_service": 2, "upload_service": 3}
 TENANT = "main"
+# Images that the test machine has. The variables of the environment come first.
+STORE_IMAGES = {"MONGODB_IMAGE": "mongo:7", "REDIS_IMAGE": "redis:7", "RABBITMQ_IMAGE": "rabbitmq:4-management"}
 UP_WITHIN = 300.0  # seconds, the image built
 STARTED_WITHIN = 120.0  # seconds
 AUTHORITY = "/data/caddy/pki/authorities/local/root.crt"
@@ -59,10 +62,13 @@ class Composition:
     def secrets(self) -> Path:
         return self.folder / "secrets"
 
-    async def compose(self, *words: str) -> str:
-        """Let the engine's command do something with the project; what it says. Raises ComposeFailed."""
+    async def compose(self, *words: str, **variables: str) -> str:
+        """Run the engine's compose command on the project; its output. Raises ComposeFailed.
+
+        `variables` are added to those of the project for this command alone.
+        """
         folders = {"PKGREPO_SECRETS": str(self.secrets), "PKGREPO_BACKUPS": str(self.folder / "backups")}
-        environment = {**os.environ, **self.variables, **folders}
+        environment = {**STORE_IMAGES, **os.environ, **self.variables, **folders, **variables}
         files = [word for file in (FILE, *self.files) for word in ("-f", str(file))]
         process = await asyncio.create_subprocess_exec(
             *(*_command(), "-p", self.name, *files, *words),
@@ -76,9 +82,14 @@ class Composition:
             raise ComposeFailed(said[-2000:])
         return said
 
-    async def operate(self, *words: str) -> str:
-        """One of the operator's commands; what it says. Raises ComposeFailed."""
-        return await self.compose("run", "--rm", "--no-TTY", "operator", *words)
+    async def operate(self, *words: str, **variables: str) -> str:
+        """Run an operator command; its output. Raises ComposeFailed."""
+        return await self.compose("run", "--rm", "--no-TTY", "operator", *words, **variables)
+
+    async def start_stores(self) -> None:
+        """Start MongoDB and Redis without any service, as a restore needs them."""
+        await self.compose("up", "--detach", "--wait", "mongodb", "redis")
+        await self.compose("run", "--rm", "--no-TTY", "mongodb-user")
 
     async def up(self) -> None:
         scale = [word for service, count in self.scale.items() for word in ("--scale", f"{service}={count}")]
@@ -141,10 +152,23 @@ class Composition:
 
 
 @asynccontextmanager
-async def composition(**scale: int) -> AsyncIterator[Composition]:
+async def composition(variables: Mapping[str, str] | None = None, **scale: int) -> AsyncIterator[Composition]:
     """The project, up and scaled; removed with its volumes at the end."""
-    async with _project(scale or SCALE) as project:
+    async with _project(scale or SCALE, variables=variables) as project:
         yield project
+
+
+@asynccontextmanager
+async def copy_of(project: Composition) -> AsyncIterator[Composition]:
+    """A project of another name, with copies of the secrets and the backups. None of its containers runs yet."""
+    with TemporaryDirectory(prefix="pkgrepo-") as folder:
+        copying = ("cp", "--archive", str(project.secrets), str(project.folder / "backups"), folder)
+        await asyncio.to_thread(subprocess.run, copying, check=True)
+        copy = replace(project, name=f"{project.name}-copy", folder=Path(folder), scale={})
+        try:
+            yield copy
+        finally:
+            await copy.compose("down", "--volumes", "--timeout", "20")
 
 
 @asynccontextmanager

@@ -1,6 +1,8 @@
 """The compose files say what the services read, and nothing that they do not."""
 
+import os
 import re
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.cluster.secrets import SETTINGS, ClusterSecrets
+from deploy.cluster.backups import give_backup_folder
+from deploy.cluster.secrets import SERVICES_USER, SETTINGS, ClusterSecrets
 from tests.manifests import NAMES, pods, written
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -85,6 +88,43 @@ def test_only_the_gateway_is_reached_from_outside() -> None:
     assert [name for name, service in services(BASE).items() if service.get("ports")] == ["gateway"]
 
 
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_every_image_is_a_variable_whose_default_is_an_exact_version(file: Path) -> None:
+    images = {name: service["image"] for name, service in services(file).items() if "image" in service}
+    pinned = re.compile(r"\$\{[A-Z]+_IMAGE:-[a-z/]+:v?\d+\.\d+\.\d+(-[a-z]+)?\}")
+    assert [name for name, image in images.items() if not pinned.fullmatch(image)] == []
+
+
+def test_the_services_run_the_image_of_the_version_in_pyproject() -> None:
+    version = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["version"]
+    images = {services(BASE)[name]["image"] for name in (*SETTINGS, "operator")}
+    assert images == {f"${{PKGREPO_IMAGE:-pkgrepo:{version}}}"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_operator_commands_depend_on_no_other_container(file: Path) -> None:
+    assert "depends_on" not in services(file).get("operator", {})
+
+
+def test_backup_folder_of_root_is_given_to_the_user_of_the_services(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[Path, int, int]] = []
+    monkeypatch.setattr("deploy.cluster.backups.ROOT", os.geteuid())
+    monkeypatch.setattr("os.chown", lambda *owner: given.append(owner))
+    folder = tmp_path / "backups"
+    give_backup_folder(folder)
+    assert given == [(folder, SERVICES_USER, SERVICES_USER)]
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_backup_folder_of_another_owner_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.cluster.backups.ROOT", os.geteuid() + 1)
+    tmp_path.chmod(0o750)
+    give_backup_folder(tmp_path)
+    assert (tmp_path.stat().st_uid, tmp_path.stat().st_mode & 0o777) == (os.geteuid(), 0o750)
+
+
 def test_every_service_is_traced_and_reaches_the_collector_by_a_network_of_its_own() -> None:
     traced = services(DEPLOY / "compose.traces.yaml")
     assert set(traced) == set(SETTINGS)
@@ -121,12 +161,11 @@ def test_operators_have_room_for_the_records_of_an_archive() -> None:
 
 
 def test_what_watches_has_no_more_rights_than_it_needs() -> None:
-    for name, service in watching().items():
+    for service in watching().values():
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert service["user"].partition(":")[0] not in {"", "0", "root"}
         assert all(":-127.0.0.1:" in port for port in service["ports"])
-        assert re.fullmatch(r"\$\{[A-Z]+_IMAGE:-[a-z/]+:v?\d+\.\d+\.\d+\}", service["image"]), name
         assert {mount.rpartition(":")[2] for mount in service["volumes"] if mount.startswith((".", "$"))} == {"ro"}
 
 

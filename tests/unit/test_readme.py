@@ -54,6 +54,12 @@ def test_a_link_leads_to_a_page_and_a_heading_that_are_there(page: str) -> None:
             assert not heading or heading in headings(target), link
 
 
+@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "deploy/compose.yaml"])
+def test_operator_commands_in_compose_have_no_deps(page: str) -> None:
+    commands = re.findall(r"\brun --rm .*?operator\b", (ROOT / page).read_text(encoding="utf-8"))
+    assert set(commands) <= {"run --rm --no-deps operator"}
+
+
 def headings(page: Path) -> set[str]:
     """What a page's headings are called in links."""
     lines = [line.lstrip("# ") for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
