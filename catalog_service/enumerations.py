@@ -33,6 +33,11 @@ class FileType(StrEnum):
         """How a file of this type ends on Windows."""
         return _SUFFIXES.get(self, f".{self.lower()}")
 
+    @property
+    def client_type(self) -> "FileType":
+        """The type that winget clients read: they have one type for MSIX and APPX."""
+        return FileType.MSIX if self is FileType.APPX else self
+
 
 _SUFFIXES = {
     FileType.WIX: ".msi",

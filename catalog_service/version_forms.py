@@ -18,6 +18,10 @@ SWITCH_LIMIT = 2048
 PATH_LIMIT = 512
 NAME_LIMIT = 256
 
+# A form with a contradiction in one of these fields is refused. Other contradictions come from the specification's own
+# fields: the version is created, and winget clients are not offered it.
+REFUSED_FIELDS = frozenset([*rules_of(VersionManifest), "dep_windows_features"])
+
 _GUID = re.compile(r"\{[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
 _ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:")
 
@@ -53,9 +57,8 @@ def new_version(form: Form, package_id: str) -> PackageVersion:
         installer_url=installer_url,
         sha256=SHA256.read("installer_sha256", form.get("installer_sha256")).lower() if installer_url else "",
     )
-    # What the specification lets a version say is taken all the same, and the version not offered to winget clients.
     for contradiction in contradictions(version):
-        if contradiction.field in rules_of(VersionManifest):
+        if contradiction.field in REFUSED_FIELDS:
             raise InvalidField(contradiction.field, contradiction.reason)
     return version
 

@@ -103,7 +103,8 @@ class PackageVersion:
     @property
     def told_apart_by(self) -> tuple[object, ...]:
         """What winget clients tell the installers of one version apart by."""
-        return self.version, self.installer_type, self.effective_type, self.architecture, self.language, self.scope
+        types = (self.installer_type.client_type, self.effective_type and self.effective_type.client_type)
+        return self.version, *types, self.architecture, self.language, self.scope
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,11 @@ def check_manifest(data: Mapping[str, Any], minor: int) -> None:
         _refuse("two installers that are the same", len(set(told)) < len(told))
 
 
+def _wrong_feature(one: Installer, _: int) -> bool:
+    features = one.get("Dependencies", {}).get("WindowsFeatures", [])
+    return not all(re.fullmatch("[A-Za-z0-9_-]+", feature) for feature in features)
+
+
 def _unknown_type(one: Installer, minor: int) -> bool:
     kinds = {one.get("InstallerType"), one.get("NestedInstallerType", one.get("InstallerType"))}
     return not kinds <= TYPES or any(minor < TYPES_SINCE.get(str(kind), 0) for kind in kinds)
@@ -148,6 +153,7 @@ INSTALLER_RULES: Mapping[str, Callable[[Installer, int], bool]] = {
     "an archive of nothing, or of several installers": _archive_of_several,
     "a path that leads out of the archive": _path_leads_out,
     "a path or an alias twice": _nested_twice,
+    "a Windows feature that is none": _wrong_feature,
 }
 
 
@@ -169,8 +175,8 @@ def _check_nothing_is_empty(value: object) -> None:
 
 
 def _told_by(one: Installer) -> tuple[str, ...]:
-    names = ("InstallerType", "NestedInstallerType", "Architecture", "InstallerLocale", "Scope")
-    return tuple(one.get(name, "").casefold() for name in names)
+    types = (one.get(name, "").casefold().replace("appx", "msix") for name in ("InstallerType", "NestedInstallerType"))
+    return *types, *(one.get(name, "").casefold() for name in ("Architecture", "InstallerLocale", "Scope"))
 
 
 def _twice(values: list[Any]) -> bool:

@@ -12,6 +12,7 @@ from catalog_service.version_model import PackageVersion
 _PART = r'[^.\s\\/:*?"<>|\x01-\x1f]{1,32}'
 PACKAGE_ID = re.compile(rf"{_PART}(?:\.{_PART}){{1,7}}")
 VERSION = re.compile(r'[^\\/:*?"<>|\x01-\x1f]+')
+WINDOWS_FEATURE = re.compile("[A-Za-z0-9_-]+")
 # These write no entry of Apps and Features, which a product code names; and several may be in one archive.
 WITHOUT_ENTRY = {FileType.MSIX, FileType.APPX, FileType.FONT}
 SEVERAL = {FileType.PORTABLE, FileType.FONT}
@@ -47,6 +48,8 @@ def contradictions(version: PackageVersion) -> Iterator[Contradiction]:
         yield Contradiction("commands", "holds more than the one item that a portable program has")
     if manifest.allowed_markets and manifest.excluded_markets:
         yield Contradiction("excluded_markets", "is not for a version that has allowed_markets")
+    if not all(map(WINDOWS_FEATURE.fullmatch, version.dependencies.windows_features)):
+        yield Contradiction("dep_windows_features", "must have names of letters, digits, - and _ only")
     codes = [code.installer_return_code for code in manifest.expected_return_codes]
     if len({*codes, *manifest.installer_success_codes}) < len(codes) + len(manifest.installer_success_codes):
         yield Contradiction("expected_return_codes", "holds an exit code twice, or one of installer_success_codes")

@@ -23,6 +23,7 @@ from deploy.manifests.values import (
     ReturnCode,
     Sha256,
     Url,
+    WindowsFeature,
     Word,
     many,
     some,
@@ -80,7 +81,7 @@ class PackageDependency(Fields):
 
 
 class Dependencies(Fields):
-    windows_features: Needed | None = None
+    windows_features: Annotated[list[WindowsFeature], some(16)] | None = None
     windows_libraries: Needed | None = None
     package_dependencies: Annotated[list[PackageDependency], some(16)] | None = None
     external_dependencies: Needed | None = None

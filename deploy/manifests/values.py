@@ -124,6 +124,7 @@ OsVersion = Annotated[
     AfterValidator(_version),
 ]
 FamilyName = Annotated[str, like("[A-Za-z0-9][-.A-Za-z0-9]+_[A-Za-z0-9]{13}", "a package family name", 255)]
+WindowsFeature = Annotated[str, like("[A-Za-z0-9_-]+", "a name of letters, digits, - and _", 128)]
 Word = Annotated[str, text(40)]
 Code = Annotated[str, text(255)]
 Market = Annotated[str, like("[A-Z]{2}", "two capital letters, such as US")]

@@ -40,6 +40,7 @@ REASONS: Sequence[str] = (
     _("must be two to eight parts of at most 32 characters, with dots between them"),
     _('must not hold \\ / : * ? " < > |'),
     _("is not for MSIX, APPX and fonts"),
+    _("must have names of letters, digits, - and _ only"),
     _("holds more than the one item that a portable program has"),
     _("is not for a version that has allowed_markets"),
     _("holds an exit code twice, or one of installer_success_codes"),

@@ -17,6 +17,7 @@ from catalog_service.winget.requests import Search
 from catalog_service.winget.searches import Searches
 from common.caller import Caller, Kind
 from common.errors import Unavailable
+from common.tenants import VersionKey
 from tests.api import Answer
 from tests.factories import make_caller, make_tenant
 from tests.service.catalog_fixtures import Catalog, serving_catalog
@@ -304,3 +305,39 @@ async def test_what_did_not_change_is_not_read_again(catalog: Catalog, caller: C
         query["command"]["filter"]["package_id"] for query in asked if query["command"].get("find") != "revisions"
     ]
     assert wanted == [{"$in": ["Acme.Other"]}] * 2
+
+
+async def test_stored_version_with_a_wrong_windows_feature_is_left_out(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_package(caller, "Acme.Editor")
+    await catalog.add_version(caller, "Acme.Editor", package_version="1.0", dep_windows_features="NetFx3")
+    uid = await catalog.add_version(caller, "Acme.Editor", package_version="2.0", dep_windows_features="NetFx3")
+    await catalog.database["versions"].update_one(
+        {"tenant_id": caller.tenant_id, "uid": uid}, {"$set": {"dependencies.windows_features": ["Net Fx 4"]}}
+    )
+
+    details = await catalog.call(caller, "GET", "get_version_details", uid)
+
+    assert [version["PackageVersion"] for version in await versions(catalog, caller, "Acme.Editor")] == ["1.0"]
+    assert details.body["winget_refusals"] == ["dep_windows_features: must have names of letters, digits, - and _ only"]
+
+
+async def test_version_with_a_wrong_windows_feature_is_not_created(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_package(caller)
+
+    answer = await catalog.try_version(caller, dep_windows_features="Net Fx 4")
+
+    assert (answer.status, answer.body["detail"]) == (
+        400,
+        "dep_windows_features: must have names of letters, digits, - and _ only",
+    )
+
+
+async def test_of_msix_and_appx_installers_that_are_equal_one_is_offered(catalog: Catalog) -> None:
+    caller = make_caller(make_tenant(version_key=VersionKey.INSTALLER))
+    await catalog.add_package(caller, "Acme.Editor")
+    for file_type in ("MSIX", "APPX"):
+        await catalog.add_version(caller, "Acme.Editor", file_type=file_type)
+
+    (version,) = await versions(catalog, caller, "Acme.Editor")
+
+    assert len(version["Installers"]) == 1

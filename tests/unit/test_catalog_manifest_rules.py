@@ -2,14 +2,15 @@
 
 import json
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import pytest
 
-from catalog_service.enumerations import Locale
+from catalog_service.enumerations import FileType, Locale
 from catalog_service.manifests.rules import contradictions, refusals
 from catalog_service.version_forms import new_version
-from catalog_service.version_model import PackageVersion
+from catalog_service.version_model import Dependencies, PackageVersion
 from common.errors import InvalidField
 from common.forms import Form
 from tests.service.catalog_fixtures import version_form
@@ -43,6 +44,7 @@ def read(**fields: Any) -> PackageVersion:
         {**PORTABLE, "commands": "edit,editor", "apps_and_features_entries": ENTRY},
         {**ZIP, "file_type_nested": "FONT", "file_nested_path": ("a.ttf", "b.ttf")},
         {"installer_success_codes": "7", "expected_return_codes": CODES},
+        {"dep_windows_features": "NetFx3,Containers-DisposableClientVM,IIS_6"},
         {"allowed_markets": "DE"},
         {"excluded_markets": "DE"},
     ],
@@ -68,6 +70,9 @@ def test_what_a_winget_client_takes_is_offered(fields: dict[str, Any]) -> None:
         ("excluded_markets", {"allowed_markets": "DE", "excluded_markets": "US"}),
         ("expected_return_codes", {"expected_return_codes": CODES.replace("6,", "5,")}),
         ("expected_return_codes", {"expected_return_codes": CODES, "installer_success_codes": "1,6"}),
+        ("dep_windows_features", {"dep_windows_features": "NetFx3,Net Fx 4"}),
+        ("dep_windows_features", {"dep_windows_features": "NetFx3;calc"}),
+        ("dep_windows_features", {"dep_windows_features": "NétFx3"}),
         ("portable_command_alias", {"portable_command_alias": "edit"}),
         ("portable_command_alias", {**ZIP, "portable_command_alias": "edit"}),
         ("portable_command_alias", {**PORTABLE, "portable_command_alias": ("edit", "more")}),
@@ -102,6 +107,35 @@ def test_what_the_specification_allows_is_taken_and_not_offered(field: str, fiel
 
     ((reason,),) = refusals([version]).values()
     assert reason.startswith(f"{field}: ")
+
+
+def test_stored_version_with_a_wrong_windows_feature_is_not_offered() -> None:
+    version = replace(read(), dependencies=Dependencies(windows_features=("NetFx3", "Net Fx 4")))
+
+    assert refusals([version]) == {
+        version.uid: ["dep_windows_features: must have names of letters, digits, - and _ only"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"file_type": "MSIX"}, {"file_type": "APPX"}),
+        ({**ZIP, "file_type_nested": "MSIX"}, {**ZIP, "file_type_nested": "APPX"}),
+    ],
+    ids=["packages", "archives"],
+)
+def test_msix_and_appx_are_one_installer_type(one: dict[str, str], other: dict[str, str]) -> None:
+    assert len(refusals([read(**one), read(**other)])) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    list(combinations([kind for kind in FileType if kind not in {FileType.APPX, FileType.ZIP}], 2)),
+    ids=str,
+)
+def test_other_installer_types_differ(one: FileType, other: FileType) -> None:
+    assert refusals([read(file_type=one), read(file_type=other)]) == {}
 
 
 @pytest.mark.parametrize("package_id", ["editor", "acme.", "acme..editor", "acme.an editor", f"acme.{'e' * 33}"])

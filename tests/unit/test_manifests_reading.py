@@ -93,6 +93,10 @@ REFUSED: Sequence[tuple[str, Change]] = [
     ("ReleaseDate: must be a date", lambda made: made.root.update(ReleaseDate="22.11.2026")),
     ("InstallerSuccessCodes[0]: must not be 0", lambda made: made.root.update(InstallerSuccessCodes=[0])),
     ("InstallerAbortsTerminal: must be true or", lambda made: made.root.update(InstallerAbortsTerminal="perhaps")),
+    (
+        "WindowsFeatures[0]: must be a name of letters, digits, - and _",
+        lambda made: made.root.update(Dependencies={"WindowsFeatures": ["Net Fx 4"]}),
+    ),
     ("InstallerType: is required", lambda made: made.root.pop("InstallerType")),
     ("InstallerType: pwa is an address", lambda made: made.root.update(InstallerType="pwa")),
     ("are required with zip", lambda made: made.root.update(InstallerType="zip")),

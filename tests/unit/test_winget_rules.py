@@ -41,6 +41,7 @@ WRONG: dict[str, dict[str, Any]] = {
         "NestedInstallerType": "portable",
         "NestedInstallerFiles": [{"RelativeFilePath": "a.exe"}, {"RelativeFilePath": "A.exe"}],
     },
+    "a Windows feature that is none": {"Dependencies": {"WindowsFeatures": ["NetFx3", "Net Fx 4"]}},
 }
 
 
@@ -61,6 +62,7 @@ def test_each_thing_that_is_wrong_spoils_all_of_a_manifest() -> None:
         check_manifest(of({**GOOD, "PackageFamilyName": "x"}), 1)
     for wrong in (
         of(GOOD, GOOD),
+        of({**GOOD, "InstallerType": "msix"}, {**GOOD, "InstallerType": "appx"}),
         of(),
         of(GOOD, Channel="stable"),
         of(GOOD, PackageVersion="> 1"),
