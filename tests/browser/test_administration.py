@@ -18,7 +18,7 @@ LONG_PASSWORD = "a password of theirs"
 
 async def test_a_new_tenant_is_shown_the_lines_for_its_first_steps(visitor: Visitor) -> None:
     base, page = visitor.api.base_url, visitor.page
-    source = f"winget source add -n {visitor.api.tenant_id} -t Microsoft.Rest -a {base}/winget"
+    source = f"winget source add -n {visitor.api.tenant_id} -t Microsoft.Rest --trust-level trusted -a {base}/winget"
     await expect(page.get_by_text(source, exact=True)).to_be_visible()
     await expect(page.get_by_text(f"pkgrepo publish setup.msi --url {base} ")).to_be_visible()
 

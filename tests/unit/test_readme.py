@@ -60,6 +60,15 @@ def test_operator_commands_in_compose_have_no_deps(page: str) -> None:
     assert set(commands) <= {"run --rm --no-deps operator"}
 
 
+def test_every_line_that_adds_the_winget_source_trusts_it() -> None:
+    shown = [ROOT / page for page in PAGES] + sorted((ROOT / "gateway" / "dashboard" / "templates").rglob("*.html"))
+    lines = [line for page in shown for line in page.read_text(encoding="utf-8").splitlines()]
+    adding = [line for line in lines if "winget source add " in line]
+
+    assert len(adding) >= 3
+    assert [line for line in adding if "--trust-level trusted" not in line] == []
+
+
 def headings(page: Path) -> set[str]:
     """What a page's headings are called in links."""
     lines = [line.lstrip("# ") for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
