@@ -19,7 +19,7 @@ from auth_service.settings import AuthSettings
 from auth_service.store import MongoTenantStore, MongoUserStore
 from auth_service.tenants import Tenants
 from auth_service.throttle import Throttle
-from auth_service.throttle_store import RedisFailures
+from auth_service.throttle_store import RedisFailures, RedisKnownPlaces
 from auth_service.usage import Usages
 from auth_service.users import Users
 from common.client import open_service
@@ -58,7 +58,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         await stack.enter_async_context(readiness.preparing("schema", prepare))
         readiness.check("redis", redis.ping)
 
-        passwords = Passwords()
+        passwords, places = Passwords(), RedisKnownPlaces(redis)
         users = MongoUserStore(database)
         sessions = Sessions(
             redis,
@@ -67,9 +67,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             idle=settings.session_idle,
         )
         app[AUDIT_LOG] = Audit(MongoAuditStore(database), Seals(settings.audit_key.get_secret_value()))
-        app[LOGIN] = Login(users, passwords, Throttle(RedisFailures(redis)), sessions, app[AUDIT_LOG])
+        app[LOGIN] = Login(users, passwords, Throttle(RedisFailures(redis), places), sessions, app[AUDIT_LOG])
         app[TENANTS] = Tenants(MongoTenantStore(database), Stamps(redis))
-        app[USERS] = Users(users, passwords, sessions)
+        app[USERS] = Users(users, passwords, sessions, places)
         app[ATTEMPTS] = Attempts(app[METRICS])
         ask(app[METRICS], app[TENANTS], sessions)
         app[USAGES] = Usages(upload_service, client_registry)

@@ -70,11 +70,12 @@ class Login:
         await self._audit.record(tenant_id, AuditEntry("login", username, caller.ip, 200 if right else 401, request_id))
         if not right:
             raise BadCredentials
-        await self._throttle.succeeded(tenant_id, username)
+        await self._throttle.succeeded(tenant_id, username, caller.ip)
         token = await self._sessions.open(tenant_id, username)
         if await self._users.find(tenant_id, username) != user:
             # Deleted or given another password meanwhile, which ended the sessions that there were, but not this one.
             await self._sessions.close(self._sessions.read(token))
+            await self._throttle.forget_places(tenant_id, username)
             await self._audit.record(tenant_id, AuditEntry("login", username, caller.ip, 401, request_id))
             raise BadCredentials
         return token

@@ -36,13 +36,20 @@ class SessionEnder(Protocol):
     ) -> AbstractAsyncContextManager[None]: ...
 
 
+class PlaceStore(Protocol):
+    """Forgets the places where a user signed in."""
+
+    async def forget(self, tenant_id: str, username: str) -> None: ...
+
+
 class Users:
     """Creates, lists and deletes users, and gives them other passwords."""
 
-    def __init__(self, store: UserStore, passwords: Passwords, sessions: SessionEnder) -> None:
+    def __init__(self, store: UserStore, passwords: Passwords, sessions: SessionEnder, places: PlaceStore) -> None:
         self._store = store
         self._passwords = passwords
         self._sessions = sessions
+        self._places = places
 
     async def create(self, tenant_id: str, username: str, password: str) -> None:
         """Raises InvalidField for a name or password that cannot be one, UserExists for a name there is."""
@@ -58,9 +65,9 @@ class Users:
         return await self._store.list(tenant_id)
 
     async def delete(self, tenant_id: str, username: str) -> None:
-        """Delete a user and end their sessions.
+        """Delete a user, end their sessions and forget their places.
 
-        A call for a deleted user ends the sessions that an earlier, failed call left.
+        A call for a deleted user ends the sessions, and forgets the places, that an earlier, failed call left.
 
         Raises:
             UserNotFound: the user does not exist.
@@ -70,6 +77,7 @@ class Users:
             raise LastUser
         async with self._sessions.close_all_around(tenant_id, username):
             is_deleted = await self._store.delete(tenant_id, username)
+        await self._places.forget(tenant_id, username)
         if not is_deleted:
             raise UserNotFound(username)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from auth_service.passwords import Passwords
 from auth_service.store import MongoTenantStore, MongoUserStore
 from auth_service.tenants import Tenants
+from auth_service.throttle_store import RedisKnownPlaces
 from auth_service.users import Users
 from catalog_service.store import MongoCatalogStore
 from client_registry.store import MongoClientStore
@@ -31,11 +32,12 @@ IN_FORCE = 5  # seconds after which no gateway remembers a tenant that is gone
 
 @dataclass(frozen=True)
 class Operator:
-    """Tenants, users and their sessions, as auth_service has them."""
+    """Tenants, users, their sessions and the places where they signed in, as auth_service has them."""
 
     tenants: Tenants
     users: Users
     sessions: Sessions
+    places: RedisKnownPlaces
 
 
 @asynccontextmanager
@@ -46,8 +48,9 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
         redis = await stack.enter_async_context(open_redis(addresses.redis_url))
         # Only to end sessions: this signs none, so any key will do.
         sessions = Sessions(redis, keys=Keys(secrets.token_urlsafe(48)), lifetime=1, idle=1)
-        users = Users(MongoUserStore(database), Passwords(), sessions)
-        yield Operator(Tenants(MongoTenantStore(database), Stamps(redis)), users, sessions)
+        places = RedisKnownPlaces(redis)
+        users = Users(MongoUserStore(database), Passwords(), sessions, places)
+        yield Operator(Tenants(MongoTenantStore(database), Stamps(redis)), users, sessions, places)
 
 
 async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id: str) -> bool:
@@ -70,6 +73,7 @@ async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id
         # Until no gateway lets a request of the tenant in, something could be added behind our back, a login included.
         await asyncio.sleep(IN_FORCE)
         await operator.sessions.close_tenant(tenant_id)
+        await operator.places.forget_tenant(tenant_id)
         await operator.tenants.delete(tenant_id)  # Sign-ins of the last seconds, in a log that nobody has any more.
     async with AsyncExitStack() as stack:
         catalog = await stack.enter_async_context(open_database(addresses.mongo_url, "catalog"))

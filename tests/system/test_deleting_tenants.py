@@ -78,6 +78,17 @@ async def test_a_session_opened_while_gateways_still_know_the_tenant_ends_too(
             await sessions.check(tenant.tenant_id, token)
 
 
+async def test_a_deleted_tenants_known_places_are_forgotten(addresses: Addresses, tmp_path: Path) -> None:
+    tenant = make_tenant()
+    async with open_operator(addresses) as operator:
+        await operator.tenants.create(tenant)
+        await operator.places.add(tenant.tenant_id, "helga", "192.0.2.1")
+
+        await delete_tenant(addresses, tmp_path, tenant.tenant_id)
+
+        assert not await operator.places.contains(tenant.tenant_id, "helga", "192.0.2.1")
+
+
 @pytest.mark.parametrize("fault", Fault)
 async def test_a_deletion_repeated_after_a_fault_at_any_step_ends_every_session(
     addresses: Addresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault

@@ -1,5 +1,6 @@
 """A login while its user is deleted, or given another password."""
 
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -66,12 +67,23 @@ class CountedFailures:
         self.counted += not name.startswith("refused:")
         return self.counted
 
-    async def wait(self, names: tuple[str, ...], limit: int) -> int:
+    async def wait(self, limits: Mapping[str, int]) -> int:
         self.free -= 1
         return 0 if self.free >= 0 else 60
 
     async def forget(self, name: str) -> None:
         self.counted = 0
+
+
+class NoKnownPlaces:
+    """Knows no place of a user."""
+
+    async def add(self, tenant_id: str, username: str, place: str) -> None: ...
+
+    async def contains(self, tenant_id: str, username: str, place: str) -> bool:
+        return False
+
+    async def forget(self, tenant_id: str, username: str) -> None: ...
 
 
 class Kept(Audit):
@@ -95,7 +107,7 @@ async def user() -> User:
 
 
 def make_login(sessions: OpenSessions, *found: User | None, failures: CountedFailures | None = None) -> Login:
-    throttle = Throttle(failures or CountedFailures())
+    throttle = Throttle(failures or CountedFailures(), NoKnownPlaces())
     return Login(ChangingUsers(*found), Passwords(), throttle, sessions, Kept())
 
 
@@ -134,7 +146,7 @@ async def test_a_login_whose_turn_does_not_come_is_on_record(
     monkeypatch.setattr("auth_service.passwords.AT_ONCE", 0)
     monkeypatch.setattr("auth_service.passwords.PATIENCE", 0.01)
     audit = Kept()
-    login = Login(ChangingUsers(user), Passwords(), Throttle(CountedFailures()), sessions, audit)
+    login = Login(ChangingUsers(user), Passwords(), Throttle(CountedFailures(), NoKnownPlaces()), sessions, audit)
     with pytest.raises(Overloaded):
         await login.login(make_caller(), "ada", PASSWORD, request_id="")
 
@@ -142,7 +154,7 @@ async def test_a_login_whose_turn_does_not_come_is_on_record(
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["wrong password", "unknown user"])
-async def test_a_failure_counts_for_the_user_and_for_the_address(
+async def test_a_failure_counts_for_the_user_for_the_place_and_for_both_together(
     sessions: OpenSessions, user: User, known: bool
 ) -> None:
     failures = CountedFailures()
@@ -151,4 +163,4 @@ async def test_a_failure_counts_for_the_user_and_for_the_address(
             make_caller(), "ada", "wrong", request_id=""
         )
 
-    assert (failures.counted, sessions.open_ones) == (2, {})
+    assert (failures.counted, sessions.open_ones) == (3, {})
