@@ -15,6 +15,9 @@ from gateway.operations import DASHBOARD, OPERATIONS, WINGET, Operation
 _PLAIN = re.compile(r"(?:/[A-Za-z0-9_-]+)+")  # a path of which nothing is to be decoded or refused
 _SEGMENT = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*")
 _SHORT = 64  # characters of a path that is remembered; one with a client's token is longer
+# The client asks for the manifests of whatever its user typed.
+_TYPED_ID = re.compile(r"((?:/client/api)?(?:/[^/]+)?/winget|/api)/packageManifests/(.+)")
+UNREADABLE_ID = "-"  # no package id of winget's: those have a dot
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]")
 
 
@@ -71,10 +74,25 @@ _parse_once = lru_cache(maxsize=4096)(_parse)
 
 
 def _decode(path: str) -> tuple[str, ...]:
+    if typed := _TYPED_ID.fullmatch(path):
+        return *_decode_segments(typed[1]), "packageManifests", _decode_id(typed[2])
     if _PLAIN.fullmatch(path):
         return tuple(path[1:].split("/"))
     if not path.startswith("/"):
         raise NoSuchOperation
+    return _decode_segments(path)
+
+
+def _decode_id(text: str) -> str:
+    """Return a package id as it was typed; `UNREADABLE_ID` for text that no path segment can be."""
+    try:
+        (package_id,) = _decode_segments(f"/{text}")
+    except (NoSuchOperation, ValueError):
+        return UNREADABLE_ID
+    return package_id
+
+
+def _decode_segments(path: str) -> tuple[str, ...]:
     decoded = []
     for segment in path[1:].split("/"):
         if not _SEGMENT.fullmatch(segment):

@@ -10,6 +10,7 @@ from aiohttp import web
 from catalog_service import wire
 from catalog_service.entries import WholeEntry
 from catalog_service.keys import PACKAGES, SEARCHES, SETTINGS, SNAPSHOTS, SOURCE_ENTRIES
+from catalog_service.manifests.rules import PACKAGE_ID
 from catalog_service.version_model import PackageVersion
 from catalog_service.winget import requests
 from catalog_service.winget.block import Record
@@ -47,9 +48,12 @@ async def search(request: web.Request) -> web.Response:
 async def package_manifest(request: web.Request) -> web.Response:
     caller, settings = caller_of(request), request.app[SETTINGS]
     contract, query = Contract.parse(request.headers.get("Version")), requests.query(request.query)
+    package_id = request.match_info["package_id"]
+    if not PACKAGE_ID.fullmatch(package_id):  # The client asks for whatever its user typed.
+        return Answer(status=204)
     hidden = await request.app[PACKAGES].hidden_from(caller)
     revision = (await request.app[SNAPSHOTS].look(caller.tenant_id)).revision
-    entry = await request.app[SOURCE_ENTRIES].find(caller.tenant_id, request.match_info["package_id"], hidden)
+    entry = await request.app[SOURCE_ENTRIES].find(caller.tenant_id, package_id, hidden)
     expires = wire.expiry(settings)
 
     def address(version: PackageVersion) -> str:

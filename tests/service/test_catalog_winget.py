@@ -307,6 +307,14 @@ async def test_what_did_not_change_is_not_read_again(catalog: Catalog, caller: C
     assert wanted == [{"$in": ["Acme.Other"]}] * 2
 
 
+@pytest.mark.parametrize("text", ["editor", "Acme.", "a" * 5_000, "../Acme.Editor", "Acme.Ed*tor", "编辑器", "-"])
+async def test_text_that_cannot_be_an_id_costs_no_query(catalog: Catalog, caller: Caller, text: str) -> None:
+    async with catalog.queries() as queries:
+        answer = await catalog.call(caller, "GET", MANIFEST, text, headers=LATEST)
+
+    assert (answer.status, queries) == (204, [])
+
+
 async def test_stored_version_with_a_wrong_windows_feature_is_left_out(catalog: Catalog, caller: Caller) -> None:
     await catalog.add_package(caller, "Acme.Editor")
     await catalog.add_version(caller, "Acme.Editor", package_version="1.0", dep_windows_features="NetFx3")

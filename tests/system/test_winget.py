@@ -6,6 +6,7 @@ import pytest
 
 from common.caller import Deployment
 from tests.api import Answer
+from tests.system.raw import send_raw
 from tests.system.services import Api, Services
 from tests.system.stories import add_package, package_id, publish
 from tests.winget_client import KNOWN, Installed, WingetClient
@@ -172,8 +173,50 @@ async def test_an_unknown_package_is_nothing_and_an_unknown_tenant_is_told(each:
         answer = await each.call("GET", "winget", "packageManifests", name)
         assert (answer.status, answer.body) == (204, b"")
     nobody = services.api("nobody")
+    check_told(404, await nobody.call("GET", "winget", "packageManifests", "a/b"))
     check_told(404, await nobody.call("GET", "winget", "information"))
     check_told(404, await nobody.call("POST", "winget", "manifestSearch", json={}))
+
+
+# What a user types, as it stands in the path.
+TYPED = {
+    "slashes": "a/b/c",
+    "encoded slashes": "a%2Fb%5Cc",
+    "dot segments": "../information",
+    "encoded dot segments": "%2e%2e/%2e%2e/internal",
+    "no text": "%ff%00",
+    "a wrong escape": "100%",
+    "characters of no path": "a|b{c}",
+    "another script": "%E7%BC%96%E8%BE%91%E5%99%A8",
+    "an id too long": "Acme." + "e" * 6_000,
+    "spaces": "Visual%20Studio%20Code",
+    "an address": "https://example.com/a.b",
+}
+
+
+@pytest.mark.parametrize("typed", TYPED.values(), ids=TYPED)
+async def test_any_text_that_is_no_package_id_finds_nothing(each: Api, typed: str) -> None:
+    host, _, path = each.base_url.removeprefix("http://").partition("/")
+
+    answer = await send_raw(f"http://{host}", "GET", f"/{path}/winget/packageManifests/{typed}")
+
+    assert (answer.status, answer.body) == (204, b"")
+
+
+async def test_short_address_takes_any_text_as_a_package_id(single: Api) -> None:
+    address = single.base_url.removesuffix("/client/api")
+
+    answer = await send_raw(address, "GET", "/api/packageManifests/a/..%2Fb")
+
+    assert (answer.status, answer.body) == (204, b"")
+
+
+async def test_text_that_is_no_package_id_needs_a_token_where_clients_do(enforcing: Api) -> None:
+    host, _, path = enforcing.base_url.removeprefix("http://").partition("/")
+
+    answer = await send_raw(f"http://{host}", "GET", f"/{path}/winget/packageManifests/a/b")
+
+    check_told(401, answer)
 
 
 async def test_a_source_that_is_not_on_https_is_none_for_the_real_client(tenant: Api) -> None:

@@ -165,3 +165,27 @@ def test_the_short_way_to_a_source_is_the_single_tenants_only() -> None:
 def test_an_operation_of_several_words_is_named_by_all_of_them() -> None:
     words = {row.word for row in OPERATIONS if len(row.parts) > 1 and not is_value(row.parts[1])}
     assert words == {"docs/assets", "winget/information", "winget/manifestSearch", "winget/packageManifests"}
+
+
+@pytest.mark.parametrize("typed", ["a/b", "a%2Fb", "..", "%2e%2e/x", "%ff", "100%", "a|b", "a//b"])
+@pytest.mark.parametrize(
+    ("deployment", "source"), [(MULTI, "/acme/winget"), (SINGLE, "/client/api/winget"), (SINGLE, "/api")]
+)
+def test_package_id_that_cannot_be_read_is_one_segment_that_names_no_package(
+    deployment: Deployment, source: str, typed: str
+) -> None:
+    target = parse(f"{source}/packageManifests/{typed}", deployment=deployment)
+
+    assert target.segments == ("winget", "packageManifests", "-")
+
+
+def test_text_of_a_package_id_is_kept_where_it_can_be_read() -> None:
+    assert parse("/acme/winget/packageManifests/Visual%20Studio").segments[-1] == "Visual Studio"
+
+
+@pytest.mark.parametrize(
+    "path", ["/acme/../x/winget/packageManifests/a/b", "/acme/find_packages/winget/packageManifests/a"]
+)
+def test_only_the_source_of_a_tenant_takes_any_text(path: str) -> None:
+    with pytest.raises(NoSuchOperation):
+        parse(path)
