@@ -19,6 +19,7 @@ _SHORT = 64  # characters of a path that is remembered; one with a client's toke
 _TYPED_ID = re.compile(r"((?:/client/api)?(?:/[^/]+)?/winget|/api)/packageManifests/(.+)")
 UNREADABLE_ID = "-"  # no package id of winget's: those have a dot
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]")
+SINGLE_PREFIX = ("client", "api")  # of all paths in the single-tenant deployment; `client` is no tenant's id
 
 
 class NoSuchOperation(NotFound):
@@ -30,11 +31,15 @@ class NoSuchOperation(NotFound):
 
 @dataclass(frozen=True)
 class Target:
-    """What an address means: the operation, and the decoded parts of its path, the operation's word or words first."""
+    """What an address means: the operation, and the decoded parts of its path, the operation's word or words first.
+
+    `is_alias`: the multi-tenant deployment was asked at `/client/api/{tenant_id}/…`, which means `/{tenant_id}/…`.
+    """
 
     tenant_id: str
     operation: Operation
     segments: tuple[str, ...]
+    is_alias: bool = False
 
     @staticmethod
     def parse(method: str, raw_path: str, deployment: Deployment, single_tenant_id: str) -> "Target":
@@ -63,11 +68,15 @@ def _parse(method: str, path: str, deployment: Deployment, single_tenant_id: str
     parts = _decode(path)
     if deployment is Deployment.SINGLE:
         if parts[0] == "api":  # The short way to the source of winget's, which has no prefix of a tenant's.
-            parts = ("client", "api", WINGET, *parts[1:])
-        if parts[:2] != ("client", "api"):
+            parts = (*SINGLE_PREFIX, WINGET, *parts[1:])
+        if parts[:2] != SINGLE_PREFIX:
             raise NoSuchOperation
         return Target(single_tenant_id, *find(method, parts[2:]))
-    return Target(parts[0], *find(method, parts[1:]))
+    is_alias = parts[:2] == SINGLE_PREFIX
+    if is_alias:
+        parts = parts[2:]
+    operation, segments = find(method, parts[1:])
+    return Target(parts[0], operation, segments, is_alias)
 
 
 _parse_once = lru_cache(maxsize=4096)(_parse)

@@ -3,9 +3,10 @@
 from aiohttp import web
 
 from common.caller import Caller
-from common.middleware import CALLER, ROUTE, TELLING
+from common.middleware import CALLER, ROUTE, TELLING, Answer
 from gateway import dashboard, documentation, winget
 from gateway.addresses import Target
+from gateway.dashboard.ways import short_address
 from gateway.keys import GATEKEEPER, SETTINGS, TENANTS
 from gateway.operations import Access
 from gateway.origin import base_url, caller_address
@@ -34,6 +35,9 @@ async def dispatch(request: web.Request) -> web.StreamResponse:
         deployment=settings.deployment,
     )
     request[CALLER] = visitor  # for the log
+    if target.is_alias and target.operation.access in {Access.PAGE, Access.DASHBOARD}:
+        # Links between pages are paths below the tenant's own, so pages have that one address.
+        return Answer(status=307, headers={"Location": short_address(request, visitor, target)})
     caller = await gatekeeper.identify(request, target.operation, visitor, look)
     match target.operation.access:
         case Access.PAGE:

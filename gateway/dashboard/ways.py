@@ -6,6 +6,7 @@ from urllib.parse import quote, unquote, urlsplit
 from aiohttp import web
 
 from common.caller import Caller
+from gateway.addresses import Target
 
 # What is printed and begins no other address: no `//host`, no `\\host`, no control character.
 _WAY = re.compile(r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@?-]|%[0-9A-Fa-f]{2}|/(?!/))*")
@@ -29,3 +30,10 @@ def to_sign_in(request: web.Request, caller: Caller) -> str:
     """The sign-in page, which leads back to the page that this request is for."""
     wanted = request.raw_path if request.method in {"GET", "HEAD"} else ""
     return f"{prefix_of(caller)}/sign_in?next={quote(way_back(wanted, caller), safe='/')}"
+
+
+def short_address(request: web.Request, caller: Caller, target: Target) -> str:
+    """The path and query of a page below the tenant's own path, for a request that came by the alias."""
+    path = "/".join([prefix_of(caller), *(quote(segment, safe="") for segment in target.segments)])
+    query = request.rel_url.raw_query_string
+    return f"{path}?{query}" if query else path

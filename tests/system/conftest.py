@@ -30,9 +30,11 @@ async def either(services: Services, request: pytest.FixtureRequest) -> Api:
     return await services.tenant(request.param)
 
 
-@pytest.fixture(scope="session", params=list(Deployment))
+@pytest.fixture(scope="session", params=[*Deployment, "alias"])
 async def each(services: Services, request: pytest.FixtureRequest) -> Api:
-    """The same, shared by the tests that ask and change nothing."""
+    """The same, and one that uses the alias of a tenant's address, shared by the tests that ask and change nothing."""
+    if request.param == "alias":
+        return (await services.tenant()).by_alias()
     return await services.tenant(request.param)
 
 

@@ -58,6 +58,11 @@ class Api:
         ) as response:
             return await read_answer(response)
 
+    def by_alias(self) -> "Api":
+        """The same caller at the tenant's second address, `/client/api/{tenant_id}` of the multi-tenant deployment."""
+        origin = self.base_url.removesuffix(self.tenant_id)
+        return replace(self, base_url=f"{origin}client/api/{self.tenant_id}")
+
     def anonymous(self) -> "Api":
         return Api(self.session, self.base_url, self.tenant_id, self.deployment)
 

@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from common import protocol
+from common.caller import Deployment
 from tests.api import Answer
 from tests.system.raw import read_one, read_raw, send_raw
-from tests.system.services import Api
+from tests.system.services import Api, Services
 
 pytestmark = pytest.mark.attack("S4")
 
@@ -54,6 +55,12 @@ HEADS = {
     "a query of twenty kibibytes": ("/test?" + "a" * (20 << 10), {}, 400),
     "a token of five kibibytes": ("/test", {"Authorization": "Bearer " + "a" * (5 << 10)}, 401),
 }
+
+
+@pytest.fixture(scope="session", params=list(Deployment))
+async def each(services: Services, request: pytest.FixtureRequest) -> Api:
+    """An administrator of each deployment. The alias is left out: its pages redirect and read no body."""
+    return await services.tenant(request.param)
 
 
 def way(api: Api) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """From a raw path to an operation: what is forwarded is built from checked parts, never from what was sent."""
 
+from dataclasses import replace
 from urllib.parse import quote, unquote
 
 import pytest
@@ -45,7 +46,7 @@ PIECES = [
 PIECES += ["acme", "client", "api", "internal", "test", "download", "x", "é", " ", ":", "@", "#", "http://evil.example"]
 PIECES += [operation.word for operation in OPERATIONS]
 pieces = st.lists(st.sampled_from(PIECES), max_size=6)
-prefixes = st.sampled_from(list(PREFIXES.values()))
+prefixes = st.sampled_from([*PREFIXES.values(), "/client/api/acme"])
 paths = st.one_of(
     pieces.map("".join),
     st.builds("{}/{}".format, prefixes, pieces.map("/".join)),
@@ -189,3 +190,23 @@ def test_text_of_a_package_id_is_kept_where_it_can_be_read() -> None:
 def test_only_the_source_of_a_tenant_takes_any_text(path: str) -> None:
     with pytest.raises(NoSuchOperation):
         parse(path)
+
+
+@pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: f"{row.method} {row.path}")
+def test_the_alias_of_a_tenants_address_names_the_same_operation(row: Operation) -> None:
+    path = "/".join(["acme", *("a%20b" if is_value(part) else part for part in row.parts)])
+    alias = parse(f"/client/api/{path}", row.method)
+    assert alias == replace(parse(f"/{path}", row.method), is_alias=True)
+
+
+@pytest.mark.parametrize(
+    "path", ["/client/api", "/client/api/", "/client/api/acme", "/client/api/test", "/client/api/client/api/acme/test"]
+)
+def test_a_path_below_the_alias_without_a_tenant_and_an_operation_names_none(path: str) -> None:
+    with pytest.raises(NoSuchOperation):
+        parse(path)
+
+
+def test_the_single_tenant_deployment_has_no_alias() -> None:
+    with pytest.raises(NoSuchOperation):
+        parse("/client/api/main/test", deployment=SINGLE)
