@@ -77,19 +77,23 @@ def restore(
     at: Annotated[str | None, typer.Option(help="The name of the backup; else the newest.")] = None,
     other_keys: Annotated[bool, typer.Option("--other-keys", help="Go on though the keys are others.")] = False,
     without_damaged: Annotated[bool, typer.Option("--without-damaged", help="Leave damaged installers out.")] = False,
+    without_seal: Annotated[
+        bool, typer.Option("--without-seal", help="Do not verify that nobody changed the backup.")
+    ] = False,
     data: AtRest = None,
 ) -> None:
     """Put a backup back into empty databases and an empty storage, while no service runs."""
     backups = BackupFolder(folder.absolute())
-    name, manifest = backups.read(at)
+    stored = backups.read(at)
+    name = stored.name
 
     async def work() -> Restoration:
         async with places_at_rest(DataFolder(data.absolute()) if data else None) as where:
-            for key in not_compared(manifest.keys, fingerprints(where)):
+            for key in not_compared(stored.manifest.keys, fingerprints(where)):
                 console.print(f"{key} was not given, so whether it is the backup's is not known.")
             with shown(console) as progress, progress.row("Installers") as row:
                 storage = open_storage(where.installers)
-                restoration = Restoration(backups, name, manifest, storage, row, without_damaged, other_keys)
+                restoration = Restoration(backups, stored, storage, row, without_damaged, other_keys, without_seal)
                 await restoration.run(where)
             return restoration
 

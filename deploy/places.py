@@ -33,6 +33,12 @@ class Places:
     audit_key: SecretStr | None
     client_token_key: Keys | None = None
 
+    def require_audit_key(self) -> SecretStr:
+        """The keys of the audit log. Raises BadSetting where they are not given."""
+        if self.audit_key is None:
+            raise BadSetting("AUDIT_KEY: is required here as in auth_service: what operators do is on record")
+        return self.audit_key
+
 
 def places(data: Path | None) -> Places:
     """Raises FolderProblem where nothing runs on the folder, BadSetting where the environment says too little."""

@@ -15,7 +15,6 @@ from auth_service.model import AuditEntry
 from auth_service.tenants import Changes
 from common.errors import Problem
 from common.mongo import MongoError
-from common.settings import BadSetting
 from deploy.places import Places
 from deploy.schemas import open_database
 
@@ -52,10 +51,9 @@ class Record:
 @asynccontextmanager
 async def open_record(where: Places) -> AsyncIterator[Record]:
     """Raises BadSetting where the key is not known."""
-    if where.audit_key is None:
-        raise BadSetting("AUDIT_KEY: is required here as in auth_service: what operators do is on record")
+    audit_key = where.require_audit_key().get_secret_value()
     async with open_database(where.addresses.mongo_url, "auth") as database:
-        store, seals = MongoAuditStore(database), Seals(where.audit_key.get_secret_value())
+        store, seals = MongoAuditStore(database), Seals(audit_key)
         yield Record(Audit(store, seals), store, seals)
 
 

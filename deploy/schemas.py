@@ -12,7 +12,6 @@ from common import mongo
 from common.mongo import MongoDatabase
 from common.mongo.migrating import migrate, migrate_again
 from common.mongo.schema import Schema, SchemaIsNewer, set_version, version_of
-from common.settings import BadSetting
 from deploy.places import Places
 from upload_service.migrations import SCHEMA as UPLOAD
 
@@ -26,9 +25,7 @@ KNOWN = {name: schema.version for name, schema in _schemas(SecretStr("")).items(
 
 def schemas(where: Places) -> dict[str, Schema]:
     """Those of all services, by their databases. Raises BadSetting where the key of the audit log is not known."""
-    if where.audit_key is None:
-        raise BadSetting("AUDIT_KEY: is required here as in auth_service: what operators do is on record")
-    return _schemas(where.audit_key)
+    return _schemas(where.require_audit_key())
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from common.mongo import MongoDatabase
 from common.settings import BadSetting, load
 from upload_service.installers import FolderInstallers, Homes
 from upload_service.installers_s3 import ObjectInstallers, homes_of
-from upload_service.model import Home
+from upload_service.model import Home, Upload
 from upload_service.parts import Parts
 from upload_service.settings import StorageSettings
 from upload_service.staging import Staging
@@ -22,6 +22,10 @@ class Storage:
     homes: Homes
     staging: Staging
     chosen: Home
+
+    def path(self, upload: Upload) -> Path:
+        """Where the folder has an installer. Raises ValueError for a record whose names lead elsewhere."""
+        return FolderInstallers(self.folder, Parts(self.folder)).path(upload)
 
     def check(self, home: Home) -> None:
         """Raise BadSetting where the settings do not have this home."""

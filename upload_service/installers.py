@@ -14,7 +14,7 @@ from common.errors import Unavailable
 from common.tenants import is_tenant_id
 from upload_service.model import Home, InstallerMissing, Upload
 from upload_service.parts import BLOCK, Parts, full_disk, sync_folder
-from upload_service.ranges import parse_server_filename
+from upload_service.ranges import parse_server_filename, plain_name
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class FolderInstallers:
         self._parts = parts
 
     def path(self, upload: Upload) -> Path:
-        """Where the file is."""
-        return self._folder / upload.tenant_id / upload.server_filename
+        """Where the file is. Raises ValueError for a record whose names lead elsewhere."""
+        return self._folder / plain_name(upload.tenant_id) / plain_name(upload.server_filename)
 
     async def settle(self, upload: Upload) -> None:
         """Let a complete transfer's file have its final name, and nothing be left of the transfer.

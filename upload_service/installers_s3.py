@@ -15,7 +15,7 @@ from common.tenants import is_tenant_id
 from upload_service.installers import FolderInstallers, Homes, Installers, Kept
 from upload_service.model import Home, InstallerMissing, Upload
 from upload_service.object_storage import answering, is_not_implemented, open_store
-from upload_service.ranges import parse_server_filename
+from upload_service.ranges import parse_server_filename, plain_name
 from upload_service.settings import ObjectStorage
 
 if TYPE_CHECKING:  # The library has it for the checker only.
@@ -191,4 +191,4 @@ def homes_of(folder: FolderInstallers, objects: ObjectInstallers | None) -> Home
 
 
 def _key(upload: Upload) -> str:
-    return f"{upload.tenant_id}/{upload.server_filename}"
+    return f"{plain_name(upload.tenant_id)}/{plain_name(upload.server_filename)}"

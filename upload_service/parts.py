@@ -1,6 +1,7 @@
 """The files of transfers, in the folder that all replicas share. Everything here blocks: call it in a worker thread."""
 
 import errno
+import glob
 import hashlib
 import os
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, Self
 
 from upload_service.model import StorageFull, TransferDamaged, Upload
+from upload_service.ranges import plain_name
 
 TRANSFERS = "transfers"  # the folder of a tenant's folder that has them
 BLOCK = 1 << 20  # bytes
@@ -31,8 +33,8 @@ class Parts:
         self._folder = folder
 
     def path(self, upload: Upload) -> Path:
-        """The file that has a transfer's bytes."""
-        return self._transfers(upload) / f"{upload.upload_id}.{upload.part}" / self._name(upload)
+        """The file that has a transfer's bytes. Raises ValueError for a record whose names lead elsewhere."""
+        return self._transfers(upload) / plain_name(f"{upload.upload_id}.{upload.part}") / self._name(upload)
 
     def open(self, upload: Upload, digest: Digest | None) -> "PartFile":
         """The transfer's file, cut to its offset, to be written from there; `digest` is fed with what is written.
@@ -70,12 +72,12 @@ class Parts:
 
     def remove(self, upload: Upload) -> None:
         """Remove every file of a transfer; what is not there already is fine."""
-        for folder in self._transfers(upload).glob(f"{upload.upload_id}.*"):
+        for folder in self._folders(upload):
             self._remove(folder, upload)
 
     def remove_older(self, upload: Upload) -> None:
         """Remove the files that a transfer had before its `part`, and never one of a take-over that came after."""
-        for folder in self._transfers(upload).glob(f"{upload.upload_id}.*"):
+        for folder in self._folders(upload):
             part = folder.name.rpartition(".")[2]
             if part.isdecimal() and int(part) < upload.part:
                 self._remove(folder, upload)
@@ -96,11 +98,15 @@ class Parts:
         with suppress(FileNotFoundError):  # Another process may have been faster.
             folder.rmdir()
 
+    def _folders(self, upload: Upload) -> Iterator[Path]:
+        """The folders of a transfer, one for each `part`."""
+        return self._transfers(upload).glob(f"{plain_name(glob.escape(upload.upload_id))}.*")
+
     def _name(self, upload: Upload) -> str:
-        return f"upload_{upload.announced_as or upload.file_id}.part"
+        return plain_name(f"upload_{upload.announced_as or upload.file_id}.part")
 
     def _transfers(self, upload: Upload) -> Path:
-        return self._folder / upload.tenant_id / TRANSFERS
+        return self._folder / plain_name(upload.tenant_id) / TRANSFERS
 
 
 class PartFile:

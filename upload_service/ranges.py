@@ -1,4 +1,4 @@
-"""The two headers that place a chunk, and the name of a stored file: read strictly, and right from then on."""
+"""The two headers that place a chunk, and the names of stored files: read strictly, and right from then on."""
 
 import re
 from dataclasses import dataclass
@@ -39,6 +39,13 @@ def parse_file_id(values: list[str]) -> FileId:
 def parse_server_filename(text: str) -> ServerFilename | None:
     """The name if it is one that this service makes, else None."""
     return ServerFilename(text) if _SERVER_FILENAME.fullmatch(text) else None
+
+
+def plain_name(text: str) -> str:
+    """The name of one file or folder. Raises ValueError for a text that leads to another folder."""
+    if text in {"", ".", ".."} or not {"/", "\\", "\0"}.isdisjoint(text):
+        raise ValueError("not one plain name")
+    return text
 
 
 def suffix_of(file_name: str) -> str:

@@ -2,20 +2,27 @@
 
 import hashlib
 import os
+import re
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from common.errors import Problem
+from common.mongo import Document
+from common.tenants import is_tenant_id
+from deploy.backup.manifest import BackupProblem
 from deploy.backup.records import documents
 from upload_service.installers import Homes, read_blocks
 from upload_service.model import InstallerMissing, Status, Upload
 from upload_service.parts import sync_folder
+from upload_service.ranges import parse_file_id, parse_server_filename
 from upload_service.store_records import known_upload
 
 KEPT = (Status.COMPLETE, Status.LINKED)
 UPLOADS = "upload.uploads.bson"
+_UPLOAD_ID = re.compile("[0-9a-f]{32}")
 
 Advance = Callable[[int], None]
 
@@ -121,8 +128,27 @@ class Source:
 
 
 def installers_of(records: Path) -> Iterator[Upload]:
-    """The installers that a folder of records names."""
+    """The installers that a folder of records names. Raises BackupProblem where `parse_upload` does."""
     for document in documents(records / UPLOADS):
-        upload = known_upload(dict(document))
+        upload = parse_upload(dict(document))
         if upload.status in KEPT:
             yield upload
+
+
+def parse_upload(document: Document) -> Upload:
+    """The upload of a record. Raises BackupProblem where its ids and names are not as upload_service makes them."""
+    try:
+        upload = known_upload(document)
+        parse_file_id([upload.announced_as or upload.file_id])
+        has_name = parse_server_filename(upload.server_filename) is not None
+        is_sound = (
+            is_tenant_id(upload.tenant_id)
+            and _UPLOAD_ID.fullmatch(upload.upload_id) is not None
+            and isinstance(upload.part, int)
+            and (has_name or (not upload.server_filename and upload.status not in KEPT))
+        )
+    except (KeyError, ValueError, TypeError, Problem):
+        is_sound = False
+    if not is_sound:
+        raise BackupProblem(f"{UPLOADS}: has a record with an id or a file name that no upload has")
+    return upload

@@ -102,7 +102,7 @@ class Import:
         """Copy each installer and then say that it is here."""
         self.row.copying(sum(entry.size for entry in strangers.manifest.files), 0)
         for installer, entry in strangers.installers():
-            target = self.storage.folder / installer.tenant_id / installer.server_filename
+            target = self.storage.path(installer)
             if has_size(target, installer.size):
                 archive.skip(FILES, entry)
                 self._advance(entry.size)

@@ -1,4 +1,8 @@
-"""A backup put back: installers first, then records, tenants last, so that nobody is let in before all is there."""
+"""A backup put back: installers first, then records, tenants last, so that nobody is let in before all is there.
+
+The backup may have been where others can write. Its seal tells whether anybody changed it. Names of files are checked
+in any case, because they lead to places on this machine.
+"""
 
 import hashlib
 from contextlib import AsyncExitStack
@@ -6,13 +10,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from pymongo.errors import DuplicateKeyError
+
 from auth_service.audit import OPERATORS
 from common.mongo import MongoDatabase, unhurried
 from common.redis import open_redis
 from common.stamps import Stamps
 from deploy.backup.copies import Altered, Outcome, copy, installers_of, is_whole
 from deploy.backup.empty import IDENTITY, check_databases, check_homes, is_quiet, own_homes
-from deploy.backup.folder import BackupFolder, check_records
+from deploy.backup.folder import BackupFolder, StoredBackup, check_records, is_plain_file
 from deploy.backup.key_prints import AUDIT, CLIENT_TOKEN, Fingerprints, fingerprints, missing_keys
 from deploy.backup.manifest import RECORDS, BackupManifest, BackupProblem, Entry
 from deploy.backup.marker import EVERYTHING, Marker
@@ -43,22 +49,28 @@ class Restoration:
     """The command at work; `quiet` says afterwards whether it could see that no service runs."""
 
     folder: BackupFolder
-    name: str
-    manifest: BackupManifest
+    backup: StoredBackup
     storage: Storage
     row: Row
     without_damaged: bool = False
     other_keys: bool = False
+    without_seal: bool = False
     quiet: bool = False
     lacking: dict[str, Outcome] = field(default_factory=dict)
     _done: int = 0
+
+    @property
+    def manifest(self) -> BackupManifest:
+        return self.backup.manifest
 
     async def run(self, where: Places) -> None:
         """Put everything back. Cut short, it goes on when it is run again. Raises BackupProblem and Unavailable."""
         check_known(self.manifest.schemas, "the backup's ")
         if not self.other_keys:
             self._check_keys(fingerprints(where))
-        records = self.folder.records(self.name)
+        if not self.without_seal:
+            self._check_seal(where)
+        records = self.folder.records(self.backup.name)
         check_records(records, self.manifest.records)
         async with AsyncExitStack() as stack:
             upload = await stack.enter_async_context(open_database(where.addresses.mongo_url, "upload"))
@@ -73,17 +85,46 @@ class Restoration:
                 await marker.set()
             await self._bring_installers(records)
             await self._put_records(upload.client, records)
-            await bring_up(where, self.manifest.schemas)
+            try:
+                await bring_up(where, self.manifest.schemas)
+            except DuplicateKeyError as error:
+                fields = ", ".join((error.details or {}).get("keyPattern", {}))
+                raise BackupProblem(
+                    f"the backup has two records with the same {fields}, where one may be. Empty the databases and the "
+                    "storage, and choose another backup with --at"
+                ) from None
             await self._settle(upload)
             await _forget_sessions(where)
             async with open_record(where) as record:
-                await record.add(OPERATORS, "restore", backup=self.name)
+                seal = {"seal": "not verified"} if self.without_seal else {}
+                await record.add(OPERATORS, "restore", backup=self.backup.name, **seal)
             await marker.clear()
 
     def _check_keys(self, now: Fingerprints) -> None:
         if missing := missing_keys(self.manifest.keys, now):
             told = "; ".join(f"without its {key} {WITHOUT[key]}" for key in missing)
             raise BackupProblem(f"the backup was made under other keys: {told}. Bring its keys, or say --other-keys")
+
+    def _check_seal(self, where: Places) -> None:
+        """Raises BackupProblem where the backup has no seal, or one that does not match."""
+        if self.backup.is_sealed(where.require_audit_key()):
+            return
+        path, folder = self.folder.path / self.backup.name, self.folder.path
+        if not self.backup.seal:
+            raise BackupProblem(
+                f"{path}: has no seal. An earlier version made it, or somebody removed the seal. Choose another backup "
+                f"with --at. Only if nobody but you could write to {folder}, add --without-seal"
+            )
+        if AUDIT in missing_keys(self.manifest.keys, fingerprints(where)):
+            raise BackupProblem(
+                f"{path}: says that its seal is of another AUDIT_KEY. If you never changed that key, somebody changed "
+                "the backup. Else put the old AUDIT_KEY behind the one here, after a space, and run this again. If it "
+                f"is lost, and nobody but you could write to {folder}, add --without-seal"
+            )
+        raise BackupProblem(
+            f"{path}: was changed or renamed after it was made, because its seal does not match. Do not restore it. "
+            f"Choose another backup with --at, and find out who can write to {folder}"
+        )
 
     async def _bring_installers(self, records: Path) -> None:
         self.row.copying(sum(upload.size for upload in installers_of(records)), 0)
@@ -108,10 +149,12 @@ class Restoration:
         if await home.size(upload) == upload.size:
             self._advance(upload.size)
             return Outcome.COPIED
+        if not is_plain_file(source):
+            return Outcome.MISSING
         try:
             if self.storage.chosen is Home.FOLDER:
-                target = self.storage.folder / upload.tenant_id / upload.server_filename
-                await copy(read_blocks(source, 0, upload.size), upload, target, self._advance)
+                blocks = read_blocks(source, 0, upload.size)
+                await copy(blocks, upload, self.storage.path(upload), self._advance)
             elif await is_whole(source, upload):
                 await home.put(upload, source)
                 self._advance(upload.size)

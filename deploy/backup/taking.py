@@ -63,7 +63,7 @@ class Backup:
             records=records,
             lacking=sorted(self.lacking),
         )
-        self.name = self.folder.finish(manifest)
+        self.name = self.folder.finish(manifest, where.require_audit_key())
 
     async def _read(self, client: Client, source: Source) -> list[Entry]:
         """The records of a moment of which every installer is here, but for what was missing or damaged before."""

@@ -81,10 +81,12 @@ async def back_up(fleet: Fleet, folder: Path, *, check: bool = False, installers
     return backup
 
 
-async def put_back(folder: Path, where: Places) -> Restoration:
+async def put_back(folder: Path, where: Places, *, other_keys: bool = False, without_seal: bool = False) -> Restoration:
     """Restore the newest backup."""
-    backups = BackupFolder(folder)
-    restoration = Restoration(backups, *backups.read(None), open_storage(where.installers), Shown())
+    backups, storage = BackupFolder(folder), open_storage(where.installers)
+    restoration = Restoration(
+        backups, backups.read(None), storage, Shown(), other_keys=other_keys, without_seal=without_seal
+    )
     await restoration.run(where)
     return restoration
 
