@@ -73,7 +73,7 @@ class Login:
         await self._throttle.succeeded(tenant_id, username, caller.ip)
         token = await self._sessions.open(tenant_id, username)
         if await self._users.find(tenant_id, username) != user:
-            # Deleted or given another password meanwhile, which ended the sessions that there were, but not this one.
+            # The user was deleted, or got another password, before this login opened a session and added a place.
             await self._sessions.close(self._sessions.read(token))
             await self._throttle.forget_places(tenant_id, username)
             await self._audit.record(tenant_id, AuditEntry("login", username, caller.ip, 401, request_id))

@@ -37,7 +37,7 @@ class Operator:
     tenants: Tenants
     users: Users
     sessions: Sessions
-    places: RedisKnownPlaces
+    known_places: RedisKnownPlaces
 
 
 @asynccontextmanager
@@ -48,9 +48,9 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
         redis = await stack.enter_async_context(open_redis(addresses.redis_url))
         # Only to end sessions: this signs none, so any key will do.
         sessions = Sessions(redis, keys=Keys(secrets.token_urlsafe(48)), lifetime=1, idle=1)
-        places = RedisKnownPlaces(redis)
-        users = Users(MongoUserStore(database), Passwords(), sessions, places)
-        yield Operator(Tenants(MongoTenantStore(database), Stamps(redis)), users, sessions, places)
+        known_places = RedisKnownPlaces(redis)
+        users = Users(MongoUserStore(database), Passwords(), sessions, known_places)
+        yield Operator(Tenants(MongoTenantStore(database), Stamps(redis)), users, sessions, known_places)
 
 
 async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id: str) -> bool:
@@ -73,7 +73,7 @@ async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id
         # Until no gateway lets a request of the tenant in, something could be added behind our back, a login included.
         await asyncio.sleep(IN_FORCE)
         await operator.sessions.close_tenant(tenant_id)
-        await operator.places.forget_tenant(tenant_id)
+        await operator.known_places.forget_tenant(tenant_id)
         await operator.tenants.delete(tenant_id)  # Sign-ins of the last seconds, in a log that nobody has any more.
     async with AsyncExitStack() as stack:
         catalog = await stack.enter_async_context(open_database(addresses.mongo_url, "catalog"))

@@ -33,8 +33,8 @@ class Steps:
         """Let each call of a method be a step, which fails with `error`."""
         call = getattr(owner, name)
 
-        async def step(*given: Any, **options: Any) -> Any:
-            return await self._take(lambda: call(*given, **options), error)
+        async def step(*arguments: Any, **options: Any) -> Any:
+            return await self._run_step(lambda: call(*arguments, **options), error)
 
         monkeypatch.setattr(owner, name, step)
 
@@ -50,7 +50,7 @@ class Steps:
         finally:
             self.is_watching = False
 
-    async def _take(self, call: Callable[[], Awaitable[Any]], error: Exception) -> Any:
+    async def _run_step(self, call: Callable[[], Awaitable[Any]], error: Exception) -> Any:
         if not self.is_watching:
             return await call()
         self.count += 1

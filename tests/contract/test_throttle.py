@@ -119,13 +119,13 @@ async def test_the_places_of_one_tenant_are_forgotten(places: RedisKnownPlaces, 
 
 
 async def test_names_that_look_like_addresses_have_counts_of_their_own(redis: "Redis", tenant_id: str) -> None:
-    slow = Throttle(RedisFailures(redis), RedisKnownPlaces(redis))
+    login_throttle = Throttle(RedisFailures(redis), RedisKnownPlaces(redis))
     for _ in range(throttle.FAILURES):
-        await slow.failed(tenant_id, "2001:db8::/64:ada", "2001:db8:1::1")
+        await login_throttle.failed(tenant_id, "2001:db8::/64:ada", "2001:db8:1::1")
     await redis.delete("failures:address:2001:db8:1::/64")
 
     for username, ip in (("ada", "2001:db8:1::1"), ("ada", "2001:db8::1"), ("/64:2001:db8::/64:ada", "2001:db8:1::1")):
-        await slow.check(tenant_id, username, ip)
+        await login_throttle.check(tenant_id, username, ip)
 
 
 @pytest.fixture(scope="module")

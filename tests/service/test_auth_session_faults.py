@@ -21,7 +21,7 @@ NEW = "another password for tests"
 
 
 @dataclass
-class Scene:
+class Setup:
     """A tenant whose users `admin` and `ada` have sessions. An operation has to end the sessions of `tokens`."""
 
     auth: Auth
@@ -39,7 +39,7 @@ class Scene:
         return len([token for token in self.tokens if await self.auth.session(self.admin, token)])
 
 
-Operation = Callable[[Scene], Awaitable[bool]]  # whether it says that it is done
+Operation = Callable[[Setup], Awaitable[bool]]  # whether it says that it is done
 
 
 def is_done(answer: Answer, *other_statuses: int) -> bool:
@@ -47,31 +47,31 @@ def is_done(answer: Answer, *other_statuses: int) -> bool:
     return answer.status == 200
 
 
-async def delete_user(scene: Scene) -> bool:
-    return is_done(await scene.auth.call(scene.admin, "DELETE", "delete_user", "ada"), 404)
+async def delete_user(setup: Setup) -> bool:
+    return is_done(await setup.auth.call(setup.admin, "DELETE", "delete_user", "ada"), 404)
 
 
-async def change_password(scene: Scene) -> bool:
+async def change_password(setup: Setup) -> bool:
     form = {"old_password": PASSWORD, "new_password": NEW}
-    return is_done(await scene.auth.call(scene.ada, "POST", "change_password", data=form))
+    return is_done(await setup.auth.call(setup.ada, "POST", "change_password", data=form))
 
 
-async def delete_by_command(scene: Scene) -> bool:
+async def delete_by_command(setup: Setup) -> bool:
     with suppress(RedisError, MongoError, UserNotFound):
-        await scene.auth.users.delete(scene.admin.tenant_id, "ada")
+        await setup.auth.users.delete(setup.admin.tenant_id, "ada")
         return True
     return False
 
 
-async def reset_by_command(scene: Scene) -> bool:
+async def reset_by_command(setup: Setup) -> bool:
     with suppress(RedisError, MongoError):
-        await scene.auth.users.reset_password(scene.admin.tenant_id, "ada", NEW)
+        await setup.auth.users.reset_password(setup.admin.tenant_id, "ada", NEW)
         return True
     return False
 
 
-async def logout(scene: Scene) -> bool:
-    answers = [await scene.auth.call(scene.admin, "POST", "logout", data={"token": token}) for token in scene.tokens]
+async def logout(setup: Setup) -> bool:
+    answers = [await setup.auth.call(setup.admin, "POST", "logout", data={"token": token}) for token in setup.tokens]
     return all(is_done(answer) for answer in answers)
 
 
@@ -94,29 +94,29 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     return steps
 
 
-async def make_scene(auth: Auth) -> Scene:
+async def make_setup(auth: Auth) -> Setup:
     admin = await auth.tenant("admin", "ada")
     session = await auth.session(admin, await auth.token(admin, "ada"))
     assert session is not None
-    scene = Scene(auth, admin, replace(elsewhere(admin), username="ada", session_id=session.session_id))
-    await scene.sign_in()
-    return scene
+    setup = Setup(auth, admin, replace(elsewhere(admin), username="ada", session_id=session.session_id))
+    await setup.sign_in()
+    return setup
 
 
-async def run_beside_sign_ins(operation: Operation, scene: Scene, steps: Steps) -> bool:
+async def run_beside_sign_ins(operation: Operation, setup: Setup, steps: Steps) -> bool:
     """Run the operation while `ada` signs in before and after each step of it."""
-    steps.between = scene.sign_in
-    return await steps.run(partial(operation, scene))
+    steps.between = setup.sign_in
+    return await steps.run(partial(operation, setup))
 
 
 @pytest.mark.parametrize("operation", ENDING_ALL)
 async def test_no_session_is_left_of_sign_ins_between_the_steps(auth: Auth, steps: Steps, operation: Operation) -> None:
-    scene = await make_scene(auth)
+    setup = await make_setup(auth)
 
-    assert await run_beside_sign_ins(operation, scene, steps)
+    assert await run_beside_sign_ins(operation, setup, steps)
 
-    assert len(scene.tokens) > 1
-    assert await scene.living_sessions() == 0
+    assert len(setup.tokens) > 1
+    assert await setup.living_sessions() == 0
 
 
 @pytest.mark.parametrize("fault", Fault)
@@ -124,44 +124,44 @@ async def test_no_session_is_left_of_sign_ins_between_the_steps(auth: Auth, step
 async def test_a_call_repeated_after_a_fault_at_any_step_ends_every_session(
     auth: Auth, steps: Steps, operation: Operation, fault: Fault
 ) -> None:
-    await run_beside_sign_ins(operation, await make_scene(auth), steps)
+    await run_beside_sign_ins(operation, await make_setup(auth), steps)
     for step in range(1, steps.count + 1):
-        scene = await make_scene(auth)
+        setup = await make_setup(auth)
         steps.failing_step, steps.fault = step, fault
 
-        if await run_beside_sign_ins(operation, scene, steps):
-            assert await scene.living_sessions() == 0, f"step {step}: success with a living session"
-        await operation(scene)
+        if await run_beside_sign_ins(operation, setup, steps):
+            assert await setup.living_sessions() == 0, f"step {step}: success with a living session"
+        await operation(setup)
 
-        assert await scene.living_sessions() == 0, f"step {step}: a living session after the repeated call"
+        assert await setup.living_sessions() == 0, f"step {step}: a living session after the repeated call"
 
 
 @pytest.mark.parametrize("fault", Fault)
 async def test_a_logout_repeated_after_a_fault_at_any_step_ends_the_session(
     auth: Auth, steps: Steps, fault: Fault
 ) -> None:
-    await steps.run(partial(logout, await make_scene(auth)))
+    await steps.run(partial(logout, await make_setup(auth)))
     for step in range(1, steps.count + 1):
-        scene = await make_scene(auth)
+        setup = await make_setup(auth)
         steps.failing_step, steps.fault = step, fault
 
-        if await steps.run(partial(logout, scene)):
-            assert await scene.living_sessions() == 0, f"step {step}: success with a living session"
-        await logout(scene)
+        if await steps.run(partial(logout, setup)):
+            assert await setup.living_sessions() == 0, f"step {step}: success with a living session"
+        await logout(setup)
 
-        assert await scene.living_sessions() == 0, f"step {step}: a living session after the repeated call"
+        assert await setup.living_sessions() == 0, f"step {step}: a living session after the repeated call"
 
 
 @pytest.mark.parametrize("operation", [delete_user, change_password])
 async def test_nothing_changes_where_the_sessions_cannot_be_ended(
     auth: Auth, steps: Steps, operation: Operation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = await make_scene(auth)
+    setup = await make_setup(auth)
     with monkeypatch.context() as patched:
         patched.setattr("common.sessions.Sessions.close_all", _fail)
-        assert not await operation(scene)
+        assert not await operation(setup)
 
-    assert (await auth.login(scene.admin, "ada")).status == 200
+    assert (await auth.login(setup.admin, "ada")).status == 200
 
 
 async def _fail(*_: object, **__: object) -> None:
