@@ -240,6 +240,13 @@ async def test_old_passwords_cannot_be_guessed_without_end(auth: Auth, caller: C
     assert (answer.status, answer.body["code"]) == (429, "too_many_failures")
 
 
+@pytest.mark.attack("S14")
+async def test_a_new_password_that_is_compared_counts_as_a_guess(auth: Auth, caller: Caller) -> None:
+    statuses = [(await change_password(auth, caller, old="not this password")).status for _ in range(6)]
+
+    assert statuses == [401] * 5 + [429]
+
+
 async def test_the_new_password_has_at_least_twelve_characters(auth: Auth, caller: Caller) -> None:
     answer = await change_password(auth, caller, new="a" * 11)
 
