@@ -91,9 +91,9 @@ class Composition:
         await self.compose("up", "--detach", "--wait", "mongodb", "redis")
         await self.compose("run", "--rm", "--no-TTY", "mongodb-user")
 
-    async def up(self) -> None:
+    async def up(self, *options: str) -> None:
         scale = [word for service, count in self.scale.items() for word in ("--scale", f"{service}={count}")]
-        await self.compose("up", "--detach", "--build", "--wait", "--pull", "missing", *scale)
+        await self.compose("up", "--detach", "--wait", "--pull", "missing", *options, *scale)
 
     def containers(self, *services: str) -> list[Container]:
         """The running replicas of these services, each service's in the order of their numbers."""
@@ -189,7 +189,7 @@ async def _project(
             name = f"pkgrepo{uuid4().hex[:8]}"
             project = Composition(name, engine, Path(folder), session, scale, files, variables or {})
             try:
-                await project.up()
+                await project.up("--build")
                 yield project
             finally:
                 await project.compose("down", "--volumes", "--timeout", "20")

@@ -134,6 +134,12 @@ async def test_a_service_does_not_even_find_a_store_that_is_not_its_own(
 async def test_coming_up_again_changes_nothing(project: Composition) -> None:
     before = {file: file.read_bytes() for file in project.secrets.rglob("*") if file.is_file()}
     ids = {container.id for service in OURS for container in project.containers(service)}
-    await project.up()
+    await project.up("--build")
     assert {file: file.read_bytes() for file in project.secrets.rglob("*") if file.is_file()} == before
     assert {container.id for service in OURS for container in project.containers(service)} == ids
+
+
+async def test_up_without_a_build_keeps_every_container(project: Composition) -> None:
+    before = [container.id for container in project.containers(*OURS, *STORES)]
+    await project.up()
+    assert [container.id for container in project.containers(*OURS, *STORES)] == before

@@ -101,6 +101,11 @@ def test_the_services_run_the_image_of_the_version_in_pyproject() -> None:
     assert images == {f"${{PKGREPO_IMAGE:-pkgrepo:{version}}}"}
 
 
+def test_one_service_builds_the_image_at_up() -> None:
+    services_at_up = {name: service for name, service in services(BASE).items() if "profiles" not in service}
+    assert [name for name, service in services_at_up.items() if "build" in service] == ["secrets"]
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_operator_commands_depend_on_no_other_container(file: Path) -> None:
     assert "depends_on" not in services(file).get("operator", {})
