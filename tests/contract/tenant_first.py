@@ -13,6 +13,8 @@ WITHOUT_DATA = {
     "abortTransaction",
     "endSessions",
     "getMore",
+    "saslStart",
+    "saslContinue",
 }
 
 
