@@ -12,6 +12,7 @@ from aiohttp import web
 from common.bodies import read_body
 from common.caller import HIDDEN, Caller, Kind
 from common.client import SMALL, ServiceClient, problem_of
+from common.errors import Answered, Overloaded
 from common.middleware import REVISION_HEADER, Answer
 from gateway.addresses import Target
 from gateway.clients import ClientDirectory
@@ -42,12 +43,14 @@ class _Asked(NamedTuple):
 class _Answer:
     """What catalog_service answered: no body where it is too long to be kept, `lasting` where nothing changes it.
 
-    `beside` are the bytes of what was asked.
+    `is_private`: other packages were hidden than in the question, so it is for nobody but the caller in whose name it
+    was asked. `beside` are the bytes of what was asked.
     """
 
     status: int
     body: bytes | None
     lasting: bool
+    is_private: bool = False
     beside: int = 0
 
     @property
@@ -95,12 +98,35 @@ class Listings:
         body = await read_body(request, operation.body_limit) if searching else b""
         asked = _Asked(caller.tenant_id, target.segments, caller.base_url, query, body, token, contract, hidden)
         kept = self._searches if searching else self._answers
-        answer = kept.now(asked, stamp) or await kept.of(asked, stamp, lambda: self._ask(caller, target, asked))
+        answer = kept.now(asked, stamp) or await self._ask_together(kept, caller, target, asked, stamp)
         if answer.body is None:
             return None
         if answer.status == 204:
             return Answer(status=204)
         return Answer(body=answer.body, content_type="application/json")
+
+    async def _ask_together(
+        self, kept: Remembered[_Asked, _Answer], caller: Caller, target: Target, asked: _Asked, stamp: str
+    ) -> _Answer:
+        """The answer to equal questions that are asked at the same time, or one of the caller's own.
+
+        An answer is the caller's own where the shared one is private to another caller, or was refused by the limit on
+        searches from another caller's network.
+        """
+        is_asker = False
+
+        async def ask() -> _Answer:
+            nonlocal is_asker
+            is_asker = True
+            return await self._ask(caller, target, asked)
+
+        try:
+            answer = await kept.of(asked, stamp, ask)
+        except Answered as problem:
+            if is_asker or problem.status != Overloaded.status:
+                raise
+            return await ask()
+        return await ask() if answer.is_private and not is_asker else answer
 
     async def _ask(self, caller: Caller, target: Target, asked: _Asked) -> _Answer:
         method, headers = target.operation.method, {"Version": asked.contract, "ContinuationToken": asked.token}
@@ -124,4 +150,4 @@ class Listings:
             same = response.headers.get(HIDDEN, "") == asked.hidden
             lasting = same and not large and REVISION_HEADER in response.headers
             beside = len(asked.body) + 4 * sum(map(len, (*asked.segments, asked.query, asked.token)))
-            return _Answer(response.status, await response.read(), lasting, beside)
+            return _Answer(response.status, await response.read(), lasting, not same, beside)

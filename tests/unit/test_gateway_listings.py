@@ -1,0 +1,123 @@
+"""Equal questions about packages share one answer, as far as it fits each of their callers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+
+from common.caller import HIDDEN, Caller, Deployment, hidden_word
+from common.client import ServiceClient
+from common.errors import Answered, Overloaded
+from common.middleware import REVISION_HEADER, problem_response
+from common.tenants import Tenant
+from gateway.addresses import Target
+from gateway.clients import ClientDirectory
+from gateway.listings import Listings
+
+PATH = "/acme/winget/packageManifests/Hidden.Package"
+TARGET = Target.parse("GET", PATH, Deployment.MULTI, "")
+FIRST, SECOND = (Caller(Tenant("acme")).as_client(client_id) for client_id in ("first", "second"))
+
+
+@dataclass
+class Services:
+    """A catalog_service and a client_registry; both clients have a blacklist entry for the same package."""
+
+    hidden: dict[str, frozenset[str]] = field(
+        default_factory=lambda: {"first": frozenset(["Hidden.Package"]), "second": frozenset(["Hidden.Package"])}
+    )
+    refused: frozenset[str] = frozenset()
+    askers: list[str] = field(default_factory=list)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    release: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def ask(self, caller: Caller, operation: str) -> dict[str, Any]:
+        assert operation == "hidden_packages"
+        return {"package_ids": sorted(self.hidden[caller.client_id])}
+
+    @asynccontextmanager
+    async def open(self, caller: Caller, *_: Any, headers: Mapping[str, str], **__: Any) -> AsyncIterator[Any]:
+        self.askers.append(caller.client_id)
+        self.asked.set()
+        await self.release.wait()
+        if caller.client_id in self.refused:
+            problem = problem_response(Overloaded())
+            yield SimpleNamespace(status=503, headers=problem.headers, read=lambda: body_of(problem))
+            return
+        hidden = self.hidden[caller.client_id]
+        answer = web.Response(body=f"the answer for {caller.client_id}".encode())
+        yield SimpleNamespace(
+            status=200,
+            headers={HIDDEN: hidden_word(hidden), REVISION_HEADER: "1"},
+            content_length=len(await body_of(answer)),
+            read=lambda: body_of(answer),
+        )
+
+
+async def body_of(response: web.Response) -> bytes:
+    assert isinstance(response.body, bytes)
+    return response.body
+
+
+def listings_of(services: Services) -> Listings:
+    service = cast("ServiceClient", services)
+    return Listings(service, ClientDirectory(service))
+
+
+async def body_for(listings: Listings, caller: Caller) -> bytes:
+    response = await listings.find(make_mocked_request("GET", PATH), caller, TARGET, "stamp")
+    assert response is not None
+    return await body_of(response)
+
+
+async def ask_together(services: Services, listings: Listings) -> tuple[asyncio.Task[bytes], asyncio.Task[bytes]]:
+    """Two clients ask the same. The first question is at catalog_service; the second client waits for its answer."""
+    first = asyncio.create_task(body_for(listings, FIRST))
+    await services.asked.wait()
+    second = asyncio.create_task(body_for(listings, SECOND))
+    for _ in range(20):  # No step of the second client waits for anything outside of this process.
+        await asyncio.sleep(0)
+    assert services.askers == ["first"]
+    return first, second
+
+
+async def test_equal_questions_share_one_answer() -> None:
+    services = Services()
+    first, second = await ask_together(services, listings_of(services))
+    services.release.set()
+    assert [await first, await second] == [b"the answer for first"] * 2
+    assert services.askers == ["first"]
+
+
+async def test_an_answer_for_other_hidden_packages_reaches_only_the_client_that_asked() -> None:
+    services = Services()
+    first, second = await ask_together(services, listings_of(services))
+    services.hidden["first"] = frozenset()  # An administrator removes the entry while the question is under way.
+    services.release.set()
+    assert [await first, await second] == [b"the answer for first", b"the answer for second"]
+
+
+async def test_an_answer_for_other_hidden_packages_is_not_cached() -> None:
+    services = Services()
+    listings = listings_of(services)
+    first, second = await ask_together(services, listings)
+    services.hidden["first"] = frozenset()
+    services.release.set()
+    await asyncio.gather(first, second)
+    assert await body_for(listings, SECOND) == b"the answer for second"
+
+
+async def test_a_refusal_for_too_many_searches_reaches_only_the_client_that_asked() -> None:
+    services = Services(refused=frozenset(["first"]))
+    first, second = await ask_together(services, listings_of(services))
+    services.release.set()
+    assert await second == b"the answer for second"
+    with pytest.raises(Answered) as refusal:
+        await first
+    assert (refusal.value.status, refusal.value.retry_after) == (503, 2)
