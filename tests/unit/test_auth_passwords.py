@@ -16,6 +16,8 @@ from auth_service.passwords import AT_ONCE, GIVING_WAY, Passwords, new_password
 from common.errors import InvalidField
 
 PASSWORD = "a password for tests"
+HASH = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
+COSTLY = "$argon2id$v=19$m={m},t={t},p={p}$" + f"{'c2FsdHNhbHRzYWx0c2FsdA'}${'A' * 43}"
 
 
 async def matches(passwords: Passwords, password_hash: str | None, password: str) -> bool:
@@ -44,14 +46,16 @@ class CountingHasher:
         self._running = 0
         self.most = 0
         self.calls = 0
+        self.verified: list[str] = []
 
     def hash(self, password: str) -> str:
         self._work()
-        return password
+        return HASH
 
     def verify(self, password_hash: str, password: str) -> bool:
         self._work()
-        return password_hash == password
+        self.verified.append(password_hash)
+        return password_hash == HASH
 
     def _work(self) -> None:
         with self._lock:
@@ -108,12 +112,51 @@ async def test_a_user_who_is_unknown_costs_a_comparison_too(counting: CountingHa
     assert counting.calls == before + 1
 
 
+@pytest.mark.parametrize("costs", [{"m": 524288}, {"m": 19457}, {"t": 3}, {"t": 2**31}, {"p": 2}], ids=str)
+async def test_a_hash_that_costs_more_than_ours_is_never_computed(
+    passwords: Passwords, monkeypatch: pytest.MonkeyPatch, costs: dict[str, int]
+) -> None:
+    verified: list[str] = []
+
+    def verify(_: PasswordHasher, password_hash: str, password: str) -> bool:
+        verified.append(password_hash)
+        return True
+
+    monkeypatch.setattr(PasswordHasher, "verify", verify)
+    costly = COSTLY.format(**{"m": 19456, "t": 2, "p": 1, **costs})
+
+    assert not await matches(passwords, costly, PASSWORD)
+    assert len(verified) == 1
+    assert costly not in verified
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "é", "$argon2id$v=19$m=x,t=1,p=1$c2FsdA$aGFzaA", HASH + "\0", HASH[:-1] + "é"],
+    ids=["empty", "short", "not ASCII", "without a number", "with a NUL", "with a letter that is not ASCII"],
+)
+async def test_a_text_that_is_no_hash_matches_no_password(passwords: Passwords, text: str) -> None:
+    assert not await matches(passwords, text, PASSWORD)
+
+
+async def test_a_refused_hash_is_logged_without_the_hash(
+    passwords: Passwords, capsys: pytest.CaptureFixture[str]
+) -> None:
+    costly = COSTLY.format(m=524288, t=1, p=1)
+
+    await matches(passwords, costly, PASSWORD)
+
+    logged = capsys.readouterr().out
+    assert "password_hash_refused" in logged
+    assert costly not in logged
+
+
 @pytest.mark.attack("L8")
 async def test_four_passwords_are_hashed_at_once_and_no_more(counting: CountingHasher) -> None:
     passwords = Passwords()
 
     await asyncio.gather(
-        *(matches(passwords, PASSWORD, PASSWORD) for _ in range(100)), *(passwords.hash(PASSWORD) for _ in range(100))
+        *(matches(passwords, HASH, PASSWORD) for _ in range(100)), *(passwords.hash(PASSWORD) for _ in range(100))
     )
 
     assert counting.calls == 201  # one for nobody's
