@@ -6,6 +6,7 @@ And where nobody else is slow but we are, it is not them whom we have no patienc
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 from math import ceil
 from types import TracebackType
 
@@ -38,6 +39,67 @@ class Turns:
                 await self._free.acquire()
         except TimeoutError:
             raise Overloaded from None
+
+
+class FairConcurrencyLimit:
+    """At most `limit` tasks at once, and one of each tenant.
+
+    A tenant gets one slot even while others are free: a task cannot be interrupted for a tenant that comes later.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._waiting: list[tuple[str, asyncio.Future[None]]] = []
+        self._active: set[str] = set()
+        self._last_served: dict[str, int] = {}
+        self._served = count(1)
+
+    @asynccontextmanager
+    async def acquire(self, tenant_id: str, timeout: float) -> AsyncIterator[None]:  # noqa: ASYNC109  of the wait alone
+        """Hold a slot within the block. The next slot goes to the waiting tenant that was served least recently.
+
+        Raises:
+            Overloaded: there was no slot within `timeout` seconds.
+        """
+        await self._wait(tenant_id, timeout)
+        try:
+            yield
+        finally:
+            self._release(tenant_id)
+
+    async def _wait(self, tenant_id: str, timeout: float) -> None:  # noqa: ASYNC109
+        slot = asyncio.get_running_loop().create_future()
+        self._waiting.append((tenant_id, slot))
+        self._assign_slots()
+        try:
+            async with asyncio.timeout(timeout):
+                await slot
+        except BaseException as error:
+            if slot.done() and not slot.cancelled():  # assigned at the moment of the time-out
+                self._release(tenant_id)
+            else:
+                self._waiting.remove((tenant_id, slot))
+            if isinstance(error, TimeoutError):
+                raise Overloaded from None
+            raise
+
+    def _release(self, tenant_id: str) -> None:
+        self._active.remove(tenant_id)
+        self._assign_slots()
+        if not self._active:
+            self._last_served.clear()  # Nobody waits.
+
+    def _assign_slots(self) -> None:
+        while ready := [each for each in self._waiting if self._is_ready(*each)]:
+            tenant_id, slot = chosen = min(ready, key=lambda each: self._last_served.get(each[0], 0))
+            self._waiting.remove(chosen)
+            self._active.add(tenant_id)
+            self._last_served[tenant_id] = next(self._served)
+            slot.set_result(None)
+
+    def _is_ready(self, tenant_id: str, slot: asyncio.Future[None]) -> bool:
+        cancelled = slot.done()  # Its task has not removed it yet.
+        return len(self._active) < self._limit and tenant_id not in self._active and not cancelled
 
 
 class within:  # noqa: N801  it reads as `async with within(3):`

@@ -1,4 +1,4 @@
-"""So many at once, the others in their order and for a bounded time."""
+"""Concurrency limits: the tasks at once, the order of those that wait, and how long they wait."""
 
 import asyncio
 import time
@@ -6,7 +6,7 @@ import time
 import pytest
 
 from common.errors import Overloaded
-from common.turns import Turns, within
+from common.turns import FairConcurrencyLimit, Turns, within
 
 
 async def test_no_more_than_so_many_have_their_turn_at_once() -> None:
@@ -74,3 +74,103 @@ async def test_that_our_own_loop_is_late_is_nobody_elses_doing() -> None:
         time.sleep(0.5)  # noqa: ASYNC251  that is the lateness
         await there.wait()
         await asyncio.sleep(0)
+
+
+class Workload:
+    """Tasks of tenants that hold a slot until they are told to end."""
+
+    def __init__(self, limit: FairConcurrencyLimit) -> None:
+        self.started: list[str] = []
+        self._limit = limit
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.ends: dict[str, asyncio.Event] = {}
+
+    async def begin(self, *names: str) -> None:
+        """Begin tasks in this order; the first letter of a name is the tenant."""
+        for name in names:
+            self.ends[name] = asyncio.Event()
+            self._tasks[name] = asyncio.create_task(self._work(name))
+            await asyncio.sleep(0)
+
+    async def end(self, *names: str) -> None:
+        for name in names:
+            self.ends[name].set()
+            await self._tasks[name]
+
+    async def cancel(self, name: str) -> None:
+        self._tasks[name].cancel()
+        await asyncio.wait({self._tasks[name]})
+
+    async def _work(self, name: str) -> None:
+        async with self._limit.acquire(name[0], 60):
+            self.started.append(name)
+            await self.ends[name].wait()
+
+
+async def test_a_fair_limit_gives_no_tenant_a_second_slot() -> None:
+    work = Workload(FairConcurrencyLimit(2))
+    await work.begin("a1", "a2", "b1")
+    assert work.started == ["a1", "b1"]
+    await work.end("b1", "a1", "a2")
+    assert work.started == ["a1", "b1", "a2"]
+
+
+async def test_a_fair_limit_runs_no_more_tasks_than_it_has_slots() -> None:
+    work = Workload(FairConcurrencyLimit(2))
+    await work.begin("a1", "b1", "c1", "d1")
+    assert work.started == ["a1", "b1"]
+    await work.end("a1", "b1", "c1", "d1")
+    assert work.started == ["a1", "b1", "c1", "d1"]
+
+
+async def test_a_fair_limit_serves_the_tenant_that_was_served_least_recently() -> None:
+    work = Workload(FairConcurrencyLimit(1))
+    await work.begin("a1", "a2", "a3", "a4", "b1", "b2", "c1")
+    await work.end("a1", "b1", "c1", "a2", "b2", "a3", "a4")
+    assert work.started == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
+
+
+async def test_a_fair_limit_serves_the_tasks_of_a_tenant_in_their_order() -> None:
+    work = Workload(FairConcurrencyLimit(2))
+    names = [f"a{number}" for number in range(5)]
+    await work.begin(*names)
+    await work.end(*names)
+    assert work.started == names
+
+
+async def test_a_fair_limit_passes_the_slot_of_a_cancelled_task_on() -> None:
+    work = Workload(FairConcurrencyLimit(1))
+    await work.begin("a1", "b1", "c1")
+    await work.cancel("b1")
+    await work.cancel("a1")
+    assert work.started == ["a1", "c1"]
+    await work.end("c1")
+
+
+async def test_a_fair_limit_frees_a_slot_that_a_cancelled_task_had_just_got() -> None:
+    work = Workload(FairConcurrencyLimit(1))
+    await work.begin("a1", "b1", "c1")
+    work.ends["a1"].set()
+    await asyncio.sleep(0)  # The first task ends and assigns its slot; the second has not run yet.
+    await work.cancel("b1")
+    assert work.started == ["a1", "c1"]
+    await work.end("c1")
+
+
+async def test_a_fair_limit_refuses_a_task_that_waits_too_long() -> None:
+    limit = FairConcurrencyLimit(1)
+    async with limit.acquire("a", 60):
+        with pytest.raises(Overloaded):
+            async with limit.acquire("b", 0.01):
+                raise AssertionError("there was no slot")
+    async with limit.acquire("b", 60):
+        pass
+
+
+async def test_a_fair_limit_frees_the_slot_of_a_task_that_fails() -> None:
+    limit = FairConcurrencyLimit(1)
+    with pytest.raises(ValueError, match="theirs"):
+        async with limit.acquire("a", 60):
+            raise ValueError("theirs")
+    async with limit.acquire("a", 60):
+        pass

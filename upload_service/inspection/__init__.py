@@ -1,5 +1,5 @@
-"""What an uploaded installer says of itself, read in a process of its own that can open nothing.
+"""Inspection of uploaded installers.
 
-`inspector` takes files one after another; `process` starts this package's `__main__` for each, which lets itself be
-confined and then reads: `msi`, `executables`, `archives` and `signers` know the formats, `findings` what is told.
+`inspector` schedules the files; `process` inspects each in a confined process that runs this package's `__main__`.
+There `msi`, `executables`, `archives` and `signers` read the formats. `findings` is the result.
 """

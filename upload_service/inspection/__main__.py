@@ -1,19 +1,24 @@
 """`python -m upload_service.inspection <suffix>`: reads the file that is standard input, and says what it is.
 
-One line of JSON: what was found; or nothing, and a status that says why (`statuses`).
+One line of JSON: what was found; or nothing, and a status that says why (`statuses`, `common.confined.statuses`).
 """
 
 import sys
 
 import orjson
 
-from upload_service.inspection.confinement import confine
+from common.confined.confinement import confine
+from common.confined.statuses import OUT_OF_MEMORY
+from upload_service.inspection.encodings import load_encodings
 from upload_service.inspection.formats import Damaged, look
-from upload_service.inspection.statuses import DAMAGED, OUT_OF_MEMORY
+from upload_service.inspection.statuses import DAMAGED
+
+MEMORY = 192 << 20  # bytes; two such processes fit beside the service into the memory of its container
 
 
 def main() -> int:
-    confine()
+    load_encodings()
+    confine(MEMORY)
     try:
         with open(0, "rb", closefd=False) as file:
             found = look(file, sys.argv[1])

@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 import olefile
 
-from upload_service.inspection.confinement import ENCODINGS
+from upload_service.inspection.encodings import ENCODINGS
 from upload_service.inspection.findings import Findings, Format, Machine, Reach, guid, words
 from upload_service.inspection.signers import signer_of
 

@@ -1,26 +1,21 @@
-"""The process that reads one installer: started with nothing but the file, heard out, and ended."""
+"""Inspects one installer in a confined process."""
 
 import asyncio
 import os
 import signal
-import sys
-from asyncio.subprocess import DEVNULL, PIPE
-from contextlib import suppress
 from enum import StrEnum
-from pathlib import Path
 from typing import BinaryIO
 
 import orjson
 
-from common.errors import Unavailable
+from common.confined.process import ConfinedProcessFailed, run_confined
+from common.confined.statuses import OUT_OF_MEMORY
 from upload_service.inspection.findings import Findings
 from upload_service.inspection.signatures import LONGEST, may_be_an_installer
-from upload_service.inspection.statuses import DAMAGED, OUT_OF_MEMORY
+from upload_service.inspection.statuses import DAMAGED
 
-PATIENCE = 20.0  # seconds, of which the process itself may work for 10
-END_PATIENCE = 2.0  # seconds for what was killed to be gone
-ANSWER_LIMIT = 1 << 18  # bytes
-CODE = Path(__file__).parents[2]  # where Python finds this package, in a process that inherits nothing
+WALL_TIME = 20.0  # seconds
+OUTPUT_LIMIT = 1 << 18  # bytes
 
 
 class Reason(StrEnum):
@@ -51,58 +46,23 @@ async def read_installer(file: BinaryIO, suffix: str) -> Findings:
     head = await asyncio.to_thread(os.pread, file.fileno(), LONGEST, 0)
     if not may_be_an_installer(head):
         return Findings()
-    process = await _started(file, suffix)
+    module = "upload_service.inspection"
     try:
-        async with asyncio.timeout(PATIENCE):
-            answer = await _answer(process)
-            status = await process.wait()
+        output = await run_confined(module, suffix, stdin=file, wall_time=WALL_TIME, output_limit=OUTPUT_LIMIT)
     except TimeoutError:
         raise Unreadable(Reason.TOO_LONG) from None
-    finally:
-        await _end(process)
-    if status:
-        raise Unreadable(_reason(status))
+    except ConfinedProcessFailed as error:
+        raise Unreadable(_reason(error.status)) from None
     try:
-        return Findings.parse(orjson.loads(answer))
+        return Findings.parse(orjson.loads(output))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise Unreadable(Reason.ENDED_EARLY) from None
 
 
-async def _started(file: BinaryIO, suffix: str) -> asyncio.subprocess.Process:
-    try:
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-s", "-P", "-m", "upload_service.inspection", suffix),
-            stdin=file,
-            stdout=PIPE,
-            stderr=DEVNULL,
-            cwd="/",
-            env={"PYTHONPATH": str(CODE)},
-            start_new_session=True,
-        )
-    except OSError as error:  # such as EAGAIN, ENOMEM or EMFILE
-        raise Unavailable(f"No process can be started: {error.strerror}.") from None
-
-
-async def _answer(process: asyncio.subprocess.Process) -> bytes:
-    """All that the process says, if that is no more than it may."""
-    assert process.stdout is not None  # noqa: S101  by how it was started
-    try:
-        await process.stdout.readexactly(ANSWER_LIMIT + 1)
-    except asyncio.IncompleteReadError as whole:
-        return whole.partial
-    raise Unreadable(Reason.ENDED_EARLY)
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill the process, and what it may have started, where it still runs."""
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(END_PATIENCE):
-            await process.communicate()  # `wait` would wait for what nobody reads.
-
-
-def _reason(status: int) -> Reason:
-    known = {DAMAGED: Reason.DAMAGED, OUT_OF_MEMORY: Reason.TOO_MUCH_MEMORY, -signal.SIGXCPU: Reason.TOO_LONG}
-    return known.get(status, Reason.ENDED_EARLY)
+def _reason(status: int | None) -> Reason:
+    reasons: dict[int | None, Reason] = {
+        DAMAGED: Reason.DAMAGED,
+        OUT_OF_MEMORY: Reason.TOO_MUCH_MEMORY,
+        -signal.SIGXCPU: Reason.TOO_LONG,
+    }
+    return reasons.get(status, Reason.ENDED_EARLY)

@@ -1,4 +1,3 @@
-"""With what status a reading process ends that found nothing; others are of Python's or the system's own making."""
+"""The exit status of an inspection, beside those of `common.confined.statuses`."""
 
 DAMAGED = 3
-OUT_OF_MEMORY = 4
