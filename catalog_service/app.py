@@ -21,6 +21,7 @@ from catalog_service.keys import (
     FINISHED_UPLOADS,
     INSPECTIONS,
     LISTINGS,
+    LOGOS,
     PACKAGE_SEARCH,
     PACKAGES,
     SEARCHES,
@@ -31,6 +32,7 @@ from catalog_service.keys import (
     VERSIONS,
 )
 from catalog_service.listings import Listings
+from catalog_service.logos.service import LogoDecoder
 from catalog_service.metrics import drops_counted, events_counted, show
 from catalog_service.migrations import SCHEMA
 from catalog_service.packages import Packages
@@ -98,6 +100,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[INSPECTIONS] = Inspections(installers)
         versions = app[VERSIONS] = Versions(store.versions, store.packages, installers, store.uploads)
         packages = app[PACKAGES] = Packages(store.packages, versions, ClientRegistry(client_registry))
+        app[LOGOS] = LogoDecoder()
         app[PACKAGE_SEARCH] = PackageSearch(store.packages, store.versions)
         entries = Entries(store.packages.read, store.versions.names)
         snapshots = app[SNAPSHOTS] = Snapshots(store.revisions, entries, wire.rendered, memory=settings.catalog_memory)

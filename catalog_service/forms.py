@@ -1,12 +1,16 @@
 """What requests say, as values that cannot be wrong (sections 4.3 to 4.5, and the decisions on text)."""
 
+import asyncio
 import re
+from collections.abc import Coroutine
+from typing import Any
 from uuid import uuid4
 
 from aiohttp import web
 
 from catalog_service.finding import Order, Wanted
-from catalog_service.logos import LOGO_LIMIT, read_logo
+from catalog_service.keys import LOGOS
+from catalog_service.logos.service import LOGO_LIMIT
 from catalog_service.manifests.fields import manifest_of, of_form, plain
 from catalog_service.manifests.package import PackageManifest
 from catalog_service.model import Package, PackageChanges, PackageNotFound, VersionNotFound
@@ -14,19 +18,27 @@ from catalog_service.packages import DescribedPackage
 from common.bodies import FORM_LIMIT
 from common.errors import InvalidField
 from common.forms import Form, clean, flag, query_form, read_form
+from common.middleware import caller_of
 
 ID_LIMIT = 128  # characters, of these four
 NAME_LIMIT = 256
 DESCRIPTION_LIMIT = 10_000
 PAGE, PAGE_LIMIT = 50, 100  # packages
 PACKAGE_FORM_LIMIT = LOGO_LIMIT + FORM_LIMIT  # bytes
+CONNECTION_CHECK = 0.2  # seconds
 
 _NOT_IN_IDS = frozenset('/\\:*?"<>|,')  # A comma stands between ids, in a blacklist entry for one.
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 async def new_package(request: web.Request) -> DescribedPackage:
-    """The package that `add_package` is to make. Raises InvalidField."""
+    """The package that `add_package` is to make.
+
+    Raises:
+        InvalidField: a field is missing or not allowed.
+        Overloaded: other logos are decoded now.
+        ConnectionError: the caller closed the connection while the logo was decoded.
+    """
     form = await read_form(request, limit=PACKAGE_FORM_LIMIT)
     package = Package(
         package_id=package_id(form.text("package_id", limit=ID_LIMIT)),
@@ -34,19 +46,19 @@ async def new_package(request: web.Request) -> DescribedPackage:
         name=form.text("package_name", limit=NAME_LIMIT),
         publisher=form.text("package_publisher", limit=NAME_LIMIT),
         description=form.text("package_description", limit=DESCRIPTION_LIMIT, required=False, lines=True),
-        logo=await _logo(form) or b"",
+        logo=await _logo(request, form) or b"",
     )
     return DescribedPackage(package, manifest_of(PackageManifest, form))
 
 
 async def package_changes(request: web.Request) -> PackageChanges:
-    """What `edit_package` is to change: the fields that are sent. Raises InvalidField."""
+    """What `edit_package` is to change: the fields that are sent. Raises the same errors as `new_package`."""
     form = await read_form(request, limit=PACKAGE_FORM_LIMIT)
     return PackageChanges(
         name=_sent(form, "package_name", NAME_LIMIT),
         publisher=_sent(form, "package_publisher", NAME_LIMIT),
         description=_sent(form, "package_description", DESCRIPTION_LIMIT, required=False, lines=True),
-        logo=await _logo(form),
+        logo=await _logo(request, form),
         manifest=plain(of_form(PackageManifest, form)),
     )
 
@@ -114,11 +126,28 @@ def _sent(form: Form, name: str, limit: int, *, required: bool = True, lines: bo
     return form.text(name, limit=limit, required=required, lines=lines) if name in form.fields else None
 
 
-async def _logo(form: Form) -> bytes | None:
+async def _logo(request: web.Request, form: Form) -> bytes | None:
     """The logo, or None where there is none: browsers send an empty file where none was chosen."""
     for name in ("Logo", "logo"):
         if image := form.files.get(name):
-            return await read_logo("Logo", image)
+            decoding = request.app[LOGOS].decode(caller_of(request).tenant_id, "Logo", image)
+            return await _while_connected(request, decoding)
         if form.get(name):
             raise InvalidField("Logo", "must be a file")
     return None
+
+
+async def _while_connected(request: web.Request, work: Coroutine[Any, Any, bytes]) -> bytes:
+    """The result of `work`, which is cancelled when the caller closes the connection. Raises ConnectionError then."""
+    task = asyncio.create_task(work)
+    try:
+        while not task.done() and request.transport is not None:
+            await asyncio.wait({task}, timeout=CONNECTION_CHECK)
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled():
+        result = task.result()
+        if request.transport is not None:
+            return result
+    raise ConnectionResetError("The caller closed the connection.")

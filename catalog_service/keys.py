@@ -7,6 +7,7 @@ from catalog_service.finding import PackageSearch
 from catalog_service.finished import FinishedUploads
 from catalog_service.inspections import Inspections
 from catalog_service.listings import Listings
+from catalog_service.logos.service import LogoDecoder
 from catalog_service.packages import Packages
 from catalog_service.settings import CatalogSettings
 from catalog_service.snapshots import Snapshots
@@ -21,6 +22,7 @@ EVENTS: web.AppKey[Events] = web.AppKey("events")
 PACKAGE_SEARCH = web.AppKey("package_search", PackageSearch)
 PACKAGES = web.AppKey("packages", Packages)
 SNAPSHOTS = web.AppKey("snapshots", Snapshots)
+LOGOS = web.AppKey("logos", LogoDecoder)
 LISTINGS = web.AppKey("listings", Listings)
 INSPECTIONS = web.AppKey("inspections", Inspections)
 SEARCHES = web.AppKey("searches", Searches)

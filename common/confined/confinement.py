@@ -5,7 +5,7 @@ import resource
 import sys
 from contextlib import suppress
 
-CPU_TIME = 10  # seconds
+CPU_TIME = 3  # seconds
 
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38  # of Linux
 

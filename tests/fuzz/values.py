@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from PIL import Image
 
 from catalog_service.forms import package_id
-from catalog_service.logos import EDGE, read_logo
+from catalog_service.logos.decoder import EDGE, decode_logo
+from catalog_service.logos.refusals import LogoRefused
 from catalog_service.ordering import VersionOrder, newest_first
 from client_registry.hostnames import NAME_LIMIT, host_name
 from client_registry.releases import release_version
 from common.errors import InvalidField, InvalidRequest
 from common.events import Event
 from common.forms import clean
-from tests.fuzz.requests import blame, outcome, request
+from tests.fuzz.requests import blame, request
 from upload_service.model import PreconditionFailed, RangeNotSatisfiable
 from upload_service.ranges import MAX_TOTAL, ContentRange, parse_file_id, parse_server_filename, suffix_of
 from upload_service.wire import not_modified, wanted_part
@@ -72,13 +73,14 @@ def requested_part(data: bytes) -> None:
 
 def logo(data: bytes) -> None:
     """A logo comes out as a small PNG that holds a picture and nothing else, or is refused."""
-    drawn = outcome(read_logo("Logo", data))
-    if isinstance(drawn, int):
+    try:
+        drawn = decode_logo(data)
+    except LogoRefused:
         return
     with Image.open(io.BytesIO(drawn), formats=("PNG",)) as picture:
         assert max(picture.size) <= EDGE
         assert (picture.mode, picture.info) == ("RGBA", {})
-    assert not isinstance(outcome(read_logo("Logo", drawn)), int)
+    decode_logo(drawn)
 
 
 def host_names(data: bytes) -> None:

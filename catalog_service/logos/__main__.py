@@ -1,0 +1,29 @@
+"""`python -m catalog_service.logos`: decodes the logo that is the standard input.
+
+The standard output is the new PNG. Otherwise the exit status tells the reason (`refusals`, `common.confined.statuses`).
+"""
+
+import sys
+
+from catalog_service.logos.decoder import decode_logo
+from catalog_service.logos.refusals import LogoRefused
+from common.confined.confinement import confine
+from common.confined.statuses import OUT_OF_MEMORY
+
+MEMORY = 128 << 20  # bytes; two such processes fit beside the service into the memory of its container
+
+
+def main() -> int:
+    confine(MEMORY)
+    try:
+        logo = decode_logo(sys.stdin.buffer.read())
+    except MemoryError:
+        return OUT_OF_MEMORY
+    except LogoRefused as error:
+        return error.refusal
+    sys.stdout.buffer.write(logo)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+"""Reasons to refuse a logo."""
+
+from enum import IntEnum
+
+PIXELS_LIMIT = 4_000_000
+SCANS_LIMIT = 64  # of a progressive JPEG; usual ones have about ten
+
+
+class Refusal(IntEnum):
+    """The exit status by which the decoding process tells the reason."""
+
+    NOT_AN_IMAGE = 10
+    TOO_MANY_PIXELS = 11
+    TOO_MANY_SCANS = 12
+
+
+class LogoRefused(Exception):
+    """A logo must not or cannot be decoded."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal)
+        self.refusal = refusal

@@ -1,0 +1,59 @@
+"""Decodes logos in confined processes, with fair turns for the tenants."""
+
+import signal
+
+from catalog_service.logos.refusals import PIXELS_LIMIT, SCANS_LIMIT, Refusal
+from common.confined.process import ConfinedProcessFailed, run_confined
+from common.confined.statuses import OUT_OF_MEMORY
+from common.errors import InvalidField, Overloaded
+from common.telemetry import log
+from common.turns import FairConcurrencyLimit
+
+LOGO_LIMIT = 5 << 20  # bytes
+OUTPUT_LIMIT = 512 << 10  # bytes; 256 by 256 pixels take at most 257 KiB
+PROCESSES = 2
+# The sum of both is less than the time after which the gateway gives up: an answered error creates no package later.
+TURN_TIMEOUT = 5.0  # seconds
+WALL_TIME = 8.0  # seconds
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_TOO_COSTLY = "takes too much time or memory to decode"
+_REASONS: dict[int | None, str] = {
+    Refusal.TOO_MANY_PIXELS: f"has more than {PIXELS_LIMIT} pixels",
+    Refusal.TOO_MANY_SCANS: f"has more than {SCANS_LIMIT} scans",
+    OUT_OF_MEMORY: _TOO_COSTLY,
+    -signal.SIGXCPU: _TOO_COSTLY,
+}
+
+
+class LogoDecoder:
+    """Turns an uploaded image into a PNG of at most 256 by 256 pixels without metadata."""
+
+    def __init__(self) -> None:
+        self._limit = FairConcurrencyLimit(PROCESSES)
+
+    async def decode(self, tenant_id: str, field: str, image: bytes) -> bytes:
+        """The logo of a tenant's form field.
+
+        Raises:
+            InvalidField: it is not a PNG or JPEG image, cannot be decoded, or is larger than 5 MiB, 4 million pixels or
+                64 scans.
+            Overloaded: other logos are decoded now.
+            Unavailable: this machine can start no process now.
+        """
+        if len(image) > LOGO_LIMIT:
+            raise InvalidField(field, f"is longer than {LOGO_LIMIT} bytes")
+        async with self._limit.acquire(tenant_id, TURN_TIMEOUT):
+            try:
+                logo = await run_confined(
+                    "catalog_service.logos", stdin=image, wall_time=WALL_TIME, output_limit=OUTPUT_LIMIT
+                )
+            except TimeoutError:  # The CPU limit is shorter, so the machine is busy.
+                raise Overloaded from None
+            except ConfinedProcessFailed as error:
+                if error.status not in set(Refusal):
+                    log.warning("logo_process_failed", status=error.status, tenant_id=tenant_id)
+                raise InvalidField(field, _REASONS.get(error.status, "is not a PNG or JPEG image")) from None
+        if not logo.startswith(_PNG):
+            raise InvalidField(field, "is not a PNG or JPEG image")
+        return logo
