@@ -11,7 +11,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from common.caller import Caller
-from common.errors import Unavailable
+from common.errors import Overloaded, Unavailable
 from common.mongo import MongoDatabase, open_database
 from tests.api import Answer
 from tests.objects import ObjectServer
@@ -19,6 +19,7 @@ from tests.programs import program
 from tests.samples import MACHINE_MSI
 from tests.service.upload_fixtures import UploadApi, folder_homes, make_uploader, serving_uploads, settings_for, sha256
 from tests.waiting import until
+from upload_service.inspection import inspector as inspector_module
 from upload_service.inspection import lending
 from upload_service.inspection.findings import Findings, Format
 from upload_service.inspection.inspector import ATTEMPTS, Inspector, State
@@ -95,13 +96,13 @@ async def settled(api: UploadApi, caller: Caller, name: str) -> Answer:
 
 
 async def uploaded(settings: UploadSettings, caller: Caller, *contents: bytes) -> list[str]:
-    """The names of files that came while no replica inspected anything."""
+    """The names of files that came while no replica inspected anything; files of earlier calls wait again."""
     async with open_database(settings.mongo_url, settings.database) as database:
         async with serving_uploads(settings) as api:
             names = [await api.upload(caller, content) for content in contents]
         waiting = {"inspection": State.WAITING, "inspection_attempt": 0}
         unset = {"inspected": "", "inspection_reason": "", "inspecting_until": ""}
-        await database["uploads"].update_many({"tenant_id": caller.tenant_id}, {"$set": waiting, "$unset": unset})
+        await database["uploads"].update_many({}, {"$set": waiting, "$unset": unset})
     return names
 
 
@@ -239,10 +240,10 @@ async def test_a_reading_that_took_too_long_changes_nothing_that_was_found_since
 ) -> None:
     caller, store = make_uploader(), MongoInspectionStore(database)
     (name,) = await uploaded(settings, caller, b"slow")
-    stale = await store.take()
+    stale = await store.take(caller.tenant_id)
     assert stale is not None
     await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
-    current = await store.take()
+    current = await store.take(caller.tenant_id)
     assert current is not None
     await store.failed(stale, Reason.TOO_LONG)
     await store.done(current, Findings(format=Format.ZIP))
@@ -282,9 +283,103 @@ async def test_who_wants_to_know_what_another_replica_is_reading_is_told_to_come
 ) -> None:
     caller, store = make_uploader(), MongoInspectionStore(database)
     (name,) = await uploaded(settings, caller, b"1")
-    assert await store.take() is not None
+    assert await store.take(caller.tenant_id) is not None
     with pytest.raises(Unavailable):
         await inspector(database, settings, Reader()).inspected(caller.tenant_id, name)
+
+
+async def test_files_that_wait_are_inspected_in_turns_of_their_tenants(
+    settings: UploadSettings, database: MongoDatabase
+) -> None:
+    reader = Reader()
+    await uploaded(settings, make_uploader(), b"1", b"2", b"3")
+    await uploaded(settings, make_uploader(), b"other")
+    await inspector(database, settings, reader).inspect_due()
+    assert b"other" in reader.readings[:2]
+    assert [reading for reading in reader.readings if reading != b"other"] == [b"1", b"2", b"3"]
+
+
+@dataclass
+class HoldingReader(Reader):
+    """Reads the file `hostile` until it is released."""
+
+    begun: int = 0
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def read(self, file: BinaryIO, suffix: str) -> Findings:
+        findings = await super().read(file, suffix)
+        if self.readings[-1].startswith(b"hostile"):
+            self.begun += 1
+            await self.released.wait()
+        return findings
+
+
+async def test_a_tenant_has_a_file_inspected_while_those_of_another_tenant_take_their_time(
+    settings: UploadSettings, database: MongoDatabase
+) -> None:
+    hostile, other, reader = make_uploader(), make_uploader(), HoldingReader()
+    first, second, *_ = await uploaded(settings, hostile, *[b"hostile %d" % number for number in range(5)])
+    (name,) = await uploaded(settings, other, b"good")
+    replica = inspector(database, settings, reader)
+    names = (first, second)
+    async with asyncio.TaskGroup() as tasks:
+        for hostile_name in names:
+            tasks.create_task(replica.inspected(hostile.tenant_id, hostile_name))
+
+        async def begun() -> bool:
+            return reader.begun > 0
+
+        await until(begun)
+        background = tasks.create_task(replica.inspect_due())
+        state = (await replica.inspected(other.tenant_id, name)).state
+        begun_files = reader.begun
+        reader.released.set()
+    assert background.done()
+    assert (state, begun_files) == (State.DONE, 1)
+
+
+async def test_a_tenant_with_slow_files_keeps_no_file_of_another_tenant_waiting_in_the_background(
+    settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspector_module, "TURN_TIMEOUT", 0.01)
+    hostile, other, reader = make_uploader(), make_uploader(), HoldingReader()
+    first, *_ = await uploaded(settings, hostile, b"hostile 1", b"hostile 2")
+    (name,) = await uploaded(settings, other, b"good")
+    replica = inspector(database, settings, reader)
+
+    async def begun() -> bool:
+        return reader.begun > 0
+
+    async def done() -> bool:
+        return (await replica.find(other.tenant_id, name)).state is State.DONE
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(replica.inspected(hostile.tenant_id, first))
+        await until(begun)
+        tasks.create_task(replica.inspect_due())
+        await until(done)
+        begun_files = reader.begun
+        reader.released.set()
+    assert begun_files == 1
+
+
+async def test_an_inspection_that_finds_no_free_process_is_refused_as_overload(
+    settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, reader = make_uploader(), HoldingReader()
+    first, second = await uploaded(settings, caller, b"hostile", b"good")
+    replica = inspector(database, settings, reader)
+
+    async def begun() -> bool:
+        return reader.begun > 0
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(replica.inspected(caller.tenant_id, first))
+        await until(begun)
+        monkeypatch.setattr(inspector_module, "TURN_TIMEOUT", 0.01)
+        with pytest.raises(Overloaded):
+            await replica.inspected(caller.tenant_id, second)
+        reader.released.set()
 
 
 async def test_a_claim_tells_the_identifiers_that_were_found(settings: UploadSettings) -> None:

@@ -1,11 +1,13 @@
 """From a file to an installer that a machine can fetch, in both deployments."""
 
+import asyncio
 import hashlib
 import os
 from uuid import uuid4
 
 from aiohttp import FormData
 
+from tests.programs import zipped
 from tests.samples import MACHINE_MSI
 from tests.system.services import Api, Services
 from tests.system.stories import (
@@ -65,6 +67,28 @@ async def test_a_strict_tenant_refuses_what_its_installer_contradicts(tenant: Ap
         form.add_field("file", MACHINE_MSI, filename="tiny.msi")
         answer = await tenant.call("POST", "add_package_version", name, data=form)
         assert answer.status == status, answer.body
+
+
+async def test_a_strict_tenant_publishes_while_hostile_installers_of_another_tenant_wait(
+    services: Services, tenant: Api
+) -> None:
+    name, hostile = package_id(), package_id()
+    other = await services.tenant()
+    await add_package(tenant, name)
+    await add_package(other, hostile)
+    assert (await tenant.call("PATCH", "edit_settings", data={"strict_installers": "true"})).status == 200
+    text = f"<Package><Properties><DisplayName>{'&#65;' * 800_000}</DisplayName></Properties></Package>"
+
+    files = [await upload(other, zipped({"AppxManifest.xml": text, f"{number}": ""})) for number in range(4)]
+    forms = [
+        {**INSTALLER, "package_version": f"{number}", "file_type": "MSIX", "server_filename": file}
+        for number, file in enumerate(files)
+    ]
+    async with asyncio.TaskGroup() as tasks:
+        calls = [tasks.create_task(other.call("POST", "add_package_version", hostile, data=form)) for form in forms]
+        published = await publish(tenant, name, content=MACHINE_MSI, file_type="MSI")
+    assert (await version_of(tenant, published))["INSTALLER_TYPE"] == "MSI"
+    assert [call.result().status for call in calls] == [201] * 4
 
 
 async def test_the_catalog_lists_what_was_published(either: Api) -> None:

@@ -7,6 +7,7 @@ import sys
 import zlib
 from io import BytesIO
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests import programs
 from tests.programs import archive, program, zipped
 from tests.samples import MACHINE_MSI, USER_MSI
 from tests.waiting import until
-from upload_service.inspection import process
+from upload_service.inspection import archives, process
 from upload_service.inspection.findings import Findings, Format
 from upload_service.inspection.formats import Damaged, look
 from upload_service.inspection.process import Reason, Unreadable, read_installer
@@ -73,6 +74,56 @@ async def test_a_file_in_an_archive_is_not_unpacked_at_all(tmp_path: Path) -> No
 async def test_a_manifest_that_declares_entities_is_refused(tmp_path: Path) -> None:
     said = '<!DOCTYPE Package [<!ENTITY n "grown">]>' + IDENTITY.format(name="&n;")
     assert await read(zipped({"AppxManifest.xml": said}), tmp_path) is Reason.DAMAGED
+
+
+def manifest_of_references(number: int) -> bytes:
+    """A package whose name is written as so many character references."""
+    name = "&#65;" * number
+    identity = '<Identity Name="T" Publisher="CN=T" Version="1"/>'
+    properties = f"<Properties><DisplayName>{name}</DisplayName></Properties>"
+    return zipped({"AppxManifest.xml": f"<Package>{identity}{properties}</Package>"})
+
+
+def calls_of_reading(content: bytes) -> int:
+    """Count the calls of functions, ours and those of libraries, in the inspection of a file."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        look(BytesIO(content), ".msix")
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_a_manifest_of_many_character_references_costs_as_many_calls_as_an_ordinary_one() -> None:
+    hostile = manifest_of_references(800_000)
+    assert len(hostile) < 8000
+    assert calls_of_reading(hostile) < calls_of_reading(manifest_of_references(4)) + 2000
+
+
+def test_a_text_of_a_manifest_is_collected_no_further_than_it_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+
+    def shown(text: str) -> str:
+        texts.append(text)
+        return text
+
+    monkeypatch.setattr(archives, "_shown", shown)
+    look(BytesIO(manifest_of_references(800_000)), ".msix")
+    assert texts == ["A" * 1024, ""]
+
+
+def test_a_name_of_character_references_is_found() -> None:
+    assert look(BytesIO(manifest_of_references(256)), ".msix").product_name == "A" * 256
+
+
+def test_a_name_longer_than_the_limit_is_left_out_and_not_cut() -> None:
+    assert look(BytesIO(manifest_of_references(257)), ".msix").product_name == ""
 
 
 async def test_a_manifest_that_goes_deep_is_read(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from upload_service.inspection.findings import NESTED_LIMIT, PATH_LIMIT, Finding
 from upload_service.inspection.signers import SIGNATURE_LIMIT, signer_of
 
 MANIFEST_LIMIT = 4 << 20  # bytes
+PROPERTY_LIMIT = 1024  # characters that are collected; `words` refuses such a long text
 
 _MANIFEST, _BUNDLE_MANIFEST = "AppxManifest.xml", "AppxMetadata/AppxBundleManifest.xml"
 _SIGNATURE, _SIGNATURE_MAGIC = "AppxSignature.p7x", b"PKCX"
@@ -98,6 +99,7 @@ class _Manifest:
         self._machines: set[str] = set()
         self._path: list[str] = []
         parser = expat.ParserCreate(namespace_separator=" ")
+        parser.buffer_text = True  # Otherwise each character reference is a call of its own.
         parser.StartDoctypeDeclHandler = _refuse
         parser.StartElementHandler = self._begin
         parser.EndElementHandler = self._end
@@ -128,8 +130,9 @@ class _Manifest:
 
     def _take(self, text: str) -> None:
         match self._path:
-            case ["Package", "Properties", name]:
-                self.properties[name] = self.properties.get(name, "") + text
+            case ["Package", "Properties", "DisplayName" | "PublisherDisplayName" as name]:
+                collected = self.properties.get(name, "")
+                self.properties[name] = collected + text[: PROPERTY_LIMIT - len(collected)]
 
 
 def _refuse(*_: object) -> None:

@@ -1,28 +1,31 @@
 """Inspects what was uploaded: each file once, by one replica, and no file more than three times.
 
+No tenant keeps the others waiting: a replica inspects at most one file of a tenant at once.
+
 A file is to be inspected from the moment that its record says it is complete, which is also what lets `upload.finished`
 be announced. No broker is asked for it: a queue of our own at the exchange would let an announcement count as heard
 before the catalog listens.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePath
 from typing import BinaryIO, Protocol
 
-from common.errors import Unavailable
+from common.errors import Overloaded, Unavailable
 from common.telemetry import log
+from common.turns import FairConcurrencyLimit
 from upload_service.inspection.findings import Findings
 from upload_service.inspection.process import Reason, Unreadable
 from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull, Upload
 from upload_service.ranges import parse_server_filename
 
-AT_ONCE = 2  # readings of one replica: of what waits its turn, and of what somebody waits for
+PROCESSES = 2  # of one replica, and at most one of them for the files that nobody asked about
 ATTEMPTS = 3
-TURN_PATIENCE = 5.0  # seconds that somebody waits for a turn
+TURN_TIMEOUT = 5.0  # seconds
 LOOKS, LOOK_PAUSE = 50, 0.1  # how often, with so many seconds between, it is looked whether somebody else has done it
 
 
@@ -58,8 +61,11 @@ class InspectionStore(Protocol):
     async def find(self, tenant_id: str, server_filename: str) -> Inspection | None:
         """What is known of a file; one that nobody asked about before waits from now on. None where there is none."""
 
-    async def take(self, tenant_id: str | None = None, server_filename: str = "") -> Taken | None:
-        """The file that waits the longest, or this one if it waits, for this process alone for a while."""
+    async def waiting_tenants(self) -> Sequence[str]:
+        """The tenants with a file that waits, in the order of their ids."""
+
+    async def take(self, tenant_id: str, server_filename: str = "") -> Taken | None:
+        """The tenant's file that waits the longest, or this one if it waits, for this process alone for a while."""
 
     async def postpone(self, taken: Taken) -> None:
         """Let a file wait some more; the attempt does not count."""
@@ -84,13 +90,17 @@ class Inspector:
         self._store = store
         self._lender = lender
         self._read = read
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._limit = FairConcurrencyLimit(PROCESSES)
 
     async def inspect_due(self) -> None:
-        """Inspect what waits, one file after another."""
-        while taken := await self._store.take():
-            async with self._turns:
-                await self._inspect(taken)
+        """Inspect the files that wait, one after another: one of each tenant, then one of each again.
+
+        A tenant is passed over while its own requests occupy its slot.
+        """
+        while tenants := await self._store.waiting_tenants():
+            for tenant_id in tenants:
+                with suppress(Overloaded):
+                    await self._inspect_next(tenant_id)
 
     async def find(self, tenant_id: str, server_filename: str) -> Inspection:
         """What is known of a file now. Raises InstallerNotFound."""
@@ -105,13 +115,14 @@ class Inspector:
 
         Raises:
             InstallerNotFound: there is no such file.
-            Unavailable: others are inspected right now, or the file cannot be had.
+            Overloaded: other files are inspected now.
+            Unavailable: another replica is still inspecting the file, or it cannot be had.
         """
         for _ in range(LOOKS):
             found = await self.find(tenant_id, server_filename)
             if found.state is not State.WAITING:
                 return found
-            if await self._inspects(tenant_id, server_filename):
+            if await self._inspect_next(tenant_id, server_filename):
                 break
             await asyncio.sleep(LOOK_PAUSE)  # Somebody else is at it.
         found = await self.find(tenant_id, server_filename)
@@ -119,19 +130,12 @@ class Inspector:
             raise Unavailable("The installer is still being inspected.")
         return found
 
-    async def _inspects(self, tenant_id: str, server_filename: str) -> bool:
-        """Inspect a file where nobody is at it; whether that was so. Raises Unavailable."""
-        try:
-            async with asyncio.timeout(TURN_PATIENCE):
-                await self._turns.acquire()
-        except TimeoutError:
-            raise Unavailable("Other installers are being inspected.") from None
-        try:
+    async def _inspect_next(self, tenant_id: str, server_filename: str = "") -> bool:
+        """Inspect a file that `take` gives. Returns whether there was one. Raises Overloaded."""
+        async with self._limit.acquire(tenant_id, TURN_TIMEOUT):
             taken = await self._store.take(tenant_id, server_filename)
             if taken:
                 await self._inspect(taken)
-        finally:
-            self._turns.release()
         return taken is not None
 
     async def _inspect(self, taken: Taken) -> None:

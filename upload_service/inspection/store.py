@@ -22,6 +22,7 @@ POSTPONED = 30_000  # milliseconds
 _NOW = "$$NOW"
 _KEPT: Document = {"status": {"$in": [Status.COMPLETE, Status.LINKED]}}
 _FREE = {"$lt": [{"$ifNull": ["$inspecting_until", 0]}, _NOW]}  # A number is before any date.
+_DUE: Document = {"inspection": State.WAITING, **_KEPT, "$expr": _FREE}
 
 
 class MongoInspectionStore:
@@ -46,10 +47,16 @@ class MongoInspectionStore:
             Findings.parse(found) if found else Findings(),
         )
 
-    async def take(self, tenant_id: str | None = None, server_filename: str = "") -> Taken | None:
-        named = {} if tenant_id is None else {"tenant_id": tenant_id, "server_filename": server_filename}
+    async def waiting_tenants(self) -> list[str]:
+        tenants = self._uploads.aggregate(
+            [{"$match": _DUE}, {"$group": {"_id": "$tenant_id"}}, {"$sort": {"_id": ASCENDING}}]
+        )
+        return [tenant["_id"] async for tenant in tenants]
+
+    async def take(self, tenant_id: str, server_filename: str = "") -> Taken | None:
+        named = {"server_filename": server_filename} if server_filename else {}
         document = await self._uploads.find_one_and_update(
-            {**named, "inspection": State.WAITING, **_KEPT, "$expr": _FREE},
+            {"tenant_id": tenant_id, **named, **_DUE},
             [
                 {
                     "$set": {
