@@ -12,7 +12,7 @@ from common.middleware import Answer
 from common.tenants import Tenant
 
 # Contracts in which the client, too, knows what an answer may say; it takes the highest that it knows.
-CONTRACTS = ("1.0.0", "1.1.0", "1.4.0", "1.5.0", "1.6.0", "1.7.0", "1.9.0", "1.10.0", "1.12.0")
+CONTRACTS = ("1.0.0", "1.1.0", "1.4.0", "1.5.0", "1.6.0", "1.7.0", "1.9.0", "1.10.0", "1.12.0", "1.28.0")
 HEADER = "Windows-Package-Manager"
 HEADER_LIMIT = 1024  # characters, as the protocol has it
 # What its users write: {'Token': '…'}, with quotes of either kind, or the token alone.

@@ -104,18 +104,28 @@ VERSION: dict[str, Any] = {
     "download_command_prohibited": True,
     "repair_behavior": "uninstaller",
     "archive_binaries_depend_on_path": True,
+    "desired_state_configuration": {
+        "power_shell": [
+            {
+                "repository_url": "https://a.example/api/v2",
+                "module_name": "Acme.Editor-Dsc",
+                "resources": [{"name": "EditorSettings"}, {"name": "Editor_Theme-2"}],
+            }
+        ],
+        "dscv3": {"resources": [{"type": "Acme.Editor.Core/Settings"}, {"type": "Acme/Editor"}]},
+    },
 }
 # What a version has to be for all of that.
 PORTABLE = {"file_type": "ZIP", "file_type_nested": "PORTABLE"}
 
 
 def form_of(said: dict[str, Any]) -> dict[str, str | list[str]]:
-    """A form that says it: lists of objects as JSON, other lists by repeating the field."""
+    """A form that says it: objects and lists of objects as JSON, other lists by repeating the field."""
     return {name: _sent(value) for name, value in said.items()}
 
 
 def _sent(value: Any) -> str | list[str]:
-    if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+    if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(item, dict) for item in value)):
         return json.dumps(value)
     if isinstance(value, list):
         return [str(item) for item in value]

@@ -14,7 +14,7 @@ from aiohttp import ClientSession
 
 from tests.winget_rules import Refused, check_hit, check_manifest
 
-KNOWN = ("1.0.0", "1.1.0", "1.4.0", "1.5.0", "1.6.0", "1.7.0", "1.9.0", "1.10.0", "1.12.0")
+KNOWN = ("1.0.0", "1.1.0", "1.4.0", "1.5.0", "1.6.0", "1.7.0", "1.9.0", "1.10.0", "1.12.0", "1.28.0")
 # A field, a match type and a keyword.
 Match = tuple[str, str, str]
 

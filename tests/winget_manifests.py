@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-MINORS = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12)  # of the schemas that there are
+MINORS = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 28)  # of the schemas that there are
 GUID = "{%08X-89AB-CDEF-0123-456789ABCDEF}"
 
 Fields = dict[str, Any]
@@ -195,6 +195,18 @@ INSTALLER: Mapping[int, Fields] = {
     6: {"DownloadCommandProhibited": True},
     7: {"RepairBehavior": "installer"},
     9: {"ArchiveBinariesDependOnPath": True},
+    28: {
+        "DesiredStateConfiguration": {
+            "PowerShell": [
+                {
+                    "RepositoryUrl": "https://acme.example.com/api/v2",
+                    "ModuleName": "Acme.AppDsc",
+                    "Resources": [{"Name": "AppSettings"}],
+                }
+            ],
+            "DSCv3": {"Resources": [{"Type": "Acme.App/Settings"}]},
+        }
+    },
 }
 
 

@@ -41,6 +41,7 @@ INSTALLER_MEMBERS = {
     6: "DownloadCommandProhibited",
     7: "RepairBehavior",
     9: "ArchiveBinariesDependOnPath",
+    28: "DesiredStateConfiguration",
 }
 
 
@@ -86,6 +87,16 @@ def check_manifest(data: Mapping[str, Any], minor: int) -> None:
 def _wrong_feature(one: Installer, _: int) -> bool:
     features = one.get("Dependencies", {}).get("WindowsFeatures", [])
     return not all(re.fullmatch("[A-Za-z0-9_-]+", feature) for feature in features)
+
+
+def _unusable_configuration(one: Installer, _: int) -> bool:
+    """The client drops modules and resources that lack a text; the source must not send such."""
+    configuration = one.get("DesiredStateConfiguration", {"DSCv3": {"Resources": [{"Type": "A/B"}]}})
+    modules, dscv3 = configuration.get("PowerShell", []), configuration.get("DSCv3", {})
+    resources = [resource.get("Name") for module in modules for resource in module.get("Resources", [{}])]
+    resources += [resource.get("Type") for resource in dscv3.get("Resources", [])]
+    complete = all(module.keys() == {"RepositoryUrl", "ModuleName", "Resources"} for module in modules)
+    return not resources or not all(map(_text, resources)) or not complete
 
 
 def _unknown_type(one: Installer, minor: int) -> bool:
@@ -154,6 +165,7 @@ INSTALLER_RULES: Mapping[str, Callable[[Installer, int], bool]] = {
     "a path that leads out of the archive": _path_leads_out,
     "a path or an alias twice": _nested_twice,
     "a Windows feature that is none": _wrong_feature,
+    "a configuration without resources": _unusable_configuration,
 }
 
 

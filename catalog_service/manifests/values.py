@@ -151,6 +151,12 @@ class Record(_One):
 
     kind: Any
 
+    def of_form(self, name: str, sent: Sequence[str]) -> Any:
+        try:
+            return self.read(name, orjson.loads(last(sent)))
+        except orjson.JSONDecodeError:
+            raise InvalidField(name, "must be an object in JSON") from None
+
     def read(self, name: str, sent: object) -> Any:
         if not isinstance(sent, dict):
             raise InvalidField(name, "must be an object")

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from catalog_service.enumerations import Architecture, FileType
+from catalog_service.manifests.desired_state import DesiredStateConfiguration
 from catalog_service.manifests.values import (
     Beside,
     Choice,
@@ -12,6 +13,7 @@ from catalog_service.manifests.values import (
     Flag,
     LanguageTag,
     Listed,
+    Record,
     Records,
     ReturnCode,
     Text,
@@ -172,3 +174,4 @@ class VersionManifest(ReleaseTexts):
     download_command_prohibited: Annotated[bool, Flag()] = False
     repair_behavior: Annotated[RepairBehavior | None, Choice(RepairBehavior)] = None
     archive_binaries_depend_on_path: Annotated[bool, Flag()] = False
+    desired_state_configuration: Annotated[DesiredStateConfiguration | None, Record(DesiredStateConfiguration)] = None

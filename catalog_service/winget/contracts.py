@@ -31,6 +31,7 @@ _SINCE = {
         6: "DownloadCommandProhibited",
         7: "Repair RepairBehavior",
         9: "ArchiveBinariesDependOnPath",
+        28: "DesiredStateConfiguration",
     }.items()
     for name in names.split()
 }
@@ -97,7 +98,7 @@ class Contract:
         return not isinstance(value, str) or self.minor >= _VALUES_SINCE.get((name, value), 0)
 
 
-LATEST = Contract(12)
+LATEST = Contract(28)
 
 
 def since(*types: FileType | None) -> int:

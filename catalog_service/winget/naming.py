@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-_CAPITALS = {"os": "OS"}
+_CAPITALS = {"os": "OS", "dscv3": "DSCv3"}
 
 
 def named(value: Any) -> Any:

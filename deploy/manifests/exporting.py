@@ -10,9 +10,9 @@ import yaml
 
 from deploy.manifests.problems import ManifestRefused
 from deploy.manifests.reading import assemble, parse
-from deploy.manifests.versions import NEWEST, too_new
+from deploy.manifests.versions import too_new
 
-USUAL = 10  # Manifests are of the version 1.10, unless they say what came later.
+WRITTEN_VERSIONS = (10, 12, 28)  # 1.x; a manifest has the first that knows all of it
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ManifestExport:
 
 def _files(package_id: str, told: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
     """The files of a version's manifest by their names."""
-    minor = NEWEST if any(too_new(told, USUAL)) else USUAL
+    minor = next(minor for minor in WRITTEN_VERSIONS if not any(too_new(told, minor)))
     default = told["DefaultLocale"]
     language = default["PackageLocale"]
     yield _file(package_id, "", "version", minor, told, {"DefaultLocale": language})

@@ -11,6 +11,8 @@ def form(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in fields.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
             yield name, orjson.dumps(value).decode()
+        elif isinstance(value, dict):
+            yield from [(name, orjson.dumps(value).decode())] if value else []
         elif isinstance(value, list) and value:
             yield name, ",".join(map(str, value))
         elif isinstance(value, bool):

@@ -25,6 +25,7 @@ from deploy.manifests.values import (
     Url,
     WindowsFeature,
     Word,
+    like,
     many,
     some,
     text,
@@ -124,6 +125,31 @@ class Authentication(Fields):
     microsoft_entra_id_authentication_info: MicrosoftEntraIdAuthenticationInfo | None = None
 
 
+class PowerShellResource(Fields):
+    name: Annotated[str, like("[A-Za-z][A-Za-z0-9_-]*", "the name of a resource", 100)]
+
+
+class PowerShellModule(Fields):
+    repository_url: Url
+    module_name: Annotated[str, like(r"[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*", "the name of a PowerShell module", 100)]
+    resources: Annotated[list[PowerShellResource], many(64)]
+
+
+class DscV3Resource(Fields):
+    type: Annotated[
+        str, like(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+){0,2}/[A-Za-z0-9_]+", "a type such as Acme.Editor/Settings", 256)
+    ]
+
+
+class DscV3(Fields):
+    resources: Annotated[list[DscV3Resource], many(128)]
+
+
+class DesiredStateConfiguration(Fields):
+    power_shell: Annotated[list[PowerShellModule], some(16)] | None = None
+    dscv3: DscV3 | None = None
+
+
 class InstallerFields(Fields):
     """What an installer says, or the manifest for all of them."""
 
@@ -162,6 +188,7 @@ class InstallerFields(Fields):
     repair_behavior: Literal["modify", "uninstaller", "installer"] | None = None
     archive_binaries_depend_on_path: Flag | None = None
     authentication: Authentication | None = None
+    desired_state_configuration: DesiredStateConfiguration | None = None
 
 
 class Installer(InstallerFields):

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 _WHOLE = re.compile(r"-?[0-9]{1,10}|0[xX][0-9A-Fa-f]{1,8}")
 _ID_PART = r'[^.\s\\/:*?"<>|\x01-\x1f]{1,32}'
+_CAPITALS = {"os": "OS", "dscv3": "DSCv3"}
 _NUMBER = r"(0|[1-9][0-9]{0,4})"
 
 Item = TypeVar("Item")
@@ -16,7 +17,7 @@ Item = TypeVar("Item")
 
 def pascal(name: str) -> str:
     """The name that a manifest has for one of ours: `minimum_os_version` is `MinimumOSVersion`."""
-    return "".join("OS" if word == "os" else word.capitalize() for word in name.split("_"))
+    return "".join(_CAPITALS.get(word, word.capitalize()) for word in name.split("_"))
 
 
 class Fields(BaseModel):

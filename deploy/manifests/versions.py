@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-NEWEST = 12  # of the versions 1.x
+NEWEST = 28  # of the versions 1.x
 
 # The catalog's contracts with winget (`catalog_service.winget.contracts`) have a table of their own, for theirs is
 # another history: there is no contract 1.2, so what manifests have from 1.2 on is in answers from 1.4 on, answers have
@@ -25,6 +25,7 @@ _SINCE = {
         7: "Repair RepairBehavior",
         9: "ArchiveBinariesDependOnPath",
         10: "Authentication",
+        28: "DesiredStateConfiguration",
     }.items()
     for name in names.split()
 }

@@ -43,7 +43,7 @@ class Interface:
 
     async def manifest(self, package_id: str) -> Mapping[str, Any] | None:
         """What winget is offered of a package, with all that any client knows; None where that is nothing."""
-        answer = await self._ask("GET", "winget", "packageManifests", package_id, headers={"Version": "1.12.0"})
+        answer = await self._ask("GET", "winget", "packageManifests", package_id, headers={"Version": "1.28.0"})
         return answer["Data"] if answer else None
 
     async def versions(self, package_id: str) -> Sequence[Mapping[str, str]] | None:

@@ -24,7 +24,7 @@ from tests.service.catalog_fixtures import Catalog, serving_catalog
 from tests.winget_rules import check_hit, check_manifest
 
 SEARCH, MANIFEST = "winget/manifestSearch", "winget/packageManifests"
-LATEST = {"Version": "1.12.0"}
+LATEST = {"Version": "1.28.0"}
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ async def versions(catalog: Catalog, caller: Caller, package_id: str, **query: s
     if answer.status == 204:
         return []
     assert answer.status == 200, answer.body
-    check_manifest(answer.body["Data"], 12)
+    check_manifest(answer.body["Data"], 28)
     listed: list[dict[str, Any]] = answer.body["Data"]["Versions"]
     return listed
 

@@ -25,7 +25,7 @@ async def test_a_source_is_added_listed_searched_shown_and_installed_from(either
     older = await publish(either, name, "1.9")
     newer = await publish(either, name, "1.10", switch_Silent="/S")
     told = await winget.add()
-    assert (told["SourceIdentifier"], winget.contract) == (f"pkgrepo-{either.tenant_id}", "1.12.0")
+    assert (told["SourceIdentifier"], winget.contract) == (f"pkgrepo-{either.tenant_id}", "1.28.0")
     assert name in {hit.package_id for hit in await winget.search()}
     (found,) = await winget.search(name.removeprefix("Acme."))
     assert (found.package_id, found.name, found.publisher) == (name, "Roadrunner Trap", "Acme")
@@ -41,7 +41,14 @@ async def test_a_source_is_added_listed_searched_shown_and_installed_from(either
 async def test_every_client_gets_what_its_contract_knows(each: Api, version: str) -> None:
     winget, name = client_of(each, versions=[version]), package_id()
     await add_package(each, name)
-    published = await publish(each, name, upgrades="deny", upgradecode=CODE % 7, switch_Repair="/repair")
+    published = await publish(
+        each,
+        name,
+        upgrades="deny",
+        upgradecode=CODE % 7,
+        switch_Repair="/repair",
+        desired_state_configuration='{"dscv3": {"resources": [{"type": "Acme.Editor/Settings"}]}}',
+    )
     await winget.add()
     assert winget.contract == version
     installer = (await winget.show(name))["Installers"][0]
@@ -49,6 +56,7 @@ async def test_every_client_gets_what_its_contract_knows(each: Api, version: str
     assert ("AppsAndFeaturesEntries" in installer) is (minor >= 1)
     assert ("UpgradeBehavior" in installer) is (minor >= 6)
     assert ("InstallerSwitches" in installer and "Repair" in installer["InstallerSwitches"]) is (minor >= 7)
+    assert ("DesiredStateConfiguration" in installer) is (minor >= 28)
     (hit,) = await winget.search(filters=[("PackageIdentifier", "StartsWith", name)])
     assert ("UpgradeCodes" in hit.versions[0]) is (minor >= 4)
     assert await winget.install(name) == published.content

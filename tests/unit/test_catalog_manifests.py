@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from catalog_service.manifests.fields import Rule, kept, manifest_of, of_form, plain, rules_of
 from catalog_service.manifests.package import PackageManifest
-from catalog_service.manifests.values import Beside, Choice, Day, Flag, Listed, Records, ReturnCode, Text
+from catalog_service.manifests.values import Beside, Choice, Day, Flag, Listed, Record, Records, ReturnCode, Text
 from catalog_service.manifests.version import VersionManifest
 from common.errors import InvalidField
 from common.forms import Form
@@ -20,7 +20,7 @@ from tests.described import PACKAGE, VERSION, form_of
 ADDRESS = "https://a.example/"
 KINDS = [(PackageManifest, PACKAGE), (VersionManifest, VERSION)]
 FIELDS = [(kind, name) for kind, _ in KINDS for name in rules_of(kind)]
-JSON_FIELDS = [(kind, name) for kind, name in FIELDS if isinstance(rules_of(kind)[name], Records)]
+JSON_FIELDS = [(kind, name) for kind, name in FIELDS if isinstance(rules_of(kind)[name], Record | Records)]
 
 
 def form(sent: dict[str, Any]) -> Form:
@@ -202,6 +202,49 @@ def test_an_item_of_a_list_of_objects_is_refused_by_its_place(field: str, item: 
         read(VersionManifest, **{field: json.dumps([item])})
 
 
+RESOURCE = {"name": "Settings"}
+MODULE = {"repository_url": ADDRESS, "module_name": "Acme", "resources": [RESOURCE]}
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        "no JSON",
+        [],
+        {},
+        {"power_shell": []},
+        {"power_shell": [{**MODULE, "resources": []}]},
+        {"power_shell": [{"module_name": "Acme", "resources": [RESOURCE]}]},
+        {"power_shell": [{**MODULE, "repository_url": "ftp://a.example/"}]},
+        {"power_shell": [{**MODULE, "module_name": "Acme."}]},
+        {"power_shell": [{**MODULE, "module_name": "A" * 101}]},
+        {"power_shell": [{**MODULE, "resources": [{"name": "2Settings"}]}]},
+        {"power_shell": [{**MODULE, "resources": [{"name": f"a{number}"} for number in range(65)]}]},
+        {"power_shell": [{**MODULE, "module_name": f"Acme{number}"} for number in range(17)]},
+        {"dscv3": {}},
+        {"dscv3": {"resources": [{"type": "Settings"}]}},
+        {"dscv3": {"resources": [{"type": "a.b.c.d/Settings"}]}},
+        {"dscv3": {"resources": [{"type": f"Acme/a{number}"} for number in range(129)]}},
+        {"dscv2": {"resources": [{"type": "Acme/Settings"}]}},
+    ],
+    ids=lambda configuration: json.dumps(configuration)[:60],
+)
+def test_configuration_is_read_strictly(configuration: object) -> None:
+    with pytest.raises(InvalidField, match=r"^desired_state_configuration\b"):
+        read(VersionManifest, desired_state_configuration=json.dumps(configuration))
+
+
+def test_configuration_holds_as_much_as_the_schema_allows() -> None:
+    resources = [{"name": f"a{number}"} for number in range(64)]
+    modules = [{**MODULE, "module_name": f"Acme{number}", "resources": resources} for number in range(16)]
+    types = [{"type": f"Acme/a{number}"} for number in range(128)]
+    configuration = {"power_shell": modules, "dscv3": {"resources": types}}
+
+    sent = json.dumps(configuration)
+
+    assert read(VersionManifest, desired_state_configuration=sent) == {"desired_state_configuration": configuration}
+
+
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(sorted({*PACKAGE, *VERSION})), inner),
@@ -248,7 +291,9 @@ def check(rule: Rule, schema: dict[str, Any], *, of_form: bool = False) -> None:
         case Records(of=record, most=most):
             listed = found["contentSchema"] if of_form else found
             assert (listed["type"], listed["maxItems"], listed["uniqueItems"]) == ("array", most, True)
-            item, rules = resolved(listed["items"]), rules_of(record.kind)  # type: ignore[attr-defined]
+            check(record, listed["items"])
+        case Record(kind=kind):
+            item, rules = resolved(found["contentSchema"]) if of_form else found, rules_of(kind)
             assert (item["properties"].keys(), item["additionalProperties"]) == (rules.keys(), False)
             for name, member in item["properties"].items():
                 check(rules[name], member)

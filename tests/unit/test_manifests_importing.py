@@ -1,11 +1,12 @@
 """What an import of manifests does with what it finds, whoever publishes it."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from catalog_service.enumerations import Architecture, FileType
 from deploy.manifests.exporting import ManifestExport
@@ -123,7 +124,7 @@ async def test_an_address_that_clients_may_not_be_sent_to_is_refused_before_anyt
 class Offering:
     """A server that offers versions of one package."""
 
-    def __init__(self, *versions: str, **texts: str) -> None:
+    def __init__(self, *versions: str, installer: Mapping[str, Any] | None = None, **texts: str) -> None:
         made = make()
         self._data: dict[str, Any] = {
             "PackageIdentifier": made.package_id,
@@ -131,7 +132,7 @@ class Offering:
                 {
                     "PackageVersion": version,
                     "DefaultLocale": {**made.texts, **texts},
-                    "Installers": [{**made.installers[0], "InstallerType": "exe"}],
+                    "Installers": [{**made.installers[0], "InstallerType": "exe", **(installer or {})}],
                 }
                 for version in versions
             ],
@@ -156,3 +157,23 @@ async def test_what_the_schema_would_refuse_is_not_written(tmp_path: Path) -> No
     assert one.problem is not None
     assert "License: String should have at least 3 characters" in one.problem.detail
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("installer", "version"),
+    [
+        ({}, "1.10.0"),
+        ({"InstallerType": "font"}, "1.12.0"),
+        ({"DesiredStateConfiguration": {"DSCv3": {"Resources": [{"Type": "Acme/App"}]}}}, "1.28.0"),
+    ],
+    ids=["usual", "font", "configuration"],
+)
+async def test_manifest_is_written_in_the_lowest_version_that_knows_all_of_it(
+    installer: Mapping[str, Any], version: str, tmp_path: Path
+) -> None:
+    [one] = await ManifestExport(Offering("1.0", installer=installer), tmp_path).run([])
+
+    written = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in one.folder.iterdir()]
+
+    assert one.problem is None
+    assert {file["ManifestVersion"] for file in written} == {version}

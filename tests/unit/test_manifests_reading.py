@@ -72,7 +72,7 @@ Change = Callable[[Made], object]
 REFUSED: Sequence[tuple[str, Change]] = [
     ("PackageIdentifier: must be two to eight parts", lambda made: setattr(made, "package_id", "App")),
     ("PackageVersion: must be a version without", lambda made: setattr(made, "version", "1/2")),
-    ("ManifestVersion: 1.28.0 is not known", lambda made: setattr(made, "minor", 28)),
+    ("ManifestVersion: 1.29.0 is not known", lambda made: setattr(made, "minor", 29)),
     ("Publisher: is required", lambda made: made.texts.pop("Publisher")),
     ("License: is required", lambda made: made.texts.update(License=None)),
     ("PackageName: String should have at least 2", lambda made: made.texts.update(PackageName="A")),

@@ -8,6 +8,13 @@ import pytest
 
 from catalog_service.entries import WholeEntry
 from catalog_service.enumerations import Architecture, FileType, UpgradeBehavior
+from catalog_service.manifests.desired_state import (
+    DesiredStateConfiguration,
+    DscV3,
+    DscV3Resource,
+    PowerShellModule,
+    PowerShellResource,
+)
 from catalog_service.manifests.package import Agreement, Documentation, Icon, IconFileType, LocalTexts, PackageManifest
 from catalog_service.manifests.version import (
     AppsAndFeaturesEntry,
@@ -86,6 +93,14 @@ SAID_BY_VERSION: dict[str, Any] = {
     "download_command_prohibited": True,
     "repair_behavior": RepairBehavior.MODIFY,
     "archive_binaries_depend_on_path": True,
+    "desired_state_configuration": DesiredStateConfiguration(
+        power_shell=(
+            PowerShellModule(
+                repository_url=URL, module_name="Acme.Dsc", resources=(PowerShellResource(name="Editor"),)
+            ),
+        ),
+        dscv3=DscV3(resources=(DscV3Resource(type="Acme.Editor/Settings"),)),
+    ),
     "product_code": "{01234567-89AB-CDEF-0123-456789ABCDEF}",
     "upgrade_code": "{FEDCBA98-7654-3210-FEDC-BA9876543210}",
     "package_family_name": "Acme.Editor_8wekyb3d8bbwe",
@@ -150,6 +165,16 @@ def test_a_contract_has_all_that_it_knows_and_nothing_else(minor: int) -> None:
     if minor >= 4:
         assert installer["InstallationMetadata"]["Files"] == [{"RelativeFilePath": "edit.exe", "FileSha256": "ab" * 32}]
         assert installer["ExpectedReturnCodes"][0]["ReturnResponseUrl"] == URL
+
+
+def test_contract_1_28_has_the_configuration_by_the_client_s_names() -> None:
+    version = shown(make_entry("Acme.Editor", make_version(**SAID_BY_VERSION)), 28)
+
+    assert version is not None
+    assert version["Installers"][0]["DesiredStateConfiguration"] == {
+        "PowerShell": [{"RepositoryUrl": URL, "ModuleName": "Acme.Dsc", "Resources": [{"Name": "Editor"}]}],
+        "DSCv3": {"Resources": [{"Type": "Acme.Editor/Settings"}]},
+    }
 
 
 ARCHIVES = {

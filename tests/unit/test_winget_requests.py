@@ -129,7 +129,8 @@ def test_a_query_is_understood_in_any_letter_case() -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "minor"), [(None, 0), ("", 0), ("1", 0), ("1.0.0", 0), ("1.7", 7), ("1.10.0", 10), ("1.12.0.1", 12)]
+    ("header", "minor"),
+    [(None, 0), ("", 0), ("1", 0), ("1.0.0", 0), ("1.7", 7), ("1.10.0", 10), ("1.12.0.1", 12), ("1.28.0", 28)],
 )
 def test_a_contract_is_that_of_the_header(header: str | None, minor: int) -> None:
     assert Contract.parse(header).minor == minor

@@ -41,6 +41,7 @@ WRONG: dict[str, dict[str, Any]] = {
         "NestedInstallerType": "portable",
         "NestedInstallerFiles": [{"RelativeFilePath": "a.exe"}, {"RelativeFilePath": "A.exe"}],
     },
+    "a configuration without resources": {"DesiredStateConfiguration": {"PowerShell": [{"ModuleName": "Acme"}]}},
     "a Windows feature that is none": {"Dependencies": {"WindowsFeatures": ["NetFx3", "Net Fx 4"]}},
 }
 
@@ -53,11 +54,11 @@ def test_each_thing_that_is_wrong_spoils_all_of_a_manifest() -> None:
         told = {"PackageVersion": "1.0", "DefaultLocale": locale, "Installers": list(installers), **version}
         return {"PackageIdentifier": "A.B", "Versions": [told]}
 
-    check_manifest(of(GOOD), 12)
+    check_manifest(of(GOOD), 28)
     for reason, change in WRONG.items():
         if change:
             with pytest.raises(Refused, match=reason):
-                check_manifest(of({**GOOD, **change}), 12)
+                check_manifest(of({**GOOD, **change}), 28)
     with pytest.raises(Refused, match="a family name"):
         check_manifest(of({**GOOD, "PackageFamilyName": "x"}), 1)
     for wrong in (
@@ -69,6 +70,6 @@ def test_each_thing_that_is_wrong_spoils_all_of_a_manifest() -> None:
         of({**GOOD, "x": 1}),
     ):
         with pytest.raises(Refused):
-            check_manifest(wrong, 12)
+            check_manifest(wrong, 28)
     with pytest.raises(Refused, match="empty"):
-        check_manifest(of({**GOOD, "Scope": ""}), 12)
+        check_manifest(of({**GOOD, "Scope": ""}), 28)
