@@ -23,7 +23,7 @@ test-full: $(VENV)/.test  ## the same tests with nothing shortened
 	$(BIN)/pytest --full $(TOGETHER)
 
 test-compose: $(VENV)/.test  ## the compose file, scaled, with the container engine of DOCKER_HOST
-	$(BIN)/pytest --containers tests/system/test_compose.py tests/system/test_compose_front.py tests/system/test_compose_operator.py
+	$(BIN)/pytest --containers tests/system/test_compose*.py
 
 test-kubernetes: $(VENV)/.test  ## the Kubernetes manifests, as kustomize renders them
 	deploy/install-kustomize $(BIN)/kustomize

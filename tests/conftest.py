@@ -18,6 +18,7 @@ ASKED_FOR = {
     "test_compose.py": "--containers",
     "test_compose_front.py": "--containers",
     "test_compose_operator.py": "--containers",
+    "test_compose_stores.py": "--containers",
     "test_kustomize.py": "--kustomize",
 }
 

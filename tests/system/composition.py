@@ -6,7 +6,7 @@ import os
 import shutil
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,9 +28,15 @@ FILE = ROOT / "deploy" / "compose.yaml"
 TLS = (FILE.with_name("compose.tls.yaml"), Path(__file__).with_name("compose.front.yaml"))
 OURS = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
 SCALE = {"gateway": 2, "catalog_service": 2, "upload_service": 3}
+BEFORE_USERS = Path(__file__).with_name("compose.release-0.1.0.yaml")
 TENANT = "main"
 # Images that the test machine has. The variables of the environment come first.
 STORE_IMAGES = {"MONGODB_IMAGE": "mongo:7", "REDIS_IMAGE": "redis:7", "RABBITMQ_IMAGE": "rabbitmq:4-management"}
+STORE_URLS = {
+    "mongodb": "mongodb://{}@{}:27017/?directConnection=true&authSource=admin",
+    "redis": "redis://{}@{}:6379",
+    "rabbitmq": "amqp://{}@{}:5672/",
+}
 UP_WITHIN = 300.0  # seconds, the image built
 STARTED_WITHIN = 120.0  # seconds
 AUTHORITY = "/data/caddy/pki/authorities/local/root.crt"
@@ -90,6 +96,22 @@ class Composition:
         """Start MongoDB and Redis without any service, as a restore needs them."""
         await self.compose("up", "--detach", "--wait", "mongodb", "redis")
         await self.compose("run", "--rm", "--no-TTY", "mongodb-user")
+
+    async def renew_passwords(self, *options: str) -> None:
+        """Do what the guide says for new passwords at the stores, but for the restarts. `options` may be --finish."""
+        words = ("pkgrepo", "cluster", "passwords", "--folder", "/secrets", *options)
+        await self.compose("run", "--rm", "--no-TTY", "--no-deps", "secrets", *words)
+        await self.compose("run", "--rm", "--no-TTY", "--no-deps", "mongodb-user")
+        reload = "REDISCLI_AUTH=$(cut -d: -f2 /run/secrets/administrator) redis-cli --user administrator acl load"
+        assert (await self.compose("exec", "-T", "redis", "sh", "-c", reload)).strip() == "OK"
+        definitions = "/run/secrets/definitions.json"
+        await self.compose("exec", "-T", "rabbitmq", "rabbitmqctl", "import_definitions", definitions)
+
+    def store_url(self, store: str, credential: str) -> str:
+        """A store's address on its own network, which this machine reaches too, with `name:password`."""
+        [container] = self.containers(store)
+        [network] = container.attrs["NetworkSettings"]["Networks"].values()
+        return STORE_URLS[store].format(credential, network["IPAddress"])
 
     async def up(self, *options: str) -> None:
         scale = [word for service, count in self.scale.items() for word in ("--scale", f"{service}={count}")]
@@ -180,14 +202,25 @@ async def composition_with_a_certificate(**scale: int) -> AsyncIterator[Composit
 
 
 @asynccontextmanager
+async def composition_of_release_0_1_0(write_secrets: Callable[[Path], None]) -> AsyncIterator[Composition]:
+    """The project on stores with one user each, which `write_secrets` puts into the folder of secrets."""
+    async with _project({}, (BEFORE_USERS,), write_secrets=write_secrets) as project:
+        yield project
+
+
+@asynccontextmanager
 async def _project(
-    scale: Mapping[str, int], files: tuple[Path, ...] = (), variables: Mapping[str, str] | None = None
+    scale: Mapping[str, int],
+    files: tuple[Path, ...] = (),
+    variables: Mapping[str, str] | None = None,
+    write_secrets: Callable[[Path], None] = lambda _: None,
 ) -> AsyncIterator[Composition]:
     engine = DockerClient.from_env()
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         async with ClientSession() as session:
             name = f"pkgrepo{uuid4().hex[:8]}"
             project = Composition(name, engine, Path(folder), session, scale, files, variables or {})
+            write_secrets(project.secrets)
             try:
                 await project.up("--build")
                 yield project

@@ -12,9 +12,13 @@ from uuid import uuid4
 import pytest
 from aiohttp import ClientError
 from docker.models.containers import Container
+from pymongo import AsyncMongoClient
+from pymongo.errors import OperationFailure
 
+from deploy.cluster.rights import MONGODB
+from deploy.cluster.secrets import ClusterSecrets
 from tests.service.held import BOUNDARY, HEAD, TAIL
-from tests.system.callers import callers
+from tests.system.callers import Counting, callers
 from tests.system.composition import OURS, STARTED_WITHIN, Composition, composition_with_a_certificate
 from tests.system.services import Api
 from tests.system.stores import NEEDS
@@ -49,6 +53,33 @@ async def test_every_replica_of_every_service_is_replaced_and_nobody_notices(pro
             asked = counting.asked.total() - asked
             sys.stdout.write(f"{service}: {asked} requests, {(counting.failed - failed).total()} failed\n")
             assert (counting.failed - failed, asked > 0) == ({}, True), service
+
+
+async def test_no_request_fails_while_every_password_at_the_stores_is_replaced(
+    project: Composition, front: Api
+) -> None:
+    old = ClusterSecrets(project.secrets).credentials("mongodb")
+    async with callers(front) as counting:
+        await project.renew_passwords()
+        assert counting.failed == {}, "while the stores took the new users"
+        for service in OURS:
+            for replica in project.containers(service):
+                await _restart(project, replica)
+            assert counting.failed == {}, f"while {service} was restarted"
+        await project.renew_passwords("--finish")
+        asked = counting.asked.total()
+        await until(lambda: _more(counting, asked))
+        assert counting.failed == {}, "while the stores dropped the old users"
+    assert len(old) == len(MONGODB)
+    for found in old:
+        async with AsyncMongoClient[dict[str, object]](project.store_url("mongodb", str(found))) as client:
+            with pytest.raises(OperationFailure, match="Authentication failed"):
+                await client["auth"].list_collection_names()
+
+
+async def _more(counting: Counting, asked: int) -> bool:
+    """Whether callers have asked 50 times since."""
+    return counting.asked.total() > asked + 50
 
 
 async def test_a_long_upload_goes_on_where_it_was_when_its_gateway_is_replaced(
