@@ -115,7 +115,7 @@ class Composition:
 
     async def up(self, *options: str) -> None:
         scale = [word for service, count in self.scale.items() for word in ("--scale", f"{service}={count}")]
-        await self.compose("up", "--detach", "--wait", "--pull", "missing", *options, *scale)
+        await self.compose("up", "--detach", "--wait", *options, *scale)
 
     def containers(self, *services: str) -> list[Container]:
         """The running replicas of these services, each service's in the order of their numbers."""
