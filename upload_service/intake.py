@@ -37,6 +37,12 @@ class TransferStore(Protocol):
     async def open(self, tenant_id: str, file_id: str, total: int) -> None:
         """Make the record of a new transfer; nothing where there is one."""
 
+    async def add_cancelled(self, tenant_id: str, file_id: str) -> None:
+        """Make the record of a cancelled transfer; nothing where there is a record."""
+
+    async def cancel(self, upload: Upload) -> None:
+        """Give no further lease of an open transfer; the request that has the lease keeps it."""
+
     async def take(self, tenant_id: str, file_id: str) -> Upload | None:
         """Take the lease of an open transfer; None where it is taken, or there is no such transfer."""
 

@@ -13,6 +13,7 @@ class Status(StrEnum):
     COMPLETE = "complete"
     LINKED = "linked"
     DELETING = "deleting"
+    CANCELLED = "cancelled"  # Nothing is stored; the record refuses late chunks of this X-File-ID.
 
 
 class Home(StrEnum):
@@ -40,7 +41,8 @@ class Upload:
     transfer's file; `part` tells the files of a transfer apart: it is 0, or the fence of the take-over that copied the
     acknowledged bytes to a file of its own. `upload_id` names the quota's entry, the event and the file. `request_id`
     is that of the request that completed it, and `traceparent` is its place in that one's trace. `announced_as` is the
-    X-File-ID of an upload that was deleted before it was announced.
+    X-File-ID of an upload that was deleted before it was announced. `is_cancelled` says that the transfer takes no more
+    chunks.
     """
 
     tenant_id: str
@@ -51,6 +53,7 @@ class Upload:
     fence: int = 0
     status: Status = Status.OPEN
     tainted: bool = False
+    is_cancelled: bool = False
     part: int = 0
     home: Home = Home.FOLDER
     damage: Damage = Damage.NONE
@@ -79,6 +82,15 @@ class TransferComplete(Conflict):
 
     def __init__(self) -> None:
         super().__init__("This transfer is complete: its file is an installer now.")
+
+
+class TransferCancelled(Conflict):
+    """The transfer under this X-File-ID was cancelled; the chunk may have been sent before that."""
+
+    code = "transfer_cancelled"
+
+    def __init__(self) -> None:
+        super().__init__("This transfer was cancelled; send the file under another X-File-ID.")
 
 
 class InstallerNotFound(NotFound):

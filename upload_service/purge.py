@@ -17,6 +17,9 @@ class LeftoverStore(Protocol):
 
     async def left_behind(self, status: Status, age: int, limit: int) -> list[Upload]: ...
 
+    async def forget_cancelled(self, age: int) -> None:
+        """Delete the records of transfers of all tenants that were cancelled more than `age` seconds ago."""
+
 
 class SettledStore(Protocol):
     """The quota's list of what was settled."""
@@ -40,11 +43,13 @@ class Collector:
         self._store = store
         self._quota = quota
         self._removal = removal
+        self._transfer_idle = transfer_idle
         self._ages = {Status.OPEN: transfer_idle, Status.COMPLETE: unclaimed_age, Status.DELETING: HALF_DONE}
 
     async def collect(self) -> None:
         for status, age in self._ages.items():
             await with_each("collector", await self._store.left_behind(status, age, BATCH), self._remove)
+        await self._store.forget_cancelled(self._transfer_idle)
         await self._quota.forget_settled()
 
     async def _remove(self, upload: Upload) -> None:

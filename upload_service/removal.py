@@ -16,7 +16,10 @@ class DoomedStore(Protocol):
         """Let an upload be `deleting`, where it has not changed since it was read and nobody works on it."""
 
     async def forget(self, upload: Upload) -> None:
-        """Delete the record of an upload that is `deleting`; while it is not announced only its X-File-ID is freed."""
+        """Delete the record of an upload that is `deleting`; while it is not announced only its X-File-ID is freed.
+
+        The record of a cancelled transfer becomes `cancelled` and stays.
+        """
 
 
 class Removal:

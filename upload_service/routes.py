@@ -37,10 +37,10 @@ async def transfer_state(request: web.Request) -> web.Response:
 
 
 @routes.delete("/{tenant_id}/upload_package_version")
-async def give_transfer_up(request: web.Request) -> web.Response:
+async def cancel_transfer(request: web.Request) -> web.Response:
     file_id = parse_file_id(request.headers.getall("X-File-ID", []))
     audit(request, file_id=file_id)
-    await request.app[TRANSFERS].give_up(caller_of(request).tenant_id, file_id)
+    await request.app[TRANSFERS].cancel(caller_of(request).tenant_id, file_id)
     return json_response({"Message": "Transfer was deleted successfully!"})
 
 

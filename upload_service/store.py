@@ -43,21 +43,26 @@ class MongoUploadStore:
         return [known_upload(document) async for document in found]
 
     async def open(self, tenant_id: str, file_id: str, total: int) -> None:
+        await self._add(tenant_id, file_id, {"total": total, "status": Status.OPEN, "cancelled": False})
+
+    async def add_cancelled(self, tenant_id: str, file_id: str) -> None:
+        await self._add(tenant_id, file_id, {"total": 0, "status": Status.CANCELLED, "cancelled": True})
+
+    async def _add(self, tenant_id: str, file_id: str, fields: Mapping[str, Any]) -> None:
         # Two of these at once are one record: the server tries an upsert by a unique key again by itself.
         await self._uploads.update_one(
             {"tenant_id": tenant_id, "file_id": file_id},
             {
                 "$setOnInsert": {
                     "upload_id": uuid4().hex,
-                    "total": total,
                     "offset": 0,
                     "fence": 0,
                     "lease_until": GIVEN_BACK,
-                    "status": Status.OPEN,
                     "tainted": False,
                     "part": 0,
                     "home": Home.FOLDER,
                     "damage": Damage.NONE,
+                    **fields,
                 },
                 "$currentDate": {"updated_at": True},
             },
@@ -66,7 +71,7 @@ class MongoUploadStore:
 
     async def take(self, tenant_id: str, file_id: str) -> Upload | None:
         document = await self._uploads.find_one_and_update(
-            {"tenant_id": tenant_id, "file_id": file_id, "status": Status.OPEN, **_FREE},
+            {"tenant_id": tenant_id, "file_id": file_id, "status": Status.OPEN, "cancelled": {"$ne": True}, **_FREE},
             [
                 {
                     "$set": {
@@ -80,6 +85,9 @@ class MongoUploadStore:
             return_document=ReturnDocument.AFTER,
         )
         return upload_of(document)
+
+    async def cancel(self, upload: Upload) -> None:
+        await self._turn(upload, Status.OPEN, {"cancelled": True})
 
     async def renew(self, upload: Upload) -> bool:
         # One that comes late must not take again what was given back.
@@ -112,6 +120,7 @@ class MongoUploadStore:
                 "inspection": State.WAITING,
                 "checked_at": _NOW,  # All of it was read to know its digest.
                 "lease_until": GIVEN_BACK,
+                "cancelled": False,  # The last chunk was on its way when the transfer was cancelled.
             },
         )
 
@@ -120,7 +129,7 @@ class MongoUploadStore:
         return await self._change(upload, {"status": Status.DELETING})
 
     async def forget(self, upload: Upload) -> None:
-        """Delete the record of an upload that is being deleted.
+        """Delete the record of an upload that is being deleted; that of a cancelled transfer stays, as `cancelled`.
 
         While it is not announced the record stays for the relay, and the collector comes back for it; its X-File-ID is
         free from now on.
@@ -131,6 +140,10 @@ class MongoUploadStore:
             "fence": upload.fence,
             "status": Status.DELETING,
         }
+        # The ledger keeps a row of each deleted upload until no record has its id.
+        empty = {"status": Status.CANCELLED, "upload_id": uuid4().hex, "total": 0, "offset": 0, "updated_at": _NOW}
+        if (await self._uploads.update_one({**gone, "cancelled": True}, [{"$set": empty}])).matched_count:
+            return
         deleted = await self._uploads.delete_one({**gone, "announced": {"$ne": False}})
         if not deleted.deleted_count and not upload.announced_as:
             # No X-File-ID begins with a tilde.
@@ -178,12 +191,16 @@ class MongoUploadStore:
 
         Of which nothing is left but an announcement that waits, those are left out.
         """
-        old = {"$expr": {"$lt": ["$updated_at", {"$subtract": [_NOW, age * 1000]}]}}
         waiting = {"announced": False, "announced_as": {"$gt": ""}}
         found = (
-            self._uploads.find({"status": status, **old, "$nor": [waiting]}).sort("updated_at", ASCENDING).limit(limit)
+            self._uploads.find({"status": status, **_older(age), "$nor": [waiting]})
+            .sort("updated_at", ASCENDING)
+            .limit(limit)
         )
         return [known_upload(document) async for document in found]
+
+    async def forget_cancelled(self, age: int) -> None:
+        await self._uploads.delete_many({"status": Status.CANCELLED, **_older(age)})
 
     async def forget_tenant(self, tenant_id: str) -> None:
         await self._uploads.delete_many({"tenant_id": tenant_id})
@@ -206,3 +223,8 @@ class MongoUploadStore:
             [{"$set": {**fields, "updated_at": _NOW}}],
         )
         return result.matched_count == 1
+
+
+def _older(age: int) -> dict[str, Any]:
+    """The condition of records that have not changed for `age` seconds."""
+    return {"$expr": {"$lt": ["$updated_at", {"$subtract": [_NOW, age * 1000]}]}}

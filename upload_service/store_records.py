@@ -60,6 +60,7 @@ def known_upload(document: Document) -> Upload:
         fence=document["fence"],
         status=Status(document["status"]),
         tainted=document["tainted"],
+        is_cancelled=document.get("cancelled", False),
         part=document["part"],
         home=Home(document["home"]),
         damage=Damage(document["damage"]),

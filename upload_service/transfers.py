@@ -16,6 +16,7 @@ from upload_service.model import (
     InstallerMissing,
     Status,
     StorageFull,
+    TransferCancelled,
     TransferComplete,
     TransferNotFound,
     UnexpectedChunk,
@@ -51,10 +52,10 @@ class Transfers:
         """Where a transfer stands.
 
         Raises:
-            TransferNotFound: no chunk came under this id.
+            TransferNotFound: no chunk came under this id, or the transfer was cancelled.
         """
         upload = await self._intake.store.find(tenant_id, file_id)
-        if upload is None or upload.status is Status.DELETING:
+        if upload is None or upload.is_cancelled or upload.status is Status.DELETING:
             raise TransferNotFound
         return upload
 
@@ -66,7 +67,7 @@ class Transfers:
         except (InvalidRequest, BodyTooLarge, StorageExceeded, StorageFull) as problem:
             upload = await self._intake.store.find(tenant_id, file_id)
             if not problem.members:
-                say_what_is_expected(problem, upload)
+                say_what_is_expected(problem, None if upload and upload.is_cancelled else upload)
             raise
 
     async def append(self, tenant: Tenant, file_id: FileId, span: ContentRange, chunk: Chunk) -> Upload:
@@ -75,6 +76,7 @@ class Transfers:
         Raises:
             UnexpectedChunk: it is not the next one, has another total or other bytes; nothing is kept of it.
             InvalidRequest: its body is broken; nothing is kept of it.
+            TransferCancelled: the transfer was cancelled, possibly before its first chunk came.
             StorageExceeded: the file would not fit in the tenant's quota.
             StorageFull: there is no room on the disk.
             Unavailable: another request works on the same transfer.
@@ -94,27 +96,36 @@ class Transfers:
                 await reserve(self._intake.quota, upload, span.total, tenant.storage_quota)
                 return await self._extend(upload, span, chunk)
 
-    async def give_up(self, tenant_id: str, file_id: FileId) -> None:
-        """Remove a transfer, so that its room and its X-File-ID are free; or go on where an earlier try stopped.
+    async def cancel(self, tenant_id: str, file_id: FileId) -> None:
+        """Remove a transfer and free its storage, or continue where an earlier call stopped.
 
-        A chunk that is on its way is waited for: a removed file must not be written to.
+        The id takes no chunk from then on, also where no chunk came yet: the first one may be on its way. A chunk that
+        a request is receiving is waited for, because a removed file must not be written to.
 
         Raises:
-            TransferNotFound: no chunk came under this id.
-            TransferComplete: it is a transfer no more.
-            Unavailable: another request works on it.
+            TransferNotFound: no chunk came under this id, or the transfer was cancelled before.
+            TransferComplete: the last chunk came.
+            Unavailable: a request is still receiving a chunk; no further chunk is taken.
         """
         loop = asyncio.get_running_loop()
-        end = loop.time() + LEASE_PATIENCE
+        end, removed = loop.time() + LEASE_PATIENCE, False
         while loop.time() < end:
             upload = await self._intake.store.find(tenant_id, file_id)
             if upload is None:
-                raise TransferNotFound
+                await self._intake.store.add_cancelled(tenant_id, file_id)
+                continue
             if upload.status in {Status.COMPLETE, Status.LINKED}:
                 raise TransferComplete
+            if upload.status is Status.CANCELLED:
+                if removed:
+                    return
+                raise TransferNotFound
+            if not upload.is_cancelled:
+                await self._intake.store.cancel(upload)
             if await self._intake.removal.remove(upload):
-                return
-            await asyncio.sleep(LEASE_PAUSE)
+                removed = True
+            else:
+                await asyncio.sleep(LEASE_PAUSE)
         raise Unavailable("Another request works on this transfer; try again.", retry_after=1)
 
     async def _take(self, tenant_id: str, file_id: FileId, span: ContentRange) -> Upload:
@@ -131,6 +142,8 @@ class Transfers:
                 await self._intake.store.open(tenant_id, file_id, span.total)
             elif upload.status in {Status.COMPLETE, Status.LINKED}:
                 return upload
+            elif upload.is_cancelled:
+                raise TransferCancelled
             else:
                 await asyncio.sleep(LEASE_PAUSE)
         raise Unavailable("Another request works on this transfer; send the chunk again.", retry_after=1)

@@ -78,7 +78,7 @@ class Installer:
 
     def file_ids(self, sha256: str) -> Iterator[str]:
         """The X-File-IDs to send these bytes under, the same in every run: one after the other, where what came under
-        the one before cannot be used (it is damaged, or another version has it).
+        the one before cannot be used (it is damaged or was cancelled, or another version has it).
         """
         wanted = "\0".join((sha256, self.package_id, self.version, self.architecture))
         for generation in range(GENERATIONS):

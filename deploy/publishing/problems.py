@@ -43,6 +43,16 @@ class FileChanged(Problem):
         super().__init__(f"{path} changed while it was sent; run the command again.")
 
 
+class UploadCancelled(Problem):
+    """Another client cancelled the transfer while this run sent it."""
+
+    status = 409
+    code = "upload_cancelled"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"The upload of {path} was cancelled by another client.")
+
+
 class OtherBytes(Problem):
     """The file has another SHA-256 than the one that it must have."""
 

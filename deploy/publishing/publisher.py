@@ -14,7 +14,9 @@ from deploy.publishing.progress import Progress, Row
 from deploy.publishing.transfer import Transfer
 
 AT_ONCE = 4  # files; the connections share the line evenly among themselves
-UNUSABLE = frozenset(["transfer_damaged", "installer_damaged", "installer_missing", "installer_not_found"])
+UNUSABLE = frozenset(
+    ["transfer_cancelled", "transfer_damaged", "installer_damaged", "installer_missing", "installer_not_found"]
+)
 
 OpenInstaller = Callable[[Installer, Row], AbstractAsyncContextManager[LocalFile]]
 """Opens an installer's file, to be read within a block; raises a Problem where it is not to be had."""

@@ -6,7 +6,7 @@ from common.errors import Answered, Problem
 from deploy.publishing.files import LocalFile
 from deploy.publishing.guesses import suffix
 from deploy.publishing.interface import Interface, State
-from deploy.publishing.problems import Unreachable
+from deploy.publishing.problems import Unreachable, UploadCancelled
 from deploy.publishing.progress import Row
 
 SMALLEST = 256 << 10  # bytes of the chunks over a line that breaks again and again
@@ -35,13 +35,19 @@ class Transfer:
         """Send what the server does not have yet.
 
         Raises:
+            UploadCancelled: another client cancelled the transfer after this run began.
             Problem: the server refuses, or was away for too long; or the file changed.
         """
         state = await self._interface.state(self._file_id)
         resumed_from = state.received
         self._row.sending(self._file.size, resumed_from)
-        while not state.complete:
-            state = await self._go_on(state)
+        try:
+            while not state.complete:
+                state = await self._go_on(state)
+        except Answered as refusal:
+            if refusal.code == "transfer_cancelled" and state.received:
+                raise UploadCancelled(self._file.path) from None
+            raise
         return Stored(state.server_filename, state.sha256, resumed_from)
 
     async def _go_on(self, state: State) -> State:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import io
 from base64 import b64encode
+from dataclasses import dataclass
 from pathlib import Path
 
 from playwright.async_api import Locator, Page, Route, expect
@@ -52,6 +53,28 @@ async def break_off_after(page: Page, chunks: int) -> asyncio.Event:
 
     await page.route("**/operations/upload_package_version", pass_on)
     return mended
+
+
+@dataclass(frozen=True)
+class HeldChunk:
+    """A chunk that the network holds. `arrived` is set when the page sends it, `release` lets it go on."""
+
+    arrived: asyncio.Event
+    release: asyncio.Event
+
+
+async def hold_chunk(page: Page, start: int) -> HeldChunk:
+    """Hold the chunk of a page that begins with this byte."""
+    held = HeldChunk(asyncio.Event(), asyncio.Event())
+
+    async def pass_on(route: Route) -> None:
+        if route.request.headers.get("content-range", "").startswith(f"bytes {start}-"):
+            held.arrived.set()
+            await held.release.wait()
+        await route.continue_()
+
+    await page.route("**/operations/upload_package_version", pass_on)
+    return held
 
 
 async def finish(api: Api, file_id: str, content: bytes) -> str:

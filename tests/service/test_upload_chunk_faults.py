@@ -26,7 +26,7 @@ from tests.service.upload_fixtures import UploadApi, make_uploader, serving_uplo
 from tests.waiting import until
 
 Got = TypeVar("Got")
-FILE_IDS = ("one", "two")
+FILE_IDS = ("one", "two", "three", "four")
 SIZES = (2, 40, 300_000)  # bytes of a file; the last is more than a socket holds
 
 
@@ -70,7 +70,7 @@ class House:
 
 
 class Chunks(RuleBasedStateMachine):
-    """Two transfers of a tenant."""
+    """Transfers of a tenant."""
 
     house: ClassVar[House]
 
@@ -78,11 +78,12 @@ class Chunks(RuleBasedStateMachine):
         super().__init__()
         self.caller = make_uploader()
         self.transfers: dict[str, Transfer] = {}
+        self.cancelled: set[str] = set()
         self.random = random.Random(7)  # noqa: S311  bytes to tell apart, no secret
 
     @rule(file_id=st.sampled_from(FILE_IDS), size=st.sampled_from(SIZES), data=st.data())
     def begin(self, file_id: str, size: int, data: st.DataObject) -> None:
-        if file_id not in self.transfers:
+        if file_id not in self.transfers and file_id not in self.cancelled:
             self.transfers[file_id] = Transfer(self.random.randbytes(size))
             self.send_next(data, file_id)
 
@@ -94,8 +95,8 @@ class Chunks(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(data=st.data())
     def finish_all_at_once(self, data: st.DataObject) -> None:
-        """Both transfers, or the same chunk through both replicas."""
-        names = data.draw(st.sampled_from([self.open, self.open[:1] * 2]), "file ids")
+        """Two transfers, or the same chunk through both replicas."""
+        names = data.draw(st.sampled_from([self.open[:2], self.open[:1] * 2]), "file ids")
         rests = [self.chunk(data, name, self.transfers[name].offset, self.transfers[name].total) for name in names]
         for name, answer in zip(names, self.house.run(all_of(rests)), strict=True):
             self.acknowledge(name, answer, self.transfers[name].total)
@@ -204,13 +205,21 @@ class Chunks(RuleBasedStateMachine):
     @precondition(lambda self: self.transfers)
     @rule(data=st.data())
     def give_up(self, data: st.DataObject) -> None:
-        """The id of an open transfer is free at once, and a file stays."""
+        """An open transfer is removed, and a file stays."""
         file_id = self.one_of(data, self.transfers)
         is_open = self.transfers[file_id].open
         answer = self.house.run(self.replica(data).give_up(self.caller, file_id))
         assert answer.status == (200 if is_open else 409), answer.body
         if is_open:
             del self.transfers[file_id]
+            self.cancelled.add(file_id)
+
+    @precondition(lambda self: self.cancelled)
+    @rule(data=st.data(), start=st.integers(0, 39))
+    def go_on_after_a_cancellation(self, data: st.DataObject, start: int) -> None:
+        file_id = self.one_of(data, self.cancelled)
+        answer = self.house.run(self.replica(data).chunk(self.caller, file_id, b"x", start, 40))
+        assert (answer.status, answer.body["code"]) == (409, "transfer_cancelled")
 
     @invariant()
     def every_transfer_stands_where_it_was_acknowledged(self) -> None:

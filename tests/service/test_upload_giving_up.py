@@ -1,4 +1,4 @@
-"""Transfers that are given up: their bytes, their room and their X-File-ID are free at once."""
+"""Cancelled transfers: their storage is free at once, and their X-File-ID takes no more chunks."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from common.caller import Caller
+from tests.api import Answer
 from tests.service.held import HeldChunk
 from tests.service.replicas import FILE, HALF, Replicas, two_replicas
-from tests.service.upload_fixtures import make_uploader
+from tests.service.upload_fixtures import form, make_uploader
 from tests.waiting import until
 from upload_service.model import Status
 from upload_service.quota_store import MongoQuotaStore
+from upload_service.store import MongoUploadStore
 
 GONE = {"Message": "Transfer was deleted successfully!"}
 
@@ -35,7 +37,8 @@ async def held(replicas: Replicas, caller: Caller, start: int) -> HeldChunk:
 
 
 async def has_nothing(replicas: Replicas, caller: Caller) -> bool:
-    records = await replicas.database["uploads"].count_documents({"tenant_id": caller.tenant_id})
+    stored = {"tenant_id": caller.tenant_id, "status": {"$ne": Status.CANCELLED}}
+    records = await replicas.database["uploads"].count_documents(stored)
     return (records, replicas.one.files(caller), await replicas.one.usage(caller)) == (0, [], (0, 0))
 
 
@@ -47,11 +50,95 @@ async def test_a_transfer_that_is_given_up_is_gone_at_once(replicas: Replicas) -
     assert (await replicas.one.state(caller, "f")).status == 404
 
 
-async def test_another_transfer_may_take_its_file_id(replicas: Replicas) -> None:
+@pytest.mark.parametrize("start", [0, HALF], ids=["first chunk", "next chunk"])
+async def test_a_cancelled_transfer_takes_no_more_chunks(replicas: Replicas, start: int) -> None:
     caller = await replicas.begun()
     await replicas.two.give_up(caller, "f")
-    answer = await replicas.one.chunk(caller, "f", b"another", 0, len(b"another"))
+    answer = await replicas.one.chunk(caller, "f", FILE[start : start + HALF], start, len(FILE))
+    assert (answer.status, answer.body["code"]) == (409, "transfer_cancelled")
+    assert await has_nothing(replicas, caller)
+
+
+async def test_a_first_chunk_after_its_cancellation_is_refused(replicas: Replicas) -> None:
+    caller = make_uploader()
+    assert (await replicas.two.give_up(caller, "f")).status == 404
+    answer = await replicas.one.chunk(caller, "f", FILE[:HALF], 0, len(FILE))
+    assert (answer.status, answer.body["code"]) == (409, "transfer_cancelled")
+    assert await has_nothing(replicas, caller)
+
+
+async def test_a_cancelled_file_can_be_sent_at_once_under_another_file_id(replicas: Replicas) -> None:
+    caller = await replicas.begun()
+    await replicas.two.give_up(caller, "f")
+    answer = await replicas.one.chunk(caller, "g", FILE, 0, len(FILE))
     assert (answer.status, answer.body["complete"]) == (200, True)
+
+
+async def test_a_cancelled_transfer_is_not_found_when_it_is_cancelled_again(replicas: Replicas) -> None:
+    caller = await replicas.begun()
+    await replicas.two.give_up(caller, "f")
+    answer = await replicas.one.give_up(caller, "f")
+    assert (answer.status, answer.body["code"]) == (404, "transfer_not_found")
+
+
+async def test_a_malformed_chunk_of_a_cancelled_transfer_is_a_bad_request(replicas: Replicas) -> None:
+    caller = await replicas.begun()
+    await replicas.two.give_up(caller, "f")
+    answer = await replicas.one.send(caller, "f", "bytes 9-1/2", form(("chunk", b"x", "c")))
+    assert (answer.status, answer.body["code"], answer.body["received"]) == (400, "invalid_request", 0)
+
+
+async def test_a_cancellation_between_the_two_steps_of_a_first_chunk_wins(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, cancellations = make_uploader(), list[Answer]()
+    open_transfer = MongoUploadStore.open
+
+    async def cancel_first(store: MongoUploadStore, tenant_id: str, file_id: str, total: int) -> None:
+        cancellations.append(await replicas.two.give_up(caller, "f"))
+        await open_transfer(store, tenant_id, file_id, total)
+
+    monkeypatch.setattr(MongoUploadStore, "open", cancel_first)
+    answer = await replicas.one.chunk(caller, "f", FILE[:HALF], 0, len(FILE))
+    assert [cancellation.status for cancellation in cancellations] == [404]
+    assert (answer.status, answer.body["code"]) == (409, "transfer_cancelled")
+    assert await has_nothing(replicas, caller)
+
+
+async def test_a_first_chunk_between_the_two_steps_of_a_cancellation_is_removed(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, chunks = make_uploader(), list[Answer]()
+    add_cancelled = MongoUploadStore.add_cancelled
+
+    async def send_first(store: MongoUploadStore, tenant_id: str, file_id: str) -> None:
+        chunks.append(await replicas.one.chunk(caller, "f", FILE[:HALF], 0, len(FILE)))
+        await add_cancelled(store, tenant_id, file_id)
+
+    monkeypatch.setattr(MongoUploadStore, "add_cancelled", send_first)
+    assert (await replicas.two.give_up(caller, "f")).status == 200
+    assert [chunk.status for chunk in chunks] == [200]
+    assert await has_nothing(replicas, caller)
+
+
+async def test_the_chunk_after_the_one_that_a_cancellation_waits_for_is_refused(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("upload_service.transfers.LEASE_PAUSE", 1.0)  # The cancellation sleeps when the lease is free.
+    caller = make_uploader()
+    chunk = await held(replicas, caller, 0)
+    cancellation = asyncio.create_task(replicas.two.give_up(caller, "f"))
+
+    async def is_waiting() -> bool:
+        record = {"tenant_id": caller.tenant_id, "cancelled": True}
+        return await replicas.database["uploads"].count_documents(record) == 1
+
+    await until(is_waiting)
+    assert (await chunk.go_on()).status == 200
+    answer = await replicas.one.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
+    assert (answer.status, answer.body["code"]) == (409, "transfer_cancelled")
+    assert (await cancellation).status == 200
+    assert await has_nothing(replicas, caller)
 
 
 async def test_what_nobody_began_cannot_be_given_up(replicas: Replicas) -> None:
@@ -105,6 +192,8 @@ async def test_a_chunk_that_takes_too_long_is_left_alone(replicas: Replicas, mon
     answer = await replicas.two.give_up(caller, "f")
     assert (answer.status, answer.headers["Retry-After"]) == (500, "1")
     assert (await chunk.go_on()).body["complete"]
+    again = await replicas.one.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
+    assert (again.status, again.body["complete"]) == (200, True)
 
 
 async def test_what_was_cut_short_is_finished_when_it_is_asked_for_again(

@@ -69,6 +69,25 @@ async def test_no_folder_but_a_tenants_is_removed(tmp_path: Path, tenant_id: str
     assert (tmp_path / "installers" / "acme").exists()
 
 
+async def test_a_cancelled_file_id_is_free_after_a_day(house: House) -> None:
+    caller = make_uploader()
+    await house.api.chunk(caller, "f", FILE[:10], 0, SIZE)
+    await house.api.give_up(caller, "f")
+    await house.age(caller, days=1.01)
+    await house.collector.collect()
+    assert await house.count(caller) == 0
+    assert (await house.api.chunk(caller, "f", FILE[:10], 0, SIZE)).status == 200
+
+
+async def test_a_cancelled_file_id_is_not_free_before_a_day(house: House) -> None:
+    caller = make_uploader()
+    await house.api.chunk(caller, "f", FILE[:10], 0, SIZE)
+    await house.api.give_up(caller, "f")
+    await house.age(caller, days=0.99)
+    await house.collector.collect()
+    assert (await house.api.chunk(caller, "f", FILE[:10], 0, SIZE)).status == 409
+
+
 async def test_a_transfer_idle_for_a_day_is_removed(house: House) -> None:
     caller = make_uploader()
     await house.api.chunk(caller, "f", FILE[:10], 0, SIZE)

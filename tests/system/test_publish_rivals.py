@@ -190,6 +190,25 @@ async def test_a_file_that_was_damaged_before_it_had_a_version_is_sent_under_ano
     assert (done.resumed_from, done.created) == (0, True)
 
 
+async def test_a_file_whose_upload_was_cancelled_before_is_sent_under_another_id(
+    tenant: Api, interface: Busy, installer: Installer
+) -> None:
+    file_id = {"X-File-ID": file_ids(installer)[0]}
+    assert (await tenant.call("DELETE", "upload_package_version", headers=file_id)).status == 404
+    await assert_whole(tenant, await publish(interface, installer))
+
+
+async def test_an_upload_that_another_client_cancels_is_not_published(
+    tenant: Api, interface: Busy, installer: Installer
+) -> None:
+    file_id = {"X-File-ID": file_ids(installer)[0]}
+    interface.before_chunk = lambda: tenant.call("DELETE", "upload_package_version", headers=file_id)
+    done = await publish(interface, installer)
+    assert isinstance(done, NotPublished)
+    assert done.problem.code == "upload_cancelled"
+    assert (await tenant.call("GET", "server_information")).body["storage_reserved"] == 0
+
+
 async def test_a_file_that_the_server_has_lost_is_sent_under_another_id(
     tenant: Api, interface: Busy, installer: Installer
 ) -> None:

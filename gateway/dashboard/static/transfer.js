@@ -7,6 +7,7 @@
 //   paused
 //   signed-out   the session has ended; goes on when `start` is called in the next one
 //   failed       `problem` says why, in words
+//   cancelled    by another window, or by a client of the interface
 //   complete     `serverFilename` and `sha256` are the repository's
 
 import { ask, mayPass, Problem, renewed } from "./asking.js";
@@ -44,7 +45,8 @@ export class Transfer extends EventTarget {
     } catch (problem) {
       if (run.signal.aborted) return; // Whoever ended it has said what it is now.
       if (!(problem instanceof Problem)) throw problem;
-      this.#become(problem.status === 401 ? "signed-out" : "failed", { problem: problem.message, code: problem.code });
+      const state = { 401: "signed-out" }[problem.status] ?? { transfer_cancelled: "cancelled" }[problem.code] ?? "failed";
+      this.#become(state, { problem: problem.message, code: problem.code });
     }
   }
 

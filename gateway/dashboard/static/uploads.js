@@ -60,6 +60,7 @@ const changed = (row) => {
   const { state, fileId, file } = row.transfer;
   if (state === row.state) return;
   row.state = state;
+  if (state === "cancelled") forget(fileId); // The same file, chosen again, gets a new X-File-ID.
   if (state === "complete") {
     forget(fileId);
     place();
@@ -118,6 +119,7 @@ const BUTTONS = {
   "signed-out": ["sign-in", "resume", "cancel"],
   failed: ["resume", "cancel"],
   complete: ["version", "dismiss"],
+  cancelled: ["dismiss"],
   arrived: ["version", "dismiss"],
   left: ["cancel"],
   cancelling: [],
@@ -131,7 +133,7 @@ const draw = ({ upload, transfer, element, cancelling }) => {
   const sent = transfer?.sent ?? 0;
   const progress = part("progress");
   progress.value = sent / upload.size;
-  progress.hidden = !transfer || state === "complete";
+  progress.hidden = !transfer || state === "complete" || state === "cancelled";
   progress.setAttribute("aria-label", upload.name);
   part("sizes").textContent = transfer && state !== "complete" ? `${size(sent)} / ${size(upload.size)}` : size(upload.size);
   const speed = state === "sending" ? transfer.speed : 0;

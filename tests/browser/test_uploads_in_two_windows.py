@@ -1,0 +1,99 @@
+"""Two windows of one browser that send the same file: a cancellation in one of them ends the upload in both."""
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, expect
+
+from gateway.dashboard.visits import Visit
+from tests.browser.sending import HeldChunk, arrived, break_off_after, choose, hold_chunk, row
+from tests.browser.visitors import Visitor
+
+CHUNK = 64 << 10
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Visit, "chunk_size", CHUNK)
+
+
+@pytest.fixture
+def installer(tmp_path: Path) -> Path:
+    """A file of several chunks."""
+    path = tmp_path / "editor.exe"
+    path.write_bytes(b"".join(number.to_bytes(4) for number in range(5 * CHUNK // 4 + 5)))
+    return path
+
+
+@pytest.fixture
+async def other(visitor: Visitor) -> Visitor:
+    """A second window of the visitor's browser."""
+    return Visitor(await visitor.page.context.new_page(), visitor.api)
+
+
+async def sending(visitor: Visitor, installer: Path, start: int) -> HeldChunk:
+    """Send a file from a window until the network holds the chunk that begins with this byte."""
+    await visitor.go("/publish")
+    held = await hold_chunk(visitor.page, start)
+    await choose(visitor.page, installer)
+    await held.arrived.wait()
+    return held
+
+
+async def cancel(visitor: Visitor, installer: Path) -> None:
+    await visitor.go("/publish")
+    upload = row(visitor.page, installer.name)
+    await upload.get_by_role("button", name="Cancel").click()
+    await expect(upload).to_have_count(0)
+
+
+async def assert_cancelled(page: Page, visitor: Visitor, installer: Path) -> None:
+    """The page says so, and the repository has nothing of the file."""
+    await expect(row(page, installer.name)).to_contain_text("Cancelled elsewhere.")
+    assert (await visitor.api.call("GET", "server_information")).body["storage_reserved"] == 0
+    assert (await visitor.api.call("GET", "get_finished_uploads")).body == []
+
+
+@pytest.mark.parametrize("start", [0, 2 * CHUNK], ids=["first chunk", "third chunk"])
+async def test_a_cancellation_in_another_window_ends_an_upload_that_is_being_sent(
+    visitor: Visitor, other: Visitor, installer: Path, start: int
+) -> None:
+    held = await sending(visitor, installer, start)
+    await cancel(other, installer)
+    held.release.set()
+    await assert_cancelled(visitor.page, visitor, installer)
+
+
+async def test_a_cancellation_in_another_window_ends_an_upload_that_is_interrupted(
+    visitor: Visitor, other: Visitor, installer: Path
+) -> None:
+    await visitor.go("/publish")
+    mended = await break_off_after(visitor.page, 2)
+    await choose(visitor.page, installer)
+    await expect(row(visitor.page, installer.name)).to_contain_text("Tried again in")
+    await cancel(other, installer)
+    mended.set()
+    await assert_cancelled(visitor.page, visitor, installer)
+
+
+async def test_a_file_is_sent_again_at_once_from_the_window_that_cancelled_it(
+    visitor: Visitor, other: Visitor, installer: Path
+) -> None:
+    held = await sending(visitor, installer, 2 * CHUNK)
+    await cancel(other, installer)
+    await choose(other.page, installer)
+    await arrived(other, installer)
+    held.release.set()
+
+
+async def test_a_file_is_sent_again_at_once_from_the_window_whose_upload_was_cancelled(
+    visitor: Visitor, other: Visitor, installer: Path
+) -> None:
+    held = await sending(visitor, installer, 2 * CHUNK)
+    await cancel(other, installer)
+    held.release.set()
+    upload = row(visitor.page, installer.name)
+    await expect(upload).to_contain_text("Cancelled elsewhere.")
+    await upload.get_by_role("button", name="Hide").click()
+    await choose(visitor.page, installer)
+    await arrived(visitor, installer)
