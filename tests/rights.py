@@ -62,7 +62,9 @@ ON_KEYS: Mapping[str, tuple[str, ...]] = {
     "zadd": ("KEY", "1", "1"),
     "zrange": ("KEY", "0", "-1"),
     "zrem": ("KEY", "1"),
+    "zremrangebyrank": ("KEY", "0", "0"),
     "zremrangebyscore": ("KEY", "0", "1"),
+    "zscore": ("KEY", "1"),
     "eval": ("return 1", "1", "KEY"),
     "evalsha": ("0" * 40, "1", "KEY"),
 }

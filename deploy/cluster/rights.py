@@ -32,11 +32,11 @@ REDIS: Mapping[str, str] = {
     "gateway": f"~session:* ~stamp:* +ping {_SCRIPTS} +time +info +get +expire +del +exists",
     "auth_service": (
         f"~session:* ~sessions:* ~failures:* ~stamp:* +ping {_SCRIPTS} +time +get +set +expire +expireat +ttl"
-        " +del +incr +scan +zadd +zrange +zrem +zremrangebyscore"
+        " +del +incr +scan +zadd +zrange +zrem +zremrangebyrank +zremrangebyscore +zscore"
     ),
     "catalog_service": "~stamp:* +ping +set",
     "client_registry": "~stamp:* +ping +set",
-    OPERATOR: f"~session:* ~sessions:* ~stamp:* +ping {_SCRIPTS} +set +del +scan +zrange +zrem",
+    OPERATOR: f"~session:* ~sessions:* ~failures:* ~stamp:* +ping {_SCRIPTS} +set +del +scan +zrange +zrem",
     HEALTH: "+ping",
     ADMINISTRATOR: "+acl|load",
 }
