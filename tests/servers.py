@@ -63,11 +63,16 @@ async def redis() -> AsyncIterator[str]:
             or await _redis_in_docker(stack)
             or await _bundled(stack, local.redis, "TEST_REDIS_URL")
         )
-        async with open_redis(url) as client:
-            for user, rights in REDIS.items():
-                rules = f"{user} reset on >{PASSWORD} resetchannels {rights}"
-                await client.execute_command("ACL", "SETUSER", *rules.split())  # type: ignore[no-untyped-call]
+        await add_redis_users(url)
         yield url
+
+
+async def add_redis_users(url: str) -> None:
+    """Give a Redis the users of the services."""
+    async with open_redis(url) as client:
+        for user, rights in REDIS.items():
+            rules = f"{user} reset on >{PASSWORD} resetchannels {rights}"
+            await client.execute_command("ACL", "SETUSER", *rules.split())  # type: ignore[no-untyped-call]
 
 
 @asynccontextmanager
