@@ -24,6 +24,7 @@ from catalog_service.keys import (
     LOGOS,
     PACKAGE_SEARCH,
     PACKAGES,
+    SEARCH_LIMIT,
     SEARCHES,
     SETTINGS,
     SNAPSHOTS,
@@ -46,6 +47,7 @@ from catalog_service.versions import Versions
 from catalog_service.winget.entries import SourceEntries
 from catalog_service.winget.routes import routes as winget_routes
 from catalog_service.winget.searches import Searches
+from catalog_service.winget.turns import SearchLimit
 from common.background import repeating
 from common.client import open_service
 from common.events import Events
@@ -108,6 +110,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         whole = Entries(store.packages.described, store.versions.whole)
         drops = drops_counted(app[METRICS])
         searches = app[SEARCHES] = Searches(store.revisions, whole, memory=settings.search_memory, dropped=drops)
+        app[SEARCH_LIMIT] = SearchLimit()
         app[SOURCE_ENTRIES] = SourceEntries(whole, searches)
         app[LISTINGS] = Listings(snapshots, versions)
         app[FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)

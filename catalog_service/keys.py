@@ -15,6 +15,7 @@ from catalog_service.store import MongoCatalogStore
 from catalog_service.versions import Versions
 from catalog_service.winget.entries import SourceEntries
 from catalog_service.winget.searches import Searches
+from catalog_service.winget.turns import SearchLimit
 from common.events import Events
 
 SETTINGS = web.AppKey("settings", CatalogSettings)
@@ -26,6 +27,7 @@ LOGOS = web.AppKey("logos", LogoDecoder)
 LISTINGS = web.AppKey("listings", Listings)
 INSPECTIONS = web.AppKey("inspections", Inspections)
 SEARCHES = web.AppKey("searches", Searches)
+SEARCH_LIMIT = web.AppKey("search_limit", SearchLimit)
 SOURCE_ENTRIES = web.AppKey("source_entries", SourceEntries)
 VERSIONS = web.AppKey("versions", Versions)
 FINISHED_UPLOADS = web.AppKey("finished_uploads", FinishedUploads)

@@ -16,14 +16,19 @@ TICK = 0.1  # seconds
 
 
 class Turns:
-    """At most `at_once` things; who comes when all are being done waits in the order of coming."""
+    """At most `at_once` things; who comes when all are being done waits in the order of coming.
 
-    def __init__(self, at_once: int) -> None:
+    At most `waiting` wait at the same time; None is no limit.
+    """
+
+    def __init__(self, at_once: int, *, waiting: int | None = None) -> None:
         self._free = asyncio.Semaphore(at_once)
+        self._max_waiting = waiting
+        self._waiting = 0
 
     @asynccontextmanager
     async def one(self, patience: float) -> AsyncIterator[None]:
-        """One's turn. Raises Overloaded where it does not come within `patience` seconds."""
+        """One's turn. Raises Overloaded where it does not come within `patience` seconds, or too many wait."""
         if self._free.locked():
             await self._wait(patience)
         else:
@@ -34,11 +39,16 @@ class Turns:
             self._free.release()
 
     async def _wait(self, patience: float) -> None:
+        if self._waiting == self._max_waiting:
+            raise Overloaded
+        self._waiting += 1
         try:
             async with asyncio.timeout(patience):
                 await self._free.acquire()
         except TimeoutError:
             raise Overloaded from None
+        finally:
+            self._waiting -= 1
 
 
 class FairConcurrencyLimit:

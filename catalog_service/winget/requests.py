@@ -12,7 +12,7 @@ import orjson
 
 from catalog_service.winget.block import Block
 from catalog_service.winget.fields import CODES, TEXTS, Field
-from catalog_service.winget.matching import Match, MatchType
+from catalog_service.winget.matching import GUESSED, Match, MatchType
 from catalog_service.winget.offers import CHANNEL
 from catalog_service.winget.turns import Turn
 from common.errors import InvalidField, InvalidRequest
@@ -22,6 +22,7 @@ MATCHES = 64  # inclusions and filters, each; a client sends one for each code o
 TOKEN_LIMIT = 4096  # characters
 QUERY_LIMIT = 128  # characters of a value
 PARTS = 8  # matches that go through all values of a field, in all of a search
+PATTERN_PARTS = 2  # of these, matches of the types Wildcard, Fuzzy and FuzzySubstring, which cost the most
 PAGE = 500  # hits in an answer, at most
 Choice = TypeVar("Choice", bound=StrEnum)
 _CHOICES: Mapping[type[StrEnum], Mapping[str, Any]] = {
@@ -40,6 +41,11 @@ class Search:
     filters: tuple[Match, ...] = ()
     page: int = PAGE
     after: str = ""
+
+    @property
+    def scans_texts(self) -> bool:
+        """Whether it goes through all values of a field; whole values are looked up."""
+        return any(not match.of_whole_values for match in (*self.either, *self.filters))
 
     async def within(self, block: Block, turn: Turn) -> Collection[int]:
         """The numbers of the packages of a block that are wanted; others have their turn between two matches."""
@@ -100,8 +106,12 @@ def search(body: bytes) -> Search:
         return Search(page=page)
     either = () if asked.get("Query") is None else _queries(asked["Query"])
     either, filters = _once(*either, *_matches(asked, "Inclusions")), _once(*_matches(asked, "Filters"))
-    if sum(not match.of_whole_values for match in _once(*either, *filters)) > PARTS:
+    scans = [match for match in _once(*either, *filters) if not match.of_whole_values]
+    if len(scans) > PARTS:
         told = f"at most {PARTS} may look for other than whole values, Exact or CaseInsensitive."
+        raise InvalidRequest(f"Query, Inclusions and Filters: {told}")
+    if sum(match.kind in GUESSED for match in scans) > PATTERN_PARTS:
+        told = f"at most {PATTERN_PARTS} may be Wildcard, Fuzzy or FuzzySubstring."
         raise InvalidRequest(f"Query, Inclusions and Filters: {told}")
     return Search(either, filters, page)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 
 import orjson
@@ -9,7 +10,7 @@ from aiohttp import web
 
 from catalog_service import wire
 from catalog_service.entries import WholeEntry
-from catalog_service.keys import PACKAGES, SEARCHES, SETTINGS, SNAPSHOTS, SOURCE_ENTRIES
+from catalog_service.keys import PACKAGES, SEARCH_LIMIT, SEARCHES, SETTINGS, SNAPSHOTS, SOURCE_ENTRIES
 from catalog_service.manifests.rules import PACKAGE_ID
 from catalog_service.version_model import PackageVersion
 from catalog_service.winget import requests
@@ -34,7 +35,8 @@ async def search(request: web.Request) -> web.Response:
     if token := request.headers.get("ContinuationToken"):
         wanted = wanted.continued(token)
     hidden = await request.app[PACKAGES].hidden_from(caller)
-    found, revision = await request.app[SEARCHES].find(caller.tenant_id, wanted, hidden, contract)
+    async with request.app[SEARCH_LIMIT].acquire(caller) if wanted.scans_texts else nullcontext():
+        found, revision = await request.app[SEARCHES].find(caller.tenant_id, wanted, hidden, contract)
     page = found[: wanted.page]
     anew = sum(len(record.since) for record in page if not contract.knows_all(record))
     hits = await asyncio.to_thread(_page, contract, page) if anew > MANY else _page(contract, page)

@@ -1,7 +1,9 @@
 """What winget is shown through catalog_service's own door, as the catalog changes."""
 
-from collections import defaultdict
+import asyncio
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
+from itertools import cycle
 from threading import get_ident
 from typing import Any
 
@@ -14,13 +16,15 @@ from catalog_service.winget.contracts import Contract
 from catalog_service.winget.manifest import manifest
 from catalog_service.winget.records import record_of
 from catalog_service.winget.requests import Search
-from catalog_service.winget.searches import Searches
+from catalog_service.winget.searches import Found, Searches
+from catalog_service.winget.turns import SEARCHES_OF_NETWORK, SEARCHES_OF_TENANT, SEARCHES_WAITING
 from common.caller import Caller, Kind
 from common.errors import Unavailable
 from common.tenants import VersionKey
 from tests.api import Answer
 from tests.factories import make_caller, make_tenant
 from tests.service.catalog_fixtures import Catalog, serving_catalog
+from tests.waiting import PATIENCE
 from tests.winget_rules import check_hit, check_manifest
 
 SEARCH, MANIFEST = "winget/manifestSearch", "winget/packageManifests"
@@ -349,3 +353,99 @@ async def test_of_msix_and_appx_installers_that_are_equal_one_is_offered(catalog
     (version,) = await versions(catalog, caller, "Acme.Editor")
 
     assert len(version["Installers"]) == 1
+
+
+def part(kind: str, field: str = "PackageName") -> dict[str, object]:
+    return {"PackageMatchField": field, "RequestMatch": {"KeyWord": "nothing", "MatchType": kind}}
+
+
+SCANS: list[dict[str, Any]] = [
+    {"Query": {"KeyWord": "nothing", "MatchType": "Substring"}},
+    {"Filters": [part("Wildcard")]},
+]
+UPGRADE: dict[str, Any] = {
+    "Inclusions": [part("Exact", field) for field in ("PackageFamilyName", "ProductCode", "PackageName")]
+}
+
+
+class Gate:
+    """Holds the searches that scan texts until it opens, and counts those that run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened, self.running, self.most = asyncio.Event(), 0, 0
+        self.by_tenant: Counter[str] = Counter()
+        find = Searches.find
+
+        async def held(searches: Searches, tenant_id: str, wanted: Search, *others: Any) -> Found:
+            if all(match.of_whole_values for match in (*wanted.either, *wanted.filters)):
+                return await find(searches, tenant_id, wanted, *others)
+            self.running += 1
+            self.by_tenant[tenant_id] += 1
+            self.most = max(self.most, self.running)
+            await self.opened.wait()
+            self.running -= 1
+            return await find(searches, tenant_id, wanted, *others)
+
+        monkeypatch.setattr(Searches, "find", held)
+        monkeypatch.setattr("catalog_service.winget.turns.SEARCH_TIMEOUT", PATIENCE)
+
+    async def wait_for(self, running: int) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while self.running < running:  # noqa: ASYNC110  the gate does not tell who waits
+                await asyncio.sleep(0.001)
+
+
+def start(catalog: Catalog, *callers: Caller) -> list[asyncio.Task[Answer]]:
+    """Send a search that scans texts for each caller, of the kinds in turn."""
+    bodies = zip(callers, cycle(SCANS), strict=False)
+    return [asyncio.create_task(search(catalog, caller, **body)) for caller, body in bodies]
+
+
+async def test_one_network_runs_a_bounded_number_of_searches_that_scan_texts(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, addresses = Gate(monkeypatch), ("2001:db8::1", "2001:db8::2")  # They are in one /64 network.
+    too_many = 12
+    callers = range(SEARCHES_OF_NETWORK + SEARCHES_WAITING + too_many)
+    crowd = [make_caller(ip=addresses[number % 2]) for number in callers]  # Each is of another tenant.
+    sent = start(catalog, *crowd)
+    await gate.wait_for(SEARCHES_OF_NETWORK)
+    # The queue is full, so the others are refused at once.
+    async with asyncio.timeout(PATIENCE):
+        coming = asyncio.as_completed(sent)
+        refused = [await next(coming) for _ in range(too_many)]
+    assert {(answer.status, answer.headers["Retry-After"]) for answer in refused} == {(503, "2")}
+    # Another network has a limit of its own.
+    sent += start(catalog, make_caller(ip="192.0.2.1"))
+    await gate.wait_for(SEARCHES_OF_NETWORK + 1)
+    gate.opened.set()
+    statuses = Counter(answer.status for answer in await asyncio.gather(*sent))
+    assert statuses == {204: SEARCHES_OF_NETWORK + SEARCHES_WAITING + 1, 503: too_many}
+    assert gate.most == SEARCHES_OF_NETWORK + 1
+
+
+async def test_one_tenant_runs_a_bounded_number_of_searches_that_scan_texts(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, tenant = Gate(monkeypatch), make_tenant()
+    sent = start(catalog, *(make_caller(tenant, ip=f"192.0.2.{number}") for number in range(SEARCHES_OF_TENANT + 6)))
+    await gate.wait_for(SEARCHES_OF_TENANT)
+    sent += start(catalog, make_caller(ip="198.51.100.1"))  # of another tenant
+    await gate.wait_for(SEARCHES_OF_TENANT + 1)
+    assert gate.by_tenant[tenant.tenant_id] == SEARCHES_OF_TENANT
+    gate.opened.set()
+    assert {answer.status for answer in await asyncio.gather(*sent)} == {204}
+    assert gate.most == SEARCHES_OF_TENANT + 1
+
+
+async def test_the_searches_of_an_upgrade_never_wait_for_searches_that_scan_texts(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, caller = Gate(monkeypatch), make_caller(ip="192.0.2.1")
+    sent = start(catalog, *[caller] * (SEARCHES_OF_NETWORK + SEARCHES_WAITING))
+    await gate.wait_for(SEARCHES_OF_NETWORK)
+    async with asyncio.timeout(PATIENCE):
+        answers = await asyncio.gather(*(search(catalog, caller, **UPGRADE) for _ in range(200)))
+    assert {answer.status for answer in answers} == {204}
+    gate.opened.set()
+    assert {answer.status for answer in await asyncio.gather(*sent)} == {204}

@@ -46,6 +46,22 @@ async def test_whose_turn_does_not_come_is_told_when_to_come_again() -> None:
     assert int(refused.value.headers["Retry-After"]) > 0
 
 
+async def test_no_more_than_so_many_wait_for_their_turn() -> None:
+    turns = Turns(1, waiting=2)
+    async with turns.one(60):
+        waiting = [asyncio.ensure_future(turns.one(60).__aenter__()) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded):
+            async with turns.one(60):
+                raise AssertionError("it was not one's turn")
+        waiting.pop().cancel()
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded, match="again"):  # after its time, and not at once
+            async with turns.one(0.01):
+                raise AssertionError("it was not one's turn")
+    await waiting[0]
+
+
 async def test_a_turn_that_ends_in_an_error_or_is_not_taken_is_the_next_ones() -> None:
     turns = Turns(1)
     with pytest.raises(ValueError, match="theirs"):

@@ -56,7 +56,7 @@ def parts(number: int, field: str = "Tag", kind: str = "Substring") -> list[dict
     return [{"PackageMatchField": field, "RequestMatch": text} for text in texts]
 
 
-@pytest.mark.parametrize("kind", ["StartsWith", "Substring", "Wildcard", "Fuzzy", "FuzzySubstring"])
+@pytest.mark.parametrize("kind", ["StartsWith", "Substring"])
 def test_a_search_goes_through_all_values_a_few_times_only(kind: str) -> None:
     typed = {"KeyWord": "a", "MatchType": kind}
     either, filters, whole = parts(3, kind=kind), parts(PARTS - 4, "Moniker", kind), parts(60, kind="Exact")
@@ -65,6 +65,20 @@ def test_a_search_goes_through_all_values_a_few_times_only(kind: str) -> None:
     for inclusions, also in (([*either, *one_more], filters), (either, [*filters, *one_more])):
         with pytest.raises(InvalidRequest, match="at most 8 may look for other than whole values"):
             search(orjson.dumps({"Query": typed, "Inclusions": inclusions, "Filters": also}))
+
+
+@pytest.mark.parametrize("kind", ["Wildcard", "Fuzzy", "FuzzySubstring"])
+def test_a_search_has_at_most_two_wildcard_or_fuzzy_parts(kind: str) -> None:
+    typed, (part, other) = {"KeyWord": "a", "MatchType": kind}, parts(2, kind=kind)
+    whole = parts(MATCHES, "ProductCode", kind)  # Codes are looked up as whole values, whatever the match type is.
+    assert search(orjson.dumps({"Query": typed, "Inclusions": whole, "Filters": [part, *parts(6)]}))
+    for body in (
+        {"Query": typed, "Inclusions": [part], "Filters": [other]},
+        {"Inclusions": [part, other, *parts(1, "Moniker", "Fuzzy")]},
+        {"Filters": [part, other, *parts(1, "Moniker", "Wildcard")]},
+    ):
+        with pytest.raises(InvalidRequest, match="at most 2 may be Wildcard, Fuzzy or FuzzySubstring"):
+            search(orjson.dumps(body))
 
 
 def test_whole_values_are_as_many_as_a_client_sends() -> None:
