@@ -202,6 +202,7 @@ async def test_a_service_that_does_not_answer_is_an_error_of_the_question(collec
 @pytest.mark.attack("S22")
 async def test_commands_to_mongodb_are_told_by_name_and_collection(collector: Collector, mongo_url: str) -> None:
     async with open_database(mongo_url, f"test_{uuid4().hex}") as database:
+        await database.things.find_one()  # The connection authenticates before the trace begins.
         with traces.answering("GET"):
             await database.things.insert_many([{"canary": CANARY} for _ in range(3)])
             assert len(await database.things.find({"canary": CANARY}, batch_size=2).to_list(None)) == 3
