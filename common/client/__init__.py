@@ -39,7 +39,7 @@ STREAM_PATIENCE = 30.0  # seconds that a long transfer does
 CONNECTIONS = 64  # for questions; without a bound a burst of them is lost, and with more each of them takes longer
 LONG_QUESTIONS = 256  # for those that may be long in being answered
 STREAMS = 1024  # for bodies and answers that take their time
-STREAMS_OF_ONE_PLACE = STREAMS // 2  # Crowds behind one address are common; but all would leave nothing to others.
+STREAMS_OF_ONE_PLACE = STREAMS // 8  # of one network, see `place_of`: eight slow networks are needed to take all
 JSON = (("Content-Type", "application/json"),)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from common.client import SMALL, ServiceClient, open_service
-from common.errors import Unavailable
+from common.client import SMALL, STREAMS, ServiceClient, open_service
+from common.errors import Overloaded, Unavailable
 from tests.factories import KEYS, make_caller
 from tests.system.standin import instead
 
@@ -284,3 +284,36 @@ async def test_no_part_of_a_question_ends_its_line(where: str, broken: str) -> N
         with pytest.raises(ValueError, match="more than one line"):
             await read(service, **kinds[where])
     assert wire.sent == []
+
+
+async def test_one_network_holds_at_most_an_eighth_of_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrived, release = 0, asyncio.Event()
+
+    async def hold(_: web.Request) -> web.Response:
+        nonlocal arrived
+        arrived += 1
+        await release.wait()
+        return web.Response()
+
+    async def stream(service: ServiceClient, ip: str) -> None:
+        async with service.open(make_caller(ip=ip), "GET", ["x"], streamed=True, patience=60):
+            pass
+
+    def start(service: ServiceClient, count: int, ip: str) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(stream(service, ip.format(number))) for number in range(count)]
+
+    async def wait_for(count: int) -> None:
+        while arrived < count:  # noqa: ASYNC110  the server does not tell who waits
+            await asyncio.sleep(0.01)
+
+    async with instead(hold) as address, open_service(address, service="upload_service", keys=KEYS) as service:
+        async with asyncio.timeout(60):
+            running = start(service, STREAMS // 8, "2001:db8::{:x}")  # They are in one /64 network.
+            await wait_for(STREAMS // 8)
+            monkeypatch.setattr("common.client.STREAM_PATIENCE", 0.01)
+            with pytest.raises(Overloaded):
+                await stream(service, "2001:db8::ffff")
+            running += start(service, 1, "2001:db8:0:1::1")
+            await wait_for(STREAMS // 8 + 1)
+            release.set()
+            await asyncio.gather(*running)
