@@ -14,6 +14,15 @@ from common.errors import InvalidField
 _USERNAME = re.compile(rf"(?!\.{{1,2}}$)[A-Za-z0-9._@+-]{{1,{USERNAME_LIMIT}}}")
 
 
+def parse_username(text: str) -> str:
+    """A name that a user may have. Raises InvalidField."""
+    if not _USERNAME.fullmatch(text):
+        raise InvalidField(
+            "username", f"must be 1 to {USERNAME_LIMIT} of A-Z, a-z, 0-9 and . _ @ + -, and neither . nor .."
+        )
+    return text
+
+
 class UserStore(Protocol):
     """Where users are kept; the store decides that a name is unique and that a tenant keeps one user."""
 
@@ -53,12 +62,9 @@ class Users:
 
     async def create(self, tenant_id: str, username: str, password: str) -> None:
         """Raises InvalidField for a name or password that cannot be one, UserExists for a name there is."""
-        if not _USERNAME.fullmatch(username):
-            raise InvalidField(
-                "username", f"must be 1 to {USERNAME_LIMIT} of A-Z, a-z, 0-9 and . _ @ + -, and neither . nor .."
-            )
+        name = parse_username(username)
         password_hash = await self._passwords.hash(new_password("password", password))
-        await self._store.add(User(tenant_id, username, password_hash, datetime.now(UTC)))
+        await self._store.add(User(tenant_id, name, password_hash, datetime.now(UTC)))
 
     async def list(self, tenant_id: str) -> Sequence[User]:
         """A tenant's users, by name."""

@@ -40,13 +40,18 @@ async def new_package(request: web.Request) -> DescribedPackage:
         ConnectionError: the caller closed the connection while the logo was decoded.
     """
     form = await read_form(request, limit=PACKAGE_FORM_LIMIT)
+    return package_of(form, await _logo(request, form) or b"")
+
+
+def package_of(form: Form, logo: bytes) -> DescribedPackage:
+    """The package that a form describes. Raises InvalidField."""
     package = Package(
         package_id=package_id(form.text("package_id", limit=ID_LIMIT)),
         package_uid=str(uuid4()),
         name=form.text("package_name", limit=NAME_LIMIT),
         publisher=form.text("package_publisher", limit=NAME_LIMIT),
         description=form.text("package_description", limit=DESCRIPTION_LIMIT, required=False, lines=True),
-        logo=await _logo(request, form) or b"",
+        logo=logo,
     )
     return DescribedPackage(package, manifest_of(PackageManifest, form))
 

@@ -1,33 +1,37 @@
-"""Records out of an archive that anyone may have made: only what can do no harm to other tenants is let through.
+"""Validates the records of an archive that anyone may have made.
 
-What concerns the tenant alone is its own affair: whoever imports an archive trusts its maker as an administrator of
-that tenant. But files, and what services look for across all tenants, must be as the services write them.
+The maker of an archive is trusted as an administrator of its tenant, and no further. So a record is accepted if an
+administrator could have made it through the interface: see `deploy.backup.record_rules`. Files, and what services look
+for across all tenants, must be as the services write them.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
+import bson
+from bson.codec_options import CodecOptions
 from bson.errors import BSONError
 
 from auth_service.forms import source_agreements
-from catalog_service.external import parse_address
-from catalog_service.manifests.version import SHA256
 from catalog_service.version_documents import version_of
+from client_registry.model import uuid_text
 from common.errors import Problem
 from common.mongo import Document
 from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
-from deploy.backup.copies import UPLOADS
+from deploy.backup.copies import UPLOADS, parse_upload
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
+from deploy.backup.record_rules import BadRecord, check_record
 from deploy.backup.records import documents
 from upload_service.inspection.inspector import State
 from upload_service.model import Damage, Home, Status, Upload
-from upload_service.ranges import parse_file_id, parse_server_filename
-from upload_service.store_records import GIVEN_BACK, known_upload
+from upload_service.store_records import GIVEN_BACK
 
 MOST = 2**63 - 1
+DECODED: CodecOptions[Document] = CodecOptions(tz_aware=True, tzinfo=UTC)
+_REQUEST_ID = re.compile(r"[\w.-]{0,128}", re.ASCII)
 # What no sweeper of the services has anything to do with.
 SETTLED: Mapping[str, Mapping[str, object]] = {
     "catalog.packages.bson": {"halfway": False},
@@ -61,8 +65,12 @@ class Strangers:
         files = {upload.server_filename for upload, _ in self.installers()}
         for name in SETTLED:
             for document in self.records(name):
+                try:
+                    check_record(name, document)
+                except BadRecord as reason:
+                    raise BackupProblem(f"{name}: the record {str(document['_id'])[:40]!r} {reason}") from None
                 if name == "catalog.versions.bson":
-                    _check_version(document, files)
+                    _check_installer(document, files)
         return self._tenant()
 
     def records(self, name: str) -> Iterator[Document]:
@@ -77,11 +85,7 @@ class Strangers:
         entries = iter(self.manifest.files)
         for document in self._documents(UPLOADS):
             entry = next(entries, None)
-            try:
-                upload = known_upload(document)
-                parse_file_id([upload.file_id])
-            except (KeyError, ValueError, TypeError, Problem):
-                raise BackupProblem(f"{UPLOADS}: has a record that is none of an installer") from None
+            upload = parse_upload(document)
             named = entry is not None and (upload.server_filename, upload.size, upload.sha256) == (
                 entry.name,
                 entry.size,
@@ -96,8 +100,8 @@ class Strangers:
     def _documents(self, name: str) -> Iterator[Document]:
         for raw in documents(self.folder / name):
             try:
-                document = dict(raw)
-            except BSONError:
+                document = bson.decode(raw.raw, DECODED)
+            except (BSONError, RecursionError):
                 raise BackupProblem(f"{name}: holds what is no document") from None
             if document.get("tenant_id") != self.manifest.tenant_id or "_id" not in document:
                 raise BackupProblem(f"{name}: has a record of another tenant")
@@ -152,26 +156,20 @@ def installer_document(upload: Upload) -> Document:
 
 
 def _is_sound(upload: Upload) -> bool:
-    texts: list[Any] = [upload.version_uid, upload.request_id, upload.sha256]
+    """Whether the values that are taken over are as the services write them; those of `parse_upload` aside."""
     return (
         upload.status is Status.LINKED
-        and all(isinstance(text, str) for text in texts)
         and isinstance(upload.fence, int)
-        and isinstance(upload.upload_id, str)
-        and len(upload.upload_id) == 32
-        and set(upload.upload_id) <= set("0123456789abcdef")
-        and parse_server_filename(upload.server_filename) is not None
+        and 0 <= upload.fence <= MOST
+        and isinstance(upload.version_uid, str)
+        and uuid_text(upload.version_uid) == upload.version_uid
+        and isinstance(upload.request_id, str)
+        and _REQUEST_ID.fullmatch(upload.request_id) is not None
     )
 
 
-def _check_version(document: Document, files: Set[str]) -> None:
-    try:
-        version = version_of(document)
-        if version.installer_url:
-            parse_address(version.installer_url)
-            SHA256.read("sha256", version.sha256)
-    except (KeyError, ValueError, TypeError, AttributeError, Problem):
-        raise BackupProblem("catalog.versions.bson: has a record that is none of a version") from None
+def _check_installer(document: Document, files: Set[str]) -> None:
+    version = version_of(document)
     if version.server_filename not in ({""} if version.installer_url else files):
         raise BackupProblem(
             "catalog.versions.bson: has a version whose installer is not either in the archive or elsewhere"

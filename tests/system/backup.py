@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from auth_service.passwords import password_hasher
 from auth_service.verification import verify
 from deploy.backup.exporting import Export
 from deploy.backup.folder import BackupFolder
@@ -26,9 +27,13 @@ from tests.system.fleet import DATABASES, Fleet
 # Runs the command, and kills it when an installer has been written for the third time.
 KILLED = """
 import os, signal
+from argon2 import PasswordHasher
+from auth_service import passwords
 from deploy.backup import {module} as module
 from deploy.cli import main
 
+hasher = PasswordHasher(time_cost={time_cost}, memory_cost={memory_cost}, parallelism={parallelism})
+passwords.PasswordHasher = lambda **_: hasher
 seen, wrapped = [], module.{name}
 
 def killing(*given):
@@ -113,7 +118,9 @@ async def bring_in(fleet: Fleet, archive: Path, audit_key: str = KEY) -> Import:
 
 async def run_and_kill(module: str, name: str, *arguments: str, **environment: str) -> int | None:
     """Run a command that is killed when it comes to the third call of a function; its status."""
-    program = KILLED.format(module=module, name=name)
+    hasher = password_hasher()  # An import takes hashes of these costs only, which the tests may have lowered.
+    costs = {cost: getattr(hasher, cost) for cost in ("time_cost", "memory_cost", "parallelism")}
+    program = KILLED.format(module=module, name=name, **costs)
     process = await create_subprocess_exec(
         *(sys.executable, "-c", program, *arguments), stdout=PIPE, stderr=STDOUT, env={**os.environ, **environment}
     )

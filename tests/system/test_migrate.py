@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from pydantic import SecretStr
@@ -211,9 +212,11 @@ async def test_a_backup_says_how_far_the_databases_are_and_one_of_a_later_versio
 async def test_an_archive_of_a_later_version_is_refused_and_an_older_one_is_brought_up_to_date_before_anyone_sees_it(
     database: MongoDatabase, where: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    group = {"tenant_id": TENANT.tenant_id, "group_id": "g", "name": "games", "name_key": "games"}
+    group = {"tenant_id": TENANT.tenant_id, "group_id": str(uuid4()), "name": "games", "name_key": "games"}
     await make_tenant_here(where)
-    await database.client["clients"]["groups"].insert_one({**group, "package_ids": [], "created_at": None})
+    await database.client["clients"]["groups"].insert_one(
+        {**group, "package_ids": ["Acme.Game"], "created_at": datetime.now(UTC)}
+    )
     seen: list[str] = []
 
     async def colour(clients: MongoDatabase, _: Done) -> None:

@@ -182,7 +182,10 @@ def test_a_tenant_with_its_installers_is_let_in(strangers: Callable[..., Strange
 
 def version(**others: Any) -> dict[str, Any]:
     """The record of a version that has the archive's installer, or stays elsewhere."""
-    return {"_id": 1, "tenant_id": "acme", "halfway": False, "state": "active", **document_of(make_version(**others))}
+    stored = {"halfway": False, "state": "active", "package_uid": str(uuid4())}
+    given = make_version()
+    keys = {"version_key": given.version, "installer_key": given.installer_key}
+    return {"_id": bson.ObjectId(), "tenant_id": "acme", **stored, **keys, **document_of(make_version(**others))}
 
 
 ELSEWHERE = {"server_filename": "", "installer_url": "https://downloads.example.com/a.exe"}
@@ -212,7 +215,7 @@ def test_a_version_is_let_in_with_its_installer_or_the_address_of_it(
 def test_a_version_whose_installer_is_nowhere_or_where_none_may_be_is_refused(
     strangers: Callable[..., Strangers], others: dict[str, Any]
 ) -> None:
-    with pytest.raises(BackupProblem, match=r"has a (version|record)"):
+    with pytest.raises(BackupProblem, match=r"catalog\.versions\.bson"):
         strangers(catalog_versions=[version(**others)]).check()
 
 
@@ -228,6 +231,14 @@ def test_a_version_whose_installer_is_nowhere_or_where_none_may_be_is_refused(
         {"sha256": "0" * 64},
         {"tenant_id": "other"},
         {"fence": "1"},
+        {"fence": -1},
+        {"part": "0/../x"},
+        {"announced_as": "../x"},
+        {"version_uid": ".."},
+        {"version_uid": ""},
+        {"request_id": "a" * (1 << 20)},
+        {"request_id": "a\0b"},
+        {"request_id": None},
     ],
 )
 def test_an_installers_record_that_could_reach_elsewhere_is_refused(
@@ -247,6 +258,11 @@ def test_an_installers_record_that_could_reach_elsewhere_is_refused(
         {"catalog_versions": [{"_id": 1, "tenant_id": "acme", "halfway": False, "state": "active"}]},
         {"clients_releases": [{"_id": 1, "tenant_id": "acme", "status": "pending"}]},
         {"auth_users": [{"tenant_id": "acme"}]},
+        {"auth_users": [{"_id": bson.ObjectId(), "tenant_id": "acme"}]},
+        {"auth_tenants": [{**TENANT_RECORD, "allowed_networks": ["1" * (1 << 20)]}]},
+        {"auth_tenants": [{**TENANT_RECORD, "source_agreements": "a" * (1 << 20)}]},
+        {"auth_tenants": [{**TENANT_RECORD, "source_agreements": '[{"label": "\0"}]'}]},
+        {"auth_tenants": [{**TENANT_RECORD, "max_clients": True}]},
         {"auth_tenants": []},
         {"auth_tenants": [TENANT_RECORD, TENANT_RECORD]},
         {"auth_tenants": [{**TENANT_RECORD, "storage_quota": "much"}]},
