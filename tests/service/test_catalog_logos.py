@@ -31,6 +31,13 @@ async def catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
         yield served
 
 
+@pytest.fixture(autouse=True)
+def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test depend on how busy the machine is."""
+    monkeypatch.setattr(service, "TURN_TIMEOUT", 60)
+    monkeypatch.setattr(service, "WALL_TIME", 60)
+
+
 async def add(catalog: Catalog, caller: Caller, logo: bytes, package_id: str = "acme.editor") -> Answer:
     form = FormData({"package_id": package_id, "package_name": "Editor", "package_publisher": "Acme"})
     form.add_field("Logo", logo, filename="logo.png")
@@ -44,7 +51,8 @@ async def test_a_small_jpeg_of_thousands_of_scans_is_refused(catalog: Catalog) -
     answer = await add(catalog, caller, logo)
 
     assert len(logo) < 54_000
-    assert (answer.status, answer.body["detail"]) == (400, "Logo: has more than 64 scans")
+    assert answer.status == 400, answer.body
+    assert answer.body["detail"] == "Logo: has more than 64 scans"
     assert await catalog.packages(caller) == []
 
 
@@ -57,8 +65,8 @@ async def test_six_pictures_of_sixteen_million_pixels_do_not_grow_the_service(ca
     answers = await asyncio.gather(*(add(catalog, make_caller(), logo) for _ in range(6)))
 
     growth.end()
-    assert [answer.body["detail"] for answer in answers] == ["Logo: has more than 4000000 pixels"] * 6
     assert growth.largest < 64 << 20
+    assert [answer.body.get("detail") for answer in answers] == ["Logo: has more than 4000000 pixels"] * 6
 
 
 async def test_six_pictures_of_four_million_pixels_do_not_grow_the_service(catalog: Catalog) -> None:

@@ -315,8 +315,9 @@ class HoldingReader(Reader):
 
 
 async def test_a_tenant_has_a_file_inspected_while_those_of_another_tenant_take_their_time(
-    settings: UploadSettings, database: MongoDatabase
+    settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(inspector_module, "TURN_TIMEOUT", 60)
     hostile, other, reader = make_uploader(), make_uploader(), HoldingReader()
     first, second, *_ = await uploaded(settings, hostile, *[b"hostile %d" % number for number in range(5)])
     (name,) = await uploaded(settings, other, b"good")

@@ -9,8 +9,10 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from catalog_service.logos.service import LOGO_LIMIT, LogoDecoder
+from catalog_service.logos.service import LOGO_LIMIT, TURN_TIMEOUT, WALL_TIME, LogoDecoder
 from common.errors import InvalidField
+from gateway.operations import OPERATIONS
+from tests.logos import progressive_jpeg
 from tests.service.catalog_fixtures import picture
 
 pytestmark = pytest.mark.attack("S7")
@@ -133,6 +135,50 @@ async def test_an_image_of_too_many_pixels_is_refused(image: bytes) -> None:
 
 async def test_an_image_of_four_million_pixels_is_decoded() -> None:
     assert opened(await decode(picture(size=(2000, 2000)))).size == (256, 256)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        progressive_jpeg(64),
+        picture("JPEG", progressive=True),
+        picture("JPEG", comment=b"\xff\xda" * 100),
+        progressive_jpeg(64) + progressive_jpeg(64),
+    ],
+    ids=["64 scans", "usual", "scans in a comment", "scans behind the end"],
+)
+async def test_a_jpeg_of_at_most_64_scans_is_decoded(image: bytes) -> None:
+    assert opened(await decode(image)).format == "PNG"
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        progressive_jpeg(65),
+        progressive_jpeg(65, between=b"\xff\xff\xff"),
+        progressive_jpeg(65, between=b"\xff\x02\x20\x00"),
+        progressive_jpeg(65, between=b"\xff\xe0\x00\x01"),
+        progressive_jpeg(65, between=b"\xff\xd0\xff\xd7\xff\x00"),
+    ],
+    ids=["plain", "fill bytes", "reserved marker", "length too small", "restarts"],
+)
+async def test_a_jpeg_of_more_than_64_scans_is_refused(image: bytes) -> None:
+    with pytest.raises(InvalidField, match=r"^Logo: has more than 64 scans"):
+        await decode(image)
+
+
+async def test_a_jpeg_of_several_pictures_becomes_the_first() -> None:
+    second = Image.new("RGB", (9, 9))
+    image = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(image, "MPO", save_all=True, append_images=[second])
+
+    assert opened(await decode(image.getvalue())).size == (8, 8)
+
+
+@pytest.mark.parametrize("operation", ["add_package", "edit_package"])
+def test_a_logo_is_decoded_or_refused_before_the_gateway_gives_up(operation: str) -> None:
+    (row,) = (row for row in OPERATIONS if row.word == operation)
+    assert row.patience > TURN_TIMEOUT + WALL_TIME + 1
 
 
 async def test_a_text_chunk_that_grows_without_end_is_refused() -> None:
