@@ -1,4 +1,4 @@
-"""Decodes a logo and encodes its pixels anew, so that nothing else of the file remains (decision 19)."""
+"""Decodes a logo and encodes its pixels anew, so that nothing else of the file remains."""
 
 import io
 import re

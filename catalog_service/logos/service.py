@@ -3,8 +3,8 @@
 import signal
 
 from catalog_service.logos.refusals import PIXELS_LIMIT, SCANS_LIMIT, Refusal
+from common.confined.confinement import OUT_OF_MEMORY
 from common.confined.process import ConfinedProcessFailed, run_confined
-from common.confined.statuses import OUT_OF_MEMORY
 from common.errors import InvalidField, Overloaded
 from common.telemetry import log
 from common.turns import FairConcurrencyLimit

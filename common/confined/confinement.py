@@ -6,6 +6,7 @@ import sys
 from contextlib import suppress
 
 CPU_TIME = 3  # seconds
+OUT_OF_MEMORY = 4  # exit status of every module whose memory does not suffice
 
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38  # of Linux
 

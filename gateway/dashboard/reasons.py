@@ -28,6 +28,8 @@ REASONS: Sequence[str] = (
     _('must not be . or .., hold / \\ : * ? " < > | , or begin or end with a space'),
     _("must be a file"),
     _("has more than %(most)s pixels"),
+    _("has more than %(most)s scans"),
+    _("takes too much time or memory to decode"),
     _("is not a PNG or JPEG image"),
     _("must be a GUID in braces, such as {01234567-89AB-CDEF-0123-456789ABCDEF}"),
     _("must be a path inside the archive"),

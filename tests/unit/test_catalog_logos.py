@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from catalog_service.logos import service
 from catalog_service.logos.service import LOGO_LIMIT, TURN_TIMEOUT, WALL_TIME, LogoDecoder
 from common.errors import InvalidField
 from gateway.operations import OPERATIONS
@@ -19,6 +20,12 @@ pytestmark = pytest.mark.attack("S7")
 
 DECODER = LogoDecoder()
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
+
+
+@pytest.fixture(autouse=True)
+def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test depend on how busy the machine is."""
+    monkeypatch.setattr(service, "WALL_TIME", 60)
 
 
 async def decode(image: bytes) -> bytes:

@@ -1,14 +1,13 @@
 """`python -m upload_service.inspection <suffix>`: reads the file that is standard input, and says what it is.
 
-One line of JSON: what was found; or nothing, and a status that says why (`statuses`, `common.confined.statuses`).
+One line of JSON: what was found; or nothing, and a status that says why (`statuses`, or `OUT_OF_MEMORY`).
 """
 
 import sys
 
 import orjson
 
-from common.confined.confinement import confine
-from common.confined.statuses import OUT_OF_MEMORY
+from common.confined.confinement import OUT_OF_MEMORY, confine
 from upload_service.inspection.encodings import load_encodings
 from upload_service.inspection.formats import Damaged, look
 from upload_service.inspection.statuses import DAMAGED

@@ -8,8 +8,8 @@ from typing import BinaryIO
 
 import orjson
 
+from common.confined.confinement import OUT_OF_MEMORY
 from common.confined.process import ConfinedProcessFailed, run_confined
-from common.confined.statuses import OUT_OF_MEMORY
 from upload_service.inspection.findings import Findings
 from upload_service.inspection.signatures import LONGEST, may_be_an_installer
 from upload_service.inspection.statuses import DAMAGED

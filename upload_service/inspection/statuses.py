@@ -1,3 +1,3 @@
-"""The exit status of an inspection, beside those of `common.confined.statuses`."""
+"""The exit status of an inspection, beside those of `common.confined.confinement`."""
 
 DAMAGED = 3
