@@ -111,7 +111,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         drops = drops_counted(app[METRICS])
         searches = app[SEARCHES] = Searches(store.revisions, whole, memory=settings.search_memory, dropped=drops)
         app[SEARCH_LIMIT] = SearchLimit()
-        app[SOURCE_ENTRIES] = SourceEntries(whole, searches)
+        app[SOURCE_ENTRIES] = SourceEntries(whole, searches, store.packages)
         app[LISTINGS] = Listings(snapshots, versions)
         app[FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
         app[DAMAGED_INSTALLERS] = DamagedInstallers(store.versions, installers)

@@ -20,10 +20,15 @@ def download_url(caller: Caller, keys: Keys, *, direct: str, server_filename: st
     `file_name` is what a browser saves the file as; characters that trouble file systems become `-`.
     """
     name = _UNSAFE.sub("-", file_name).strip("-.") or "installer"
-    signature = keys.digests(_message(caller.tenant_id, server_filename, name, expires))[0]
     base_url = f"{direct}/{caller.tenant_id}" if direct else caller.base_url
     path = f"{base_url}/download/{quote(server_filename)}/{name}"
-    return f"{path}?expires={expires}&signature={signature}"
+    return f"{path}?{signed_query(keys, caller.tenant_id, server_filename, name, expires)}"
+
+
+def signed_query(keys: Keys, tenant_id: str, server_filename: str, file_name: str, expires: int) -> str:
+    """The query of a signed address, without its `?`."""
+    signature = keys.digests(_message(tenant_id, server_filename, file_name, expires))[0]
+    return f"expires={expires}&signature={signature}"
 
 
 def check_download(
@@ -41,10 +46,8 @@ def check_download(
     Raises:
         Forbidden: it was altered or has expired.
     """
-    valid = re.fullmatch(r"[0-9]{1,12}", expires) is not None and keys.signed(
-        _message(tenant_id, server_filename, file_name, int(expires)), signature
-    )
-    if not valid:
+    readable = re.fullmatch("[0-9]{1,12}", expires) and re.fullmatch("[0-9a-f]{64}", signature)
+    if not readable or not keys.signed(_message(tenant_id, server_filename, file_name, int(expires)), signature):
         raise Forbidden("This download address was altered; ask for a new one.")
     if now >= int(expires):
         raise Forbidden("This download address has expired; ask for a new one.")

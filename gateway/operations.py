@@ -176,6 +176,8 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "get_audit_log", AUTH, Access.ADMINISTRATOR, patience=30.0, streamed=True),
     # Downloads: what INSTALLER_URL points at
     Operation("GET", "download/{server_filename}/{file_name}", UPLOAD, Access.SIGNED, patience=30.0, streamed=True),
+    # The package's logo, for winget clients: what IconUrl points at
+    Operation("GET", "icon/{package_id}/{file_name}", CATALOG, Access.SIGNED),
     # The source that Windows' own winget asks; the rest of each path is its protocol's. The first search waits until
     # all of a catalog is read.
     Operation("GET", f"{WINGET}/information", GATEWAY, Access.OPEN, known=Known.SOURCE),

@@ -7,6 +7,7 @@ from typing import Any
 _PART = r'[^.\s\\/:*?"<>|\x01-\x1f]{1,32}'
 PACKAGE_ID = re.compile(rf"{_PART}(\.{_PART}){{1,7}}")
 VERSION = re.compile(r'[^\\/:*?"<>|\x01-\x1f]{1,128}')
+RESOLUTION = re.compile(r"custom|(16|20|24|30|32|36|40|48|60|64|72|80|96|256)x\1")
 LANGUAGE = re.compile(r"([a-zA-Z]{2,3}|[iI]-[a-zA-Z]+|[xX]-[a-zA-Z]{1,8})(-[a-zA-Z0-9]{1,8})*")
 PACKAGED = {"msix", "appx"}
 WITH_CODE = {"msi", "wix", "exe", "inno", "nullsoft", "burn", "portable"}  # leave an entry in Apps and Features
@@ -75,6 +76,7 @@ def check_manifest(data: Mapping[str, Any], minor: int) -> None:
         for locale in (default, *version.get("Locales", [])):
             _refuse("a locale that is none", not LANGUAGE.fullmatch(locale.get("PackageLocale", "")))
             _check_members(locale, LOCALE_MEMBERS, minor)
+            _refuse("an icon without address, type or digest", any(map(_incomplete_icon, locale.get("Icons", []))))
         _refuse("no installers", not installers)
         for installer in installers:
             _check_members(installer, INSTALLER_MEMBERS, minor)
@@ -167,6 +169,13 @@ INSTALLER_RULES: Mapping[str, Callable[[Installer, int], bool]] = {
     "a Windows feature that is none": _wrong_feature,
     "a configuration without resources": _unusable_configuration,
 }
+
+
+def _incomplete_icon(icon: Mapping[str, Any]) -> bool:
+    """The client shows an icon only with its digest."""
+    digest, resolution = icon.get("IconSha256", ""), icon.get("IconResolution", "custom")
+    complete = re.match(r"https?://", icon.get("IconUrl", "")) and icon.get("IconFileType") in {"png", "jpeg", "ico"}
+    return not complete or not re.fullmatch("[0-9A-Fa-f]{64}", digest) or not RESOLUTION.fullmatch(resolution)
 
 
 def _check_members(one: Mapping[str, Any], members: Mapping[int, str], minor: int) -> None:

@@ -18,7 +18,6 @@ from upload_service.model import Damage, Home, InstallerDamaged, InstallerMissin
 from upload_service.ranges import parse_server_filename
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9._+-]{1,512}")
-_SIGNATURE = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class Downloads:
             InstallerDamaged: the file is not what was uploaded.
         """
         name = parse_server_filename(address.server_filename)
-        if name is None or not _FILE_NAME.fullmatch(address.file_name) or not _SIGNATURE.fullmatch(address.signature):
+        if name is None or not _FILE_NAME.fullmatch(address.file_name):
             raise Forbidden("This download address was altered; ask for a new one.")
         check_download(
             self._keys,

@@ -1,6 +1,7 @@
 """The operations that winget asks for."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -9,16 +10,27 @@ import orjson
 from aiohttp import web
 
 from catalog_service import wire
+from catalog_service.answers import KEPT_FOR_GOOD
 from catalog_service.entries import WholeEntry
-from catalog_service.keys import PACKAGES, SEARCH_LIMIT, SEARCHES, SETTINGS, SNAPSHOTS, SOURCE_ENTRIES
+from catalog_service.finding import LogoNotFound
+from catalog_service.keys import (
+    PACKAGE_SEARCH,
+    PACKAGES,
+    SEARCH_LIMIT,
+    SEARCHES,
+    SETTINGS,
+    SNAPSHOTS,
+    SOURCE_ENTRIES,
+)
 from catalog_service.manifests.rules import PACKAGE_ID
 from catalog_service.version_model import PackageVersion
 from catalog_service.winget import requests
 from catalog_service.winget.block import Record
 from catalog_service.winget.contracts import Contract
+from catalog_service.winget.icons import check_icon_url, file_name, icon_url, with_logo_icon
 from catalog_service.winget.manifest import Address, manifest
 from catalog_service.winget.requests import Query
-from common.bodies import read_body
+from common.bodies import has_already, read_body
 from common.caller import HIDDEN, hidden_word
 from common.middleware import REVISION_HEADER, Answer, caller_of
 
@@ -63,9 +75,35 @@ async def package_manifest(request: web.Request) -> web.Response:
 
     found = b""
     if entry and query.of_our_channel:
+        if logo := entry.package.package.logo:
+            url = icon_url(
+                caller, settings.download_key, package_id=entry.package.package_id, logo=logo, expires=expires
+            )
+            entry = with_logo_icon(entry, url)
         made = partial(_manifest, entry, contract, query, address)
         found = await asyncio.to_thread(made) if len(entry.names) > MANY else made()
     return _answer(found, hidden, revision)
+
+
+@routes.get("/{tenant_id}/icon/{package_id:[^/]+}/{file_name:[^/]+}")
+async def icon(request: web.Request) -> web.Response:
+    caller, package_id, name = caller_of(request), request.match_info["package_id"], request.match_info["file_name"]
+    check_icon_url(
+        request.app[SETTINGS].download_key,
+        tenant_id=caller.tenant_id,
+        package_id=package_id,
+        name=name,
+        expires=request.query.get("expires", ""),
+        signature=request.query.get("signature", ""),
+        now=time.time(),
+    )
+    logo = await request.app[PACKAGE_SEARCH].logo(caller, package_id)
+    if file_name(logo) != name:
+        raise LogoNotFound(package_id)
+    headers = {"ETag": f'"{name}"', "Cache-Control": KEPT_FOR_GOOD}
+    if has_already(request, headers["ETag"]):
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=logo, headers=headers, content_type="image/png")
 
 
 def _manifest(entry: WholeEntry, contract: Contract, query: Query, address: Address) -> bytes:

@@ -1,6 +1,7 @@
 """From what is published to manifests: files of the kind that winget's community keeps, in folders as there."""
 
 import asyncio
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from deploy.manifests.problems import ManifestRefused
 from deploy.manifests.reading import assemble, parse
 from deploy.manifests.versions import too_new
 
+_LOGO_URL = re.compile(r"/icon/[^/]+/[0-9a-f]{64}\.png\?expires=")
 WRITTEN_VERSIONS = (10, 12, 28)  # 1.x; a manifest has the first that knows all of it
 
 
@@ -73,13 +75,20 @@ class ManifestExport:
 def _files(package_id: str, told: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
     """The files of a version's manifest by their names."""
     minor = next(minor for minor in WRITTEN_VERSIONS if not any(too_new(told, minor)))
-    default = told["DefaultLocale"]
+    default = _without_logo(told["DefaultLocale"])
     language = default["PackageLocale"]
     yield _file(package_id, "", "version", minor, told, {"DefaultLocale": language})
     yield _file(package_id, ".installer", "installer", minor, told, {"Installers": told["Installers"]})
     yield _file(package_id, f".locale.{language}", "defaultLocale", minor, told, default)
     for texts in told.get("Locales", ()):
         yield _file(package_id, f".locale.{texts['PackageLocale']}", "locale", minor, told, texts)
+
+
+def _without_logo(texts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The texts without the icon that the server makes of the package's logo: its address expires."""
+    icons = [icon for icon in texts.get("Icons", ()) if not _LOGO_URL.search(icon["IconUrl"])]
+    others = {name: value for name, value in texts.items() if name != "Icons"}
+    return {**others, "Icons": icons} if icons else others
 
 
 def _file(

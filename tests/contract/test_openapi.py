@@ -23,7 +23,7 @@ REGISTRY: Registry[Any] = Registry().with_resource(
     "urn:openapi", Resource.from_contents(DOCUMENT, default_specification=DRAFT202012)
 )
 METHODS = ("get", "put", "post", "patch", "delete")
-TOKENLESS = {"login", "logout", "download", "docs", "openapi_json", "winget_information"}
+TOKENLESS = {"login", "logout", "download", "icon", "docs", "openapi_json", "winget_information"}
 CLIENT_FACING = {"client_version", "get_packages", "winget_manifestSearch", "winget_packageManifests"}
 # How the two protocols tell errors.
 PROBLEM = ("application/problem+json", "#/components/schemas/Problem")

@@ -1,11 +1,15 @@
 """Windows' own winget with a tenant as its source, in both deployments, as `tests.winget_client` knows it."""
 
+import re
+from hashlib import sha256
 from typing import Any
 
 import pytest
+from aiohttp import FormData
 
 from common.caller import Deployment
-from tests.api import Answer
+from tests.api import Answer, read_answer
+from tests.service.catalog_fixtures import picture
 from tests.system.raw import send_raw
 from tests.system.services import Api, Services
 from tests.system.stories import add_package, package_id, publish
@@ -74,6 +78,92 @@ async def test_an_installed_program_is_upgraded_by_its_code_or_by_its_name(eithe
     assert await winget.upgrade(by_name) == (name, "2.0")
     assert await winget.upgrade(Installed(title, "2.0", product_code=CODE % number)) is None
     assert await winget.upgrade(Installed("Nothing that we have", "1.0")) is None
+
+
+async def offered_icon(api: Api, name: str, version: str = KNOWN[-1]) -> dict[str, Any]:
+    """The only icon in the manifest of a package."""
+    winget = client_of(api, versions=[version])
+    (icon,) = (await winget.show(name))["DefaultLocale"]["Icons"]
+    return dict(icon)
+
+
+async def fetch(api: Api, address: str, **headers: str) -> Answer:
+    """What is answered at an address to a caller without any token."""
+    async with api.session.get(address, headers=headers) as response:
+        return await read_answer(response)
+
+
+async def add_package_with_logo(api: Api, name: str, **image: Any) -> None:
+    form = FormData({"package_id": name, "package_name": "Trap", "package_publisher": "Acme"})
+    form.add_field("Logo", picture(**image), filename="logo.png", content_type="image/png")
+    assert (await api.call("POST", "add_package", data=form)).status == 200
+    await publish(api, name)
+
+
+async def test_logo_is_offered_as_an_icon_that_needs_no_token(either: Api) -> None:
+    name = package_id()
+    await add_package_with_logo(either, name, size=(64, 64))
+
+    icon = await offered_icon(either, name)
+    answer = await fetch(either, icon["IconUrl"])
+
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "image/png")
+    assert sha256(answer.body).hexdigest().upper() == icon["IconSha256"]
+    assert (icon["IconFileType"], icon["IconResolution"], icon["IconTheme"]) == ("png", "64x64", "default")
+    again = await fetch(either, icon["IconUrl"], **{"If-None-Match": answer.headers["ETag"]})
+    assert (again.status, again.body) == (304, b"")
+
+
+async def test_logo_is_no_icon_for_contracts_without_icons(each: Api) -> None:
+    name = package_id()
+    await add_package_with_logo(each, name)
+
+    shown = await client_of(each, versions=["1.4.0"]).show(name)
+
+    assert "Icons" not in shown["DefaultLocale"]
+
+
+async def test_altered_or_expired_icon_address_is_refused(each: Api) -> None:
+    name, other = package_id(), package_id()
+    for package in (name, other):
+        await add_package_with_logo(each, package)
+    address = (await offered_icon(each, name))["IconUrl"]
+
+    for altered in (
+        address.replace(name, other),
+        re.sub("expires=[0-9]+", "expires=9999999999", address),
+        re.sub("expires=[0-9]+", "expires=x", address),
+        re.sub("signature=.*", "signature=x", address),
+        re.sub("signature=.*", "signature=%C3%A9", address),
+        address.partition("?")[0],
+    ):
+        assert (await fetch(each, altered)).status == 403, altered
+
+
+async def test_icon_address_ends_with_the_logo_and_with_the_package(tenant: Api) -> None:
+    name = package_id()
+    await add_package_with_logo(tenant, name)
+    former = (await offered_icon(tenant, name))["IconUrl"]
+    form = FormData()
+    form.add_field("Logo", picture(size=(16, 16)), filename="logo.png", content_type="image/png")
+    assert (await tenant.call("PATCH", "edit_package", name, data=form)).status == 200
+    present = await offered_icon(tenant, name)
+
+    assert (await fetch(tenant, former)).status == 404
+    assert (await fetch(tenant, present["IconUrl"])).status == 200
+    assert present["IconResolution"] == "16x16"
+    assert (await tenant.call("DELETE", "delete_package", name)).status == 200
+    assert (await fetch(tenant, present["IconUrl"])).status == 404
+
+
+async def test_icon_of_a_hidden_package_is_not_offered(enforcing: Api) -> None:
+    name = package_id()
+    await add_package_with_logo(enforcing, name)
+    added = (await enforcing.call("POST", "add_client", data={"client_name": f"pc-{name.lower()}"})).body
+    entry = {"client_id": added["client_id"], "package_ids": name}
+    assert (await enforcing.call("POST", "add_blacklist_entry", data=entry)).status == 201
+
+    assert await client_of(enforcing, header=added["auth_token"]).manifests(name) == []
 
 
 async def test_the_short_address_of_a_single_tenant_is_the_same_source(single: Api) -> None:

@@ -124,7 +124,7 @@ async def test_an_address_that_clients_may_not_be_sent_to_is_refused_before_anyt
 class Offering:
     """A server that offers versions of one package."""
 
-    def __init__(self, *versions: str, installer: Mapping[str, Any] | None = None, **texts: str) -> None:
+    def __init__(self, *versions: str, installer: Mapping[str, Any] | None = None, **texts: Any) -> None:
         made = make()
         self._data: dict[str, Any] = {
             "PackageIdentifier": made.package_id,
@@ -177,3 +177,25 @@ async def test_manifest_is_written_in_the_lowest_version_that_knows_all_of_it(
 
     assert one.problem is None
     assert {file["ManifestVersion"] for file in written} == {version}
+
+
+async def test_signed_icon_of_the_server_is_not_written(tmp_path: Path) -> None:
+    digest = "ab" * 32
+    own = {"IconUrl": "https://acme.example.com/a.png", "IconFileType": "png", "IconSha256": digest}
+    logo = {**own, "IconUrl": f"https://pkg.example.com/acme/icon/Acme.App0/{digest}.png?expires=9&signature={digest}"}
+    offering = Offering("1.0", "1.1", Icons=[own, logo])
+
+    done = await ManifestExport(offering, tmp_path).run([])
+
+    texts = [yaml.safe_load(next(one.folder.glob("*.locale.*")).read_text(encoding="utf-8")) for one in done]
+    assert [text["Icons"] for text in texts] == [[own], [own]]
+
+
+async def test_only_icon_that_is_signed_leaves_no_icons(tmp_path: Path) -> None:
+    digest = "ab" * 32
+    address = f"https://pkg.example.com/acme/icon/Acme.App0/{digest}.png?expires=9&signature={digest}"
+    icon = {"IconUrl": address, "IconFileType": "png", "IconSha256": digest}
+
+    [one] = await ManifestExport(Offering("1.0", Icons=[icon]), tmp_path).run([])
+
+    assert "Icons" not in next(one.folder.glob("*.locale.*")).read_text(encoding="utf-8")
