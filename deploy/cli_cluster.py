@@ -11,7 +11,8 @@ from common.settings import load
 from common.tenants import is_tenant_id
 from deploy.cluster.backups import give_backup_folder
 from deploy.cluster.mongodb import prepare
-from deploy.cluster.secrets import ClusterSecrets, OtherStores
+from deploy.cluster.secrets import ClusterSecrets
+from deploy.cluster.stores import OtherStores
 from deploy.first_start import ADMINISTRATOR, make_first_tenant
 from deploy.operations import open_operator
 from deploy.places import places

@@ -1,6 +1,7 @@
 """Attempts to go beyond a user's rights at a store, made from the tables of the rights.
 
-Each function returns the attempts that the store did not refuse, so a test compares with an empty list.
+Each function returns the attempts that the store did not refuse, so a test compares with an empty list. An attempt that
+fails for another reason than the user's rights counts as one that was not refused.
 """
 
 import re
@@ -9,11 +10,11 @@ from typing import Any
 
 import aio_pika
 from aio_pika.abc import AbstractChannel
-from aiormq.exceptions import ChannelAccessRefused
+from aiormq.exceptions import AMQPError, ChannelAccessRefused
 from pymongo import AsyncMongoClient
 from pymongo.errors import OperationFailure
 from redis.asyncio import Redis
-from redis.exceptions import NoPermissionError
+from redis.exceptions import NoPermissionError, RedisError
 
 from common.events.broker import DEAD_EXCHANGE, EXCHANGE, LIVE_EXCHANGE
 from deploy.cluster.rights import MONGODB, OPERATOR, RABBITMQ, REDIS, Permissions
@@ -131,9 +132,7 @@ async def _is_allowed(client: AsyncMongoClient[dict[str, Any]], database: str, c
     try:
         await client[database].command(command)
     except OperationFailure as error:
-        if error.code == UNAUTHORIZED:
-            return False
-        raise
+        return error.code != UNAUTHORIZED
     return True
 
 
@@ -159,6 +158,8 @@ async def _redis_allows(url: str, name: str, arguments: Sequence[str]) -> bool:
             await client.execute_command(*name.split("|"), *arguments)
         except NoPermissionError:
             return False
+        except RedisError:
+            return True
     return True
 
 
@@ -172,6 +173,8 @@ async def beyond_rabbitmq(url: str, user: str) -> list[str]:
                 await use(channel, name)
             except ChannelAccessRefused:
                 continue
+            except AMQPError:
+                pass
             allowed.append(f"{use.__name__} {name}")
     return allowed
 

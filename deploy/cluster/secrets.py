@@ -13,26 +13,24 @@ A store that somebody else runs has its addresses in urls/, and nothing else her
 import base64
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from auth_service.settings import AuthSettings
 from catalog_service.settings import CatalogSettings
 from client_registry.settings import RegistrySettings
-from common.settings import BadSetting, EnvironmentSettings, MongoUrl, RabbitUrl, RedisUrl, ServiceSettings
+from common.settings import BadSetting, ServiceSettings
 from deploy.cluster.rights import (
     ADMINISTRATOR,
     HEALTH,
-    MONGODB,
     OPERATOR,
-    RABBITMQ,
-    REDIS,
     Credential,
     names_of,
     rabbitmq_definitions,
     redis_acl,
 )
+from deploy.cluster.stores import OUTDATED, STORES, OtherStores, Store
 from deploy.folder import new_key, write_secret
 from deploy.places import StoreSettings
 from gateway.settings import GatewaySettings
@@ -51,37 +49,6 @@ SERVICES_USER = 10001  # of our image
 STORES_USER = 999  # of the images of MongoDB, Redis and RabbitMQ
 READERS = {"mongodb": STORES_USER, "redis": STORES_USER, "rabbitmq": STORES_USER, "grafana": 472}  # else SERVICES_USER
 COMMAND = "pkgrepo"  # the folder of the addresses that the operator's commands read
-
-
-@dataclass(frozen=True)
-class Store:
-    """A store of `compose.yaml`. `url` is its address with `{}` in place of `name:password`."""
-
-    folder: str
-    setting: str
-    url: str
-    users: Iterable[str]
-
-    def is_here(self, url: str) -> bool:
-        """Whether an address leads to this store, and not to one that somebody else runs."""
-        return self.url.partition("@")[2] in url
-
-
-STORES = (
-    Store("mongodb", "mongo_url", "mongodb://{}@mongodb:27017/?replicaSet=rs0&authSource=admin", MONGODB),
-    Store("redis", "redis_url", "redis://{}@redis:6379", REDIS),
-    Store("rabbitmq", "rabbitmq_url", "amqp://{}@rabbitmq:5672/", RABBITMQ),
-)
-# Files of release 0.1.0, which had one user at each store.
-OUTDATED = ("redis/password", "redis/password.conf", "rabbitmq/password", "rabbitmq/user.conf")
-
-
-class OtherStores(EnvironmentSettings):
-    """The addresses of stores that somebody else runs, with their users and passwords."""
-
-    mongo_url: MongoUrl | None = None
-    redis_url: RedisUrl | None = None
-    rabbitmq_url: RabbitUrl | None = None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from redis.exceptions import AuthenticationError
 
 from common.settings import load
 from deploy.cluster.rights import MONGODB, RABBITMQ, REDIS, Credential
-from deploy.cluster.secrets import STORES_USER, ClusterSecrets, OtherStores
+from deploy.cluster.secrets import STORES_USER, ClusterSecrets
+from deploy.cluster.stores import OtherStores
 from deploy.schemas import KNOWN
 from tests.rights import beyond_mongodb, beyond_rabbitmq, beyond_redis
 from tests.system.composition import OURS, Composition, composition, composition_of_release_0_1_0

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from common.settings import load
-from deploy.cluster.secrets import ClusterSecrets, OtherStores
+from deploy.cluster.secrets import ClusterSecrets
+from deploy.cluster.stores import OtherStores
 from deploy.key_files import KeyFiles
 from tests.manifests import FOLDER, VERSIONS, Resource, known, of_kind, pods, read, refusal, where
 from tests.prometheus import OBSERVABILITY

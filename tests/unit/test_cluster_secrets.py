@@ -8,7 +8,8 @@ import pytest
 
 from common.settings import BadSetting, load
 from deploy.cluster.rights import MONGODB, OPERATOR, RABBITMQ, REDIS
-from deploy.cluster.secrets import ClusterSecrets, OtherStores
+from deploy.cluster.secrets import ClusterSecrets
+from deploy.cluster.stores import OtherStores
 
 OLD_URLS = {
     "mongo_url": "mongodb://pkgrepo:old@mongodb:27017/?replicaSet=rs0&authSource=admin",
@@ -118,11 +119,12 @@ def test_a_second_run_writes_nothing(of_release_0_1_0: bool, tmp_path: Path, old
     assert contents(folder) == before
 
 
-def test_the_address_of_a_store_elsewhere_stays(old_folder: Path) -> None:
+@pytest.mark.parametrize("host", ["redis.example.com:6379", "my-redis:6379"])
+def test_the_address_of_a_store_elsewhere_stays(host: str, old_folder: Path) -> None:
     file = old_folder / "urls" / "gateway" / "redis_url"
-    file.write_text("rediss://gateway:theirs@redis.example.com:6379")
+    file.write_text(f"rediss://gateway:theirs@{host}")
     made(old_folder)
-    assert file.read_text() == "rediss://gateway:theirs@redis.example.com:6379"
+    assert file.read_text() == f"rediss://gateway:theirs@{host}"
 
 
 def test_external_stores_get_no_files_of_stores(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 from common.server import DRAIN_PATIENCE, SHUTDOWN_PATIENCE
 from common.settings import BadSetting, load
 from deploy.cluster.rights import MONGODB, OPERATOR, RABBITMQ, REDIS
-from deploy.cluster.secrets import SETTINGS, ClusterSecrets, OtherStores
+from deploy.cluster.secrets import SETTINGS, ClusterSecrets
+from deploy.cluster.stores import OtherStores
 from deploy.places import StoreSettings
 from tests.manifests import (
     FOLDER,

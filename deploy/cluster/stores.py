@@ -1,0 +1,38 @@
+"""The stores of `compose.yaml`, and the addresses of stores that somebody else runs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from common.settings import EnvironmentSettings, MongoUrl, RabbitUrl, RedisUrl
+from deploy.cluster.rights import MONGODB, RABBITMQ, REDIS
+
+
+@dataclass(frozen=True)
+class Store:
+    """A store of `compose.yaml`. `url` is its address with `{}` in place of `name:password`."""
+
+    folder: str
+    setting: str
+    url: str
+    users: Iterable[str]
+
+    def is_here(self, url: str) -> bool:
+        """Whether an address leads to this store, and not to one that somebody else runs."""
+        return url.endswith("@" + self.url.partition("@")[2])
+
+
+STORES = (
+    Store("mongodb", "mongo_url", "mongodb://{}@mongodb:27017/?replicaSet=rs0&authSource=admin", MONGODB),
+    Store("redis", "redis_url", "redis://{}@redis:6379", REDIS),
+    Store("rabbitmq", "rabbitmq_url", "amqp://{}@rabbitmq:5672/", RABBITMQ),
+)
+# Files of release 0.1.0, which had one user at each store.
+OUTDATED = ("redis/password", "redis/password.conf", "rabbitmq/password", "rabbitmq/user.conf")
+
+
+class OtherStores(EnvironmentSettings):
+    """The addresses of stores that somebody else runs, with their users and passwords."""
+
+    mongo_url: MongoUrl | None = None
+    redis_url: RedisUrl | None = None
+    rabbitmq_url: RabbitUrl | None = None
