@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Protocol
 
 from catalog_service.enumerations import Architecture, FileType
@@ -13,7 +14,7 @@ from common.errors import Answered, InvalidField, Overloaded, Unavailable
 from common.forms import Form
 
 REQUIRED = ("package_version", "file_architect", "file_type", "file_scope")
-IDENTIFIERS = ("productcode", "upgradecode", "package_family_name")
+IDENTIFIERS = ("productcode", "upgradecode", "package_family_name", "signature_sha256")
 
 # What a file may be said to be, by what it is. A program whose maker is not known may be any; fonts are not known.
 _PROGRAMS = {
@@ -34,13 +35,15 @@ _MAY_BE: Mapping[str, set[FileType]] = {
     "": {FileType.FONT},
 }
 
-# The identifiers that a file of a type has. Another may have one, too, but Windows knows nothing by it.
+SIGNATURE = "manifest.signature_sha256"
+# The identifiers that a file of a type has, by the names of the version's fields. Windows does not use those of another
+# type.
 _SAID_BY = {
     FileType.MSI: ("product_code", "upgrade_code"),
     FileType.WIX: ("product_code", "upgrade_code"),
     FileType.BURN: ("product_code",),
-    FileType.MSIX: ("package_family_name",),
-    FileType.APPX: ("package_family_name",),
+    FileType.MSIX: ("package_family_name", SIGNATURE),
+    FileType.APPX: ("package_family_name", SIGNATURE),
 }
 
 
@@ -92,16 +95,19 @@ class Inspections:
 
         The file brings it then, see `file_fields`. Where it cannot be inspected now, the version is made without.
         """
-        if version.installer_url or all(getattr(version, name) for name in _SAID_BY.get(version.installer_type, ())):
+        if version.installer_url or all(attrgetter(name)(version) for name in _SAID_BY.get(version.installer_type, ())):
             return
         with suppress(Answered, Overloaded, Unavailable):
             await self._installers.inspected(caller, version.server_filename)
 
 
 def file_fields(version: PackageVersion, file: InstallerFile) -> dict[str, Any]:
-    """What a version's file adds to it: what it is, and what it says where the version says nothing."""
-    said = {name: getattr(file, name) for name in _SAID_BY.get(version.installer_type, ())}
-    left_out = {name: text for name, text in said.items() if text and not getattr(version, name)}
+    """The fields that a version gets from its file: size and digest, and each identifier that the version lacks.
+
+    The names are those of the version's fields; a field of its manifest is `manifest.<name>`.
+    """
+    said = {name: getattr(file, name.rpartition(".")[2]) for name in _SAID_BY.get(version.installer_type, ())}
+    left_out = {name: text for name, text in said.items() if text and not attrgetter(name)(version)}
     return {"size": file.size, "sha256": file.sha256, **left_out}
 
 
@@ -117,6 +123,6 @@ def _compare(form: Form, found: Mapping[str, Any]) -> None:
     if given in _DATABASES | _PACKAGES and machine and machine != architecture:
         raise InstallerContradicts("file_architect", f"is {architecture}, but the file is for {machine}")
     for name in IDENTIFIERS:
-        text, said = form.get(name) or "", str(found[name])
+        text, said = form.get(name) or "", str(found.get(name, ""))
         if text and said and text.casefold() != said.casefold():
             raise InstallerContradicts(name, f"is not the file's, which is {said}")

@@ -72,6 +72,7 @@ class InstallerFile:
     product_code: str = ""
     upgrade_code: str = ""
     package_family_name: str = ""
+    signature_sha256: str = ""
 
 
 @dataclass(frozen=True)

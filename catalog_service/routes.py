@@ -96,7 +96,7 @@ async def get_package_logo(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_package_versions/{package_id:[^/]+}")
 async def get_package_versions(request: web.Request) -> web.Response:
     caller, package_id, settings = caller_of(request), forms.package_in_path(request), request.app[SETTINGS]
-    expires = wire.expiry(settings)
+    expires = wire.expiry(settings.download_lifetime)
 
     def render(versions: Sequence[PackageVersion]) -> bytes:
         return orjson.dumps([wire.package_version(version, caller, settings, expires=expires) for version in versions])
@@ -110,7 +110,9 @@ async def get_package_versions(request: web.Request) -> web.Response:
 async def get_specific_package_version(request: web.Request) -> web.Response:
     caller, settings = caller_of(request), request.app[SETTINGS]
     version = await request.app[VERSIONS].find(caller, forms.uid_in_path(request))
-    return json_response(wire.package_version(version, caller, settings, expires=wire.expiry(settings)))
+    return json_response(
+        wire.package_version(version, caller, settings, expires=wire.expiry(settings.download_lifetime))
+    )
 
 
 @routes.get("/{tenant_id}/get_version_details/{version_uid:[^/]+}")

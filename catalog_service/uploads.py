@@ -39,6 +39,7 @@ class UploadService:
             product_code=answer.get("product_code", ""),
             upgrade_code=answer.get("upgrade_code", ""),
             package_family_name=answer.get("package_family_name", ""),
+            signature_sha256=answer.get("signature_sha256", ""),
         )
 
     async def inspected(self, caller: Caller, server_filename: str) -> Mapping[str, Any]:

@@ -42,13 +42,13 @@ def rendered(entry: CatalogEntry) -> bytes:
     return orjson.dumps(package(entry))
 
 
-def expiry(settings: CatalogSettings) -> int:
-    """Until when an address is good that is given now, in seconds since 1970.
+def expiry(lifetime: int) -> int:
+    """Until when an address is good that is given now for `lifetime` seconds, in seconds since 1970.
 
     It is the same for some seconds, at most a hundredth of its lifetime: so are the answers that have it in them.
     """
     now = int(time.time())
-    return now - now % max(1, settings.download_lifetime // 360) + settings.download_lifetime
+    return now - now % max(1, lifetime // 360) + lifetime
 
 
 def package_version(

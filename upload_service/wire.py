@@ -58,6 +58,7 @@ def inspection(found: Inspection) -> dict[str, Any]:
         "productcode": said.product_code,
         "upgradecode": said.upgrade_code,
         "package_family_name": said.package_family_name,
+        "signature_sha256": said.signature_sha256,
         "nested": [{"file_nested_path": file.path, "file_type_nested": file.format} for file in said.nested],
         "signer": {**asdict(said.signer), "verified": False} if said.signer else None,
     }
@@ -70,6 +71,7 @@ def identifiers(found: Inspection) -> dict[str, str]:
         "product_code": said.product_code,
         "upgrade_code": said.upgrade_code,
         "package_family_name": said.package_family_name,
+        "signature_sha256": said.signature_sha256,
     }
     return {name: text for name, text in known.items() if text}
 

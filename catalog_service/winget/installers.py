@@ -10,7 +10,14 @@ from catalog_service.winget.naming import named, said
 from catalog_service.winget.offers import PACKAGED
 
 # What a version's manifest says that stands elsewhere in the protocol, or under another name.
-ELSEWHERE = ("locales", "release_notes", "release_notes_url", "installer_locale", "portable_command_alias")
+ELSEWHERE = (
+    "locales",
+    "release_notes",
+    "release_notes_url",
+    "installer_locale",
+    "portable_command_alias",
+    "signature_sha256",
+)
 
 
 def installer(version: PackageVersion, contract: Contract, address: str) -> Mapping[str, Any]:
@@ -33,6 +40,7 @@ def installer(version: PackageVersion, contract: Contract, address: str) -> Mapp
                 "InstallerType": version.installer_type.lower(),
                 "InstallerUrl": address,
                 "InstallerSha256": version.sha256.upper(),
+                "SignatureSha256": signature_of(version).upper(),
                 "InstallerLocale": version.language,
                 "Scope": version.scope.value,
                 "UpgradeBehavior": version.upgrades.value,
@@ -47,6 +55,11 @@ def installer(version: PackageVersion, contract: Contract, address: str) -> Mapp
             }
         )
     )
+
+
+def signature_of(version: PackageVersion) -> str:
+    """The SHA-256 of the signature by which winget checks an MSIX or APPX; "" for another installer, or without one."""
+    return version.manifest.signature_sha256 if version.installer_type in PACKAGED else ""
 
 
 def _entries(version: PackageVersion, written: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

@@ -28,6 +28,7 @@ from catalog_service.winget import requests
 from catalog_service.winget.block import Record
 from catalog_service.winget.contracts import Contract
 from catalog_service.winget.icons import check_icon_url, file_name, icon_url, with_logo_icon
+from catalog_service.winget.installers import signature_of
 from catalog_service.winget.manifest import Address, manifest
 from catalog_service.winget.requests import Query
 from common.bodies import has_already, read_body
@@ -37,6 +38,8 @@ from common.middleware import REVISION_HEADER, Answer, caller_of
 routes = web.RouteTableDef()
 BODY_LIMIT = 64 << 10  # bytes
 MANY = 50  # versions of which an answer takes long enough to be made beside the event loop
+# Seconds. Windows itself reads a package of known signature from its address, in many requests until it is installed.
+INSTALLATION_LIFETIME = 24 * 3600
 PAGE_SIZE = 256 << 10  # bytes of hits in JSON; a page has one at least, however long
 
 
@@ -68,10 +71,13 @@ async def package_manifest(request: web.Request) -> web.Response:
     hidden = await request.app[PACKAGES].hidden_from(caller)
     revision = (await request.app[SNAPSHOTS].look(caller.tenant_id)).revision
     entry = await request.app[SOURCE_ENTRIES].find(caller.tenant_id, package_id, hidden)
-    expires = wire.expiry(settings)
+    expires = wire.expiry(settings.download_lifetime)
 
     def address(version: PackageVersion) -> str:
-        return wire.installer_url(version, caller, settings, expires=expires)
+        lifetime = settings.download_lifetime
+        if signature_of(version):
+            lifetime = max(lifetime, INSTALLATION_LIFETIME)
+        return wire.installer_url(version, caller, settings, expires=wire.expiry(lifetime))
 
     found = b""
     if entry and query.of_our_channel:

@@ -45,6 +45,7 @@ NOTHING_SAID: dict[str, Any] = {
     "productcode": "",
     "upgradecode": "",
     "package_family_name": "",
+    "signature_sha256": "",
     "nested": [],
     "signer": None,
 }

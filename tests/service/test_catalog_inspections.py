@@ -20,7 +20,13 @@ MSI = {
     "productcode": PRODUCT,
     "upgradecode": UPGRADE,
 }
-SAID = {"product_code": PRODUCT, "upgrade_code": UPGRADE, "package_family_name": "Tiny.App_8wekyb3d8bbwe"}
+SIGNATURE = "ab" * 32
+SAID = {
+    "product_code": PRODUCT,
+    "upgrade_code": UPGRADE,
+    "package_family_name": "Tiny.App_8wekyb3d8bbwe",
+    "signature_sha256": SIGNATURE,
+}
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +86,33 @@ async def test_identifiers_that_a_type_has_are_filled_in_with_the_file(
     assert shown == {"PRODUCTCODE": "", "UPGRADECODE": "", "PACKAGE_FAMILY_NAME": "", **filled}
     # A file without identifiers keeps nobody waiting.
     assert catalog.others.asked == [*(["inspect_installer"] if filled else []), "claim_installer"]
+
+
+async def signature_of(catalog: Catalog, caller: Caller, **fields: str) -> str:
+    """The digest of the signature file that a new version has."""
+    uid = await catalog.add_version(caller, **fields)
+    details = await catalog.call(caller, "GET", "get_version_details", uid)
+    return str(details.body["signature_sha256"])
+
+
+@pytest.mark.parametrize(
+    ("file_type", "digest"), [("MSIX", SIGNATURE), ("APPX", SIGNATURE), ("MSI", ""), ("EXE", ""), ("ZIP", "")]
+)
+async def test_the_digest_of_a_signature_file_is_filled_in_for_packages(
+    catalog: Catalog, caller: Caller, file_type: str, digest: str
+) -> None:
+    catalog.others.found = SAID
+    assert await signature_of(catalog, caller, file_type=file_type) == digest
+
+
+async def test_the_digest_of_a_signature_file_is_waited_for(catalog: Catalog, caller: Caller) -> None:
+    catalog.others.found_late = SAID
+    assert await signature_of(catalog, caller, file_type="MSIX", package_family_name="Tiny.App_x") == SIGNATURE
+
+
+async def test_the_digest_of_a_signature_file_that_was_given_stays(catalog: Catalog, caller: Caller) -> None:
+    catalog.others.found = SAID
+    assert await signature_of(catalog, caller, file_type="MSIX", signature_sha256="cd" * 32) == "cd" * 32
 
 
 async def test_identifiers_are_waited_for_where_the_file_is_still_to_be_inspected(
@@ -171,6 +204,8 @@ async def test_an_installer_that_cannot_be_inspected_now_is_tried_again(catalog:
         ({"upgradecode": PRODUCT}, MSI, "upgradecode"),
         ({"file_type": "MSIX", "package_family_name": "a"}, {"file_type": "MSIX", "package_family_name": "b"},
          "package_family_name"),
+        ({"file_type": "MSIX", "signature_sha256": "cd" * 32}, {"file_type": "MSIX", "signature_sha256": SIGNATURE},
+         "signature_sha256"),
         ({}, {"state": "failed", "reason": "damaged"}, "file"),
     ],
 )  # fmt: skip
@@ -201,6 +236,10 @@ async def test_a_strict_tenant_takes_no_version_that_contradicts_its_installer(
         ({"file_type": "FONT"}, {"file_type": ""}),
         ({"package_version": "2024"}, MSI),
         ({"file_scope": "user"}, MSI),
+        (
+            {"file_type": "MSIX", "signature_sha256": SIGNATURE.upper()},
+            {"file_type": "MSIX", "signature_sha256": SIGNATURE},
+        ),
     ],
 )
 async def test_a_strict_tenant_takes_what_its_installer_does_not_contradict(

@@ -1,6 +1,7 @@
 """What winget is shown through catalog_service's own door, as the catalog changes."""
 
 import asyncio
+import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from itertools import cycle
@@ -9,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+from yarl import URL
 
 from catalog_service.entries import Entries
 from catalog_service.version_documents import version_of
@@ -29,6 +31,7 @@ from tests.winget_rules import check_hit, check_manifest
 
 SEARCH, MANIFEST = "winget/manifestSearch", "winget/packageManifests"
 LATEST = {"Version": "1.28.0"}
+HOUR, DAY = 3600, 24 * 3600  # seconds
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +191,23 @@ async def test_a_manifest_tells_of_one_version_or_market(catalog: Catalog, calle
     assert len(await versions(catalog, caller, "Acme.Editor", Channel="stable")) == 2
     assert await versions(catalog, caller, "Acme.Editor", Channel="beta") == []
     assert await versions(catalog, caller, "Acme.Nobody") == []
+
+
+@pytest.mark.parametrize(
+    ("file_type", "signature", "lifetime"),
+    [("MSIX", "ab" * 32, DAY), ("MSIX", "", HOUR), ("EXE", "ab" * 32, HOUR)],
+    ids=["MSIX", "unsigned MSIX", "EXE"],
+)
+async def test_the_address_of_a_signed_package_outlives_its_installation(
+    catalog: Catalog, caller: Caller, file_type: str, signature: str, lifetime: int
+) -> None:
+    await catalog.add_package(caller, "Acme.Editor")
+    signed = {"signature_sha256": signature} if signature else {}
+    await catalog.add_version(caller, "Acme.Editor", file_type=file_type, **signed)
+    earliest = time.time()
+    ((version,), latest) = await versions(catalog, caller, "Acme.Editor"), time.time()
+    expires = int(URL(version["Installers"][0]["InstallerUrl"]).query["expires"])
+    assert earliest + 0.99 * lifetime - 1 <= expires <= latest + lifetime
 
 
 async def test_a_manifest_of_many_versions_is_made_beside_the_event_loop(

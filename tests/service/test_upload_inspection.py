@@ -15,7 +15,7 @@ from common.errors import Overloaded, Unavailable
 from common.mongo import MongoDatabase, open_database
 from tests.api import Answer
 from tests.objects import ObjectServer
-from tests.programs import program
+from tests.programs import program, zipped
 from tests.samples import MACHINE_MSI
 from tests.service.upload_fixtures import UploadApi, folder_homes, make_uploader, serving_uploads, settings_for, sha256
 from tests.waiting import until
@@ -43,6 +43,7 @@ NOTHING_FOUND: dict[str, Any] = {
     "productcode": "",
     "upgradecode": "",
     "package_family_name": "",
+    "signature_sha256": "",
     "nested": [],
     "signer": None,
 }
@@ -127,9 +128,24 @@ async def test_an_upload_is_inspected_and_tells_what_it_says_of_itself(settings:
         "productcode": "{0A2D3C5E-7B16-4E1F-9B1C-2F0D3C4B5A69}",
         "upgradecode": "{6F1B2C3D-4E5F-4A6B-8C7D-9E0F1A2B3C4D}",
         "package_family_name": "",
+        "signature_sha256": "",
         "nested": [],
         "signer": {"subject": "Tiny Works GmbH", "issuer": "Tiny Trust Code Signing CA", "verified": False},
     }
+
+
+async def test_a_version_that_claims_a_signed_package_gets_the_digest_of_its_signature_file(
+    settings: UploadSettings,
+) -> None:
+    caller = make_uploader()
+    signature = b"PKCX and a signature"
+    identity = '<Package><Identity Name="Tiny.App" Publisher="CN=Tiny" Version="1.0.0.0"/></Package>'
+    content = zipped({"AppxManifest.xml": identity, "AppxSignature.p7x": signature})
+    async with serving_uploads(settings) as api:
+        name = await api.upload(caller, content, name="tiny.msix")
+        answer = await settled(api, caller, name)
+        assert answer.body["signature_sha256"] == sha256(signature)
+        assert (await api.claim(caller, name)).body["signature_sha256"] == sha256(signature)
 
 
 async def test_an_upload_that_nobody_asks_about_is_inspected(settings: UploadSettings, database: MongoDatabase) -> None:

@@ -25,7 +25,7 @@ from tests.system.services import Api, Services
 from tests.system.stories import download
 from tests.waiting import until
 from tests.winget_client import WingetClient
-from tests.winget_manifests import MINORS, every_version, installer, make, whole
+from tests.winget_manifests import MINORS, Made, every_version, installer, make, whole
 
 COUNT = 204  # manifests of one run: 17 of each schema version
 
@@ -76,8 +76,10 @@ async def test_hundreds_of_every_schema_version_are_published_and_reported(tenan
 
 async def test_what_is_imported_comes_back_as_the_manifest_that_it_was(either: Api, tmp_path: Path) -> None:
     made = [whole(900 + minor, minor) for minor in MINORS]
-    archive, font = make(1000, 12, **ARCHIVE), make(1001, 12, InstallerType="font")
-    made += [archive, font]
+    for one in made:
+        del one.installers[0]["SignatureSha256"]  # These are no MSIX.
+    archive, font, signed = make(1000, 12, **ARCHIVE), make(1001, 12, InstallerType="font"), make_signed(1002)
+    made += [archive, font, signed]
     for one in made:
         # What is not said is the interface's default, and comes back as that.
         one.root.update(Scope="user", InstallerLocale="fr-FR", UpgradeBehavior="install")
@@ -88,6 +90,13 @@ async def test_what_is_imported_comes_back_as_the_manifest_that_it_was(either: A
     assert (written.status, len(written.output.splitlines())) == (0, len(made)), written.log
     before, after = read(tmp_path / "before"), read(tmp_path / "after")
     assert [content(one) for one in after] == [content(one) for one in before]
+
+
+def make_signed(number: int) -> Made:
+    """The manifest of an MSIX that has the digest of its signature."""
+    made = make(number, 12, InstallerType="msix")
+    made.installers[0]["SignatureSha256"] = "CD" * 32
+    return made
 
 
 ARCHIVE = {
@@ -254,7 +263,7 @@ async def test_installers_are_fetched_where_they_are_not_in_the_folder(tenant: A
 
 
 async def test_addresses_are_kept_and_come_back_as_they_were(either: Api, tmp_path: Path) -> None:
-    made = [make(2000), make(2001, InstallerType="msix")]
+    made = [make(2000), make_signed(2001)]
     for one in made:
         one.content.clear()  # They are nowhere that anybody could look.
         one.root.update(Scope="user", InstallerLocale="fr-FR", UpgradeBehavior="install")

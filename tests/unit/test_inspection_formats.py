@@ -1,5 +1,6 @@
 """What installers say of themselves is found, whoever made them."""
 
+import hashlib
 from importlib.metadata import files
 from io import BytesIO
 from pathlib import Path
@@ -208,10 +209,44 @@ def test_a_bundle_says_its_machine_where_it_has_only_one(second: str, told: Mach
     assert found.package_family_name.startswith("Tiny.App_")
 
 
-def test_a_signed_package_names_its_signer() -> None:
+def signed_package() -> bytes:
     manifest = MANIFEST.format(machine="x64", publisher="CN=T", name="Tiny")
-    content: dict[str, bytes | str] = {"AppxManifest.xml": manifest, "AppxSignature.p7x": b"PKCX" + signature()}
-    assert found_in(zipped(content)).signer == TINY
+    return zipped({"AppxManifest.xml": manifest, "AppxSignature.p7x": b"PKCX" + signature()})
+
+
+def test_a_signed_package_names_its_signer() -> None:
+    assert found_in(signed_package()).signer == TINY
+
+
+@pytest.mark.parametrize("suffix", [".msix", ".appx"])
+def test_a_signed_package_has_the_digest_of_its_signature_file(suffix: str) -> None:
+    digest = hashlib.sha256(b"PKCX" + signature()).hexdigest()
+    assert found_in(signed_package(), suffix).signature_sha256 == digest
+
+
+def test_a_signed_bundle_has_the_digest_of_its_own_signature_file() -> None:
+    content: dict[str, bytes | str] = {
+        "AppxMetadata/AppxBundleManifest.xml": BUNDLE_MANIFEST.format(first="x64", second="x64"),
+        "a.msix": signed_package(),
+        "AppxSignature.p7x": b"PKCX of the bundle",
+    }
+    digest = hashlib.sha256(b"PKCX of the bundle").hexdigest()
+    assert found_in(zipped(content), ".msixbundle").signature_sha256 == digest
+
+
+def test_an_unsigned_package_has_no_digest_of_a_signature_file() -> None:
+    assert package().signature_sha256 == ""
+
+
+def test_findings_of_an_earlier_release_have_no_digest_of_a_signature_file() -> None:
+    document = found_in(signed_package()).document()
+    del document["signature_sha256"]
+    assert Findings.parse(document).signature_sha256 == ""
+
+
+@pytest.mark.parametrize("text", ["ab", "AB" * 32, "ab" * 33, "../" * 20])
+def test_a_digest_of_another_form_is_not_taken_from_a_reader(text: str) -> None:
+    assert Findings.parse({**Findings().document(), "signature_sha256": text}).signature_sha256 == ""
 
 
 def test_an_archive_lists_what_may_be_the_installer_in_it_the_nearest_first() -> None:

@@ -142,7 +142,7 @@ def test_a_contract_has_all_that_it_knows_and_nothing_else(minor: int) -> None:
     assert version is not None
     default, (german,), (installer,) = version["DefaultLocale"], version["Locales"], version["Installers"]
     assert default.keys() == names(LOCALE_MEMBERS, minor)
-    left_out = {"InstallerIdentifier", "NestedInstallerType", "NestedInstallerFiles"}
+    left_out = {"InstallerIdentifier", "NestedInstallerType", "NestedInstallerFiles", "SignatureSha256"}
     left_out |= {"UpgradeBehavior"} if minor < 6 else set()
     left_out |= {"PackageFamilyName"} if minor < 4 else set()
     assert installer.keys() == names(INSTALLER_MEMBERS, minor) - left_out
@@ -201,6 +201,17 @@ def test_an_installer_is_offered_to_who_knows_its_kind(said: dict[str, Any], sin
     if version and said["installer_type"] is FileType.ZIP:
         nested = version["Installers"][0]["NestedInstallerFiles"]
         assert [one["RelativeFilePath"] for one in nested] == list(said["nested_paths"])
+
+
+@pytest.mark.parametrize("installer_type", list(FileType))
+def test_only_packaged_apps_have_the_digest_of_their_signature(installer_type: FileType) -> None:
+    archive: dict[str, Any] = {"nested_type": FileType.MSIX, "nested_paths": ("a.msix",)}
+    nested = archive if installer_type is FileType.ZIP else {}
+    version = make_version(installer_type=installer_type, signature_sha256="cd" * 32, **nested)
+    manifest = shown(make_entry("Acme.Editor", version), 12)
+    assert manifest is not None
+    digest = "CD" * 32 if installer_type in {FileType.MSIX, FileType.APPX} else None
+    assert manifest["Installers"][0].get("SignatureSha256") == digest
 
 
 def test_a_package_that_says_little_has_what_is_needed() -> None:

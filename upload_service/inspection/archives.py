@@ -3,7 +3,7 @@
 import hashlib
 import posixpath
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from xml.parsers import expat
 from zipfile import ZipFile
 
@@ -52,6 +52,7 @@ def _nested(archive: ZipFile) -> Iterator[Nested]:
 def _package(archive: ZipFile, manifest: str, suffix: str) -> Findings:
     """MSIX and APPX are one format under two names; without an APPX's name a package is MSIX."""
     said = _Manifest(_content(archive, manifest, MANIFEST_LIMIT))
+    signature = _content(archive, _SIGNATURE, SIGNATURE_LIMIT) if _SIGNATURE in archive.namelist() else b""
     name, publisher = said.identity.get("Name", ""), said.identity.get("Publisher", "")
     return Findings(
         format=Format.APPX if suffix.startswith(".appx") else Format.MSIX,
@@ -60,7 +61,8 @@ def _package(archive: ZipFile, manifest: str, suffix: str) -> Findings:
         product_name=_shown(said.properties.get("DisplayName", "")),
         publisher=_shown(said.properties.get("PublisherDisplayName", "")),
         package_family_name=words(f"{name}_{publisher_id(publisher)}") if name and publisher else "",
-        signer=_signer(archive),
+        signature_sha256=hashlib.sha256(signature).hexdigest() if signature else "",
+        signer=signer_of(signature.removeprefix(_SIGNATURE_MAGIC)) if signature else None,
     )
 
 
@@ -73,12 +75,6 @@ def publisher_id(publisher: str) -> str:
 
 def _shown(text: str) -> str:
     return "" if text.startswith("ms-resource:") else words(text)  # Of those the text is somewhere else.
-
-
-def _signer(archive: ZipFile) -> Any:
-    if _SIGNATURE not in archive.namelist():
-        return None
-    return signer_of(_content(archive, _SIGNATURE, SIGNATURE_LIMIT).removeprefix(_SIGNATURE_MAGIC))
 
 
 def _content(archive: ZipFile, name: str, limit: int) -> bytes:

@@ -13,6 +13,7 @@ PATH_LIMIT = 512
 NESTED_LIMIT = 100  # files of an archive
 
 _GUID = re.compile(r"\{[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}\}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Format(StrEnum):
@@ -69,7 +70,10 @@ class Nested:
 
 @dataclass(frozen=True)
 class Findings:
-    """Texts are "" where nothing was found; a GUID has braces and capital letters."""
+    """Texts are "" where nothing was found; a GUID has braces and capital letters.
+
+    `signature_sha256` is the hexadecimal digest of the signature file of an MSIX or APPX.
+    """
 
     format: Format = Format.UNKNOWN
     machine: Machine = Machine.UNKNOWN
@@ -80,6 +84,7 @@ class Findings:
     product_code: str = ""
     upgrade_code: str = ""
     package_family_name: str = ""
+    signature_sha256: str = ""
     nested: tuple[Nested, ...] = ()
     signer: Signer | None = None
 
@@ -103,6 +108,7 @@ class Findings:
             product_code=guid(document["product_code"]),
             upgrade_code=guid(document["upgrade_code"]),
             package_family_name=words(document["package_family_name"]),
+            signature_sha256=_digest(document.get("signature_sha256", "")),  # Releases up to 0.1.0 did not look for it.
             nested=tuple(Nested(words(file["path"], PATH_LIMIT), Format(file["format"])) for file in nested),
             signer=Signer(words(signer["subject"]), words(signer["issuer"])) if signer else None,
         )
@@ -120,3 +126,8 @@ def guid(text: str) -> str:
     """A GUID in braces and capital letters; "" for anything else."""
     plain = text.strip().upper()
     return plain if _GUID.fullmatch(plain) else ""
+
+
+def _digest(text: str) -> str:
+    """A SHA-256 in hexadecimal; "" for anything else."""
+    return text if _SHA256.fullmatch(text) else ""
