@@ -10,7 +10,7 @@ from aiohttp import web
 
 from catalog_service.finding import Order, Wanted
 from catalog_service.keys import LOGOS
-from catalog_service.logos.service import LOGO_LIMIT
+from catalog_service.logos.limits import LOGO_LIMIT
 from catalog_service.manifests.fields import manifest_of, of_form, plain
 from catalog_service.manifests.package import PackageManifest
 from catalog_service.model import Package, PackageChanges, PackageNotFound, VersionNotFound

@@ -2,9 +2,6 @@
 
 from enum import IntEnum
 
-PIXELS_LIMIT = 4_000_000
-SCANS_LIMIT = 64  # of a progressive JPEG; usual ones have about ten
-
 
 class Refusal(IntEnum):
     """The exit status by which the decoding process tells the reason."""

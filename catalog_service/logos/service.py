@@ -2,14 +2,14 @@
 
 import signal
 
-from catalog_service.logos.refusals import PIXELS_LIMIT, SCANS_LIMIT, Refusal
+from catalog_service.logos.limits import LOGO_LIMIT, PIXELS_LIMIT, SCANS_LIMIT
+from catalog_service.logos.refusals import Refusal
 from common.confined.confinement import OUT_OF_MEMORY
 from common.confined.process import ConfinedProcessFailed, run_confined
 from common.errors import InvalidField, Overloaded
 from common.telemetry import log
 from common.turns import FairConcurrencyLimit
 
-LOGO_LIMIT = 5 << 20  # bytes
 OUTPUT_LIMIT = 512 << 10  # bytes; 256 by 256 pixels take at most 257 KiB
 PROCESSES = 2
 # The sum of both is less than the time after which the gateway gives up: an answered error creates no package later.

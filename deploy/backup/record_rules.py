@@ -21,7 +21,7 @@ from auth_service.passwords import has_our_parameters
 from auth_service.users import parse_username
 from catalog_service import forms as catalog_forms
 from catalog_service import wire
-from catalog_service.logos import EDGE, LOGO_LIMIT
+from catalog_service.logos.limits import EDGE, LOGO_LIMIT
 from catalog_service.manifests.fields import kept, plain
 from catalog_service.manifests.package import PackageManifest
 from catalog_service.model import Package

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from PIL import Image
 
 from catalog_service.forms import package_id
-from catalog_service.logos.decoder import EDGE, decode_logo
+from catalog_service.logos.decoder import decode_logo
+from catalog_service.logos.limits import EDGE
 from catalog_service.logos.refusals import LogoRefused
 from catalog_service.ordering import VersionOrder, newest_first
 from client_registry.hostnames import NAME_LIMIT, host_name

@@ -10,7 +10,8 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from catalog_service.logos import service
-from catalog_service.logos.service import LOGO_LIMIT, TURN_TIMEOUT, WALL_TIME, LogoDecoder
+from catalog_service.logos.limits import LOGO_LIMIT
+from catalog_service.logos.service import TURN_TIMEOUT, WALL_TIME, LogoDecoder
 from common.errors import InvalidField
 from gateway.operations import OPERATIONS
 from tests.logos import progressive_jpeg
