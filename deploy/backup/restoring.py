@@ -103,7 +103,10 @@ class Restoration:
     def _check_keys(self, now: Fingerprints) -> None:
         if missing := missing_keys(self.manifest.keys, now):
             told = "; ".join(f"without its {key} {WITHOUT[key]}" for key in missing)
-            raise BackupProblem(f"the backup was made under other keys: {told}. Bring its keys, or say --other-keys")
+            raise BackupProblem(
+                f"the backup was made under other keys: {told}. Bring its keys here: its folder of secrets, or `keys` "
+                "and `audit-key` of its data folder. If they are lost, say --other-keys"
+            )
 
     def _check_seal(self, where: Places) -> None:
         """Raises BackupProblem where the backup has no seal, or one that does not match."""

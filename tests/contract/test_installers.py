@@ -67,6 +67,17 @@ async def test_a_part_is_that_part(home: Installers, tmp_path: Path, start: int,
     assert max(map(len, blocks)) <= 1 << 20
 
 
+@pytest.mark.parametrize(
+    "names",
+    [("../../pwn", "x"), ("..", "x"), ("", "x"), ("acme", "../x"), ("acme", "/etc/x"), ("acme", ""), ("acme", "x\0")],
+    ids=str,
+)
+async def test_a_name_that_leads_elsewhere_is_refused(home: Installers, tmp_path: Path, names: tuple[str, str]) -> None:
+    tenant_id, server_filename = names
+    with pytest.raises(ValueError, match="not one plain name"):
+        await home.put(Upload(tenant_id, "f", "1" * 32, 10, server_filename=server_filename), tmp_path / "source")
+
+
 async def test_of_no_bytes_there_is_no_block(home: Installers, tmp_path: Path) -> None:
     upload = await put(home, tmp_path)
     assert await content_of(home, upload, 0, 0) == []

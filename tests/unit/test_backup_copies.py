@@ -64,3 +64,18 @@ async def test_what_becomes_of_it(
     left = [path.name for path in target.parent.iterdir()]
     assert left == ([target.name] if outcome is Outcome.COPIED else [])
     assert sum(counted) == (len(CONTENT) if outcome is Outcome.COPIED else 0)
+
+
+@pytest.mark.parametrize(
+    "upload",
+    [
+        replace(UPLOAD, tenant_id="../../pwn"),
+        replace(UPLOAD, upload_id="../x"),
+        replace(UPLOAD, file_id="../x"),
+        replace(UPLOAD, announced_as="x/../../y"),
+    ],
+    ids=["tenant", "upload", "file", "earlier file"],
+)
+def test_the_part_of_a_transfer_is_not_looked_for_elsewhere(tmp_path: Path, upload: Upload) -> None:
+    with pytest.raises(ValueError, match="not one plain name"):
+        Parts(tmp_path).path(upload)
