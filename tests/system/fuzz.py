@@ -22,11 +22,14 @@ from tempfile import TemporaryDirectory
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
+from aiohttp import FormData
 
 from tests import servers
+from tests.service.catalog_fixtures import picture
 from tests.system.estate import Estate, furnish
 from tests.system.services import PASSWORD, Api, Services, all_services
 from tests.system.stories import add_package, publish
+from tests.winget_client import WingetClient
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "gateway" / "openapi.yaml"
@@ -90,9 +93,10 @@ async def fuzz(api: Api, *options: str, door: Api | None = None) -> Outcome:
     shown = await api.call("GET", "get_package_versions", estate.parts["package_id"])
     versions = [version["UID"] for version in shown.body]
     document = await _with_true_examples(api, client)
+    icon = await _example_icon(api)
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         (Path(folder) / "openapi.yaml").write_text(document, encoding="utf-8")
-        (Path(folder) / "schemathesis.toml").write_text(_configuration(estate), encoding="utf-8")
+        (Path(folder) / "schemathesis.toml").write_text(_configuration(estate, icon), encoding="utf-8")
         outcome = await _run(door, Path(folder), _kept(estate, client["client_id"], versions), *options)
     assert (await door.call("GET", "test")).status == 200, "the session ended during the run"
     return outcome
@@ -109,6 +113,16 @@ async def _with_true_examples(api: Api, client: Mapping[str, str]) -> str:
     for name, example in EXAMPLE_CLIENT.items():
         document = document.replace(example, client[name])
     return document
+
+
+async def _example_icon(api: Api) -> str:
+    """The signed address of the logo that the example's package gets."""
+    form = FormData()
+    form.add_field("Logo", picture(), filename="logo.png")
+    assert (await api.call("PATCH", "edit_package", EXAMPLE_PACKAGE, data=form)).status == 200
+    winget = WingetClient(api.session, f"{api.base_url}/winget")
+    address: str = (await winget.show(EXAMPLE_PACKAGE))["DefaultLocale"]["Icons"][0]["IconUrl"]
+    return address
 
 
 def _kept(estate: Estate, client_id: str, versions: list[str]) -> dict[str, list[str]]:
@@ -141,7 +155,7 @@ async def _run(api: Api, folder: Path, kept: Mapping[str, Sequence[str]], *optio
     )
 
 
-def _configuration(estate: Estate) -> str:
+def _configuration(estate: Estate, icon: str) -> str:
     """Half of the time the things that there are, so that operations come to more than `404 Not Found`."""
     link = {name: values[0] for name, values in parse_qs(urlsplit(estate.link).query).items()}
     known = {
@@ -157,6 +171,12 @@ def _configuration(estate: Estate) -> str:
     # A signed address is good as a whole or not at all.
     address = ("path.server_filename", "path.file_name", "query.expires")
     values: dict[str, str | int] = {**known, "query.expires": int(link["expires"])}
+    logo = {
+        "path.package_id": EXAMPLE_PACKAGE,
+        "path.file_name": urlsplit(icon).path.rpartition("/")[2],
+        "query.expires": int(parse_qs(urlsplit(icon).query)["expires"][0]),
+        "query.signature": parse_qs(urlsplit(icon).query)["signature"][0],
+    }
     lines = [
         'hooks = "tests.system.fuzz_hooks"',
         "continue-on-failure = true",
@@ -164,10 +184,14 @@ def _configuration(estate: Estate) -> str:
         'generation.database = "none"',
         "cache.enabled = false",
         *(f"dictionaries.'{name}'.values = [{value!r}]" for name, value in values.items()),
+        *(f"dictionaries.'icon.{name}'.values = [{value!r}]" for name, value in logo.items()),
         *(f"parameters.'{name}' = {{ dictionary = '{name}', probability = 0.5 }}" for name in known),
         "[[operations]]",
         "include-operation-id = 'download'",
         *(f"parameters.'{name}' = {{ dictionary = '{name}' }}" for name in address),
+        "[[operations]]",
+        "include-operation-id = 'icon'",
+        *(f"parameters.'{name}' = {{ dictionary = 'icon.{name}' }}" for name in logo),
     ]
     return "\n".join(lines)
 

@@ -195,11 +195,15 @@ async def test_head_answers_as_get_does_without_a_body(row: Operation, each: Api
     assert not head.body
 
 
+TAKES_ANY_TEXT = "winget/packageManifests"  # slashes included, as a package id that there is not
+
+
 @pytest.mark.attack("S30")
 @pytest.mark.parametrize("row", OPERATIONS, ids=title)
 async def test_a_slash_at_the_end_or_capitals_are_another_address(row: Operation, each: Api) -> None:
     prefix = way(each)[1]
     path = "/".join([prefix, *segments(row, UNKNOWN)])
     capitals = path.replace(row.word, row.word.swapcase()), path.replace(prefix, prefix.upper())
-    for target in (f"{path}/", f"{path}//", f"{path}%2f", f"{path}/x", *capitals):
+    longer = (f"{path}/", f"{path}//", f"{path}%2f", f"{path}/x")
+    for target in (*(() if row.word == TAKES_ANY_TEXT else longer), *capitals):
         assert (await ask(each, row.method, target)).status == 404
