@@ -25,6 +25,9 @@ LINES = (
     "`get_packages`, 20, ",
     "winget: a manifest that was asked for just now",
     "winget: search of 20, 11 hits",
+    "winget: upgrade of 200 programs, each search",
+    "… of machines with the same programs",
+    "winget: dearest search of 20",
 )
 SECTIONS = (
     "Requests",
