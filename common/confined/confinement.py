@@ -1,6 +1,7 @@
 """The limits that a process sets for itself before it reads hostile bytes."""
 
 import ctypes
+import os
 import resource
 import sys
 from contextlib import suppress
@@ -14,13 +15,14 @@ _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38  # of Linux
 def confine(memory: int) -> None:
     """Limit the CPU time and address space of this process, and forbid it to open, write or fork anything.
 
-    `memory` is in bytes. The process gets no new file descriptor, hence no file and no connection. Its standard input
-    and output stay open. Import every module first: a later import opens a file and fails. On Linux the process gains
-    no rights by `exec`, and other processes of its user cannot read its memory. Root may still fork.
+    `memory` is in bytes. The process keeps its standard streams and gets no other file descriptor, hence no file and
+    no connection. Import every module first: a later import opens a file and fails. On Linux the process gains no
+    rights by `exec`, and other processes of its user cannot read its memory. Root may still fork.
 
     The process keeps the user of its service. Code that takes it over can do what needs no file descriptor: remove or
     rename files, execute a program in its place, signal the service or, where the system allows it, trace the service.
     """
+    os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])  # uvloop lets a process inherit more than asyncio.
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None).prctl
         prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]

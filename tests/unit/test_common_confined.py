@@ -14,7 +14,8 @@ pytestmark = pytest.mark.attack("S7")
 # What a reading process may not do, and what comes of trying.
 FORBIDDEN = {
     "open a file": "open('/etc/hostname')",
-    "write a file": "os.write(3, b'x')",
+    "write a file": "os.write(1, b'x')",
+    "read an inherited descriptor": "os.read(3, 1)",
     "reach the network": "socket.socket()",
     "take memory": "bytearray(1 << 30)",
 }
@@ -25,7 +26,7 @@ def test_a_confined_process_cannot(deed: str, tmp_path: Path) -> None:
     said = tmp_path / "said"
     code = (
         "import os, socket, sys, encodings.idna; from common.confined.confinement import confine\n"
-        "os.dup2(os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY), 3); confine(1 << 28)\n"
+        "file = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR); os.dup2(file, 1); os.dup2(file, 3); confine(1 << 28)\n"
         f"try: {FORBIDDEN[deed]}\n"
         "except (OSError, MemoryError): sys.exit(7)"
     )
