@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 
 CPU_TIME = 3  # seconds
+DESCRIPTORS = 1 << 20  # that a process may have inherited; macOS may name no limit
 OUT_OF_MEMORY = 4  # exit status of every module whose memory does not suffice
 
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38  # of Linux
@@ -22,7 +23,8 @@ def confine(memory: int) -> None:
     The process keeps the user of its service. Code that takes it over can do what needs no file descriptor: remove or
     rename files, execute a program in its place, signal the service or, where the system allows it, trace the service.
     """
-    os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])  # uvloop lets a process inherit more than asyncio.
+    # uvloop lets a process inherit more than asyncio does.
+    os.closerange(3, min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], DESCRIPTORS))
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None).prctl
         prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
