@@ -31,7 +31,7 @@ _SCRIPTS = "+evalsha +eval +script|load"
 REDIS: Mapping[str, str] = {
     "gateway": f"~session:* ~stamp:* +ping {_SCRIPTS} +time +info +get +expire +del +exists",
     "auth_service": (
-        f"~session:* ~sessions:* ~failures:* ~stamp:* +ping {_SCRIPTS} +time +get +set +expire +expireat +ttl"
+        f"~session:* ~sessions:* ~failures:* ~stamp:* +ping {_SCRIPTS} +time +get +set +exists +expire +expireat +ttl"
         " +del +incr +scan +zadd +zrange +zrem +zremrangebyrank +zremrangebyscore +zscore"
     ),
     "catalog_service": "~stamp:* +ping +set",
