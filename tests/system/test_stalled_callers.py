@@ -19,14 +19,18 @@ from tests.system.stories import add_package, package_id, publish, version_of
 pytestmark = pytest.mark.attack("L5")
 
 SOON = 20  # seconds, where a deadline is shortened to a fraction of one
+STALLED = "127.0.0.2"  # the address of the stalled connections; all other requests come from 127.0.0.1
 MANY = 140  # more than the connections that a gateway keeps for questions to one service
 
 
 @asynccontextmanager
 async def stalled(api: Api, request: bytes) -> AsyncIterator[None]:
-    """Many connections that sent this much and then neither write nor read."""
+    """Many connections from one address that sent this much and then neither write nor read."""
     address = urlsplit(api.base_url)
-    opened = [await asyncio.open_connection(address.hostname, address.port, limit=1024) for _ in range(MANY)]
+    opened = [
+        await asyncio.open_connection(address.hostname, address.port, limit=1024, local_addr=(STALLED, 0))
+        for _ in range(MANY)
+    ]
     try:
         for _, writer in opened:
             writer.write(request)
