@@ -40,7 +40,7 @@ def secrets(
     ] = False,
     grafana: Annotated[bool, typer.Option("--grafana", help="A password for the dashboard too.")] = False,
     backups: Annotated[
-        Path | None, typer.Option(help="The folder of backups. If root owns it, the services' user gets it.")
+        Path | None, typer.Option(help="The folder of backups. If it is empty and root's, the services' user gets it.")
     ] = None,
 ) -> None:
     """Generate the keys of the services and the users of the stores that are missing. Re-running is safe.
@@ -82,9 +82,9 @@ def mongodb(
 ) -> None:
     """Form MongoDB's replica set of one and bring its users up to date."""
     cluster_secrets = ClusterSecrets(folder)
-    password = cluster_secrets.mongodb_password.read_text(encoding="ascii")
+    passwords = cluster_secrets.root_passwords()
     credentials = cluster_secrets.credentials("mongodb")
-    asyncio.run(prepare(address, member, password, credentials))
+    asyncio.run(prepare(address, member, passwords, credentials))
     console.print(f"{member} is a replica set of one with {len(credentials)} users")
 
 

@@ -102,12 +102,14 @@ def new_key() -> str:
     return secrets.token_urlsafe(48)
 
 
-def write_secret(file: Path, text: str) -> None:
-    """Write a file that nobody else may read, at once or not at all; its owner stays who it was."""
+def write_secret(file: Path, text: str, owner: int | None = None) -> None:
+    """Write a file that nobody else may read, at once or not at all; its owner is `owner`, or stays who it was."""
     new = file.with_name(f"{file.name}.new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
-        if file.exists() and file.stat().st_uid != os.geteuid():
+        if owner is not None:
+            os.chown(opened.fileno(), owner, owner)
+        elif file.exists() and file.stat().st_uid != os.geteuid():
             os.chown(opened.fileno(), file.stat().st_uid, file.stat().st_gid)
         opened.write(text)
         opened.flush()

@@ -50,7 +50,7 @@ async def mongod_with_users(folder: Path) -> AsyncIterator[str]:
         with patch.object(local, "MONGODB", secured):
             url = await stack.enter_async_context(local.mongod(folder))
         address = url.partition("://")[2].partition("/?")[0]
-        await prepare(address, "../mongod.sock", PASSWORD, credentials(MONGODB))
+        await prepare(address, "../mongod.sock", [PASSWORD], credentials(MONGODB))
         yield f"mongodb://pkgrepo:{PASSWORD}@{address}/?directConnection=true&authSource=admin"
 
 

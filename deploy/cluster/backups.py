@@ -9,12 +9,12 @@ ROOT = 0
 
 
 def give_backup_folder(path: Path) -> None:
-    """Give the folder to the user of the services if it is root's; make it if it is missing.
+    """Give an empty folder of root to the user of the services; make it if it is missing.
 
-    A container engine makes a missing folder as root. A folder of any other owner stays as it is.
+    A container engine makes a missing folder as root. Any other folder stays as it is.
     Raises OSError.
     """
     path.mkdir(parents=True, exist_ok=True)
-    if path.stat().st_uid == ROOT:
+    if path.stat().st_uid == ROOT and not any(path.iterdir()):
         path.chmod(0o700)
         os.chown(path, SERVICES_USER, SERVICES_USER)

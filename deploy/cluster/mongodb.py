@@ -20,20 +20,34 @@ UNAUTHORIZED = frozenset([13, 18])  # MongoDB's codes for a user without the rig
 ROOT = "pkgrepo"  # creates the other users; no service has its password
 
 
-async def prepare(address: str, member: str, password: str, credentials: Sequence[Credential]) -> None:
+async def prepare(address: str, member: str, passwords: Sequence[str], credentials: Sequence[Credential]) -> None:
     """Form a replica set of the one server at `address` (`host:port`) and bring its users up to date.
 
     Run it on the server's own host, where a server without users accepts the first one. `member` is the `host:port`
-    under which the services find the server; `password` is root's. Re-running is safe.
+    under which the services find the server. The first of `passwords` becomes root's, the others are earlier ones of
+    root's. Re-running is safe.
     """
-    url = f"mongodb://{ROOT}:{quote(password, safe='')}@{address}/?directConnection=true&authSource=admin"
-    try:
-        await form_replica_set(url, member)
-    except OperationFailure as error:
-        if error.code not in UNAUTHORIZED:
-            raise
-        await _create_root(address, member, password)
-    await update_users(url, credentials)
+    for password in passwords:
+        try:
+            await form_replica_set(_root_url(address, password), member)
+        except OperationFailure as error:
+            if error.code not in UNAUTHORIZED:
+                raise
+        else:
+            await _set_root_password(_root_url(address, password), passwords[0])
+            break
+    else:
+        await _create_root(address, member, passwords[0])
+    await update_users(_root_url(address, passwords[0]), credentials)
+
+
+def _root_url(address: str, password: str) -> str:
+    return f"mongodb://{ROOT}:{quote(password, safe='')}@{address}/?directConnection=true&authSource=admin"
+
+
+async def _set_root_password(url: str, password: str) -> None:
+    async with AsyncMongoClient[dict[str, object]](url) as client:
+        await client.admin.command("updateUser", ROOT, pwd=password)
 
 
 async def _create_root(address: str, member: str, password: str) -> None:

@@ -70,9 +70,13 @@ class ClusterSecrets:
         return self.path / "administrator" / "password"
 
     @property
-    def mongodb_password(self) -> Path:
-        """The password of MongoDB's root."""
+    def _root(self) -> Path:
+        """The passwords of MongoDB's root: the one that it has or gets, then earlier ones."""
         return self.path / "mongodb" / "password"
+
+    def root_passwords(self) -> list[str]:
+        """The passwords of MongoDB's root, the one that it has or gets before earlier ones."""
+        return self._root.read_text(encoding="ascii").split()
 
     def make(self) -> list[Path]:
         """Generate what is missing and bring the files of the stores up to date; the files that were written.
@@ -91,8 +95,11 @@ class ClusterSecrets:
             written += self._update({file: value for file in files if file not in existing})
         for store in self._stores():
             written += self._update(self._derived(store))
-        for name in OUTDATED:
-            (self.path / name).unlink(missing_ok=True)
+        outdated = [file for file in (self.path / name for name in OUTDATED) if file.exists()]
+        if outdated and self._root.exists():  # Every service of that release had root's password.
+            written += self._renew_root()
+        for file in outdated:
+            file.unlink()
         return written
 
     def credentials(self, store: str) -> list[Credential]:
@@ -101,23 +108,33 @@ class ClusterSecrets:
         return [credential for user in found.users for credential in self._credentials(store, user)]
 
     def renew_passwords(self) -> None:
-        """Give each user a second name and password, which comes first. A user that has two keeps both."""
+        """Give each user a second name and password, which comes first. A user that has two keeps both.
+
+        MongoDB's root gets another password. Raises BadSetting where the folder has no users of stores.
+        """
         for store, user in self._renewable():
-            known = self._credentials(store, user)
+            known = self._credentials(store.folder, user)
             if len(known) == 1:
                 [name] = set(names_of(user)) - {known[0].name}
                 self._put(store, user, [Credential(user, name, _password()), *known])
-        self.make()
+        if self._root.exists() and len(self.root_passwords()) == 1:
+            self._renew_root()
 
     def drop_old_passwords(self) -> None:
-        """Leave each user its first name and password."""
+        """Leave each user its first name and password. Raises BadSetting where the folder has no users of stores."""
         for store, user in self._renewable():
-            self._put(store, user, self._credentials(store, user)[:1])
-        self.make()
+            self._put(store, user, self._credentials(store.folder, user)[:1])
+        if self._root.exists():
+            self._update({self._root: self.root_passwords()[0]})
 
-    def _renewable(self) -> list[tuple[str, str]]:
-        users = [(store.folder, user) for store in self._stores() for user in store.users]
+    def _renewable(self) -> list[tuple[Store, str]]:
+        users = [(store, user) for store in STORES if (self.path / store.folder).is_dir() for user in store.users]
+        if not users:
+            raise BadSetting(f"{self.path}: has no users of the stores of the compose file")
         return [(store, user) for store, user in users if user not in {HEALTH, ADMINISTRATOR}]
+
+    def _renew_root(self) -> list[Path]:
+        return self._update({self._root: " ".join([_password(), *self.root_passwords()])})
 
     def _stores(self) -> list[Store]:
         """The stores whose users are kept here."""
@@ -132,7 +149,7 @@ class ClusterSecrets:
         stores = [(str(Credential(user, user, _password())), [self.path / store / user]) for store, user in users]
         if any(store.folder == "mongodb" for store in self._stores()):
             members = base64.b64encode(secrets.token_bytes(96)).decode()
-            stores += [(_password(), [self.mongodb_password]), (members, [self.path / "mongodb" / "members"])]
+            stores += [(_password(), [self._root]), (members, [self.path / "mongodb" / "members"])]
         return [*((secrets.token_urlsafe(18), [file]) for file in people), *keys, *stores]
 
     def _derived(self, store: Store) -> dict[Path, str]:
@@ -152,8 +169,9 @@ class ClusterSecrets:
         pairs = [pair.partition(":") for pair in (self.path / store / user).read_text(encoding="ascii").split()]
         return [Credential(user, name, password) for name, _, password in pairs]
 
-    def _put(self, store: str, user: str, credentials: Sequence[Credential]) -> None:
-        self._update({self.path / store / user: " ".join(map(str, credentials))})
+    def _put(self, store: Store, user: str, credentials: Sequence[Credential]) -> None:
+        self._update({self.path / store.folder / user: " ".join(map(str, credentials))})
+        self._update(self._derived(store))
 
     def _check_addresses(self) -> None:
         for store in STORES:
@@ -177,8 +195,7 @@ class ClusterSecrets:
         for file in changed:
             owner = READERS.get(file.relative_to(self.path).parts[0], SERVICES_USER)
             self._open(file.parent, owner)
-            write_secret(file, texts[file])
-            _give(file, owner)
+            write_secret(file, texts[file], owner if os.geteuid() == 0 else None)
         return changed
 
     @staticmethod

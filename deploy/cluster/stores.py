@@ -18,7 +18,8 @@ class Store:
 
     def is_here(self, url: str) -> bool:
         """Whether an address leads to this store, and not to one that somebody else runs."""
-        return url.endswith("@" + self.url.partition("@")[2])
+        scheme, _, place = self.url.partition("{}")
+        return url.startswith(scheme) and url.endswith(place)
 
 
 STORES = (

@@ -1,6 +1,7 @@
 """`pkgrepo cluster secrets`: a user for each service at each store, in new folders and in those of release 0.1.0."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -77,10 +78,35 @@ def test_a_folder_of_release_0_1_0_gets_a_user_for_each_service(old_folder: Path
             assert "old" not in url
 
 
-def test_a_folder_of_release_0_1_0_keeps_its_keys_and_the_password_of_mongodb_s_root(old_folder: Path) -> None:
+def test_a_folder_of_release_0_1_0_keeps_its_keys(old_folder: Path) -> None:
     files = contents(made(old_folder))
-    for path in ("mongodb/password", "mongodb/members", "keys/gateway/session_key"):
+    for path in ("mongodb/members", "keys/gateway/session_key"):
         assert files[path] == OLD_FILES[path]
+
+
+def test_mongodb_s_root_of_release_0_1_0_gets_another_password(old_folder: Path) -> None:
+    new, *earlier = ClusterSecrets(made(old_folder)).root_passwords()
+    assert (new == "old", earlier) == (False, ["old"])
+
+
+@pytest.mark.parametrize("step", range(1, 9))
+def test_files_have_their_owners_though_a_run_before_was_interrupted(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners: list[int] = []  # the files and folders that were given to their owners, by their inodes
+
+    def chown(file: int | Path, *_: int) -> None:
+        if len(owners) == step - 1:
+            owners.append(0)
+            raise InterruptedError
+        owners.append(os.stat(file).st_ino)  # noqa: PTH116  a descriptor, too
+
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("os.chown", chown)
+    with pytest.raises(InterruptedError):
+        made(tmp_path)
+    made(tmp_path)
+    assert [file for file in tmp_path.rglob("*") if file.is_file() and file.stat().st_ino not in owners] == []
 
 
 def test_the_old_passwords_of_redis_and_rabbitmq_are_in_no_file_afterwards(old_folder: Path) -> None:
@@ -119,7 +145,7 @@ def test_a_second_run_writes_nothing(of_release_0_1_0: bool, tmp_path: Path, old
     assert contents(folder) == before
 
 
-@pytest.mark.parametrize("host", ["redis.example.com:6379", "my-redis:6379"])
+@pytest.mark.parametrize("host", ["redis.example.com:6379", "my-redis:6379", "redis:6379"])
 def test_the_address_of_a_store_elsewhere_stays(host: str, old_folder: Path) -> None:
     file = old_folder / "urls" / "gateway" / "redis_url"
     file.write_text(f"rediss://gateway:theirs@{host}")
@@ -183,3 +209,23 @@ def test_a_third_password_comes_with_the_first_name_again(tmp_path: Path) -> Non
         secrets.renew_passwords()
         secrets.drop_old_passwords()
     assert {row.name for row in secrets.credentials("mongodb")} == set(MONGODB)
+
+
+def test_dropped_passwords_leave_mongodb_s_root_its_new_one(old_folder: Path) -> None:
+    secrets = ClusterSecrets(made(old_folder))
+    new, _ = secrets.root_passwords()
+    secrets.drop_old_passwords()
+    assert secrets.root_passwords() == [new]
+
+
+def test_new_passwords_leave_a_store_that_is_elsewhere_alone(tmp_path: Path) -> None:
+    ClusterSecrets(tmp_path, load(OtherStores, redis_url="redis://theirs@elsewhere")).make()
+    ClusterSecrets(tmp_path).renew_passwords()
+    assert (tmp_path / "urls" / "gateway" / "redis_url").read_text() == "redis://theirs@elsewhere"
+    assert user_in((tmp_path / "urls" / "gateway" / "rabbitmq_url").read_text()) == "gateway-2"
+    assert not (tmp_path / "redis").exists()
+
+
+def test_a_folder_without_users_of_stores_gets_no_new_passwords(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="has no users of the stores"):
+        ClusterSecrets(tmp_path).renew_passwords()

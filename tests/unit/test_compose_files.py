@@ -123,6 +123,14 @@ def test_backup_folder_of_root_is_given_to_the_user_of_the_services(
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+def test_backup_folder_of_root_with_other_files_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.cluster.backups.ROOT", os.geteuid())
+    tmp_path.chmod(0o755)
+    (tmp_path / "of another program").touch()
+    give_backup_folder(tmp_path)
+    assert (tmp_path.stat().st_uid, tmp_path.stat().st_mode & 0o777) == (os.geteuid(), 0o755)
+
+
 def test_backup_folder_of_another_owner_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deploy.cluster.backups.ROOT", os.geteuid() + 1)
     tmp_path.chmod(0o750)
