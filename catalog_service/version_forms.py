@@ -28,9 +28,18 @@ _ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:")
 
 def new_version(form: Form, package_id: str) -> PackageVersion:
     """The version that `add_package_version` is to make. Raises InvalidField."""
+    version = parse_version(form, package_id)
+    for contradiction in contradictions(version):
+        if contradiction.field in REFUSED_FIELDS:
+            raise InvalidField(contradiction.field, contradiction.reason)
+    return version
+
+
+def parse_version(form: Form, package_id: str) -> PackageVersion:
+    """The version of a form, also one that winget clients would refuse. Raises InvalidField."""
     server_filename, installer_url = _installer(form)
     installer_type = form.choice("file_type", FileType)
-    version = PackageVersion(
+    return PackageVersion(
         uid=str(uuid4()),
         package_id=package_id,
         version=_trimmed(form, "package_version", VERSION_LIMIT),
@@ -57,10 +66,6 @@ def new_version(form: Form, package_id: str) -> PackageVersion:
         installer_url=installer_url,
         sha256=SHA256.read("installer_sha256", form.get("installer_sha256")).lower() if installer_url else "",
     )
-    for contradiction in contradictions(version):
-        if contradiction.field in REFUSED_FIELDS:
-            raise InvalidField(contradiction.field, contradiction.reason)
-    return version
 
 
 def _installer(form: Form) -> tuple[str, str]:

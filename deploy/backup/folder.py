@@ -14,7 +14,6 @@ import fcntl
 import hashlib
 import os
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from auth_service.audit import OPERATORS
 from common.tenants import is_tenant_id
 from deploy.backup.copies import installers_of
 from deploy.backup.manifest import BackupManifest, BackupProblem, Entry, parse
-from deploy.backup.records import documents
+from deploy.backup.records import documents, is_plain_file
 from deploy.backup.seal import make_seal, verify_seal
 from upload_service.parts import BLOCK, sync_folder
 from upload_service.ranges import plain_name
@@ -59,7 +58,7 @@ class BackupFolder:
     def locked(self) -> Iterator[None]:
         """Make the folder where there is none, and keep others from writing to it. Raises BackupProblem."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(self.path / ".lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         with os.fdopen(lock, "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -136,19 +135,13 @@ class BackupFolder:
             for upload in installers_of(self.records(name))
         }
         # A name and a folder's descriptor: a link in the place of the folder is not followed.
-        for folder, _, names, descriptor in os.fwalk(self.path / "files"):
-            for name in names:
-                if Path(folder, name) not in named:
-                    os.unlink(name, dir_fd=descriptor)
+        files = self.path / "files"
+        if files.exists():  # The first installer makes it.
+            for folder, _, names, descriptor in os.fwalk(files):
+                for name in names:
+                    if Path(folder, name) not in named:
+                        os.unlink(name, dir_fd=descriptor)
         return dropped
-
-
-def is_plain_file(path: Path) -> bool:
-    """Whether there is a file of bytes, and neither a link nor anything else."""
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except FileNotFoundError:
-        return False
 
 
 def check_records(folder: Path, entries: list[Entry]) -> None:

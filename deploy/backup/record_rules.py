@@ -1,7 +1,7 @@
-"""What a record of an archive may hold: what our own forms accept, and our own stores then write.
+"""The rules for the records of an archive: our own forms accept their values, and our own stores write them so.
 
-A pydantic model has the fields of each collection and their types, and refuses all others. What an administrator once
-sent in a form is put into that form again: the parser of the form has to make the same values of it.
+A pydantic model has the fields of each collection and their types, and refuses all others. The values that an
+administrator once sent in a form are put into that form again, and its parser has to return the same values.
 """
 
 import re
@@ -27,7 +27,7 @@ from catalog_service.manifests.package import PackageManifest
 from catalog_service.model import Package
 from catalog_service.packages import DescribedPackage
 from catalog_service.version_documents import document_of, version_of
-from catalog_service.version_forms import new_version
+from catalog_service.version_forms import parse_version
 from client_registry import forms as client_forms
 from client_registry.model import uuid_text
 from client_registry.tokens import HINT_LENGTH
@@ -96,7 +96,7 @@ class _PackageRecord(_Record):
 
 
 class _VersionRecord(BaseModel):
-    """What the store adds to the document of a version."""
+    """The fields that the store adds to the document of a version."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -214,7 +214,7 @@ def _check_package(document: Document) -> None:
 def _check_version(document: Document) -> None:
     record, version = _VersionRecord.model_validate(document), version_of(document)
     form = _form_of({**wire.version_details(version, []), "server_filename": version.server_filename})
-    parsed = new_version(form, catalog_forms.package_id(version.package_id))
+    parsed = parse_version(form, catalog_forms.package_id(version.package_id))
     again = document_of(replace(parsed, uid=record.uid, size=record.size, sha256=record.sha256))
     added = {name: document[name] for name in (*_VersionRecord.model_fields, "_id", "tenant_id") if name in document}
     earlier = {"manifest": {}, "installer_url": ""}  # Earlier releases did not write these fields.

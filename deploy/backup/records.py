@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import stat
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -93,8 +94,18 @@ class RecordFile:
         self._file.close()
 
 
+def is_plain_file(path: Path) -> bool:
+    """Whether there is a file of bytes, and neither a link nor anything else."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
 def documents(path: Path) -> Iterator[RawBSONDocument]:
     """The documents of a file. Raises BackupProblem where it is none of documents."""
+    if not is_plain_file(path):
+        raise BackupProblem(f"{path}: is missing, or no plain file")
     with path.open("rb") as file:
         while start := file.read(4):
             size = int.from_bytes(start, "little")

@@ -18,11 +18,11 @@ from common.redis import open_redis
 from common.stamps import Stamps
 from deploy.backup.copies import Altered, Outcome, copy, installers_of, is_whole
 from deploy.backup.empty import IDENTITY, check_databases, check_homes, is_quiet, own_homes
-from deploy.backup.folder import BackupFolder, StoredBackup, check_records, is_plain_file
+from deploy.backup.folder import BackupFolder, StoredBackup, check_records
 from deploy.backup.key_prints import AUDIT, CLIENT_TOKEN, Fingerprints, fingerprints, missing_keys
 from deploy.backup.manifest import RECORDS, BackupManifest, BackupProblem, Entry
 from deploy.backup.marker import EVERYTHING, Marker
-from deploy.backup.records import DATABASES, Client, documents, put_back
+from deploy.backup.records import DATABASES, Client, documents, is_plain_file, put_back
 from deploy.operations import open_operator
 from deploy.places import Places
 from deploy.publishing.progress import Row

@@ -1,7 +1,7 @@
 """The seal of a backup: an HMAC-SHA256 of its manifest under AUDIT_KEY, which no backup contains.
 
-The manifest has the digest of every file of records, and the records have the digest of every installer. So a backup
-with a valid seal is as its installation wrote it.
+The manifest has the digest of every file of records, and the records have the digest of every installer. A backup with
+a valid seal is therefore as its installation wrote it.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Validates the records of an archive that anyone may have made.
 
-The maker of an archive is trusted as an administrator of its tenant, and no further. So a record is accepted if an
+The maker of an archive is trusted as an administrator of its tenant, and no further: a record is accepted if an
 administrator could have made it through the interface: see `deploy.backup.record_rules`. Files, and what services look
 for across all tenants, must be as the services write them.
 """

@@ -279,6 +279,13 @@ def test_a_version_that_no_form_takes_is_refused(fields: dict[str, Any]) -> None
         check_record("catalog.versions.bson", stored(version_record(version)))
 
 
+def test_a_version_that_winget_clients_would_refuse_is_accepted() -> None:
+    record = version_record(
+        make_version(server_filename=FILE, dependencies=Dependencies(windows_features=("Net Fx3",)))
+    )
+    check_record("catalog.versions.bson", record)
+
+
 def test_a_version_of_a_release_without_manifests_is_accepted() -> None:
     record = version_record(make_version(server_filename=FILE))
     del record["manifest"], record["installer_url"]

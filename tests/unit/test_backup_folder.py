@@ -149,3 +149,23 @@ def write_records(folder: Path, name: str, *records: dict[str, object]) -> Entry
     content = b"".join(bson.encode(record) for record in records)
     (folder / name).write_bytes(content)
     return Entry(name=name, size=len(content), sha256=sha256(content).hexdigest())
+
+
+def test_backups_without_an_installer_are_kept_in_number(folder: BackupFolder) -> None:
+    first, second = make_backup(folder), make_backup(folder)
+    assert folder.keep(1) == [first]
+    assert folder.made() == [second]
+
+
+def test_a_pipe_in_the_place_of_records_is_refused(folder: BackupFolder) -> None:
+    records = folder.records(make_backup(folder)) / UPLOADS
+    records.unlink()
+    os.mkfifo(records)
+    with pytest.raises(BackupProblem, match="no plain file"):
+        folder.keep(1)
+
+
+def test_a_pipe_in_the_place_of_the_lock_keeps_nobody_waiting(folder: BackupFolder) -> None:
+    os.mkfifo(folder.path / ".lock")
+    with folder.locked():
+        assert folder.made() == []
