@@ -96,8 +96,7 @@ class Login:
     async def change_password(self, caller: Caller, old: str, new: str) -> None:
         """Change the caller's own password and end their other sessions.
 
-        A call that failed after the change can be repeated: the new password may take the place of the old one. Each
-        wrong one counts as a failure.
+        A call that failed after the change can be repeated: the new password may take the place of the old one.
 
         Raises:
             BadCredentials: the old password is wrong.
@@ -107,8 +106,7 @@ class Login:
         tenant_id, username = caller.tenant_id, caller.username
         password = new_password("new_password", new)
         user = await self._users.find(tenant_id, username)
-        is_known = await self._compare(caller, username, user, old)
-        if not is_known and not await self._compare(caller, username, user, password):
+        if not await self._compare(caller, username, user, old, password):
             raise BadCredentials
         password_hash = await self._passwords.hash(password)
         async with self._sessions.close_all_around(tenant_id, username, keep=caller.session_id):
@@ -116,12 +114,13 @@ class Login:
         if not is_changed:
             raise BadCredentials  # Deleted meanwhile.
 
-    async def _compare(self, caller: Caller, username: str, user: User | None, password: str) -> bool:
-        """Whether the password is the user's. Raises TooManyFailures."""
+    async def _compare(self, caller: Caller, username: str, user: User | None, *passwords: str) -> bool:
+        """Whether one of the passwords is the user's; else this counts as one failure. Raises TooManyFailures."""
         async with self._passwords.turn():
             # Guesses sent at once have all passed the check on their arrival.
             await self._throttle.check(caller.tenant_id, username, caller.ip)
-            right = await self._passwords.compare(user.password_hash if user else None, password)
-            if not right:
-                await self._throttle.failed(caller.tenant_id, username, caller.ip)
-        return right
+            for password in passwords:
+                if await self._passwords.compare(user.password_hash if user else None, password):
+                    return True
+            await self._throttle.failed(caller.tenant_id, username, caller.ip)
+        return False
