@@ -77,6 +77,10 @@ class FairConcurrencyLimit:
         finally:
             self._release(tenant_id)
 
+    def is_active(self, tenant_id: str) -> bool:
+        """Whether a task of the tenant holds a slot."""
+        return tenant_id in self._active
+
     async def _wait(self, tenant_id: str, timeout: float) -> None:  # noqa: ASYNC109
         slot = asyncio.get_running_loop().create_future()
         self._waiting.append((tenant_id, slot))

@@ -97,10 +97,14 @@ class Inspector:
 
         A tenant is passed over while its own requests occupy its slot.
         """
-        while tenants := await self._store.waiting_tenants():
-            for tenant_id in tenants:
-                with suppress(Overloaded):
-                    await self._inspect_next(tenant_id)
+        has_tried = True
+        while has_tried:
+            has_tried = False
+            for tenant_id in await self._store.waiting_tenants():
+                if not self._limit.is_active(tenant_id):
+                    has_tried = True
+                    with suppress(Overloaded):
+                        await self._inspect_next(tenant_id)
 
     async def find(self, tenant_id: str, server_filename: str) -> Inspection:
         """What is known of a file now. Raises InstallerNotFound."""
