@@ -10,7 +10,7 @@ from functools import lru_cache
 
 LIMIT = 256  # characters of a name; further ones do not count
 
-# Symbols outside ASCII become the ASCII symbol that the rules treat alike. So `[^\W\d_]` is a letter and nothing else.
+# Symbols outside ASCII become the ASCII symbol that the rules treat alike. Only letters match `[^\W\d_]` afterwards.
 _ASCII_SYMBOLS = {"Pd": "_", "Pc": "_", "Po": "!", "Ps": "{", "Pe": "}", "Zs": " ", "Zl": " ", "Zp": " "}
 _OTHER_SYMBOL = "~"
 _SYMBOLS = "".join(character for character in map(chr, range(128)) if not character.isalnum())

@@ -39,7 +39,7 @@ routes = web.RouteTableDef()
 BODY_LIMIT = 64 << 10  # bytes
 MANY = 50  # versions of which an answer takes long enough to be made beside the event loop
 # Seconds. Windows itself reads a package of known signature from its address, in many requests until it is installed.
-INSTALLATION_LIFETIME = 24 * 3600
+INSTALLATION_LIFETIME = 25 * 3600
 PAGE_SIZE = 256 << 10  # bytes of hits in JSON; a page has one at least, however long
 
 

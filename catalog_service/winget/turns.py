@@ -12,7 +12,7 @@ from common.turns import Turns
 STRETCH = 0.005  # seconds for which others wait
 SEARCHES_OF_NETWORK = 2  # searches at once that scan texts, from one network, in a process
 SEARCHES_OF_TENANT = 4  # the same of one tenant
-SEARCHES_WAITING = 64  # searches that wait for these, of each network and of each tenant; more are refused at once
+SEARCHES_WAITING = 1024  # searches that wait for these, of each network and of each tenant; more are refused at once
 SEARCH_TIMEOUT = 3.0  # seconds that one waits
 
 

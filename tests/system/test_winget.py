@@ -276,7 +276,7 @@ async def test_an_unknown_package_is_nothing_and_an_unknown_tenant_is_told(each:
     check_told(404, await nobody.call("POST", "winget", "manifestSearch", json={}))
 
 
-# What a user types, as it stands in the path.
+# Texts that a user may type, as they stand in the path.
 TYPED = {
     "slashes": "a/b/c",
     "encoded slashes": "a%2Fb%5Cc",

@@ -11,7 +11,7 @@ from common.confined import process
 
 pytestmark = pytest.mark.attack("S7")
 
-# What a reading process may not do, and what comes of trying.
+# Forbidden actions of a confined process, and the error of each.
 FORBIDDEN = {
     "open a file": "open('/etc/hostname')",
     "write a file": "os.write(1, b'x')",

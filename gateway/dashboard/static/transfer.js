@@ -45,7 +45,9 @@ export class Transfer extends EventTarget {
     } catch (problem) {
       if (run.signal.aborted) return; // Whoever ended it has said what it is now.
       if (!(problem instanceof Problem)) throw problem;
-      const state = { 401: "signed-out" }[problem.status] ?? { transfer_cancelled: "cancelled" }[problem.code] ?? "failed";
+      let state = "failed";
+      if (problem.status === 401) state = "signed-out";
+      if (problem.code === "transfer_cancelled") state = "cancelled";
       this.#become(state, { problem: problem.message, code: problem.code });
     }
   }
