@@ -195,7 +195,7 @@ async def test_a_manifest_tells_of_one_version_or_market(catalog: Catalog, calle
 
 @pytest.mark.parametrize(
     ("file_type", "signature", "lifetime"),
-    [("MSIX", "ab" * 32, range(DAY, DAY + HOUR)), ("MSIX", "", range(HOUR)), ("EXE", "ab" * 32, range(HOUR))],
+    [("MSIX", "ab" * 32, range(DAY, DAY + HOUR)), ("MSIX", "", range(HOUR + 1)), ("EXE", "ab" * 32, range(HOUR + 1))],
     ids=["MSIX", "unsigned MSIX", "EXE"],
 )
 async def test_the_address_of_a_signed_package_outlives_its_installation(
