@@ -40,6 +40,7 @@ REDIS: Mapping[str, str] = {
     HEALTH: "+ping",
     ADMINISTRATOR: "+acl|load",
 }
+DEFAULT_USER = "user default reset ~* &* +@all"  # off and without a password
 
 
 @dataclass(frozen=True)
@@ -88,12 +89,16 @@ def mongodb_roles(user: str) -> list[Mapping[str, str]]:
 
 
 def redis_acl(credentials: Sequence[Credential]) -> str:
-    """Redis' file of users. Passwords are hashed; the user `default` is off."""
+    """Redis' file of users. Passwords are hashed.
+
+    Nobody can sign in as `default`. It has every right, because Redis replays its append-only file with the rights of
+    `default`: without them, a restart would lose what scripts wrote, such as all sessions.
+    """
     lines = [
         f"user {found.name} on #{hashlib.sha256(found.password.encode()).hexdigest()} resetchannels {REDIS[found.user]}"
         for found in credentials
     ]
-    return "\n".join(["user default reset", *lines, ""])
+    return "\n".join([DEFAULT_USER, *lines, ""])
 
 
 def rabbitmq_definitions(credentials: Sequence[Credential]) -> str:

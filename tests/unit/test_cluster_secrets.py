@@ -115,7 +115,7 @@ def test_the_old_passwords_of_redis_and_rabbitmq_are_in_no_file_afterwards(old_f
 
 
 def test_redis_default_user_is_off(tmp_path: Path) -> None:
-    assert "user default reset" in contents(made(tmp_path))["redis/users.acl"].splitlines()
+    assert "user default reset ~* &* +@all" in contents(made(tmp_path))["redis/users.acl"].splitlines()
 
 
 def test_the_rabbitmq_user_of_release_0_1_0_has_no_password_and_no_rights(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from common.server import DRAIN_PATIENCE, SHUTDOWN_PATIENCE
 from common.settings import BadSetting, load
-from deploy.cluster.rights import MONGODB, OPERATOR, RABBITMQ, REDIS
+from deploy.cluster.rights import DEFAULT_USER, MONGODB, OPERATOR, RABBITMQ, REDIS
 from deploy.cluster.secrets import SETTINGS, ClusterSecrets
 from deploy.cluster.stores import OtherStores
 from deploy.places import StoreSettings
@@ -136,6 +136,7 @@ def test_the_guide_lists_the_rights_of_every_user_at_every_store() -> None:
     for user, databases in MONGODB.items():
         role = "; `pkgrepoConnections`" if user == OPERATOR else ""
         assert f"| `{user}` | `readWrite` on {', '.join(f'`{name}`' for name in databases)}{role} |" in guide
+    assert DEFAULT_USER in guide
     for user in SETTINGS.keys() & REDIS.keys() | {OPERATOR}:
         assert f"user {user} on resetchannels {REDIS[user]}" in guide
     for user, rights in RABBITMQ.items():
