@@ -16,6 +16,7 @@ from common.redis import open_redis
 from common.server import Service, watched_app
 from common.sessions import Sessions
 from common.telemetry.metrics import METRICS
+from common.turns import FairConcurrencyLimit
 from gateway.access import Gatekeeper
 from gateway.catalogs import Catalogs
 from gateway.clients import ClientDirectory
@@ -39,6 +40,7 @@ from gateway.live import Live
 from gateway.metrics import show
 from gateway.operations import AUTH, CATALOG, CLIENTS, UPLOAD
 from gateway.pages import Pages
+from gateway.proxy import LONG_FORMS, LONG_FORMS_AT_ONCE
 from gateway.recorder import Recorder
 from gateway.releases import Releases
 from gateway.routes import dispatch
@@ -54,6 +56,7 @@ def create_app(settings: GatewaySettings, events: Events | None = None) -> web.A
     app[SETTINGS] = settings
     app[PAGES] = Pages()
     app[LIVE] = Live()
+    app[LONG_FORMS] = FairConcurrencyLimit(LONG_FORMS_AT_ONCE)
     app.on_shutdown.append(_end_what_lasts)
     if events is not None:
         app[EVENTS] = events

@@ -2,19 +2,21 @@
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from aiohttp import AsyncIterablePayload, ClientError, ClientResponse, web
 from aiohttp.abc import AbstractStreamWriter
 from multidict import CIMultiDict
 
-from common.bodies import body
+from common.bodies import FORM_LIMIT, body
 from common.bodies.straight import CAN_SPLICE, splice, splice_body
 from common.caller import Caller
 from common.client import BLOCK_PATIENCE, SMALL, Response, ServiceClient, problem_of
 from common.errors import InvalidRequest, Problem
 from common.middleware import AUDIT_HEADER, Answer
 from common.telemetry import log
+from common.turns import FairConcurrencyLimit
 from gateway.addresses import Target
 
 REQUEST_HEADERS = (
@@ -51,6 +53,9 @@ ANSWER_HEADERS = (
 )
 # Bytes: what is longer is moved by the system, a body's rest and an answer; the connection of the latter ends with it.
 SPLICED_BODY, SPLICED = 512 << 10, 1 << 20
+LONG_FORMS = web.AppKey("long_forms", FairConcurrencyLimit)
+LONG_FORMS_AT_ONCE = 16  # forms with a large logo, of at most 6 MiB each; one of a tenant
+LONG_FORM_TIMEOUT = 10.0  # seconds that one waits for its slot
 # What a service said for the audit log. No `AUDIT` of ours: that would be told to the caller.
 ABOUT: web.RequestKey[dict[str, Any]] = web.RequestKey("about", dict)
 
@@ -100,7 +105,24 @@ async def forward(
         Unavailable: it did not answer.
         InvalidRequest: the caller's body broke off.
         BodyTooLarge: it is longer than a form may be.
+        Overloaded: too many long forms are under way.
     """
+    async with _slot_for_form(request, caller, target):
+        return await _forward(request, service, caller, target, with_body=with_body)
+
+
+def _slot_for_form(request: web.Request, caller: Caller, target: Target) -> AbstractAsyncContextManager[None]:
+    """A slot for a form that may be longer than most, because the whole of it is kept in memory until the answer."""
+    length, operation = request.content_length, target.operation
+    is_short = length is not None and length <= FORM_LIMIT
+    if is_short or operation.streamed or operation.body_limit <= FORM_LIMIT or not request.body_exists:
+        return nullcontext()
+    return request.app[LONG_FORMS].acquire(caller.tenant_id, LONG_FORM_TIMEOUT)
+
+
+async def _forward(
+    request: web.Request, service: ServiceClient, caller: Caller, target: Target, *, with_body: bool
+) -> web.StreamResponse:
     sends = with_body and request.body_exists
     headers = CIMultiDict(
         (name, value)
