@@ -14,6 +14,7 @@ import pytest
 from aiohttp import encode_basic_auth
 from aiormq.exceptions import ProbableAuthenticationError
 from pymongo import AsyncMongoClient
+from pymongo.errors import OperationFailure
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError
 
@@ -151,6 +152,13 @@ async def test_an_upgrade_migrates_every_database(upgraded: Upgraded) -> None:
 @pytest.mark.parametrize("user", MONGODB)
 async def test_an_upgrade_gives_each_service_its_own_user(upgraded: Upgraded, user: str) -> None:
     assert await beyond_mongodb(url(upgraded.project, "mongodb", user), user) == []
+
+
+async def test_an_upgrade_shuts_out_the_mongodb_user_of_before(upgraded: Upgraded) -> None:
+    url = upgraded.project.store_url("mongodb", f"pkgrepo:{PASSWORD}")
+    async with AsyncMongoClient[dict[str, Any]](url) as client:
+        with pytest.raises(OperationFailure, match="Authentication failed"):
+            await client.admin.command("usersInfo")
 
 
 async def test_an_upgrade_shuts_out_the_redis_password_of_before(upgraded: Upgraded) -> None:
