@@ -57,7 +57,7 @@ def package_of(form: Form, logo: bytes) -> DescribedPackage:
 
 
 async def package_changes(request: web.Request) -> PackageChanges:
-    """What `edit_package` is to change: the fields that are sent. Raises the same errors as `new_package`."""
+    """The changes that `edit_package` makes: the fields that are sent. Raises the same errors as `new_package`."""
     form = await read_form(request, limit=PACKAGE_FORM_LIMIT)
     return PackageChanges(
         name=_sent(form, "package_name", NAME_LIMIT),

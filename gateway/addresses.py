@@ -31,7 +31,7 @@ class NoSuchOperation(NotFound):
 
 @dataclass(frozen=True)
 class Target:
-    """What an address means: the operation, and the decoded parts of its path, the operation's word or words first.
+    """The meaning of an address: the operation, and the decoded parts of its path, the operation's words first.
 
     `is_alias`: the multi-tenant deployment was asked at `/client/api/{tenant_id}/…`, which means `/{tenant_id}/…`.
     """

@@ -43,7 +43,7 @@ class Steps:
         self.watch(monkeypatch, redis._Redis, "execute_command", RedisConnectionError("a fault of a test"))
 
     async def run(self, operation: Callable[[], Awaitable[bool]]) -> bool:
-        """What the operation answers. Its steps are counted, and one fails where `failing_step` is set."""
+        """The result of the operation. Its steps are counted, and one fails where `failing_step` is set."""
         self.count, self.is_watching = 0, True
         try:
             return await operation()

@@ -58,7 +58,7 @@ def file_name(logo: bytes) -> str:
 
 
 def _stored_name(package_id: str) -> str:
-    """What is signed in place of a stored file's name, which cannot hold a slash."""
+    """The text that is signed in place of a stored file's name, which cannot hold a slash."""
     return f"icon/{package_id}"
 
 

@@ -36,7 +36,7 @@ class Row(Protocol):
         """Files are being copied, from byte `done` of all of them on."""
 
     def at(self, done: int) -> None:
-        """So many bytes are read, sent, checked or copied."""
+        """This number of bytes is read, sent, checked or copied."""
 
 
 class Progress(Protocol):

@@ -115,7 +115,7 @@ async def _upgrades(bench: Bench, account: Account) -> list[Row]:
 
 
 def _program(number: int) -> list[dict[str, object]]:
-    """What the client sends for one installed program."""
+    """The search that the client sends for one installed program."""
     return [
         _match("PackageFamilyName", f"Installed.Program{number}_8wekyb3d8bbwe"),
         _match("ProductCode", f"{{{number:08X}-89AB-CDEF-0123-456789ABCDEF}}"),

@@ -137,7 +137,7 @@ def low_limits() -> Iterator[None]:
 
 
 class Model:
-    """What the throttle promises: a count for each of its limits."""
+    """The promises of the throttle: a count for each of its limits."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, ...]] = Counter()

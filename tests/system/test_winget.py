@@ -88,7 +88,7 @@ async def offered_icon(api: Api, name: str, version: str = KNOWN[-1]) -> dict[st
 
 
 async def fetch(api: Api, address: str, **headers: str) -> Answer:
-    """What is answered at an address to a caller without any token."""
+    """The answer at an address to a caller without any token."""
     async with api.session.get(address, headers=headers) as response:
         return await read_answer(response)
 
