@@ -112,20 +112,23 @@ class ClusterSecrets:
 
         MongoDB's root gets another password. Raises BadSetting where the folder has no users of stores.
         """
-        for store, user in self._renewable():
+        users = self._renewable()
+        is_first_run = all(len(self._credentials(store.folder, user)) == 1 for store, user in users)
+        if is_first_run and self._root.exists():
+            self._renew_root()
+        for store, user in users:
             known = self._credentials(store.folder, user)
             if len(known) == 1:
                 [name] = set(names_of(user)) - {known[0].name}
                 self._put(store, user, [Credential(user, name, _password()), *known])
-        if self._root.exists() and len(self.root_passwords()) == 1:
-            self._renew_root()
 
     def drop_old_passwords(self) -> None:
-        """Leave each user its first name and password. Raises BadSetting where the folder has no users of stores."""
+        """Leave each user its first name and password. Raises BadSetting where the folder has no users of stores.
+
+        The earlier passwords of MongoDB's root stay: if the server still has one, only that one gives it the new one.
+        """
         for store, user in self._renewable():
             self._put(store, user, self._credentials(store.folder, user)[:1])
-        if self._root.exists():
-            self._update({self._root: self.root_passwords()[0]})
 
     def _renewable(self) -> list[tuple[Store, str]]:
         users = [(store, user) for store in STORES if (self.path / store.folder).is_dir() for user in store.users]
