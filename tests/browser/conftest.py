@@ -1,10 +1,13 @@
 """A browser, and administrators who are signed in with it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
+from gateway.dashboard.visits import Visit
+from tests.browser.sending import CHUNK
 from tests.browser.visitors import FLAGS, Visitor, sign_in
 from tests.system.services import Api
 
@@ -62,3 +65,17 @@ async def open_page(browser: Browser) -> AsyncIterator[Open]:
 async def visitor(open_page: Open, tenant: Api) -> Visitor:
     """The administrator of a new tenant, on the overview."""
     return await sign_in(await open_page(), tenant)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pages send chunks of CHUNK bytes."""
+    monkeypatch.setattr(Visit, "chunk_size", CHUNK)
+
+
+@pytest.fixture
+def installer(tmp_path: Path) -> Path:
+    """A file of several chunks of CHUNK bytes, the last of them shorter."""
+    path = tmp_path / "editor.exe"
+    path.write_bytes(b"".join(number.to_bytes(4) for number in range(5 * CHUNK // 4 + 5)))
+    return path

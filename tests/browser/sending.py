@@ -13,6 +13,8 @@ from tests.browser.visitors import Visitor
 from tests.system.services import Api
 from tests.waiting import until
 
+CHUNK = 64 << 10  # bytes
+
 
 def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -6,27 +6,13 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Route, expect
 
-from gateway.dashboard.visits import Visit
 from tests.browser.conftest import Open
-from tests.browser.sending import arrived, break_off_after, choose, row, sha256
+from tests.browser.sending import CHUNK, arrived, break_off_after, choose, row, sha256
 from tests.browser.visitors import Visitor, sign_in
 from tests.system.services import PASSWORD, Services
 from tests.waiting import until
 
-CHUNK = 64 << 10
-
-
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Visit, "chunk_size", CHUNK)
-
-
-@pytest.fixture
-def installer(tmp_path: Path) -> Path:
-    """A file of several chunks, the last of them shorter."""
-    path = tmp_path / "editor.exe"
-    path.write_bytes(b"".join(number.to_bytes(4) for number in range(5 * CHUNK // 4 + 5)))
-    return path
+pytestmark = pytest.mark.usefixtures("small_chunks")
 
 
 async def broken_off_after(visitor: Visitor, installer: Path, chunks: int) -> asyncio.Event:

@@ -5,24 +5,10 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from gateway.dashboard.visits import Visit
-from tests.browser.sending import HeldChunk, arrived, break_off_after, choose, hold_chunk, row
+from tests.browser.sending import CHUNK, HeldChunk, arrived, break_off_after, choose, hold_chunk, row
 from tests.browser.visitors import Visitor
 
-CHUNK = 64 << 10
-
-
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Visit, "chunk_size", CHUNK)
-
-
-@pytest.fixture
-def installer(tmp_path: Path) -> Path:
-    """A file of several chunks."""
-    path = tmp_path / "editor.exe"
-    path.write_bytes(b"".join(number.to_bytes(4) for number in range(5 * CHUNK // 4 + 5)))
-    return path
+pytestmark = pytest.mark.usefixtures("small_chunks")
 
 
 @pytest.fixture
