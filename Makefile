@@ -3,46 +3,43 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 TOOLS := $(VENV)-tools
-# More processes than cores, since faults are waited for; a file stays in one, with servers that are that process's own.
-TOGETHER := $(if $(TEST_MONGO_URL)$(TEST_REDIS_URL)$(TEST_RABBITMQ_URL),,--numprocesses 4 --dist loadfile --no-loadscope-reorder)
+# More processes than cores, because many tests wait. A file stays in one process, which has servers of its own.
+PROCESSES := $(if $(TEST_MONGO_URL)$(TEST_REDIS_URL)$(TEST_RABBITMQ_URL),,--numprocesses 4 --dist loadfile --no-loadscope-reorder)
+PYTEST := $(BIN)/pytest -q --durations 25 $(PROCESSES)
 
-.PHONY: run test test-full test-compose test-kubernetes fuzz fuzz-parsers torture attack bench lint alerts locks licenses audit sbom clean
+.PHONY: run test test-full test-compose test-kubernetes fuzz fuzz-parsers torture bench lint alerts locks licenses audit sbom clean
 
 run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	$(BIN)/pkgrepo up --demo
 
-test: $(VENV)/.test  ## everything that must hold before a change lands
+test: $(VENV)/.test  ## what to run before each commit: every operation and promise, in five minutes
 	deploy/install-packages chromium curl libfaketime prometheus rabbitmq-server redis-server
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
-	$(BIN)/pytest $(TOGETHER)
+	$(PYTEST) -m 'not full'
 
-test-full: $(VENV)/.test  ## the same tests with nothing shortened
+test-full: $(VENV)/.test  ## everything else: complete matrices, every fault, every story of the browser
 	deploy/install-packages chromium curl libfaketime prometheus rabbitmq-server redis-server
-	$(BIN)/pytest --full $(TOGETHER)
+	$(PYTEST) -m full
 
 test-compose: $(VENV)/.test  ## the compose file, scaled, with the container engine of DOCKER_HOST
-	$(BIN)/pytest --containers tests/system/test_compose*.py
+	$(BIN)/pytest --containers tests/system/deploy/test_compose*.py
 
 test-kubernetes: $(VENV)/.test  ## the Kubernetes manifests, as kustomize renders them
 	deploy/install-kustomize $(BIN)/kustomize
-	$(BIN)/pytest --kustomize $(BIN)/kustomize tests/system/test_kustomize.py
+	$(BIN)/pytest --kustomize $(BIN)/kustomize tests/system/deploy/test_kustomize.py
 
 fuzz: $(VENV)/.test  ## five minutes of requests made up from the interface's document
 	deploy/install-packages curl rabbitmq-server redis-server
-	$(BIN)/python -m tests.system.fuzz 300
+	$(BIN)/python -m tests.support.whole.fuzz 300
 
 fuzz-parsers: $(VENV)/.fuzz  ## twenty minutes of inputs made up for what reads strangers' bytes; Linux on x86_64 alone
 	$(BIN)/python -m tests.fuzz 60
 
-torture: $(VENV)/.test  ## forty minutes of everything that can fail, and tests/system/RESULTS.md of it
+torture: $(VENV)/.test  ## forty minutes of everything that can fail, and tests/support/faults/RESULTS.md of it
 	deploy/install-packages rabbitmq-server redis-server
-	$(BIN)/python -m tests.system.torture
-
-attack: $(VENV)/.test  ## every test that is an attack, and tests/system/ATTACKS.md of what they were answered
-	deploy/install-packages chromium curl libfaketime rabbitmq-server redis-server
-	$(BIN)/pytest --full -m attack --attack-table tests/system/ATTACKS.md
+	$(BIN)/python -m tests.support.faults.torture
 
 bench: $(VENV)/.test  ## half an hour of everything that has a budget, and tests/bench/RESULTS.md of what it cost
 	deploy/install-packages nginx-light rabbitmq-server redis-server

@@ -1,17 +1,19 @@
 """The real servers, each started when the first test asks for it and stopped when the run ends."""
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 from argon2 import PasswordHasher
 from hypothesis import settings
 
-from tests import servers
-from tests.objects import ObjectServer
+from tests.support.servers import start as servers
+from tests.support.servers.objects import ObjectServer
 
 TESTS = Path(__file__).parent
-pytest_plugins = ["tests.attacks", "tests.running"]
+pytest_plugins = ["tests.support.running"]
 settings.register_profile("busy", deadline=None)  # How long an example takes is the machine's doing.
 settings.load_profile("busy")
 ASKED_FOR = {
@@ -28,7 +30,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--kustomize", metavar="PROGRAM", help="test the Kubernetes manifests as this program renders them"
     )
-    parser.addoption("--full", action="store_true", help="shorten nothing: see the README on `make test-full`")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -42,13 +43,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: {"browser": 1, "unit": 2}.get(item.path.relative_to(TESTS).parts[0], 0))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print how long the tests of each folder took, in seconds over all processes of the run."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds["/".join(report.nodeid.split("/")[:2])] += report.duration
+    if config.getoption("durations") is not None:
+        terminalreporter.section("seconds of each folder")
+        for folder, spent in sorted(seconds.items(), key=itemgetter(1), reverse=True):
+            terminalreporter.write_line(f"{spent:8.1f}s {folder}")
+
+
 @pytest.fixture(scope="session", autouse=True)
-def quick_passwords(pytestconfig: pytest.Config) -> Iterator[None]:
+def quick_passwords() -> Iterator[None]:
     """Passwords cost next to nothing, since every tenant has some; what they do cost is the subject of a few tests."""
     with pytest.MonkeyPatch.context() as patched:
-        if not pytestconfig.getoption("--full"):
-            quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-            patched.setattr("auth_service.passwords.PasswordHasher", lambda **_: quick)
+        quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+        patched.setattr("auth_service.passwords.PasswordHasher", lambda **_: quick)
         yield
 
 

@@ -24,7 +24,7 @@ from tests.bench.beside import beside
 from tests.bench.ends import ends
 from tests.bench.report import Found, failure, page, shown
 from tests.bench.scale import FULL, TINY, Run, Scale
-from tests.system.stores import private_stores
+from tests.support.servers.stores import private_stores
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 LIMIT = 1800.0  # seconds for a part

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tests.bench.load import Call, send
 from tests.bench.processes import Process, costs
-from tests.ports import answering, free_port
-from tests.system.replica import Replica
+from tests.support.processes.replica import Replica
+from tests.support.servers.ports import answering, free_port
 
 TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 SYSTEM = "/usr/sbin"  # where Debian has nginx, and not every PATH

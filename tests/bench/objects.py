@@ -19,8 +19,8 @@ from tests.bench.processes import MIB, Process
 from tests.bench.report import Found, Section, number
 from tests.bench.scale import Run
 from tests.bench.transfer import make_installer
-from tests.objects import BUCKET, ObjectServer
-from tests.ports import free_port
+from tests.support.servers.objects import BUCKET, ObjectServer
+from tests.support.servers.ports import free_port
 from upload_service.installers_s3 import ObjectInstallers
 from upload_service.model import Upload
 from upload_service.settings import StorageSettings

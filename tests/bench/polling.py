@@ -13,7 +13,7 @@ import uvloop
 
 from tests.bench.load import Call, Connection, connected
 from tests.bench.processes import Process
-from tests.system.replica import Replica
+from tests.support.processes.replica import Replica
 
 
 @asynccontextmanager

@@ -14,10 +14,10 @@ from aiohttp import ClientSession, ClientTimeout
 from common.tenants import Tenant
 from deploy.folder import Addresses
 from deploy.operations import Operator, open_operator
-from tests.factories import KEY
-from tests.ports import free_port
-from tests.system.replica import Replica
-from tests.system.stores import Stores
+from tests.support.factories import KEY
+from tests.support.processes.replica import Replica
+from tests.support.servers.ports import free_port
+from tests.support.servers.stores import Stores
 
 SERVICES = ("auth_service", "catalog_service", "upload_service", "client_registry")
 PASSWORD = "a password for measurements"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from tests.bench.beside import Beside
-from tests.system.stores import Stores
+from tests.support.servers.stores import Stores
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from common.caller import Caller
 from common.redis import open_redis
 from tests.bench.report import Found, Section
 from tests.bench.scale import Run
-from tests.service.auth_fixtures import PASSWORD, Auth, elsewhere, serving_auth
+from tests.support.services.auth import PASSWORD, Auth, elsewhere, serving_auth
 
 ALLOWED = 0.1  # of the shortest median, that the longest may be longer
 WRONG = "not this password"

@@ -7,9 +7,9 @@ import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
 from gateway.dashboard.visits import Visit
-from tests.browser.sending import CHUNK
-from tests.browser.visitors import FLAGS, Visitor, sign_in
-from tests.system.services import Api
+from tests.support.browser.sending import CHUNK
+from tests.support.browser.visitors import FLAGS, Visitor, sign_in
+from tests.support.whole.services import Api
 
 # What a browser, and htmx, write of every answer that is a problem, and of every request that a test breaks off.
 TOLD_ANYWAY = (

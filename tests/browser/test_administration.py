@@ -8,10 +8,10 @@ from playwright.async_api import expect
 from common.client import ServiceClient
 from common.errors import Unavailable
 from tests.browser.conftest import Open
-from tests.browser.visitors import Visitor, sign_in
-from tests.system.services import Services
-from tests.system.stories import add_package, catalog, package_id, upload
-from tests.waiting import until
+from tests.support.browser.visitors import Visitor, sign_in
+from tests.support.waiting import until
+from tests.support.whole.services import Services
+from tests.support.whole.stories import add_package, catalog, package_id, upload
 
 LONG_PASSWORD = "a password of theirs"
 

@@ -4,8 +4,8 @@ import pytest
 from playwright.async_api import Locator, Route, expect
 
 from tests.browser.conftest import Open
-from tests.browser.visitors import Visitor, sign_in
-from tests.system.services import Services
+from tests.support.browser.visitors import Visitor, sign_in
+from tests.support.whole.services import Services
 
 NAME = "pc-0042.example.com"
 

@@ -6,9 +6,9 @@ import pytest
 from playwright.async_api import expect
 
 from gateway.dashboard import paging
-from tests.browser.visitors import Visitor
-from tests.service.catalog_fixtures import picture
-from tests.system.stories import add_package, publish
+from tests.support.browser.visitors import Visitor
+from tests.support.services.catalog import picture
+from tests.support.whole.stories import add_package, publish
 
 
 async def test_a_new_tenant_is_led_to_add_a_package_and_its_logo(visitor: Visitor, tmp_path: Path) -> None:

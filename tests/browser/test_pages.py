@@ -9,11 +9,11 @@ from playwright.async_api import Locator, Page, expect
 from gateway.dashboard.table import PAGES
 from gateway.dashboard.visits import Visit
 from tests.browser.conftest import Open
-from tests.browser.visitors import Visitor, sign_in
-from tests.system.estate import Estate, furnish
-from tests.system.services import PASSWORD, Api, Services
-from tests.system.stories import add_package
-from tests.system.test_documentation import SCRIPT
+from tests.support.browser.visitors import Visitor, sign_in
+from tests.support.whole.estate import Estate, furnish
+from tests.support.whole.services import PASSWORD, Api, Services
+from tests.support.whole.stories import add_package
+from tests.system.gateway.dashboard.test_documentation import SCRIPT
 
 AXE = (Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
 GRAVE = {"serious", "critical"}
@@ -67,7 +67,6 @@ async def test_anyone_can_sign_in(open_page: Open, estate: Estate) -> None:
     assert await findings(page) == []
 
 
-@pytest.mark.attack("S8")
 @pytest.mark.parametrize("path", [page.path for page in PAGES])
 async def test_what_tenants_write_is_text_on_every_page(visitor: Visitor, estate: Estate, path: str) -> None:
     await visitor.go(address(path, estate))

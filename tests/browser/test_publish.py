@@ -9,10 +9,10 @@ from playwright.async_api import expect
 
 from gateway.dashboard.visits import UNATTENDED, Visit
 from tests.browser.conftest import Open
-from tests.browser.sending import arrived, choose, drop, finish, row, sha256
-from tests.browser.visitors import Visitor, sign_in
-from tests.samples import MACHINE_MSI
-from tests.system.services import Api
+from tests.support.browser.sending import arrived, choose, drop, finish, row, sha256
+from tests.support.browser.visitors import Visitor, sign_in
+from tests.support.samples.installers import MACHINE_MSI
+from tests.support.whole.services import Api
 
 
 async def test_an_installer_becomes_the_first_version_of_a_new_package(visitor: Visitor, tmp_path: Path) -> None:

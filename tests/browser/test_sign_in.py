@@ -6,8 +6,8 @@ import pytest
 from playwright.async_api import expect
 
 from tests.browser.conftest import Open
-from tests.browser.visitors import Visitor, sign_in
-from tests.system.services import PASSWORD, Api
+from tests.support.browser.visitors import Visitor, sign_in
+from tests.support.whole.services import PASSWORD, Api
 
 
 async def test_an_administrator_signs_in_and_sees_the_overview(visitor: Visitor) -> None:
@@ -36,7 +36,6 @@ async def test_a_wrong_password_is_told_in_place_and_the_wanted_page_stays_wante
     await expect(page).to_have_url(f"{tenant.base_url}/docs")
 
 
-@pytest.mark.attack("S20")
 async def test_over_plain_http_our_own_form_signs_in_and_another_sites_does_not(open_page: Open, tenant: Api) -> None:
     page, named = await open_page(), replace(tenant, base_url=tenant.base_url.replace("127.0.0.1", "packages.test"))
     await sign_in(page, named)

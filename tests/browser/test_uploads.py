@@ -7,10 +7,10 @@ import pytest
 from playwright.async_api import Route, expect
 
 from tests.browser.conftest import Open
-from tests.browser.sending import CHUNK, arrived, break_off_after, choose, row, sha256
-from tests.browser.visitors import Visitor, sign_in
-from tests.system.services import PASSWORD, Services
-from tests.waiting import until
+from tests.support.browser.sending import CHUNK, arrived, break_off_after, choose, row, sha256
+from tests.support.browser.visitors import Visitor, sign_in
+from tests.support.waiting import until
+from tests.support.whole.services import PASSWORD, Services
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
 

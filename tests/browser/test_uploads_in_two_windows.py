@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.browser.sending import CHUNK, HeldChunk, arrived, break_off_after, choose, hold_chunk, row
-from tests.browser.visitors import Visitor
+from tests.support.browser.sending import CHUNK, HeldChunk, arrived, break_off_after, choose, hold_chunk, row
+from tests.support.browser.visitors import Visitor
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
 

@@ -14,8 +14,8 @@ from common.tenants import bounds, contains, is_tenant_id, parse_network, plain_
 from gateway.addresses import Target
 from gateway.origin import base_url, caller_address, is_https
 from gateway.settings import GatewaySettings
-from tests.factories import KEYS
 from tests.fuzz.requests import blame, request
+from tests.support.factories import KEYS
 
 PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
 SETTINGS = GatewaySettings(internal_key=KEYS, session_key=KEYS, trusted_proxies=PROXIES)

@@ -19,8 +19,8 @@ from gateway.access import Gatekeeper
 from gateway.addresses import Target
 from gateway.clients import ClientDirectory
 from gateway.operations import OPERATIONS
-from tests.factories import KEY, KEYS
 from tests.fuzz.requests import outcome, request
+from tests.support.factories import KEY, KEYS
 from upload_service.downloads import Address, Downloads
 from upload_service.installers import FolderInstallers, Homes
 

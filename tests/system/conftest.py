@@ -7,19 +7,16 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from common.caller import Deployment
-from tests.system.estate import Estate, furnish
-from tests.system.fleet import OFTEN, Fleet, fleet
-from tests.system.forked import template
-from tests.system.services import Api, Services, single_gateway
-from tests.system.stores import private_stores
+from tests.support.processes.fleet import OFTEN, Fleet, fleet
+from tests.support.processes.forked import template
+from tests.support.servers.stores import private_stores
+from tests.support.whole.estate import Estate, furnish
+from tests.support.whole.services import Api, Services, single_gateway
 
 
 @pytest.fixture(scope="session", autouse=True)
-async def template_of_programs(pytestconfig: pytest.Config) -> AsyncIterator[None]:
+async def template_of_programs() -> AsyncIterator[None]:
     """Programs are forks of one that has imported all; started one by one, they would take a quarter of all time."""
-    if pytestconfig.getoption("--full"):
-        yield
-        return
     async with template():
         yield
 

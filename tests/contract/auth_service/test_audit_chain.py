@@ -1,0 +1,368 @@
+"""The chain of the audit log on a real MongoDB: racing appends leave no gap, and nobody changes a log unseen."""
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import strategies as st
+from motor.motor_asyncio import AsyncIOMotorClient
+from pymongo.errors import BulkWriteError
+
+from auth_service import audit as audit_module
+from auth_service.audit import Audit, Selection
+from auth_service.audit_store import MongoAuditStore
+from auth_service.chain import Head, Note, Seals
+from auth_service.model import AuditBusy, AuditEntry
+from auth_service.store import INDEXES
+from auth_service.verification import ChainBroken, verify
+from common.mongo import Document, MongoDatabase, make_indexes
+from tests.support.factories import KEY
+
+LENGTH = 8  # entries of a log that is tampered with
+SEALS = Seals(KEY)
+
+
+@dataclass(frozen=True)
+class Log:
+    """A tenant's log in a database that an attacker may write to."""
+
+    database: MongoDatabase
+    tenant_id: str
+
+    @property
+    def store(self) -> MongoAuditStore:
+        return MongoAuditStore(self.database)
+
+    async def append(self, count: int = 1, audit: Audit | None = None) -> None:
+        for number in range(count):
+            entry = AuditEntry(
+                f"operation_{number}", "ada", "192.0.2.1", 200, "ab" * 16, {"a.b$c": "é"}, {"x": ("1", "2")}
+            )
+            await (audit or Audit(self.store, SEALS)).record(self.tenant_id, entry)
+
+    async def verified(self, expected: Head | None = None) -> Head:
+        return await verify(self.store, SEALS, self.tenant_id, expected=expected)
+
+    async def broken_at(self, expected: Head | None = None) -> int | None:
+        """The first entry that is found, or None where the log holds."""
+        try:
+            await self.verified(expected)
+        except ChainBroken as broken:
+            return broken.sequence
+        return None
+
+    async def documents(self) -> list[Document]:
+        return [row async for row in self._rows.find({"tenant_id": self.tenant_id}).sort("sequence", 1)]
+
+    async def rewrite(self, documents: list[Document]) -> None:
+        """Put these in the place of all rows, as someone does who may write to the database."""
+        await self._rows.delete_many({"tenant_id": self.tenant_id})
+        if documents:
+            await self._rows.insert_many(documents)
+
+    @property
+    def _rows(self) -> Any:
+        return self.database["audit_log"]
+
+
+@pytest.fixture(scope="module")
+async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
+    client: AsyncIOMotorClient[Document] = AsyncIOMotorClient(
+        mongo_url, tz_aware=True, w="majority", readConcernLevel="majority"
+    )
+    name = f"test_audit_{uuid4().hex[:12]}"
+    await make_indexes(client[name], INDEXES)
+    yield client[name]
+    await client.drop_database(name)
+    client.close()
+
+
+@pytest.fixture
+def log(database: MongoDatabase) -> Log:
+    return Log(database, f"t{uuid4().hex[:12]}")
+
+
+@pytest.fixture(scope="module")
+async def written(database: MongoDatabase) -> tuple[Log, list[Document]]:
+    """A log, and its rows as they were written."""
+    log = Log(database, f"t{uuid4().hex[:12]}")
+    await log.append(LENGTH)
+    return log, await log.documents()
+
+
+async def test_two_hundred_appends_at_once_from_four_replicas_leave_no_gap(log: Log) -> None:
+    replicas = [Audit(MongoAuditStore(log.database), SEALS) for _ in range(4)]
+
+    await asyncio.gather(*(log.append(audit=replicas[number % 4]) for number in range(200)))
+
+    assert [row["sequence"] for row in await log.documents()] == list(range(1, 201))
+    assert (await log.verified()).sequence == 200
+
+
+async def test_replicas_that_take_no_turns_leave_no_gap_either(log: Log) -> None:
+    await asyncio.gather(*(log.append(audit=Audit(log.store, SEALS)) for _ in range(20)))
+
+    assert (await log.verified()).sequence == 20
+
+
+async def test_who_never_gets_a_place_is_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_module, "ATTEMPTS", 0)
+
+    with pytest.raises(AuditBusy):
+        await log.append()
+
+
+async def test_an_entry_that_is_told_twice_is_kept_once(log: Log) -> None:
+    entry = AuditEntry("add_user", "ada", "192.0.2.1", 200, "")
+    audits = [Audit(log.store, SEALS) for _ in range(4)]
+
+    await asyncio.gather(*(audit.record(log.tenant_id, entry) for audit in audits for _ in range(3)))
+
+    assert (await log.verified()).sequence == 1
+
+
+async def test_an_entry_is_read_as_it_was_written(log: Log) -> None:
+    entry = AuditEntry("add_user", "ada", "::1", 409, "ab" * 16, {"$a.b": "ü"}, {"x": ("", "y")}, entry_id="e" * 32)
+    await Audit(log.store, SEALS).record(log.tenant_id, entry)
+
+    [link] = [link async for link in log.store.select(log.tenant_id, Selection())]
+
+    assert link
+    assert (link.entry.target, link.entry.changes, link.entry.entry_id) == (entry.target, entry.changes, entry.entry_id)
+    assert timedelta(0) <= entry.at - link.entry.at < timedelta(milliseconds=1)
+
+
+async def test_a_replica_that_dies_before_it_notes_the_head_breaks_nothing(log: Log) -> None:
+    class Dying(MongoAuditStore):
+        async def keep_note(self, tenant_id: str, note: Note) -> None:
+            raise ConnectionResetError
+
+    for count in range(1, 4):
+        with pytest.raises(ConnectionResetError):
+            await log.append(audit=Audit(Dying(log.database), SEALS))
+        assert (await log.verified()).sequence == 2 * count - 1
+        await log.append()
+        assert (await log.verified()).sequence == 2 * count
+
+
+async def test_a_log_is_verified_while_it_grows(log: Log) -> None:
+    await log.append(LENGTH)
+    growing = asyncio.create_task(log.append(50))
+    while not growing.done():
+        await log.verified()
+    await growing
+
+
+async def test_the_log_of_one_tenant_says_nothing_of_another(log: Log) -> None:
+    other = Log(log.database, f"{log.tenant_id}x")
+    await log.append(3)
+    await other.append(2)
+    await other.rewrite((await other.documents())[1:])
+
+    assert (await log.broken_at(), await other.broken_at()) == (None, 1)
+
+
+def field_names(document: Document) -> list[str]:
+    return [name for name in document if name != "tenant_id"]  # a row of another tenant is a row that was removed
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=10),
+    st.lists(st.integers(0, 9), max_size=3),
+    st.just({"name": "a", "value": "b"}),
+    st.integers(0, 2**31).map(lambda seconds: datetime.fromtimestamp(seconds, UTC)),
+)
+Tampering = Callable[[list[Document], st.DataObject], list[Document]]
+
+
+def remove(rows: list[Document], data: st.DataObject) -> list[Document]:
+    place = data.draw(st.integers(0, LENGTH - 1))
+    return rows[:place] + rows[place + 1 :]
+
+
+def alter(rows: list[Document], data: st.DataObject) -> list[Document]:
+    row = data.draw(st.sampled_from(rows))
+    name = data.draw(st.sampled_from([*field_names(row), "added"]))
+    values = VALUES.filter(lambda value: repr(value) != repr(row.get(name, rows)))
+    row[name] = data.draw(values.filter(lambda value: name != "_id" or not isinstance(value, list)))
+    return rows
+
+
+def alter_inside(rows: list[Document], data: st.DataObject) -> list[Document]:
+    row = data.draw(st.sampled_from(rows))
+    inside = data.draw(st.sampled_from([row["target"][0], row["changes"][0]]))
+    name = data.draw(st.sampled_from([*inside, "added"]))
+    inside[name] = data.draw(VALUES.filter(lambda value: value != inside.get(name, rows)))
+    return rows
+
+
+def drop_a_field(rows: list[Document], data: st.DataObject) -> list[Document]:
+    row = data.draw(st.sampled_from(rows))
+    del row[data.draw(st.sampled_from([name for name in field_names(row) if name != "_id"]))]
+    return rows
+
+
+def swap(rows: list[Document], data: st.DataObject) -> list[Document]:
+    one, two = data.draw(st.lists(st.sampled_from(range(LENGTH)), min_size=2, max_size=2, unique=True))
+    names = ["sequence", *data.draw(st.sampled_from([[], ["previous"], ["previous", "hash"]]))]
+    for name in names:
+        rows[one][name], rows[two][name] = rows[two][name], rows[one][name]
+    return rows
+
+
+def insert(rows: list[Document], data: st.DataObject) -> list[Document]:
+    place = data.draw(st.integers(0, LENGTH))
+    copied = copy.deepcopy(data.draw(st.sampled_from(rows)))
+    for row in rows[place:]:
+        row["sequence"] += 1
+    return [*rows, {**copied, "_id": uuid4().hex, "sequence": place + 1}]
+
+
+def truncate(rows: list[Document], data: st.DataObject) -> list[Document]:
+    return rows[: data.draw(st.integers(0, LENGTH - 1))]
+
+
+def forge(rows: list[Document], data: st.DataObject) -> list[Document]:
+    """A chain anew from some entry on, right but for the key."""
+    first = data.draw(st.integers(0, LENGTH - 1))
+    return rows[:first] + [{**row, "hash": uuid4().hex * 2} for row in rows[first:]]
+
+
+@pytest.mark.parametrize("tampering", [remove, alter, alter_inside, drop_a_field, swap, insert, truncate, forge])
+@settings(max_examples=30, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+async def test_tampering_is_found(
+    written: tuple[Log, list[Document]], tampering: Tampering, data: st.DataObject
+) -> None:
+    log, original = written
+    tampered = tampering(copy.deepcopy(original), data)
+    try:
+        await log.rewrite(tampered)
+    except BulkWriteError:  # The database itself refuses two of one number.
+        await log.rewrite(original)
+        reject()
+
+    found = await log.broken_at()
+
+    await log.rewrite(original)
+    assert await log.broken_at() is None
+    first = next((n for n, (a, b) in enumerate(zip(original, _sorted(tampered), strict=False), 1) if a != b), None)
+    assert found is not None
+    assert first is None or found <= first
+
+
+def _sorted(rows: list[Document]) -> list[Document]:
+    numbered = [row for row in rows if isinstance(row.get("sequence"), int)]
+    return sorted(numbered, key=lambda row: int(row["sequence"]))
+
+
+@pytest.mark.parametrize("later", [0, 1, 5])
+async def test_removed_newest_entries_are_found_whatever_is_appended_after(log: Log, later: int) -> None:
+    await log.append(LENGTH)
+    await log.rewrite((await log.documents())[:-2])
+
+    await log.append(later)
+
+    assert await log.broken_at() == LENGTH - 1
+
+
+async def test_without_the_note_of_its_head_a_log_is_not_whole(log: Log) -> None:
+    await log.append(LENGTH)
+    await log.database["audit_heads"].delete_one({"tenant_id": log.tenant_id})
+
+    assert await log.broken_at() == LENGTH
+
+
+async def test_a_note_cannot_be_altered(log: Log) -> None:
+    await log.append(LENGTH)
+    rows = (await log.documents())[:-2]
+    await log.rewrite(rows)
+    shorter = {"sequence": rows[-1]["sequence"], "hash": rows[-1]["hash"]}
+    await log.database["audit_heads"].update_one({"tenant_id": log.tenant_id}, {"$set": shorter})
+
+    assert await log.broken_at() == LENGTH - 2
+
+
+async def test_who_puts_back_an_old_log_with_its_note_is_found_by_the_head_an_auditor_wrote_down(log: Log) -> None:
+    heads = log.database["audit_heads"]
+    await log.append(3)
+    rows, note = await log.documents(), await heads.find_one({"tenant_id": log.tenant_id})
+    await log.append(3)
+    expected = await log.verified()
+
+    await log.rewrite(rows)
+    await heads.replace_one({"tenant_id": log.tenant_id}, note or {})
+
+    assert await log.broken_at() is None
+    assert await log.broken_at(expected) == 4
+    await log.append(5)
+    assert await log.broken_at(expected) == 6
+
+
+async def test_an_entry_of_another_history_of_the_same_log_is_found(log: Log) -> None:
+    heads = log.database["audit_heads"]
+    await log.append(3)
+    rows, note = await log.documents(), await heads.find_one({"tenant_id": log.tenant_id})
+    await log.append(2)
+    other = await log.documents()
+    await log.rewrite(rows)
+    await heads.replace_one({"tenant_id": log.tenant_id}, note or {})
+    await log.append(2)
+
+    await log.rewrite([*rows, other[3], (await log.documents())[4]])
+
+    assert await log.broken_at() == 5
+
+
+async def test_who_has_another_key_finds_nothing_right(log: Log) -> None:
+    await log.append(3)
+    with pytest.raises(ChainBroken):
+        await verify(log.store, Seals(f"not-{KEY}"), log.tenant_id)
+
+
+async def test_a_key_that_was_replaced_still_verifies_its_entries(log: Log) -> None:
+    await log.append(3)
+    replaced = Seals(f"another-{KEY} {KEY}")
+
+    await log.append(3, Audit(log.store, replaced))
+
+    assert (await verify(log.store, replaced, log.tenant_id)).sequence == 6
+    assert await log.broken_at() is not None
+    await log.append(audit=Audit(log.store, replaced))
+    assert (await verify(log.store, replaced, log.tenant_id)).sequence == 7
+
+
+async def test_what_was_written_before_there_was_a_chain_is_taken_in_once(log: Log) -> None:
+    old = [
+        {
+            "tenant_id": log.tenant_id,
+            "operation": f"old_{number}",
+            "user": "ada",
+            "ip": "192.0.2.1",
+            "status": 200,
+            "request_id": "",
+            "target": [{"name": "a", "value": "b"}],
+            "at": datetime(2026, 1, 1, number, tzinfo=UTC),
+        }
+        for number in range(5)
+    ]
+    await log.database["audit"].insert_many(copy.deepcopy(old))
+    audits = [Audit(log.store, SEALS) for _ in range(3)]
+
+    await asyncio.gather(*(audit.take_in(log.tenant_id, lambda _: None) for audit in audits))
+
+    assert (await log.verified()).sequence == 5
+    assert [(row["operation"], row["at"]) for row in await log.documents()] == [
+        (row["operation"], row["at"]) for row in old
+    ]
+    assert await log.database["audit"].count_documents({"tenant_id": log.tenant_id}) == 0

@@ -1,0 +1,253 @@
+"""What auth_service's stores promise, on a real MongoDB: races have one winner, and tenants never meet."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from motor.motor_asyncio import AsyncIOMotorClient
+
+from auth_service.audit import Audit, Selection
+from auth_service.audit_store import MongoAuditStore
+from auth_service.chain import Link, Seals
+from auth_service.model import AuditEntry, LastUser, TenantExists, TenantNotFound, User, UserExists
+from auth_service.store import INDEXES, MongoTenantStore, MongoUserStore
+from auth_service.tenants import Tenants
+from common.mongo import Document, MongoDatabase, make_indexes
+from common.tenants import Tenant, VersionKey
+from tests.support.factories import KEY, make_tenant
+from tests.support.services.tenant_first import TenantFirst
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def listener() -> TenantFirst:
+    return TenantFirst()
+
+
+@pytest.fixture(scope="module")
+async def database(mongo_url: str, listener: TenantFirst) -> AsyncIterator[MongoDatabase]:
+    """A database whose commands are listened to, written and read as the service does."""
+    client: AsyncIOMotorClient[Document] = AsyncIOMotorClient(
+        mongo_url, event_listeners=[listener], tz_aware=True, w="majority", readConcernLevel="majority"
+    )
+    name = f"test_auth_{uuid4().hex[:12]}"
+    await make_indexes(client[name], INDEXES)
+    yield client[name]
+    await client.drop_database(name)
+    client.close()
+
+
+class Stamps:
+    """Knows what a tenant was when it was about to be changed, and when that was done."""
+
+    def __init__(self, database: MongoDatabase) -> None:
+        self._store = MongoTenantStore(database)
+        self.seen: list[Tenant | None] = []
+
+    @asynccontextmanager
+    async def changing(self, tenant_id: str) -> AsyncIterator[None]:
+        self.seen.append(await self._store.find(tenant_id))
+        yield
+        self.seen.append(await self._store.find(tenant_id))
+
+
+@pytest.fixture
+def stamps(database: MongoDatabase) -> Stamps:
+    return Stamps(database)
+
+
+@pytest.fixture
+def tenants(database: MongoDatabase, stamps: Stamps) -> Tenants:
+    return Tenants(MongoTenantStore(database), stamps)
+
+
+@pytest.fixture
+def users(database: MongoDatabase) -> MongoUserStore:
+    return MongoUserStore(database)
+
+
+@pytest.fixture
+def audit(database: MongoDatabase) -> Audit:
+    return Audit(MongoAuditStore(database), Seals(KEY))
+
+
+@pytest.fixture
+async def tenant(tenants: Tenants) -> Tenant:
+    made = make_tenant()
+    await tenants.create(made)
+    return made
+
+
+def make_user(tenant: Tenant, username: str = "ada") -> User:
+    return User(tenant.tenant_id, username, "hash", NOW)
+
+
+async def record(audit: Audit, tenant: Tenant, operation: str = "add_user", user: str = "ada") -> None:
+    await audit.record(tenant.tenant_id, AuditEntry(operation, user, "192.0.2.1", 200, ""))
+
+
+async def entries(audit: Audit, tenant: Tenant, before: int | None = None, limit: int | None = None) -> list[Link]:
+    wanted = Selection(before=before)
+    return [link async for link in audit.select(tenant.tenant_id, wanted, limit=limit) if link]
+
+
+async def raised(*calls: Any) -> list[type[BaseException] | None]:
+    """What each of these calls, made at once, raises."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    return [type(result) if isinstance(result, BaseException) else None for result in results]
+
+
+async def test_gateways_are_told_of_each_change_of_a_tenant_before_and_after(tenants: Tenants, stamps: Stamps) -> None:
+    made = make_tenant()
+    await tenants.create(made)
+    await tenants.edit(made.tenant_id, {"client_authentication": True})
+    await tenants.delete(made.tenant_id)
+
+    changed = replace(made, client_authentication=True)
+    assert stamps.seen == [None, made, made, changed, changed, None]
+
+
+async def test_a_tenant_is_found_as_it_was_made(tenants: Tenants) -> None:
+    made = make_tenant(
+        client_authentication=True,
+        allowed_networks=("10.0.0.0/8", "2001:db8::/32"),
+        storage_quota=2**40,
+        max_clients=3,
+        version_key=VersionKey.INSTALLER,
+    )
+    await tenants.create(made)
+
+    assert await tenants.find(made.tenant_id) == made
+    assert made in await tenants.list()
+
+
+async def test_a_tenants_id_is_given_once(tenants: Tenants) -> None:
+    made = make_tenant()
+
+    errors = await raised(*(tenants.create(made) for _ in range(20)))
+
+    assert (errors.count(None), errors.count(TenantExists)) == (1, 19)
+
+
+async def test_two_changes_at_once_are_both_kept(tenants: Tenants, tenant: Tenant) -> None:
+    await asyncio.gather(
+        tenants.edit(tenant.tenant_id, {"client_authentication": True}),
+        tenants.edit(tenant.tenant_id, {"allowed_networks": ("10.0.0.0/8",)}),
+        tenants.edit(tenant.tenant_id, {"storage_quota": 7}),
+    )
+
+    found = await tenants.find(tenant.tenant_id)
+    assert (found.client_authentication, found.allowed_networks, found.storage_quota) == (True, ("10.0.0.0/8",), 7)
+
+
+async def test_a_username_is_given_once(users: MongoUserStore, tenant: Tenant) -> None:
+    errors = await raised(*(users.add(make_user(tenant)) for _ in range(20)))
+
+    assert (errors.count(None), errors.count(UserExists)) == (1, 19)
+
+
+async def test_a_user_is_found_as_they_were_added(users: MongoUserStore, tenant: Tenant) -> None:
+    await users.add(make_user(tenant))
+
+    assert await users.find(tenant.tenant_id, "ada") == make_user(tenant)
+
+
+async def test_of_users_deleted_at_once_one_is_left(users: MongoUserStore, tenant: Tenant) -> None:
+    names = [f"user-{number}" for number in range(6)]
+    for name in names:
+        await users.add(make_user(tenant, name))
+
+    errors = await raised(*(users.delete(tenant.tenant_id, name) for name in names))
+
+    assert (errors.count(None), errors.count(LastUser)) == (5, 1)
+    assert len(await users.list(tenant.tenant_id)) == 1
+
+
+async def test_the_password_of_nobody_is_not_set(users: MongoUserStore, tenant: Tenant) -> None:
+    assert not await users.set_password(tenant.tenant_id, "nobody", "hash")
+    assert await users.list(tenant.tenant_id) == []
+
+
+async def test_entries_follow_each_other_without_gap_or_overlap(audit: Audit, tenant: Tenant) -> None:
+    for number in range(7):
+        await record(audit, tenant, f"operation-{number}")
+
+    seen: list[str] = []
+    before = None
+    while page := await entries(audit, tenant, before, limit=3):
+        seen += [link.entry.operation for link in page]
+        before = page[-1].sequence
+        await record(audit, tenant, "meanwhile")  # newer than every page that is still to come
+
+    assert seen == [f"operation-{number}" for number in reversed(range(7))]
+
+
+async def test_a_deleted_tenant_is_gone_with_its_users_and_its_log(
+    tenants: Tenants, users: MongoUserStore, audit: Audit, tenant: Tenant
+) -> None:
+    await users.add(make_user(tenant))
+    await record(audit, tenant)
+
+    await tenants.delete(tenant.tenant_id)
+
+    assert (await users.list(tenant.tenant_id), await entries(audit, tenant)) == ([], [])
+    with pytest.raises(TenantNotFound):
+        await tenants.find(tenant.tenant_id)
+    with pytest.raises(TenantNotFound):
+        await tenants.edit(tenant.tenant_id, {"client_authentication": True})
+
+
+async def test_every_filter_begins_with_the_tenant(
+    tenants: Tenants, users: MongoUserStore, audit: Audit, tenant: Tenant, listener: TenantFirst
+) -> None:
+    other = make_tenant()
+    listener.seen, listener.violations = 0, []
+
+    await tenants.create(other)
+    await tenants.find(other.tenant_id)
+    await tenants.edit(other.tenant_id, {"storage_quota": 7})
+    await users.add(make_user(other))
+    await users.add(make_user(other, "bob"))
+    await users.find(other.tenant_id, "ada")
+    await users.list(other.tenant_id)
+    await users.set_password(other.tenant_id, "ada", "another")
+    await users.delete(other.tenant_id, "ada")
+    await record(audit, other)
+    chosen = Selection(before=9, user="ada", operation="add_user", since=NOW, until=NOW)
+    assert [link async for link in audit.select(other.tenant_id, chosen)] == []
+    await audit.take_in(other.tenant_id, lambda _: None)
+    await tenants.delete(other.tenant_id)
+
+    assert listener.violations == []
+    assert listener.seen == 28
+
+
+async def test_the_listing_of_tenants_alone_has_no_tenant(tenants: Tenants, listener: TenantFirst) -> None:
+    listener.violations = []
+
+    await tenants.list()
+
+    assert listener.violations == ["find: {}"]
+
+
+def test_every_index_begins_with_the_tenant() -> None:
+    first = [next(iter(index.document["key"])) for indexes in INDEXES.values() for index in indexes]
+
+    assert set(first) == {"tenant_id"}
+
+
+async def test_every_query_of_the_log_is_answered_by_an_index(
+    database: MongoDatabase, audit: Audit, tenant: Tenant
+) -> None:
+    await record(audit, tenant)
+    for condition in ({}, {"user": "ada"}, {"operation": "add_user"}):
+        found = database["audit_log"].find({"tenant_id": tenant.tenant_id, **condition}).sort("sequence", -1)
+        plan = str((await found.explain())["queryPlanner"]["winningPlan"])
+        assert "IXSCAN" in plan
+        assert "'SORT'" not in plan

@@ -1,0 +1,183 @@
+"""The login throttle on a real Redis. Redis's own commands move the time, so no test waits."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from uuid import uuid4
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redis.asyncio import Redis
+
+from auth_service import throttle
+from auth_service.model import TooManyFailures
+from auth_service.throttle import Throttle
+from auth_service.throttle_store import KNOWN_FOR, KNOWN_PLACES, RedisFailures, RedisKnownPlaces
+from common.redis import open_redis
+from tests.support.services.auth import address
+
+PLACE = "192.0.2.1"
+
+
+@pytest.fixture(scope="module")
+async def redis(redis_url: str) -> AsyncIterator["Redis"]:
+    async with open_redis(redis_url) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def places(redis: "Redis") -> RedisKnownPlaces:
+    return RedisKnownPlaces(redis)
+
+
+@pytest.fixture
+def tenant_id() -> str:
+    return f"t{uuid4().hex[:12]}"
+
+
+async def pass_time(redis: "Redis", tenant_id: str, seconds: int) -> None:
+    """Let all logins of `ada` be so much longer ago."""
+    key = f"failures:places:{tenant_id}:ada"
+    for place in await redis.zrange(key, 0, -1):
+        await redis.zincrby(key, -seconds, str(place))
+
+
+@pytest.mark.parametrize(("seconds", "is_known"), [(0, True), (KNOWN_FOR - 3600, True), (KNOWN_FOR + 1, False)])
+async def test_a_place_is_known_for_thirty_days(
+    places: RedisKnownPlaces, redis: "Redis", tenant_id: str, seconds: int, is_known: bool
+) -> None:
+    await places.add(tenant_id, "ada", PLACE)
+
+    await pass_time(redis, tenant_id, seconds)
+
+    assert await places.contains(tenant_id, "ada", PLACE) is is_known
+
+
+async def test_a_login_starts_the_thirty_days_again(places: RedisKnownPlaces, redis: "Redis", tenant_id: str) -> None:
+    for _ in range(2):
+        await places.add(tenant_id, "ada", PLACE)
+        await pass_time(redis, tenant_id, KNOWN_FOR - 3600)
+
+    assert await places.contains(tenant_id, "ada", PLACE)
+
+
+async def test_a_login_removes_places_older_than_thirty_days(
+    places: RedisKnownPlaces, redis: "Redis", tenant_id: str
+) -> None:
+    await places.add(tenant_id, "ada", PLACE)
+    await pass_time(redis, tenant_id, KNOWN_FOR + 1)
+
+    await places.add(tenant_id, "ada", "192.0.2.2")
+
+    assert await redis.zrange(f"failures:places:{tenant_id}:ada", 0, -1) == ["192.0.2.2"]
+
+
+async def test_redis_deletes_the_places_of_a_user_without_logins(
+    places: RedisKnownPlaces, redis: "Redis", tenant_id: str
+) -> None:
+    await places.add(tenant_id, "ada", PLACE)
+
+    assert KNOWN_FOR - 60 < await redis.ttl(f"failures:places:{tenant_id}:ada") <= KNOWN_FOR
+
+
+async def test_the_most_recent_places_of_a_user_are_known(places: RedisKnownPlaces, tenant_id: str) -> None:
+    # The order of the logins is not the order of the addresses.
+    used = [f"192.0.2.{number}" for number in reversed(range(KNOWN_PLACES + 1))]
+    for place in used:
+        await places.add(tenant_id, "ada", place)
+
+    assert [place for place in used if await places.contains(tenant_id, "ada", place)] == used[1:]
+
+
+async def test_a_place_is_known_for_one_user_of_one_tenant(places: RedisKnownPlaces, tenant_id: str) -> None:
+    await places.add(tenant_id, "ada", PLACE)
+
+    assert not await places.contains(tenant_id, "helga", PLACE)
+    assert not await places.contains(f"{tenant_id}-2", "ada", PLACE)
+
+
+async def test_the_places_of_one_user_are_forgotten(places: RedisKnownPlaces, tenant_id: str) -> None:
+    for username in ("ada", "helga"):
+        await places.add(tenant_id, username, PLACE)
+
+    await places.forget(tenant_id, "ada")
+
+    assert not await places.contains(tenant_id, "ada", PLACE)
+    assert await places.contains(tenant_id, "helga", PLACE)
+
+
+async def test_the_places_of_one_tenant_are_forgotten(places: RedisKnownPlaces, tenant_id: str) -> None:
+    other = f"{tenant_id}-2"
+    for user in ((tenant_id, "ada"), (tenant_id, "helga"), (other, "ada")):
+        await places.add(*user, PLACE)
+
+    await places.forget_tenant(tenant_id)
+
+    assert not await places.contains(tenant_id, "ada", PLACE)
+    assert not await places.contains(tenant_id, "helga", PLACE)
+    assert await places.contains(other, "ada", PLACE)
+
+
+async def test_names_that_look_like_addresses_have_counts_of_their_own(redis: "Redis", tenant_id: str) -> None:
+    login_throttle = Throttle(RedisFailures(redis), RedisKnownPlaces(redis))
+    for _ in range(throttle.FAILURES):
+        await login_throttle.failed(tenant_id, "2001:db8::/64:ada", "2001:db8:1::1")
+    await redis.delete("failures:address:2001:db8:1::/64")
+
+    for username, ip in (("ada", "2001:db8:1::1"), ("ada", "2001:db8::1"), ("/64:2001:db8::/64:ada", "2001:db8:1::1")):
+        await login_throttle.check(tenant_id, username, ip)
+
+
+@pytest.fixture(scope="module")
+def low_limits() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(throttle, "FAILURES", 3)
+        patched.setattr(throttle, "USER_FAILURES", 5)
+        yield
+
+
+class Model:
+    """The promises of the throttle: a count for each of its limits."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, ...]] = Counter()
+        self.known: set[tuple[str, str]] = set()
+
+    def _keys(self, user: str, place: str) -> list[tuple[str, ...]]:
+        return [(place,), (user, place), ("known" if (user, place) in self.known else "other", user)]
+
+    def refuses(self, user: str, place: str) -> bool:
+        limits = (throttle.FAILURES, throttle.FAILURES, throttle.USER_FAILURES)
+        return any(self.counts[key] >= limit for key, limit in zip(self._keys(user, place), limits, strict=True))
+
+    def fail(self, user: str, place: str) -> None:
+        self.counts.update(self._keys(user, place))
+
+    def succeed(self, user: str, place: str) -> None:
+        self.known.add((user, place))
+        del self.counts[user, place]
+
+
+LOGINS = st.lists(st.tuples(st.sampled_from(["ada", "helga"]), st.integers(0, 3), st.booleans()), max_size=40)
+
+
+@settings(max_examples=60, derandomize=True)
+@given(logins=LOGINS)
+async def test_logins_are_refused_as_the_limits_say(
+    redis: "Redis", low_limits: None, logins: list[tuple[str, int, bool]]
+) -> None:
+    real, model = Throttle(RedisFailures(redis), RedisKnownPlaces(redis)), Model()
+    tenant_id, addresses = f"t{uuid4().hex[:12]}", [address() for _ in range(4)]
+    for username, number, is_right in logins:
+        login = (username, addresses[number])
+        if model.refuses(*login):
+            with pytest.raises(TooManyFailures):
+                await real.check(tenant_id, *login)
+            continue
+        await real.check(tenant_id, *login)
+        if is_right:
+            await real.succeeded(tenant_id, *login)
+            model.succeed(*login)
+        else:
+            await real.failed(tenant_id, *login)
+            model.fail(*login)

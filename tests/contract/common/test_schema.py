@@ -1,0 +1,245 @@
+"""Migrations on a real MongoDB: in their order, each once, by one process at a time, wherever one was cut short."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pydantic import SecretStr
+from pymongo import ASCENDING, IndexModel
+from pymongo.errors import OperationFailure
+
+from auth_service.audit_store import MongoAuditStore
+from auth_service.chain import Seals
+from auth_service.migrations import schema as auth_schema
+from auth_service.verification import verify
+from common.mongo import Document, MongoDatabase, open_database
+from common.mongo import migrating as migrating_module
+from common.mongo import schema as schema_module
+from common.mongo.migrating import Lease, migrate, migrate_again
+from common.mongo.schema import (
+    Done,
+    Migrating,
+    Migration,
+    Schema,
+    SchemaIsNewer,
+    in_batches,
+    outstanding,
+    set_version,
+    version_of,
+)
+from tests.support.factories import KEY
+
+INDEXES = {"things": [IndexModel([("tenant_id", ASCENDING), ("size", ASCENDING)], unique=True)]}
+
+
+class CutShort(Exception):
+    """Stands for whatever ends a process."""
+
+
+@pytest.fixture
+async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
+    async with open_database(mongo_url, f"test_schema_{uuid4().hex[:8]}") as database:
+        yield database
+        await database.client.drop_database(database.name)
+
+
+class Steps:
+    """Two migrations of things: their width becomes a size, which is doubled then; how often each was begun."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+
+    async def measure(self, database: MongoDatabase, done: Done) -> None:
+        self.begun.append("measure")
+        await in_batches(database["things"], {"size": {"$exists": False}}, [{"$set": {"size": "$width"}}], done)
+
+    async def double(self, database: MongoDatabase, done: Done) -> None:
+        self.begun.append("double")
+        change = [{"$set": {"size": {"$multiply": ["$size", 2]}, "doubled": True}}]
+        await in_batches(database["things"], {"doubled": {"$ne": True}}, change, done)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema([Migration("measure things", self.measure), Migration("double them", self.double)], INDEXES)
+
+
+@pytest.fixture
+def steps() -> Steps:
+    return Steps()
+
+
+async def fill(database: MongoDatabase, count: int = 7) -> None:
+    await database["things"].insert_many([{"tenant_id": "acme", "width": number} for number in range(count)])
+
+
+async def sizes(database: MongoDatabase) -> Sequence[int | None]:
+    return [thing.get("size") async for thing in database["things"].find({}).sort("width", ASCENDING)]
+
+
+async def test_migrations_are_done_in_their_order_and_indexes_made_after_them(
+    database: MongoDatabase, steps: Steps
+) -> None:
+    await fill(database)
+    assert (await outstanding(database, steps.schema)).sentences() == [
+        "1: measure things",
+        "2: double them",
+        "1 indexes of things",
+    ]
+    told: list[str] = []
+    await migrate(database, steps.schema, told.append)
+    assert await sizes(database) == [0, 2, 4, 6, 8, 10, 12]
+    assert await version_of(database) == 2
+    assert (await outstanding(database, steps.schema)).sentences() == []
+    assert told == [
+        "migrating, 1: measure things",
+        "migrating, 1: measure things, 7 documents",
+        "migrating, 2: double them",
+        "migrating, 2: double them, 7 documents",
+        "migrating: indexes",
+    ]
+
+
+async def test_what_is_up_to_date_is_left_alone(database: MongoDatabase, steps: Steps) -> None:
+    await fill(database)
+    await migrate(database, steps.schema)
+    await migrate(database, steps.schema)
+    assert steps.begun == ["measure", "double"]
+    await migrate_again(database, steps.schema, 0)
+    assert await sizes(database) == [0, 2, 4, 6, 8, 10, 12]
+
+
+async def test_only_what_came_since_is_done(database: MongoDatabase, steps: Steps) -> None:
+    await fill(database)
+    await migrate(database, Schema(steps.schema.migrations[:1], {}))
+    await migrate(database, steps.schema)
+    assert steps.begun == ["measure", "double"]
+
+
+async def test_what_is_cut_short_after_any_batch_goes_on_when_it_is_run_again(
+    database: MongoDatabase, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema_module, "BATCH", 2)
+    monkeypatch.setattr(migrating_module, "LEASE", -1)  # Nobody gives back what a process had that was killed.
+    monkeypatch.setattr(Lease, "give_back", lambda _: asyncio.sleep(0))
+    await fill(database)
+
+    def cut(text: str) -> None:
+        if text.endswith("documents"):
+            raise CutShort
+
+    for _ in range(8):  # batches
+        with pytest.raises(CutShort):
+            await migrate(database, steps.schema, cut)
+    await migrate(database, steps.schema, cut)
+    assert await sizes(database) == [0, 2, 4, 6, 8, 10, 12]
+
+
+async def test_of_several_that_begin_at_once_one_migrates(database: MongoDatabase, steps: Steps) -> None:
+    await fill(database)
+    outcomes = await asyncio.gather(*(migrate(database, steps.schema) for _ in range(5)), return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} <= {Migrating, type(None)}
+    assert steps.begun == ["measure", "double"]
+
+
+async def test_who_has_the_lease_keeps_it_and_who_died_with_it_is_taken_over_from(
+    database: MongoDatabase, steps: Steps
+) -> None:
+    assert await Lease(database).take()
+    with pytest.raises(Migrating):
+        await migrate(database, steps.schema)
+    assert steps.begun == []
+    await database["schema"].update_one({}, [{"$set": {"until": {"$subtract": ["$$NOW", 1]}}}])
+    await migrate(database, steps.schema)
+    assert steps.begun == ["measure", "double"]
+
+
+async def test_a_lease_is_renewed_while_a_migration_takes_its_time(
+    database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrating_module, "RENEWAL", 0.01)
+
+    async def until(database: MongoDatabase) -> datetime:
+        (found,) = await database["schema"].find({}).to_list(None)
+        at: datetime = found["until"]
+        return at
+
+    async def slow(database: MongoDatabase, _: Done) -> None:
+        first = await until(database)
+        async with asyncio.timeout(10):
+            while await until(database) == first:
+                pass
+
+    await migrate(database, Schema([Migration("take its time", slow)], {}))
+    assert await version_of(database) == 1
+
+
+async def test_who_lost_the_lease_ends_its_work_and_says_nothing_of_it(
+    database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrating_module, "RENEWAL", 0.01)
+    ended = []
+
+    async def slow(database: MongoDatabase, _: Done) -> None:
+        await database["schema"].update_one({}, {"$set": {"holder": "another"}})
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    async def quick(database: MongoDatabase, _: Done) -> None:
+        await database["schema"].update_one({}, {"$set": {"holder": "another"}})
+
+    for work in (slow, quick):
+        async with asyncio.timeout(20):
+            with pytest.raises(Migrating):
+                await migrate(database, Schema([Migration("lose the lease", work)], {}))
+        assert await version_of(database) == 0
+        await database["schema"].delete_many({})
+    assert ended
+
+
+async def test_who_fails_gives_the_lease_back(database: MongoDatabase, steps: Steps) -> None:
+    await fill(database)
+
+    def fail(_: str) -> None:
+        raise CutShort
+
+    with pytest.raises(CutShort):
+        await migrate(database, steps.schema, fail)
+    await migrate(database, steps.schema)
+    assert await sizes(database) == [0, 2, 4, 6, 8, 10, 12]
+
+
+async def test_a_database_that_is_newer_is_refused(database: MongoDatabase, steps: Steps) -> None:
+    await set_version(database, 3)
+    with pytest.raises(SchemaIsNewer, match="schema is newer than this program, 3 where it knows 2"):
+        await migrate(database, steps.schema)
+    assert steps.begun == []
+
+
+async def test_an_index_that_is_there_otherwise_is_no_index_of_ours(database: MongoDatabase, steps: Steps) -> None:
+    await database["things"].create_index([("tenant_id", ASCENDING), ("size", ASCENDING)])
+    with pytest.raises(OperationFailure):
+        await migrate(database, steps.schema)
+
+
+async def test_what_was_written_before_there_was_a_chain_is_in_it_after_the_migration(database: MongoDatabase) -> None:
+    entry: dict[str, Any] = {"user": "ada", "ip": "192.0.2.1", "status": 200, "request_id": "", "target": []}
+    for number in range(3):
+        await database["audit"].insert_many(
+            [
+                {"tenant_id": tenant, "operation": f"old_{number}", "at": datetime(2026, 1, 1, tzinfo=UTC), **entry}
+                for tenant in ("acme", "other")
+            ]
+        )
+    schema = auth_schema(SecretStr(KEY))
+    await migrate(database, schema)
+    store, seals = MongoAuditStore(database), Seals(KEY)
+    assert [(await verify(store, seals, tenant)).sequence for tenant in ("acme", "other")] == [3, 3]
+    found: list[Document] = [row async for row in database["audit_log"].find({"tenant_id": "acme"}).sort("sequence")]
+    assert [row["operation"] for row in found] == ["old_0", "old_1", "old_2"]
+    await migrate_again(database, schema, 0)
+    assert await database["audit_log"].count_documents({}) == 6

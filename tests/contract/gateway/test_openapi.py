@@ -1,0 +1,203 @@
+"""The interface's document says what it says correctly: valid, with examples that satisfy their own schemas."""
+
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from openapi_schema_validator import OAS31Validator, oas31_format_checker
+from openapi_spec_validator import OpenAPIV31SpecValidator
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
+
+from catalog_service.wire import elsewhere
+from common.caller import operation_of
+from tests.support.samples.sources import make_version
+
+PATH = Path(__file__).parents[3] / "gateway" / "openapi.yaml"
+DOCUMENT: dict[str, Any] = yaml.safe_load(PATH.read_text(encoding="utf-8"))
+REGISTRY: Registry[Any] = Registry().with_resource(
+    "urn:openapi", Resource.from_contents(DOCUMENT, default_specification=DRAFT202012)
+)
+METHODS = ("get", "put", "post", "patch", "delete")
+TOKENLESS = {"login", "logout", "download", "icon", "docs", "openapi_json", "winget_information"}
+CLIENT_FACING = {"client_version", "get_packages", "winget_manifestSearch", "winget_packageManifests"}
+# How the two protocols tell errors.
+PROBLEM = ("application/problem+json", "#/components/schemas/Problem")
+WINGET_ERROR = ("application/json", "#/components/schemas/WingetError")
+
+
+def operations() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every operation with its path."""
+    for path, item in DOCUMENT["paths"].items():
+        for method in METHODS:
+            if method in item:
+                yield path, item[method]
+
+
+OPERATIONS = [pytest.param(path, operation, id=operation["operationId"]) for path, operation in operations()]
+
+
+def resolved(node: dict[str, Any]) -> dict[str, Any]:
+    """What a node refers to, or the node itself."""
+    while "$ref" in node:
+        found: Any = DOCUMENT
+        for step in node["$ref"].removeprefix("#/").split("/"):
+            found = found[step]
+        node = found
+    return node
+
+
+def examples(node: Any, pointer: str = "#") -> Iterator[tuple[str, Any]]:
+    """Every example and every default in the document, with the JSON pointer of the schema that it belongs to."""
+    if isinstance(node, list):
+        for number, item in enumerate(node):
+            yield from examples(item, f"{pointer}/{number}")
+    elif isinstance(node, dict):
+        if "schema" in node:
+            if "example" in node:
+                yield f"{pointer}/schema", node["example"]
+            for example in node.get("examples", {}).values():
+                yield f"{pointer}/schema", resolved(example)["value"]
+        if isinstance(node.get("examples"), list):  # of a schema itself
+            yield from ((pointer, example) for example in node["examples"])
+        if "default" in node and {"type", "$ref"}.intersection(node):
+            yield pointer, node["default"]
+        for key, item in node.items():
+            if key not in {"example", "examples"}:
+                yield from examples(item, f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}")
+
+
+def test_the_document_is_valid_openapi() -> None:
+    assert DOCUMENT["openapi"].startswith("3.1.")
+    assert [error.message for error in OpenAPIV31SpecValidator(DOCUMENT).iter_errors()] == []
+
+
+def test_the_document_is_the_same_in_json() -> None:
+    assert json.loads(json.dumps(DOCUMENT)) == DOCUMENT
+
+
+def test_every_example_satisfies_its_schema() -> None:
+    wrong = [
+        f"{pointer}: {error.json_path} {error.message}"
+        for pointer, example in examples(DOCUMENT)
+        for error in OAS31Validator(
+            {"$ref": f"urn:openapi{pointer}"}, registry=REGISTRY, format_checker=oas31_format_checker
+        ).iter_errors(example)
+    ]
+    assert wrong == []
+
+
+def test_the_examples_of_problems_have_the_status_they_stand_under() -> None:
+    wrong = [
+        (operation["operationId"], status, problem["status"])
+        for _, operation in operations()
+        for status, response in operation["responses"].items()
+        for content in resolved(response).get("content", {}).items()
+        if content[0] == "application/problem+json"
+        for _, problem in examples({"content": content[1]})
+        if str(problem["status"]) != status
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
+def test_every_answer_has_a_schema_and_an_example(path: str, operation: dict[str, Any]) -> None:
+    lacking = [
+        f"{status} {kind}"
+        for status, response in operation["responses"].items()
+        for kind, content in resolved(response).get("content", {}).items()
+        if "schema" not in content
+        or (kind != "application/octet-stream" and not {"example", "examples"}.intersection(content))
+    ]
+    assert lacking == []
+
+
+@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
+def test_every_parameter_and_every_body_has_a_schema_and_an_example(path: str, operation: dict[str, Any]) -> None:
+    described = [resolved(parameter) for parameter in operation.get("parameters", [])]
+    described += operation.get("requestBody", {}).get("content", {}).values()
+    assert [item for item in described if "schema" not in item or not {"example", "examples"}.intersection(item)] == []
+
+
+@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
+def test_an_operation_is_named_after_its_path(path: str, operation: dict[str, Any]) -> None:
+    # The chunks of a transfer, its state and its end have one path; an operation id cannot be shared.
+    shared = DOCUMENT["paths"]["/upload_package_version"]
+    name = operation_of(path.split("/")[1:]).replace("/", "_").replace(".", "_")
+    if operation is shared["get"]:
+        name = "get_upload_state"
+    if operation is shared["delete"]:
+        name = "delete_upload"
+    assert operation["operationId"] == name
+
+
+def test_what_an_audit_entry_may_be_about_is_described() -> None:
+    routes = [ast.parse(path.read_text(encoding="utf-8")) for path in PATH.parents[1].glob("*_service/routes.py")]
+    calls = [node for route in routes for node in ast.walk(route) if isinstance(node, ast.Call)]
+    told = {word.arg for call in calls if ast.unparse(call.func) == "audit" for word in call.keywords if word.arg}
+    told |= elsewhere(make_version(installer_url="https://downloads.example.com/a.exe")).keys()
+    described = DOCUMENT["components"]["schemas"]["AuditEntry"]["properties"]["target"]["description"]
+    text = PATH.read_text(encoding="utf-8")
+    assert len(told) > 8
+    assert [name for name in told if f"`{name}`" not in described and f" {name}: {{" not in text] == []
+
+
+def test_operation_ids_are_unique() -> None:
+    names = [operation["operationId"] for _, operation in operations()]
+    assert len(names) == len(set(names))
+
+
+def test_every_tag_is_declared_and_used() -> None:
+    assert {tag["name"] for tag in DOCUMENT["tags"]} == {
+        tag for _, operation in operations() for tag in operation["tags"]
+    }
+
+
+def test_every_component_is_used() -> None:
+    text = PATH.read_text(encoding="utf-8")
+    kinds = {kind: names for kind, names in DOCUMENT["components"].items() if kind != "securitySchemes"}
+    unused = [f"{kind}/{name}" for kind, names in kinds.items() for name in names if f"/{kind}/{name}'" not in text]
+    assert unused == []
+
+
+@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
+def test_an_operation_says_which_errors_it_can_answer(path: str, operation: dict[str, Any]) -> None:
+    expected = {"400", "403", "404", "500", "503"}
+    if operation["operationId"] not in TOKENLESS - {"login"}:
+        expected.add("401")
+    if "requestBody" in operation:
+        expected.add("413")
+    assert expected <= set(operation["responses"])
+    assert "default" not in operation["responses"]
+
+
+@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
+def test_errors_are_told_as_the_protocol_has_it(path: str, operation: dict[str, Any]) -> None:
+    errors = [response for status, response in operation["responses"].items() if status >= "400"]
+    kinds = [resolved(response)["content"] for response in errors]
+    kind, schema = WINGET_ERROR if path.startswith("/winget/") else PROBLEM
+    assert all(list(told) == [kind] for told in kinds)
+    assert {told[kind]["schema"]["$ref"] for told in kinds} == {schema}
+
+
+@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
+def test_a_bearer_token_is_required_where_it_is(path: str, operation: dict[str, Any]) -> None:
+    security = operation.get("security", DOCUMENT["security"])
+    match operation["operationId"]:
+        case name if name in TOKENLESS:
+            assert security == []
+        case name if name in CLIENT_FACING:
+            assert security == [{"bearerAuth": []}, {}]
+        case _:
+            assert security == [{"bearerAuth": []}]
+
+
+@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
+def test_the_path_and_its_parameters_agree(path: str, operation: dict[str, Any]) -> None:
+    named = {step[1:-1] for step in path.split("/") if step.startswith("{")}
+    parameters = [resolved(parameter) for parameter in operation.get("parameters", [])]
+    assert {parameter["name"] for parameter in parameters if parameter["in"] == "path"} == named

@@ -1,0 +1,77 @@
+"""Every kind of home has the id of the database, is known by it, and loses what the database does not know."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from common.mongo import MongoDatabase, open_database
+from tests.support.servers.objects import ObjectServer
+from upload_service.identity import Identity, StorageIsNotOurs
+from upload_service.installers import FolderInstallers, Homes
+from upload_service.installers_s3 import ObjectInstallers, homes_of
+from upload_service.model import Home, Status, Upload
+from upload_service.orphans import Orphans
+from upload_service.parts import Parts
+from upload_service.settings import StorageSettings
+from upload_service.store_care import MongoKnownStore
+
+
+@pytest.fixture(scope="module")
+def objects() -> Iterator[ObjectServer]:
+    server = ObjectServer()
+    server.start()
+    server.make_bucket()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def homes(objects: ObjectServer, tmp_path: Path) -> Homes:
+    storage = StorageSettings(**objects.settings(uuid4().hex)).object_storage
+    assert storage is not None
+    return homes_of(FolderInstallers(tmp_path, Parts(tmp_path)), ObjectInstallers(storage))
+
+
+@pytest.fixture
+async def databases(mongo_url: str) -> AsyncIterator[tuple[MongoDatabase, MongoDatabase]]:
+    name = f"test_identity_{uuid4().hex[:8]}"
+    async with open_database(mongo_url, name) as ours, open_database(mongo_url, f"{name}_other") as theirs:
+        yield ours, theirs
+        for database in (ours, theirs):
+            await database.client.drop_database(database.name)
+
+
+@pytest.mark.parametrize("home", list(Home))
+async def test_an_empty_home_becomes_ours_and_nobody_elses(
+    homes: Homes, databases: tuple[MongoDatabase, MongoDatabase], tmp_path: Path, home: Home
+) -> None:
+    ours, theirs = (Identity(MongoKnownStore(database), homes, tmp_path) for database in databases)
+    for _ in range(2):
+        assert await ours.is_ours(home)
+        await ours.check(home)
+        assert not await theirs.is_ours(home)
+        with pytest.raises(StorageIsNotOurs):
+            await theirs.check(home)
+    assert [path.name for path in (tmp_path / ".storage").iterdir()] == (["id"] if home is Home.FOLDER else [])
+    assert [kept async for kept in homes.named(home).listed()] == []
+
+
+@pytest.mark.parametrize("home", list(Home))
+async def test_what_no_record_knows_is_removed_from_every_home(
+    homes: Homes, databases: tuple[MongoDatabase, MongoDatabase], tmp_path: Path, home: Home
+) -> None:
+    folder, known = FolderInstallers(tmp_path, Parts(tmp_path)), MongoKnownStore(databases[0])
+    identity = Identity(known, homes, tmp_path)
+    assert await identity.is_ours(home)
+    (tmp_path / "acme").mkdir()
+    kept, orphan = [Upload("acme", "f", name, 1, server_filename=f"{name}.msi") for name in ("0" * 32, "1" * 32)]
+    for upload in (kept, orphan):
+        source = tmp_path / upload.upload_id
+        source.write_bytes(b"x")
+        await homes.named(home).put(upload, source)
+    record = {"server_filename": kept.server_filename, "status": Status.LINKED.value, "home": home.value}
+    await databases[0]["uploads"].insert_one({"tenant_id": "acme", "upload_id": kept.upload_id, **record})
+    await Orphans(known, homes, folder, tmp_path, identity, age=-60).collect()
+    assert [found.server_filename async for found in homes.named(home).listed()] == [kept.server_filename]

@@ -1,0 +1,410 @@
+"""Signing in and out of auth_service (sections 4.1 and 5.1), and what slows guessing down (decision 23)."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from ipaddress import IPv6Network
+
+import jwt
+import pytest
+from argon2 import Parameters, PasswordHasher, extract_parameters
+
+from auth_service import throttle
+from auth_service.passwords import AT_ONCE
+from auth_service.throttle import FAILURES, WINDOW
+from common.caller import Caller
+from common.redis import RedisError, open_redis
+from tests.support.factories import make_caller
+from tests.support.services.auth import NOWHERE, PASSWORD, Auth, address, elsewhere, serving_auth
+
+WRONG = "not this password"
+
+
+@pytest.fixture(scope="module")
+async def auth(mongo_url: str, redis_url: str) -> AsyncIterator[Auth]:
+    async with serving_auth(mongo_url, redis_url) as served:
+        yield served
+
+
+@pytest.fixture
+async def caller(auth: Auth) -> Caller:
+    """Someone at the door of a tenant with a user `admin`."""
+    return await auth.tenant()
+
+
+async def fail(auth: Auth, caller: Caller, username: str = "admin", *, times: int) -> None:
+    for _ in range(times):
+        assert (await auth.login(caller, username, WRONG)).status == 401
+
+
+async def test_credentials_buy_a_session_token(auth: Auth, caller: Caller) -> None:
+    answer = await auth.login(caller)
+
+    assert (answer.status, list(answer.body)) == (200, ["message"])
+    session = await auth.session(caller, answer.body["message"])
+    assert session is not None
+    assert (session.tenant_id, session.username) == (caller.tenant_id, "admin")
+
+
+async def test_a_token_lasts_one_hour(auth: Auth, caller: Caller) -> None:
+    claims = jwt.decode(await auth.token(caller), options={"verify_signature": False})
+
+    assert claims["exp"] - claims["iat"] == auth.settings.session_lifetime == 3600
+
+
+async def test_each_login_makes_a_new_token_and_the_earlier_stays_valid(auth: Auth, caller: Caller) -> None:
+    one, other = [await auth.token(caller) for _ in range(2)]
+
+    assert one != other
+    assert await auth.session(caller, one)
+    assert await auth.session(caller, other)
+
+
+async def test_a_wrong_password_is_refused(auth: Auth, caller: Caller) -> None:
+    answer = await auth.login(caller, password=WRONG)
+
+    assert (answer.status, answer.body["code"]) == (401, "bad_credentials")
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+async def test_an_unknown_user_is_answered_as_a_wrong_password_is(auth: Auth, caller: Caller) -> None:
+    unknown, wrong = await auth.login(caller, "nobody"), await auth.login(caller, password=WRONG)
+
+    assert unknown.status == wrong.status == 401
+    assert {**unknown.body, "request_id": ""} == {**wrong.body, "request_id": ""}
+    assert unknown.headers.keys() == wrong.headers.keys()
+
+
+async def test_whatever_is_wrong_the_same_work_is_done(
+    auth: Auth, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for username in ("ada", "deleted"):
+        await auth.add_user(caller, username)
+    await auth.call(caller, "DELETE", "delete_user", "deleted")
+    cost: list[Parameters] = []
+    verify = PasswordHasher.verify
+
+    def counted(hasher: PasswordHasher, kept: str, password: str) -> bool:
+        cost.append(extract_parameters(kept))
+        return verify(hasher, kept, password)
+
+    monkeypatch.setattr(PasswordHasher, "verify", counted)
+    assert (await auth.login(caller, "ada")).status == 200
+    [one] = cost
+    for there, username, password in (
+        (caller, "nobody", PASSWORD),
+        (caller, "ada", WRONG),
+        (caller, "deleted", PASSWORD),
+        (await auth.tenant(), "ada", PASSWORD),
+    ):
+        cost.clear()
+        assert (await auth.login(elsewhere(there), username, password)).status == 401
+        assert cost == [one], username
+
+
+async def test_a_user_signs_in_at_their_own_tenant_only(auth: Auth, caller: Caller) -> None:
+    await auth.add_user(caller, "ada")
+
+    assert (await auth.login(await auth.tenant(), "ada")).status == 401
+
+
+async def test_usernames_have_letter_case(auth: Auth, caller: Caller) -> None:
+    assert (await auth.login(caller, "Admin")).status == 401
+
+
+async def test_a_password_may_be_typed_in_either_normal_form(auth: Auth, caller: Caller) -> None:
+    await auth.add_user(caller, "zoe", "une clé très longue")
+
+    assert (await auth.login(caller, "zoe", "une cle\u0301 tre\u0300s longue")).status == 200
+
+
+async def test_a_login_may_come_as_multipart(auth: Auth, caller: Caller) -> None:
+    body = (
+        '--x\r\nContent-Disposition: form-data; name="username"\r\n\r\nadmin\r\n'
+        f'--x\r\nContent-Disposition: form-data; name="password"\r\n\r\n{PASSWORD}\r\n--x--\r\n'
+    )
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+
+    assert (await auth.call(caller, "POST", "login", data=body, headers=headers)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("form", "field"),
+    [
+        ({"password": PASSWORD}, "username"),
+        ({"username": "", "password": PASSWORD}, "username"),
+        ({"username": "a" * 129, "password": PASSWORD}, "username"),
+        ({"username": "ad\0min", "password": PASSWORD}, "username"),
+        ({"username[$ne]": "", "password": PASSWORD}, "username"),
+        ({"username": "admin"}, "password"),
+        ({"username": "admin", "password": ""}, "password"),
+        ({"username": "admin", "password": "a" * 1025}, "password"),
+        ({"username": "admin", "password[$ne]": ""}, "password"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+async def test_a_login_without_proper_credentials_is_invalid(
+    auth: Auth, caller: Caller, form: dict[str, str], field: str
+) -> None:
+    answer = await auth.call(caller, "POST", "login", data=form)
+
+    assert (answer.status, answer.body["code"]) == (400, "invalid_field")
+    assert answer.body["detail"].startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize("username", ['{"$ne": ""}', "$where", "admin' || '1'=='1"])
+async def test_no_username_is_an_expression(auth: Auth, caller: Caller, username: str) -> None:
+    assert (await auth.login(caller, username)).status == 401
+
+
+async def test_a_login_in_json_is_invalid(auth: Auth, caller: Caller) -> None:
+    answer = await auth.call(caller, "POST", "login", json={"username": "admin", "password": PASSWORD})
+
+    assert (answer.status, answer.body["code"]) == (400, "invalid_request")
+
+
+async def test_logout_ends_the_session(auth: Auth, caller: Caller) -> None:
+    token = await auth.token(caller)
+
+    answer = await auth.call(caller, "POST", "logout", data={"token": token})
+
+    assert (answer.status, answer.body) == (200, {"message": "Logout Successful!"})
+    assert await auth.session(caller, token) is None
+
+
+async def test_logging_out_twice_is_answered_alike(auth: Auth, caller: Caller) -> None:
+    token = await auth.token(caller)
+
+    answers = [await auth.call(caller, "POST", "logout", data={"token": token}) for _ in range(2)]
+
+    assert [answer.status for answer in answers] == [200, 200]
+
+
+@pytest.mark.parametrize("token", ["nonsense", "a.b.c", "é", "💣" * 1000])
+async def test_logout_of_an_unknown_token_is_no_error(auth: Auth, caller: Caller, token: str) -> None:
+    answer = await auth.call(caller, "POST", "logout", data={"token": token})
+
+    assert (answer.status, answer.body) == (200, {"message": "Logout Successful!"})
+
+
+async def test_logout_ends_no_session_of_another_tenant(auth: Auth, caller: Caller) -> None:
+    token = await auth.token(caller)
+
+    answer = await auth.call(await auth.tenant(), "POST", "logout", data={"token": token})
+
+    assert answer.status == 200
+    assert await auth.session(caller, token)
+
+
+@pytest.mark.parametrize("form", [{}, {"token": ""}, {"token": "a" * 4097}], ids=["missing", "empty", "long"])
+async def test_logout_wants_a_token(auth: Auth, caller: Caller, form: dict[str, str]) -> None:
+    answer = await auth.call(caller, "POST", "logout", data=form)
+
+    assert (answer.status, answer.body["detail"].partition(":")[0]) == (400, "token")
+
+
+async def test_ten_failures_from_an_address_are_enough(auth: Auth, caller: Caller) -> None:
+    for number in range(FAILURES):
+        await fail(auth, caller, f"user-{number}", times=1)
+
+    answer = await auth.login(caller)
+
+    assert (answer.status, answer.body["code"]) == (429, "too_many_failures")
+    assert (await auth.login(elsewhere(caller))).status == 200
+
+
+async def test_whoever_has_a_network_of_ipv6_has_no_more_guesses_than_one_address(auth: Auth, caller: Caller) -> None:
+    for number, ip in zip(range(FAILURES), IPv6Network((caller.ip, 64), strict=False), strict=False):
+        await fail(auth, replace(caller, ip=str(ip)), f"user-{number}", times=1)
+
+    assert (await auth.login(caller)).status == 429
+
+
+async def test_an_address_counts_for_all_tenants_together(auth: Auth, caller: Caller) -> None:
+    await fail(auth, caller, times=FAILURES)
+
+    assert (await auth.login(replace(await auth.tenant(), ip=caller.ip))).status == 429
+
+
+async def test_a_user_of_the_same_name_elsewhere_is_not_slowed_down(auth: Auth, caller: Caller) -> None:
+    await fail(auth, caller, times=FAILURES)
+
+    assert (await auth.login(await auth.tenant())).status == 200
+
+
+async def test_a_login_does_not_reset_the_failures_of_its_address(auth: Auth, caller: Caller) -> None:
+    await fail(auth, caller, times=FAILURES - 1)
+    await auth.token(caller)
+    await fail(auth, caller, "somebody", times=1)
+
+    assert (await auth.login(caller)).status == 429
+
+
+async def test_failures_count_for_every_replica(auth: Auth, caller: Caller) -> None:
+    wrong = {"username": "admin", "password": WRONG}
+    for number in range(FAILURES):
+        api = auth.replica if number % 2 else auth.api
+        assert (await api.call(caller, "POST", "login", data=wrong)).status == 401
+
+    answers = [await api.call(caller, "POST", "login", data=wrong) for api in (auth.api, auth.replica)]
+
+    assert [answer.status for answer in answers] == [429, 429]
+
+
+async def test_guesses_sent_at_once_are_no_more_than_guesses_one_by_one(auth: Auth, caller: Caller) -> None:
+    answers = await asyncio.gather(*(auth.login(caller, password=WRONG) for _ in range(60)))
+
+    statuses = Counter(answer.status for answer in answers)
+    assert statuses.keys() == {401, 429}
+    assert statuses[401] < FAILURES + AT_ONCE
+
+
+async def test_failures_are_forgotten_five_minutes_after_the_first(auth: Auth, caller: Caller, redis_url: str) -> None:
+    await fail(auth, caller, times=FAILURES)
+    async with open_redis(redis_url) as redis:
+        place = IPv6Network((caller.ip, 64), strict=False)
+        names = [
+            f"failures:address:{place}",
+            f"failures:place:{caller.tenant_id}:{place}:admin",
+            f"failures:user:{caller.tenant_id}:admin",
+        ]
+        assert all([0 < await redis.ttl(name) <= WINDOW for name in names])
+        for name in names:
+            await redis.expire(name, 0)  # five minutes later
+
+    assert (await auth.login(caller)).status == 200
+
+
+async def test_many_may_sign_in_at_once(auth: Auth, caller: Caller) -> None:
+    answers = await asyncio.gather(*(auth.login(caller) for _ in range(50)))
+
+    assert {answer.status for answer in answers} == {200}
+
+
+async def test_signing_in_and_out_is_in_the_audit_log(auth: Auth, caller: Caller) -> None:
+    await fail(auth, caller, "mallory", times=1)
+    await auth.call(caller, "POST", "logout", data={"token": await auth.token(caller)})
+
+    told = [(entry["operation"], entry["user"], entry["status"]) for entry in await auth.audit_log(caller)]
+    assert told == [("logout", "admin", 200), ("login", "admin", 200), ("login", "mallory", 401)]
+
+
+async def logouts(auth: Auth, caller: Caller) -> int:
+    """How many entries of the audit log are logouts."""
+    return len(await auth.audit_log(caller, operation="logout"))
+
+
+async def test_logging_out_again_leaves_no_entry(auth: Auth, caller: Caller) -> None:
+    token = await auth.token(caller)
+    for _ in range(3):
+        await auth.call(caller, "POST", "logout", data={"token": token})
+
+    assert await logouts(auth, caller) == 1
+
+
+async def test_a_deleted_users_token_leaves_no_entry(auth: Auth, caller: Caller) -> None:
+    await auth.add_user(caller, "zed")
+    token = await auth.token(caller, "zed")
+    await auth.call(caller, "DELETE", "delete_user", "zed")
+
+    answer = await auth.call(caller, "POST", "logout", data={"token": token})
+
+    assert (answer.status, await logouts(auth, caller)) == (200, 0)
+
+
+async def test_logouts_of_one_session_at_once_leave_one_entry(auth: Auth, caller: Caller) -> None:
+    token = {"token": await auth.token(caller)}
+
+    await asyncio.gather(*(api.call(caller, "POST", "logout", data=token) for api in (auth.api, auth.replica) * 5))
+
+    assert await logouts(auth, caller) == 1
+
+
+@pytest.mark.parametrize("step", ["auth_service.audit_store.MongoAuditStore.add", "common.sessions.Sessions.close"])
+async def test_a_logout_repeated_after_a_fault_leaves_one_entry(
+    auth: Auth, caller: Caller, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    token = await auth.token(caller)
+    with monkeypatch.context() as patched:
+        patched.setattr(step, _fail)
+        assert (await auth.call(caller, "POST", "logout", data={"token": token})).status == 500
+
+    assert (await auth.call(caller, "POST", "logout", data={"token": token})).status == 200
+
+    assert (await logouts(auth, caller), await auth.session(caller, token)) == (1, None)
+
+
+async def _fail(*_: object) -> None:
+    raise RedisError("a fault of this test")
+
+
+async def test_sign_ins_that_nobody_looks_at_are_in_the_audit_log(auth: Auth, caller: Caller) -> None:
+    await fail(auth, caller, times=FAILURES)
+    for api in (auth.api, auth.replica):
+        await replace(auth, api=api).login(caller)
+    await auth.login(caller, "mallory")
+
+    told = [(entry["user"], entry["status"], entry["ip"]) for entry in await auth.audit_log(caller, limit=4)]
+    expected = [("mallory", 429), ("admin", 429), ("admin", 429), ("admin", 401)]
+    assert told == [(user, status, caller.ip) for user, status in expected]
+
+
+async def test_of_sign_ins_that_nobody_looks_at_a_minute_has_a_bounded_number(
+    auth: Auth, caller: Caller, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throttle, "REFUSALS", 3)
+    await fail(auth, caller, times=FAILURES)
+    doors = [replace(auth, api=api) for api in (auth.api, auth.replica)] * 4
+    answers = await asyncio.gather(*(door.login(caller, f"user-{number}") for number, door in enumerate(doors)))
+    assert {answer.status for answer in answers} == {429}
+
+    recorded = [entry for entry in await auth.audit_log(caller) if entry["status"] == 429]
+
+    assert len(recorded) == 3
+    async with open_redis(redis_url) as redis:
+        assert 0 < await redis.ttl(f"failures:refused:{caller.tenant_id}") <= throttle.MINUTE
+
+
+async def test_no_password_reaches_the_audit_log(auth: Auth, caller: Caller) -> None:
+    await fail(auth, caller, times=1)
+    token = await auth.token(caller)
+    await auth.call(caller, "POST", "logout", data={"token": token})
+
+    said = str(await auth.audit_log(caller))
+    assert not any(secret in said for secret in (PASSWORD, WRONG, token))
+
+
+async def test_without_redis_nobody_is_let_in(mongo_url: str, redis_url: str) -> None:
+    async with (
+        serving_auth(mongo_url, redis_url) as before,
+        serving_auth(mongo_url, NOWHERE, database=before.settings.database) as auth,
+    ):
+        caller = await before.tenant()
+        token = {"token": jwt.encode({"tenant": caller.tenant_id}, "another key for tests, long enough", "HS256")}
+        answers = [
+            await auth.login(caller),
+            await auth.login(caller, password=WRONG),
+            await auth.login(caller, "nobody"),
+        ]
+        assert (await auth.call(caller, "POST", "logout", data=token)).status == 200  # unknown, whoever is away
+
+    assert [(answer.status, answer.body["code"]) for answer in answers] == [(500, "dependency_unavailable")] * 3
+    assert all(int(answer.headers["Retry-After"]) > 0 for answer in answers)
+
+
+async def test_without_redis_a_session_cannot_be_ended(auth: Auth, caller: Caller, mongo_url: str) -> None:
+    token = await auth.token(caller)
+    async with serving_auth(mongo_url, NOWHERE) as away:
+        answer = await away.call(caller, "POST", "logout", data={"token": token})
+
+    assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
+    assert await auth.session(caller, token)
+
+
+async def test_without_mongodb_nobody_is_let_in(mongo_url: str, redis_url: str) -> None:
+    async with serving_auth(mongo_url, redis_url, mongo_url="mongodb://127.0.0.1:1") as auth:
+        answer = await auth.login(make_caller(ip=address()))
+
+    assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
+    assert int(answer.headers["Retry-After"]) > 0

@@ -1,0 +1,168 @@
+"""Redis or MongoDB fails at each step of an operation that ends sessions: a repeated call ends them all."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pytest
+from pymongo.errors import AutoReconnect
+
+from auth_service.model import UserNotFound
+from auth_service.store import MongoUserStore
+from common.caller import Caller
+from common.mongo import MongoError
+from common.redis import RedisError
+from tests.support.api import Answer
+from tests.support.services.auth import PASSWORD, Auth, elsewhere, serving_auth
+from tests.support.step_faults import Fault, Steps
+
+NEW = "another password for tests"
+
+
+@dataclass
+class Setup:
+    """A tenant whose users `admin` and `ada` have sessions. An operation has to end the sessions of `tokens`."""
+
+    auth: Auth
+    admin: Caller
+    ada: Caller
+    tokens: list[str] = field(default_factory=list)
+
+    async def sign_in(self) -> None:
+        """Sign in as `ada` with the first password, from another place each time, if that is possible."""
+        answer = await self.auth.login(elsewhere(self.admin), "ada")
+        if answer.status == 200:
+            self.tokens.append(answer.body["message"])
+
+    async def living_sessions(self) -> int:
+        return len([token for token in self.tokens if await self.auth.session(self.admin, token)])
+
+
+Operation = Callable[[Setup], Awaitable[bool]]  # whether it says that it is done
+
+
+def is_done(answer: Answer, *other_statuses: int) -> bool:
+    assert answer.status in {200, 500, *other_statuses}, answer.body
+    return answer.status == 200
+
+
+async def delete_user(setup: Setup) -> bool:
+    return is_done(await setup.auth.call(setup.admin, "DELETE", "delete_user", "ada"), 404)
+
+
+async def change_password(setup: Setup) -> bool:
+    form = {"old_password": PASSWORD, "new_password": NEW}
+    return is_done(await setup.auth.call(setup.ada, "POST", "change_password", data=form))
+
+
+async def delete_by_command(setup: Setup) -> bool:
+    with suppress(RedisError, MongoError, UserNotFound):
+        await setup.auth.users.delete(setup.admin.tenant_id, "ada")
+        return True
+    return False
+
+
+async def reset_by_command(setup: Setup) -> bool:
+    with suppress(RedisError, MongoError):
+        await setup.auth.users.reset_password(setup.admin.tenant_id, "ada", NEW)
+        return True
+    return False
+
+
+async def logout(setup: Setup) -> bool:
+    answers = [await setup.auth.call(setup.admin, "POST", "logout", data={"token": token}) for token in setup.tokens]
+    return all(is_done(answer) for answer in answers)
+
+
+ENDING_ALL = [delete_user, change_password, delete_by_command, reset_by_command]
+
+
+@pytest.fixture(scope="module")
+async def auth(mongo_url: str, redis_url: str) -> AsyncIterator[Auth]:
+    async with serving_auth(mongo_url, redis_url) as served:
+        yield served
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    """Watches every command to Redis and every change of a user."""
+    steps = Steps()
+    steps.watch_redis(monkeypatch)
+    for name in ("set_password", "delete"):
+        steps.watch(monkeypatch, MongoUserStore, name, AutoReconnect("a fault of this test"))
+    return steps
+
+
+async def make_setup(auth: Auth) -> Setup:
+    admin = await auth.tenant("admin", "ada")
+    session = await auth.session(admin, await auth.token(admin, "ada"))
+    assert session is not None
+    setup = Setup(auth, admin, replace(elsewhere(admin), username="ada", session_id=session.session_id))
+    await setup.sign_in()
+    return setup
+
+
+async def run_beside_sign_ins(operation: Operation, setup: Setup, steps: Steps) -> bool:
+    """Run the operation while `ada` signs in before and after each step of it."""
+    steps.between = setup.sign_in
+    return await steps.run(partial(operation, setup))
+
+
+@pytest.mark.parametrize("operation", ENDING_ALL)
+async def test_no_session_is_left_of_sign_ins_between_the_steps(auth: Auth, steps: Steps, operation: Operation) -> None:
+    setup = await make_setup(auth)
+
+    assert await run_beside_sign_ins(operation, setup, steps)
+
+    assert len(setup.tokens) > 1
+    assert await setup.living_sessions() == 0
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("operation", ENDING_ALL)
+async def test_a_call_repeated_after_a_fault_at_any_step_ends_every_session(
+    auth: Auth, steps: Steps, operation: Operation, fault: Fault
+) -> None:
+    await run_beside_sign_ins(operation, await make_setup(auth), steps)
+    for step in range(1, steps.count + 1):
+        setup = await make_setup(auth)
+        steps.failing_step, steps.fault = step, fault
+
+        if await run_beside_sign_ins(operation, setup, steps):
+            assert await setup.living_sessions() == 0, f"step {step}: success with a living session"
+        await operation(setup)
+
+        assert await setup.living_sessions() == 0, f"step {step}: a living session after the repeated call"
+
+
+@pytest.mark.parametrize("fault", Fault)
+async def test_a_logout_repeated_after_a_fault_at_any_step_ends_the_session(
+    auth: Auth, steps: Steps, fault: Fault
+) -> None:
+    await steps.run(partial(logout, await make_setup(auth)))
+    for step in range(1, steps.count + 1):
+        setup = await make_setup(auth)
+        steps.failing_step, steps.fault = step, fault
+
+        if await steps.run(partial(logout, setup)):
+            assert await setup.living_sessions() == 0, f"step {step}: success with a living session"
+        await logout(setup)
+
+        assert await setup.living_sessions() == 0, f"step {step}: a living session after the repeated call"
+
+
+@pytest.mark.parametrize("operation", [delete_user, change_password])
+async def test_nothing_changes_where_the_sessions_cannot_be_ended(
+    auth: Auth, steps: Steps, operation: Operation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = await make_setup(auth)
+    with monkeypatch.context() as patched:
+        patched.setattr("common.sessions.Sessions.close_all", _fail)
+        assert not await operation(setup)
+
+    assert (await auth.login(setup.admin, "ada")).status == 200
+
+
+async def _fail(*_: object, **__: object) -> None:
+    raise RedisError("a fault of this test")

@@ -1,0 +1,216 @@
+"""Failed logins are slowed down, and a stranger cannot lock a user out."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
+from ipaddress import IPv6Network
+
+import pytest
+
+from auth_service import throttle
+from auth_service.throttle import FAILURES, USER_FAILURES, WINDOW
+from common.caller import Caller
+from common.redis import Redis, open_redis
+from common.sessions import Sessions
+from tests.support.services.auth import Auth, elsewhere, serving_auth
+from tests.support.step_faults import Steps
+
+WRONG = "not this password"
+
+
+@pytest.fixture(scope="module")
+async def auth(mongo_url: str, redis_url: str) -> AsyncIterator[Auth]:
+    async with serving_auth(mongo_url, redis_url) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+async def redis(redis_url: str) -> AsyncIterator["Redis"]:
+    async with open_redis(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+async def home(auth: Auth) -> Caller:
+    """A tenant's user `admin` at a place where they signed in."""
+    caller = await auth.tenant()
+    await auth.token(caller)
+    return caller
+
+
+async def fail(auth: Auth, caller: Caller, username: str = "admin", *, times: int = FAILURES) -> None:
+    for _ in range(times):
+        assert (await auth.login(caller, username, WRONG)).status == 401
+
+
+async def is_refused(auth: Auth, caller: Caller, username: str) -> bool:
+    return (await auth.login(caller, username, WRONG)).status == 401
+
+
+async def fail_from_many_places(auth: Auth, caller: Caller, limit: int) -> None:
+    """Fail as often as one user may, ten times at each place."""
+    for _ in range(0, limit, FAILURES):
+        await fail(auth, elsewhere(caller))
+
+
+def places_of(caller: Caller, username: str = "admin") -> str:
+    return f"failures:places:{caller.tenant_id}:{username}"
+
+
+async def test_ten_failures_of_a_user_at_one_place_are_enough(auth: Auth, home: Caller, redis: "Redis") -> None:
+    stranger = elsewhere(home)
+    await fail(auth, stranger)
+    await redis.delete(f"failures:address:{stranger.place}")
+
+    answer = await auth.login(stranger)
+
+    assert (answer.status, answer.body["code"]) == (429, "too_many_failures")
+    assert 0 < int(answer.headers["Retry-After"]) <= WINDOW
+    assert (await auth.login(stranger, "nobody")).status == 401
+
+
+@pytest.mark.parametrize("attacker", ["127.0.0.2", "2001:db8:ffff::1"])
+async def test_ten_failures_do_not_stop_the_right_password_at_another_place(
+    auth: Auth, redis: "Redis", attacker: str
+) -> None:
+    user = replace(await auth.tenant(), ip="127.0.0.1")
+    stranger = replace(user, ip=attacker)
+    for caller in (user, stranger):  # Other tests have failures at these places.
+        await redis.delete(f"failures:address:{caller.place}")
+    await fail(auth, stranger)
+
+    answers = [await auth.login(caller) for caller in (user, stranger)]
+
+    assert [answer.status for answer in answers] == [200, 429]
+
+
+async def test_two_hundred_failures_of_a_user_are_enough_at_unknown_places(auth: Auth, home: Caller) -> None:
+    await fail_from_many_places(auth, home, USER_FAILURES)
+
+    answer = await auth.login(elsewhere(home))
+
+    assert (answer.status, answer.body["code"]) == (429, "too_many_failures")
+    assert 0 < int(answer.headers["Retry-After"]) <= WINDOW
+    assert (await auth.login(home)).status == 200
+
+
+@pytest.fixture
+def low_limit(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A limit for one user that is reached with fewer failures."""
+    monkeypatch.setattr(throttle, "USER_FAILURES", 2 * FAILURES)
+    return 2 * FAILURES
+
+
+async def test_a_known_place_has_ten_failures_of_its_own(auth: Auth, home: Caller, low_limit: int) -> None:
+    await fail_from_many_places(auth, home, low_limit)
+
+    await fail(auth, home)
+
+    assert (await auth.login(home)).status == 429
+
+
+async def test_failures_at_a_known_place_do_not_stop_the_user_elsewhere(
+    auth: Auth, home: Caller, low_limit: int, redis: "Redis"
+) -> None:
+    for _ in range(0, low_limit, FAILURES):
+        await fail(auth, home)
+        await redis.delete(f"failures:address:{home.place}", f"failures:place:{home.tenant_id}:{home.place}:admin")
+
+    assert (await auth.login(home)).status == 429
+    assert (await auth.login(elsewhere(home))).status == 200
+
+
+async def test_a_login_resets_the_failures_of_the_user_at_its_place(auth: Auth, home: Caller, redis: "Redis") -> None:
+    await fail(auth, home, times=FAILURES - 1)
+    await auth.token(home)
+    await redis.delete(f"failures:address:{home.place}")
+
+    await fail(auth, home, times=FAILURES - 1)
+
+    assert (await auth.login(home)).status == 200
+
+
+async def test_a_login_does_not_reset_the_failures_at_other_places(auth: Auth, home: Caller, low_limit: int) -> None:
+    await fail_from_many_places(auth, home, low_limit)
+    await auth.token(home)
+
+    assert (await auth.login(elsewhere(home))).status == 429
+
+
+async def test_a_known_place_is_the_whole_network_of_ipv6(auth: Auth, home: Caller, low_limit: int) -> None:
+    await fail_from_many_places(auth, home, low_limit)
+    neighbour = IPv6Network((home.ip, 64), strict=False)[7]
+
+    assert (await auth.login(replace(home, ip=str(neighbour)))).status == 200
+
+
+async def test_replicas_share_the_known_places(auth: Auth, home: Caller, low_limit: int) -> None:
+    await fail_from_many_places(auth, home, low_limit)
+
+    assert (await replace(auth, api=auth.replica).login(home)).status == 200
+
+
+async def test_a_wrong_password_makes_no_place_known(auth: Auth, home: Caller, redis: "Redis") -> None:
+    await fail(auth, elsewhere(home), times=1)
+
+    assert await redis.zrange(places_of(home), 0, -1) == [home.place]
+
+
+async def test_a_wrong_password_takes_the_same_commands_for_every_user_and_place(
+    auth: Auth, home: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fail(auth, elsewhere(home), times=1)  # Redis has the scripts from here on.
+    steps, counts = Steps(), []
+    steps.watch_redis(monkeypatch)
+    for caller, username in ((home, "admin"), (elsewhere(home), "admin"), (elsewhere(home), "nobody")):
+        assert await steps.run(partial(is_refused, auth, caller, username))
+        counts.append(steps.count)
+
+    assert len(set(counts)) == 1
+
+
+async def test_a_deleted_users_places_are_forgotten(auth: Auth, redis: "Redis") -> None:
+    caller = await auth.tenant("admin", "ada")
+    await auth.token(caller, "ada")
+
+    await auth.call(caller, "DELETE", "delete_user", "ada")
+
+    assert not await redis.exists(places_of(caller, "ada"))
+
+
+async def test_a_user_deleted_during_a_login_leaves_no_place(
+    auth: Auth, redis: "Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, opens = await auth.tenant("admin", "ada"), Sessions.open
+
+    async def open_late(sessions: Sessions, tenant_id: str, username: str) -> str:
+        await auth.users.delete(tenant_id, username)
+        return await opens(sessions, tenant_id, username)
+
+    monkeypatch.setattr(Sessions, "open", open_late)
+    assert (await auth.login(caller, "ada")).status == 401
+
+    assert not await redis.exists(places_of(caller, "ada"))
+
+
+async def test_a_deletion_repeated_after_a_fault_at_any_step_forgets_the_places(
+    auth: Auth, redis: "Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def delete(caller: Caller) -> bool:
+        return (await auth.call(caller, "DELETE", "delete_user", "ada")).status == 200
+
+    async def sign_in() -> Caller:
+        caller = await auth.tenant("admin", "ada")
+        await auth.token(caller, "ada")
+        return caller
+
+    steps = Steps()
+    steps.watch_redis(monkeypatch)
+    assert await steps.run(partial(delete, await sign_in()))
+    for step in range(1, steps.count + 1):
+        caller, steps.failing_step = await sign_in(), step
+
+        assert not await steps.run(partial(delete, caller))
+        await delete(caller)
+
+        assert not await redis.exists(places_of(caller, "ada")), f"step {step}"

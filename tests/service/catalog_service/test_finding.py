@@ -1,0 +1,177 @@
+"""Packages by what administrators look for, and their logos as images, through catalog_service's own door."""
+
+import io
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import FormData
+from PIL import Image
+
+from common.caller import Caller
+from tests.support.factories import make_caller
+from tests.support.services.catalog import Catalog, picture, serving_catalog
+
+PACKAGES = {
+    "Zed.Editor": {"package_name": "zed", "package_publisher": "Ümlaut GmbH"},
+    "acme.a.b": {"package_name": "Anvil (50 %)", "package_publisher": "Acme"},
+    "acme.axb": {"package_name": "Trap", "package_publisher": "acme"},
+}
+
+
+@pytest.fixture(scope="module")
+async def catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
+    async with serving_catalog(mongo_url, redis_url) as served:
+        yield served
+
+
+@pytest.fixture
+async def caller(catalog: Catalog) -> Caller:
+    """The administrator of a tenant that has three packages, one of them inactive."""
+    caller = make_caller()
+    for package_id, fields in PACKAGES.items():
+        await catalog.add_package(caller, package_id, **fields)
+    await catalog.call(caller, "PATCH", "set_package_active", "acme.axb", data={"package_active": "0"})
+    return caller
+
+
+async def find(catalog: Catalog, caller: Caller, **query: str) -> tuple[list[str], int]:
+    """The ids that `find_packages` answers, and the total."""
+    answer = await catalog.call(caller, "GET", "find_packages", params=query)
+    assert answer.status == 200, answer.body
+    return [package["package_id"] for package in answer.body["packages"]], answer.body["total"]
+
+
+async def test_packages_are_found_with_their_newest_version_and_without_what_is_long(
+    catalog: Catalog, caller: Caller
+) -> None:
+    await catalog.add_version(caller, "acme.a.b", package_version="1.10")
+    await catalog.add_version(caller, "acme.a.b", package_version="1.9")
+
+    answer = await catalog.call(caller, "GET", "find_packages", params={"text": "anvil"})
+
+    assert answer.body == {
+        "packages": [
+            {
+                "package_id": "acme.a.b",
+                "package_name": "Anvil (50 %)",
+                "package_publisher": "Acme",
+                "package_active": "1",
+                "versions": 2,
+                "newest_version": "1.10",
+                "package_logo": "",
+            }
+        ],
+        "total": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("ED.ED", ["Zed.Editor"]),
+        ("a.b", ["acme.a.b"]),
+        ("(50 %)", ["acme.a.b"]),
+        ("üMLAUT", ["Zed.Editor"]),
+        ("ACME", ["acme.a.b", "acme.axb"]),
+        (".*", []),
+        ("$", []),
+    ],
+)
+async def test_a_text_is_found_as_it_stands_in_any_letter_case(
+    catalog: Catalog, caller: Caller, text: str, found: list[str]
+) -> None:
+    assert await find(catalog, caller, text=text) == (found, len(found))
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({}, ["acme.a.b", "acme.axb", "Zed.Editor"]),
+        ({"descending": "1"}, ["Zed.Editor", "acme.axb", "acme.a.b"]),
+        ({"sort": "name"}, ["acme.a.b", "acme.axb", "Zed.Editor"]),
+        ({"sort": "publisher"}, ["acme.a.b", "acme.axb", "Zed.Editor"]),
+        ({"sort": "active"}, ["acme.axb", "Zed.Editor", "acme.a.b"]),
+        ({"active": "1"}, ["acme.a.b", "Zed.Editor"]),
+        ({"active": "0"}, ["acme.axb"]),
+    ],
+)
+async def test_packages_are_found_in_the_order_and_state_that_is_asked_for(
+    catalog: Catalog, caller: Caller, query: dict[str, str], found: list[str]
+) -> None:
+    assert (await find(catalog, caller, **query))[0] == found
+
+
+async def test_a_page_has_as_many_as_it_is_to_have_and_tells_how_many_there_are(
+    catalog: Catalog, caller: Caller
+) -> None:
+    assert await find(catalog, caller, limit="2") == (["acme.a.b", "acme.axb"], 3)
+    assert await find(catalog, caller, limit="2", offset="2") == (["Zed.Editor"], 3)
+    assert await find(catalog, caller, offset="2147483647") == ([], 3)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"limit": "0"},
+        {"limit": "101"},
+        {"offset": "-1"},
+        {"sort": "logo"},
+        {"active": "yes"},
+        {"descending": "2"},
+        {"text": "a\0"},
+        {"text": "a" * 257},
+    ],
+)
+async def test_what_cannot_be_looked_for_is_refused_by_its_name(
+    catalog: Catalog, caller: Caller, query: dict[str, str]
+) -> None:
+    answer = await catalog.call(caller, "GET", "find_packages", params=query)
+    assert (answer.status, answer.body["detail"].partition(":")[0]) == (400, *query)
+
+
+async def test_nothing_of_another_tenant_and_nothing_that_is_being_deleted_is_found(
+    catalog: Catalog, caller: Caller
+) -> None:
+    await catalog.store.packages.begin_deletion(caller.tenant_id, "Zed.Editor")
+    assert await find(catalog, caller) == (["acme.a.b", "acme.axb"], 2)
+    assert await find(catalog, make_caller()) == ([], 0)
+
+
+async def logo_of(catalog: Catalog, caller: Caller) -> Any:
+    answer = await catalog.call(caller, "GET", "find_packages", params={"text": "acme.axb"})
+    return answer.body["packages"][0]["package_logo"]
+
+
+async def test_a_logo_is_an_image_that_is_asked_for_again_only_once_it_has_another_name(
+    catalog: Catalog, caller: Caller
+) -> None:
+    async def draw(size: tuple[int, int]) -> None:
+        form = FormData()
+        form.add_field("Logo", picture(size=size), filename="logo.png")
+        assert (await catalog.call(caller, "PATCH", "edit_package", "acme.axb", data=form)).status == 200
+
+    await draw((3, 5))
+    logo = await logo_of(catalog, caller)
+    named = await catalog.call(caller, "GET", "get_package_logo", "acme.axb", params={"package_logo": logo})
+    assert Image.open(io.BytesIO(named.body)).size == (3, 5)
+    assert named.headers["Content-Type"] == "image/png"
+    assert named.headers["Cache-Control"] == "private, max-age=31536000, immutable"
+
+    known = {"If-None-Match": named.headers["ETag"]}
+    assert (await catalog.call(caller, "GET", "get_package_logo", "acme.axb", headers=known)).status == 304
+
+    await draw((5, 3))
+    assert await logo_of(catalog, caller) != logo
+    changed = await catalog.call(
+        caller, "GET", "get_package_logo", "acme.axb", params={"package_logo": logo}, headers=known
+    )
+    assert (changed.status, changed.headers["Cache-Control"]) == (200, "private, no-cache")
+
+
+@pytest.mark.parametrize(("package_id", "code"), [("acme.axb", "logo_not_found"), ("unknown", "package_not_found")])
+async def test_a_logo_that_is_not_there_is_told_of(
+    catalog: Catalog, caller: Caller, package_id: str, code: str
+) -> None:
+    answer = await catalog.call(caller, "GET", "get_package_logo", package_id)
+    assert (answer.status, answer.body["code"]) == (404, code)

@@ -1,0 +1,249 @@
+"""What a creation form leaves out is taken from the installer, and a strict tenant's may not contradict it."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from common.caller import Caller
+from common.errors import Problem, TooManyRequests, Unavailable
+from tests.support.api import Answer
+from tests.support.factories import make_caller, make_tenant
+from tests.support.services.catalog import Catalog, serving_catalog
+
+PRODUCT, UPGRADE = "{0A2D3C5E-7B16-4E1F-9B1C-2F0D3C4B5A69}", "{6F1B2C3D-4E5F-4A6B-8C7D-9E0F1A2B3C4D}"
+MSI = {
+    "file_type": "MSI",
+    "file_architect": "x64",
+    "file_scope": "machine",
+    "package_version": "1.2.3",
+    "productcode": PRODUCT,
+    "upgradecode": UPGRADE,
+}
+SIGNATURE = "ab" * 32
+SAID = {
+    "product_code": PRODUCT,
+    "upgrade_code": UPGRADE,
+    "package_family_name": "Tiny.App_8wekyb3d8bbwe",
+    "signature_sha256": SIGNATURE,
+}
+
+
+@pytest.fixture(scope="module")
+async def served_catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
+    async with serving_catalog(mongo_url, redis_url) as served:
+        yield served
+
+
+@pytest.fixture
+def catalog(served_catalog: Catalog) -> Catalog:
+    """The module's catalog_service; the files say nothing of themselves at the start of a test."""
+    served_catalog.others.reset()
+    return served_catalog
+
+
+@pytest.fixture
+async def caller(catalog: Catalog) -> Caller:
+    return await administrator(catalog)
+
+
+@pytest.fixture
+async def strict(catalog: Catalog) -> Caller:
+    """An administrator of a tenant that is strict about its installers."""
+    return await administrator(catalog, strict_installers=True)
+
+
+async def administrator(catalog: Catalog, **settings: Any) -> Caller:
+    caller = make_caller(make_tenant(**settings))
+    await catalog.add_package(caller)
+    return caller
+
+
+async def create(catalog: Catalog, caller: Caller, **fields: str) -> Answer:
+    """The answer to a form of these fields alone, about a file that was just uploaded."""
+    data = {"server_filename": catalog.others.uploaded(), **fields}
+    return await catalog.call(caller, "POST", "add_package_version", "acme.editor", data=data)
+
+
+@pytest.mark.parametrize(
+    ("file_type", "filled"),
+    [
+        ("MSI", {"PRODUCTCODE": PRODUCT, "UPGRADECODE": UPGRADE}),
+        ("WIX", {"PRODUCTCODE": PRODUCT, "UPGRADECODE": UPGRADE}),
+        ("BURN", {"PRODUCTCODE": PRODUCT}),
+        ("MSIX", {"PACKAGE_FAMILY_NAME": "Tiny.App_8wekyb3d8bbwe"}),
+        ("APPX", {"PACKAGE_FAMILY_NAME": "Tiny.App_8wekyb3d8bbwe"}),
+        ("EXE", {}),
+        ("ZIP", {}),
+    ],
+)
+async def test_identifiers_that_a_type_has_are_filled_in_with_the_file(
+    catalog: Catalog, caller: Caller, file_type: str, filled: dict[str, str]
+) -> None:
+    catalog.others.found = SAID
+    version = await catalog.version(caller, await catalog.add_version(caller, file_type=file_type))
+    shown = {name: version[name] for name in ("PRODUCTCODE", "UPGRADECODE", "PACKAGE_FAMILY_NAME")}
+    assert shown == {"PRODUCTCODE": "", "UPGRADECODE": "", "PACKAGE_FAMILY_NAME": "", **filled}
+    # A file without identifiers keeps nobody waiting.
+    assert catalog.others.asked == [*(["inspect_installer"] if filled else []), "claim_installer"]
+
+
+async def signature_of(catalog: Catalog, caller: Caller, **fields: str) -> str:
+    """The digest of the signature file that a new version has."""
+    uid = await catalog.add_version(caller, **fields)
+    details = await catalog.call(caller, "GET", "get_version_details", uid)
+    return str(details.body["signature_sha256"])
+
+
+@pytest.mark.parametrize(
+    ("file_type", "digest"), [("MSIX", SIGNATURE), ("APPX", SIGNATURE), ("MSI", ""), ("EXE", ""), ("ZIP", "")]
+)
+async def test_the_digest_of_a_signature_file_is_filled_in_for_packages(
+    catalog: Catalog, caller: Caller, file_type: str, digest: str
+) -> None:
+    catalog.others.found = SAID
+    assert await signature_of(catalog, caller, file_type=file_type) == digest
+
+
+async def test_the_digest_of_a_signature_file_is_waited_for(catalog: Catalog, caller: Caller) -> None:
+    catalog.others.found_late = SAID
+    assert await signature_of(catalog, caller, file_type="MSIX", package_family_name="Tiny.App_x") == SIGNATURE
+
+
+async def test_the_digest_of_a_signature_file_that_was_given_stays(catalog: Catalog, caller: Caller) -> None:
+    catalog.others.found = SAID
+    assert await signature_of(catalog, caller, file_type="MSIX", signature_sha256="cd" * 32) == "cd" * 32
+
+
+async def test_identifiers_are_waited_for_where_the_file_is_still_to_be_inspected(
+    catalog: Catalog, caller: Caller
+) -> None:
+    catalog.others.found_late = SAID
+    version = await catalog.version(caller, await catalog.add_version(caller, file_type="msi"))
+    assert (version["PRODUCTCODE"], version["UPGRADECODE"]) == (PRODUCT, UPGRADE)
+
+
+async def test_identifiers_that_are_given_wait_for_no_inspection(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_version(caller, file_type="MSI", productcode=PRODUCT, upgradecode=UPGRADE)
+    assert catalog.others.asked == ["claim_installer"]
+
+
+@pytest.mark.parametrize("refusal", [Unavailable("Others are inspected."), TooManyRequests("Too many.")])
+async def test_a_version_is_made_without_identifiers_where_its_file_cannot_be_inspected_now(
+    catalog: Catalog, caller: Caller, refusal: Problem
+) -> None:
+    catalog.others.not_inspected = refusal
+    version = await catalog.version(caller, await catalog.add_version(caller, file_type="MSI"))
+    assert (version["PRODUCTCODE"], version["UPGRADECODE"]) == ("", "")
+
+
+async def test_what_was_given_stays(catalog: Catalog, caller: Caller) -> None:
+    catalog.others.found, other = SAID, PRODUCT.replace("0A", "FF")
+    version = await catalog.version(caller, await catalog.add_version(caller, productcode=other))
+    assert (version["PRODUCTCODE"], version["UPGRADECODE"]) == (other, UPGRADE)
+
+
+async def test_required_fields_that_are_left_out_are_those_of_the_installer(catalog: Catalog, caller: Caller) -> None:
+    catalog.others.inspected = MSI
+    answer = await create(catalog, caller)
+    assert answer.status == 201, answer.body
+    version = await catalog.version(caller, answer.body["UID"])
+    shown = [version[name] for name in ("VERSION", "ARCHITECTURE", "INSTALLER_TYPE", "INSTALLER_SCOPE")]
+    assert shown == ["1.2.3", "x64", "MSI", "machine"]
+
+
+async def test_a_required_field_that_was_given_stays(catalog: Catalog, caller: Caller) -> None:
+    catalog.others.inspected = MSI
+    answer = await create(catalog, caller, package_version="7", file_type="EXE")
+    version = await catalog.version(caller, answer.body["UID"])
+    assert (version["VERSION"], version["INSTALLER_TYPE"], version["ARCHITECTURE"]) == ("7", "EXE", "x64")
+
+
+@pytest.mark.parametrize("field", ["package_version", "file_architect", "file_type", "file_scope"])
+async def test_a_required_field_that_is_neither_given_nor_found_is_required(
+    catalog: Catalog, caller: Caller, field: str
+) -> None:
+    catalog.others.inspected = {**MSI, field: ""}
+    answer = await create(catalog, caller)
+    assert (answer.status, answer.body["code"]) == (400, "invalid_field")
+    assert answer.body["detail"].startswith(f"{field}: ")
+    assert catalog.others.linked_uids == set()
+
+
+async def test_what_a_file_says_is_checked_like_what_a_form_says(catalog: Catalog, caller: Caller) -> None:
+    catalog.others.inspected = {**MSI, "package_version": "x" * 129}
+    assert (await create(catalog, caller)).status == 400
+
+
+async def test_a_form_without_a_file_that_there_is_gets_the_answer_that_it_always_got(
+    catalog: Catalog, caller: Caller
+) -> None:
+    unknown = {"server_filename": "0" * 32}
+    assert (await create(catalog, caller, **unknown)).body["detail"].startswith("file_type: ")
+    whole = await catalog.try_version(caller, **unknown)
+    assert (whole.status, whole.body["code"]) == (404, "installer_not_found")
+
+
+async def test_an_installer_that_cannot_be_inspected_now_is_tried_again(catalog: Catalog, caller: Caller) -> None:
+    catalog.others.refusal = Unavailable("Others are being inspected.")
+    answer = await create(catalog, caller, package_version="1")
+    assert answer.status == 500
+    assert int(answer.headers["Retry-After"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "inspected", "field"),
+    [
+        ({}, {**MSI, "file_type": "ZIP"}, "file_type"),
+        ({}, {**MSI, "file_type": ""}, "file_type"),
+        ({"file_type": "ZIP"}, {"file_type": "EXE"}, "file_type"),
+        ({"file_type": "INNO"}, {"file_type": "NULLSOFT"}, "file_type"),
+        ({"file_type": "EXE"}, MSI, "file_type"),
+        ({"file_architect": "x86"}, MSI, "file_architect"),
+        ({"productcode": UPGRADE}, MSI, "productcode"),
+        ({"upgradecode": PRODUCT}, MSI, "upgradecode"),
+        ({"file_type": "MSIX", "package_family_name": "a"}, {"file_type": "MSIX", "package_family_name": "b"},
+         "package_family_name"),
+        ({"file_type": "MSIX", "signature_sha256": "cd" * 32}, {"file_type": "MSIX", "signature_sha256": SIGNATURE},
+         "signature_sha256"),
+        ({}, {"state": "failed", "reason": "damaged"}, "file"),
+    ],
+)  # fmt: skip
+async def test_a_strict_tenant_takes_no_version_that_contradicts_its_installer(
+    catalog: Catalog, strict: Caller, caller: Caller, fields: dict[str, str], inspected: dict[str, str], field: str
+) -> None:
+    catalog.others.inspected = inspected
+    answer = await catalog.try_version(strict, **fields)
+    assert (answer.status, answer.body["code"]) == (400, "installer_contradicts")
+    assert answer.body["detail"].startswith(f"{field}: ")
+    assert catalog.others.linked_uids == set()
+    assert await catalog.versions(strict) == []
+    await catalog.add_version(caller, **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "inspected"),
+    [
+        ({}, MSI),
+        ({"file_type": "WIX"}, MSI),
+        ({"productcode": PRODUCT.lower()}, MSI),
+        ({"file_architect": "arm64"}, {**MSI, "file_architect": ""}),
+        ({"file_type": "EXE", "file_architect": "x64"}, {"file_type": "EXE", "file_architect": "x86"}),
+        ({"file_type": "EXE"}, {"file_type": "NULLSOFT"}),
+        ({"file_type": "INNO"}, {"file_type": "EXE"}),
+        ({"file_type": "APPX"}, {"file_type": "MSIX"}),
+        ({"file_type": "PORTABLE"}, {"file_type": "EXE"}),
+        ({"file_type": "FONT"}, {"file_type": ""}),
+        ({"package_version": "2024"}, MSI),
+        ({"file_scope": "user"}, MSI),
+        (
+            {"file_type": "MSIX", "signature_sha256": SIGNATURE.upper()},
+            {"file_type": "MSIX", "signature_sha256": SIGNATURE},
+        ),
+    ],
+)
+async def test_a_strict_tenant_takes_what_its_installer_does_not_contradict(
+    catalog: Catalog, strict: Caller, fields: dict[str, str], inspected: dict[str, str]
+) -> None:
+    catalog.others.inspected = inspected
+    await catalog.add_version(strict, **fields)

@@ -1,0 +1,250 @@
+"""Hostile logos harm neither catalog_service nor other tenants."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import FormData
+
+from catalog_service.logos import service
+from catalog_service.logos.service import PROCESSES
+from common.caller import Caller
+from common.confined.process import run_confined
+from tests.support.api import Answer
+from tests.support.factories import make_caller
+from tests.support.memory import Growth
+from tests.support.samples.logos import progressive_jpeg
+from tests.support.services.catalog import Catalog, picture, serving_catalog
+from tests.support.waiting import until
+
+SCANS_OF_53_KB = 2900
+GOOD = picture(size=(512, 512))
+
+
+@pytest.fixture(scope="module")
+async def catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
+    async with serving_catalog(mongo_url, redis_url) as served:
+        yield served
+
+
+@pytest.fixture(autouse=True)
+def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test depend on how busy the machine is."""
+    monkeypatch.setattr(service, "TURN_TIMEOUT", 60)
+    monkeypatch.setattr(service, "WALL_TIME", 60)
+
+
+async def add(catalog: Catalog, caller: Caller, logo: bytes, package_id: str = "acme.editor") -> Answer:
+    form = FormData({"package_id": package_id, "package_name": "Editor", "package_publisher": "Acme"})
+    form.add_field("Logo", logo, filename="logo.png")
+    return await catalog.call(caller, "POST", "add_package", data=form)
+
+
+async def test_a_small_jpeg_of_thousands_of_scans_is_refused(catalog: Catalog) -> None:
+    caller = make_caller()
+    logo = progressive_jpeg(SCANS_OF_53_KB, edge=2000)
+
+    answer = await add(catalog, caller, logo)
+
+    assert len(logo) < 54_000
+    assert answer.status == 400, answer.body
+    assert answer.body["detail"] == "Logo: has more than 64 scans"
+    assert await catalog.packages(caller) == []
+
+
+async def test_six_pictures_of_sixteen_million_pixels_do_not_grow_the_service(catalog: Catalog) -> None:
+    logo = picture(size=(4000, 4000), mode="RGBA")
+    await add(catalog, make_caller(), GOOD)
+    growth = Growth()
+    growth.begin()
+
+    answers = await asyncio.gather(*(add(catalog, make_caller(), logo) for _ in range(6)))
+
+    growth.end()
+    assert growth.largest < 64 << 20
+    assert [answer.body.get("detail") for answer in answers] == ["Logo: has more than 4000000 pixels"] * 6
+
+
+async def test_six_pictures_of_four_million_pixels_do_not_grow_the_service(catalog: Catalog) -> None:
+    logo = picture(size=(2000, 2000), mode="RGBA")
+    await add(catalog, make_caller(), GOOD)
+    growth = Growth()
+    growth.begin()
+
+    answers = await asyncio.gather(*(add(catalog, make_caller(), logo) for _ in range(6)))
+
+    growth.end()
+    assert [answer.status for answer in answers] == [200] * 6
+    assert growth.largest < 64 << 20
+
+
+@pytest.fixture
+def held_logos(monkeypatch: pytest.MonkeyPatch) -> "HeldLogos":
+    return HeldLogos(monkeypatch)
+
+
+class HeldLogos:
+    """Lets the decoding of one picture last until it is released."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.picture = picture(size=(9, 9))
+        self.begun = 0
+        self.released = asyncio.Event()
+        monkeypatch.setattr(service, "run_confined", self._held)
+
+    async def _held(self, module: str, *, stdin: bytes, wall_time: float, output_limit: int) -> bytes:
+        if stdin == self.picture:
+            self.begun += 1
+            await self.released.wait()
+        return await run_confined(module, stdin=stdin, wall_time=wall_time, output_limit=output_limit)
+
+
+async def test_a_tenant_adds_a_logo_while_those_of_another_tenant_wait(catalog: Catalog, held_logos: HeldLogos) -> None:
+    hostile, other = make_caller(), make_caller()
+    names = [f"acme.{number}" for number in range(2 * PROCESSES)]
+    hostile_calls = [asyncio.create_task(add(catalog, hostile, held_logos.picture, name)) for name in names]
+
+    async def begun() -> bool:
+        return held_logos.begun > 0
+
+    await until(begun)
+    answer = await add(catalog, other, GOOD)
+    listed = await catalog.packages(other)
+    held_logos.released.set()
+
+    assert answer.status == 200
+    assert [package["PACKAGE_ID"] for package in listed] == ["acme.editor"]
+    assert held_logos.begun == 1
+    assert [(await call).status for call in hostile_calls] == [200] * len(names)
+
+
+async def test_a_logo_that_waits_too_long_is_answered_with_503_and_adds_no_package(
+    catalog: Catalog, held_logos: HeldLogos, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = make_caller()
+    first = asyncio.create_task(add(catalog, caller, held_logos.picture, "acme.first"))
+
+    async def begun() -> bool:
+        return held_logos.begun > 0
+
+    await until(begun)
+    monkeypatch.setattr(service, "TURN_TIMEOUT", 0.01)
+    answer = await add(catalog, caller, GOOD, "acme.second")
+    held_logos.released.set()
+
+    assert (answer.status, answer.body["code"]) == (503, "overloaded")
+    assert int(answer.headers["Retry-After"]) > 0
+    assert (await first).status == 200
+    assert [package["PACKAGE_ID"] for package in await catalog.packages(caller)] == ["acme.first"]
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A shell script that runs instead of the decoding process."""
+    path = tmp_path / "python"
+    path.touch(mode=0o700)
+    monkeypatch.setattr(sys, "executable", str(path))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("script", "detail"),
+    [
+        ("kill -XCPU $$", "Logo: takes too much time or memory to decode"),
+        ("exit 4", "Logo: takes too much time or memory to decode"),
+        ("kill -SEGV $$", "Logo: is not a PNG or JPEG image"),
+        ("exit 1", "Logo: is not a PNG or JPEG image"),
+        ("echo markup", "Logo: is not a PNG or JPEG image"),
+        ("true", "Logo: is not a PNG or JPEG image"),
+        ("yes", "Logo: is not a PNG or JPEG image"),
+    ],
+)
+async def test_a_logo_that_ends_its_decoder_is_refused(
+    catalog: Catalog, stand_in: Path, script: str, detail: str
+) -> None:
+    stand_in.write_text(f"#!/bin/sh\n{script}\n")
+    caller = make_caller()
+
+    answer = await add(catalog, caller, GOOD)
+
+    assert (answer.status, answer.body["detail"]) == (400, detail)
+    assert await catalog.packages(caller) == []
+
+
+async def test_a_decoder_without_an_end_is_killed_and_adds_no_package(
+    catalog: Catalog, stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "WALL_TIME", 0.2)
+    stand_in.write_text(f"#!/bin/sh\necho $$ >> {tmp_path}/started\nexec sleep 99\n")
+    caller = make_caller()
+
+    answer = await add(catalog, caller, GOOD)
+
+    assert (answer.status, answer.body["code"]) == (503, "overloaded")
+    assert await catalog.packages(caller) == []
+    assert not _runs(tmp_path / "started")
+
+
+async def test_a_caller_that_goes_away_ends_its_decoder_and_adds_no_package(
+    catalog: Catalog, stand_in: Path, tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    stand_in.write_text(f"#!/bin/sh\necho $$ > {started}.new; mv {started}.new {started}\nexec sleep 99\n")
+    caller = make_caller()
+    call = asyncio.create_task(add(catalog, caller, GOOD))
+
+    async def begun() -> bool:
+        return started.exists()
+
+    async def ended() -> bool:
+        return not _runs(started)
+
+    await until(begun)
+    call.cancel()
+    await until(ended)
+
+    assert await catalog.packages(caller) == []
+
+
+async def test_the_slot_of_a_caller_that_goes_away_is_free(catalog: Catalog, held_logos: HeldLogos) -> None:
+    caller = make_caller()
+    call = asyncio.create_task(add(catalog, caller, held_logos.picture, "acme.first"))
+
+    async def begun() -> bool:
+        return held_logos.begun > 0
+
+    await until(begun)
+    call.cancel()
+    answer = await add(catalog, caller, GOOD, "acme.second")
+
+    assert answer.status == 200
+    assert [package["PACKAGE_ID"] for package in await catalog.packages(caller)] == ["acme.second"]
+
+
+async def test_the_decoding_process_can_open_nothing() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "catalog_service.logos"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    limits = Path("/proc", str(process.pid), "limits")
+
+    async def confined() -> bool:
+        return {"Max open files": ["0", "0"], "Max cpu time": ["3", "4"]}.items() <= _limits(limits).items()
+
+    await until(confined)
+    await process.communicate(GOOD)
+    assert process.returncode == 0
+
+
+def _limits(path: Path) -> dict[str, list[str]]:
+    return {line[:26].strip(): line[26:].split()[:2] for line in path.read_text().splitlines()}
+
+
+def _runs(pid_file: Path) -> bool:
+    """Whether one of the processes runs; one that nobody waited for yet does not."""
+    numbers = pid_file.read_text().split() if pid_file.exists() else []
+    states = [Path("/proc", number, "stat") for number in numbers]
+    return any(state.exists() and state.read_text().split()[2] != "Z" for state in states)

@@ -1,0 +1,497 @@
+"""Packages through catalog_service's own door (sections 2.1, 3, 4.2 and 4.3)."""
+
+import base64
+import hashlib
+import io
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from aiohttp import FormData
+from PIL import Image
+
+from common.errors import Unavailable
+from common.middleware import AUDIT_HEADER
+from tests.support.factories import make_caller, make_tenant
+from tests.support.services.catalog import Catalog, picture, serving_catalog
+
+
+@pytest.fixture(scope="module")
+async def served_catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
+    async with serving_catalog(mongo_url, redis_url) as served:
+        yield served
+
+
+@pytest.fixture
+def catalog(served_catalog: Catalog) -> Catalog:
+    """The module's catalog_service; its fellows refuse nothing at the start of a test."""
+    served_catalog.others.reset()
+    return served_catalog
+
+
+def package_form(package_id: str = "acme.editor", **fields: str) -> dict[str, str]:
+    return {"package_id": package_id, "package_name": "Editor", "package_publisher": "Acme", **fields}
+
+
+def with_logo(image: bytes, name: str = "Logo", **fields: str) -> FormData:
+    form = FormData(package_form(**fields))
+    form.add_field(name, io.BytesIO(image), filename="logo.png", content_type="image/png")
+    return form
+
+
+def logo_of(package: dict[str, Any]) -> Image.Image:
+    kind, data = package["PACKAGE_LOGO"].split(",")
+    assert kind == "data:image/png;base64"
+    return Image.open(io.BytesIO(base64.b64decode(data, validate=True)))
+
+
+@pytest.mark.parametrize("multipart", [True, False])
+async def test_a_package_is_added(catalog: Catalog, multipart: bool) -> None:
+    form = FormData(package_form(package_description="Edits\ntext."), default_to_multipart=multipart)
+
+    answer = await catalog.call(make_caller(), "POST", "add_package", data=form)
+
+    assert answer.status == 200
+    assert answer.body == {"Message": "Package was added successfully!"}
+
+
+async def test_the_catalog_shows_a_package_with_exactly_the_specified_fields(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller, package_description="Edits\ntext.")
+    uid = await catalog.add_version(caller)
+
+    assert await catalog.packages(caller) == [
+        {
+            "PACKAGE_ID": "acme.editor",
+            "PACKAGE_NAME": "Editor",
+            "PACKAGE_PUBLISHER": "Acme",
+            "PACKAGE_DESCRIPTION": "Edits\ntext.",
+            "PACKAGE_LOGO": "",
+            "PACKAGE_ACTIVE": "1",
+            "VERSIONS": ["1.0"],
+            "VERSIONS_UID": [uid],
+        }
+    ]
+
+
+async def test_a_package_without_versions_has_empty_lists(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller)
+
+    (package,) = await catalog.packages(caller)
+    assert (package["VERSIONS"], package["VERSIONS_UID"]) == ([], [])
+
+
+async def test_a_tenant_without_packages_has_an_empty_catalog(catalog: Catalog) -> None:
+    assert await catalog.packages(make_caller()) == []
+
+
+async def test_a_duplicate_package_id_is_answered_401(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller)
+
+    answer = await catalog.call(caller, "POST", "add_package", data=package_form(package_name="Other"))
+
+    assert (answer.status, answer.body["code"]) == (401, "package_exists")
+    assert [package["PACKAGE_NAME"] for package in await catalog.packages(caller)] == ["Editor"]
+
+
+async def test_two_tenants_may_have_packages_of_one_id(catalog: Catalog) -> None:
+    one, other = make_caller(), make_caller()
+    await catalog.add_package(one, package_name="One")
+    await catalog.add_package(other, package_name="Other")
+
+    assert [package["PACKAGE_NAME"] for package in await catalog.packages(one)] == ["One"]
+
+
+@pytest.mark.parametrize("missing", ["package_id", "package_name", "package_publisher"])
+async def test_a_field_that_is_missing_is_named(catalog: Catalog, missing: str) -> None:
+    answer = await catalog.call(make_caller(), "POST", "add_package", data=package_form(**{missing: ""}))
+
+    assert (answer.status, answer.body["detail"]) == (400, f"{missing}: is required")
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("package_id", "a/b"),
+        ("package_id", ".."),
+        ("package_name", "x" * 257),
+        ("package_publisher", "x" * 257),
+        ("package_description", "x" * 10_001),
+    ],
+)
+async def test_text_that_is_not_allowed_is_refused_and_never_cut(catalog: Catalog, field: str, text: str) -> None:
+    caller = make_caller()
+
+    answer = await catalog.call(caller, "POST", "add_package", data=package_form(**{field: text}))
+
+    assert answer.status == 400
+    assert answer.body["detail"].startswith(f"{field}: ")
+    assert await catalog.packages(caller) == []
+
+
+async def test_fields_that_nobody_knows_change_nothing(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller, active="0", PACKAGE_ACTIVE="0", tenant_id="another", **{"logo[$ne]": ""})
+
+    assert [package["PACKAGE_ACTIVE"] for package in await catalog.packages(caller)] == ["1"]
+
+
+async def test_a_body_that_is_no_form_is_refused(catalog: Catalog) -> None:
+    answer = await catalog.call(make_caller(), "POST", "add_package", json=package_form())
+
+    assert answer.status == 400
+
+
+@pytest.mark.parametrize("name", ["Logo", "logo"])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+async def test_a_logo_becomes_a_small_png_data_uri(catalog: Catalog, name: str, kind: str) -> None:
+    caller = make_caller()
+
+    answer = await catalog.call(caller, "POST", "add_package", data=with_logo(picture(kind, (512, 256)), name))
+
+    assert answer.status == 200
+    logo = logo_of((await catalog.packages(caller))[0])
+    assert (logo.format, logo.size) == ("PNG", (256, 128))
+
+
+@pytest.mark.parametrize(
+    "image", [picture("GIF"), b"<svg/>", picture() + bytes(5 << 20), picture(mode="1", size=(9000, 9000))], ids=len
+)
+async def test_a_logo_that_cannot_be_shown_is_refused_by_its_name(catalog: Catalog, image: bytes) -> None:
+    caller = make_caller()
+
+    answer = await catalog.call(caller, "POST", "add_package", data=with_logo(image))
+
+    assert answer.status == 400
+    assert answer.body["detail"].startswith("Logo: ")
+    assert await catalog.packages(caller) == []
+
+
+async def test_a_logo_that_is_no_file_is_refused(catalog: Catalog) -> None:
+    answer = await catalog.call(make_caller(), "POST", "add_package", data=package_form(Logo="logo.png"))
+
+    assert (answer.status, answer.body["detail"]) == (400, "Logo: must be a file")
+
+
+async def test_a_form_larger_than_any_logo_is_refused(catalog: Catalog) -> None:
+    answer = await catalog.call(make_caller(), "POST", "add_package", data=with_logo(bytes(7 << 20)))
+
+    assert answer.status == 413
+
+
+async def test_an_empty_file_is_no_logo(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.call(caller, "POST", "add_package", data=with_logo(b""))
+
+    assert [package["PACKAGE_LOGO"] for package in await catalog.packages(caller)] == [""]
+
+
+async def test_packages_are_ordered_by_id(catalog: Catalog) -> None:
+    caller = make_caller()
+    for package_id in ("b", "C", "a", "b.a"):
+        await catalog.add_package(caller, package_id)
+
+    assert [package["PACKAGE_ID"] for package in await catalog.packages(caller)] == ["C", "a", "b", "b.a"]
+
+
+async def test_versions_stand_newest_first_beside_their_uids(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller)
+    uids = {text: await catalog.add_version(caller, package_version=text) for text in ("1.9", "1.10", "1.10-rc")}
+
+    (package,) = await catalog.packages(caller)
+    assert package["VERSIONS"] == ["1.10", "1.10-rc", "1.9"]
+    assert package["VERSIONS_UID"] == [uids[text] for text in package["VERSIONS"]]
+
+
+async def test_an_inactive_package_is_shown_only_when_asked_for(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller)
+
+    answer = await catalog.call(caller, "PATCH", "set_package_active", "acme.editor", data={"package_active": "0"})
+
+    assert (answer.status, answer.body) == (200, {"Message": "Package was updated successfully!"})
+    assert await catalog.packages(caller) == []
+    assert await catalog.packages(caller, include_disabled="false") == []
+    assert [package["PACKAGE_ACTIVE"] for package in await catalog.packages(caller, include_disabled="true")] == ["0"]
+
+
+async def test_a_package_is_made_active_again(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller)
+    for active in ("0", "1"):
+        await catalog.call(caller, "PATCH", "set_package_active", "acme.editor", data={"package_active": active})
+
+    assert [package["PACKAGE_ACTIVE"] for package in await catalog.packages(caller)] == ["1"]
+
+
+@pytest.mark.parametrize("data", [{}, {"package_active": ""}, {"package_active": "perhaps"}])
+async def test_active_is_1_or_0(catalog: Catalog, data: dict[str, str]) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller)
+
+    answer = await catalog.call(caller, "PATCH", "set_package_active", "acme.editor", data=data)
+
+    assert answer.status == 400
+
+
+async def test_include_disabled_is_true_or_false(catalog: Catalog) -> None:
+    answer = await catalog.call(make_caller(), "POST", "get_packages", params={"include_disabled": "perhaps"})
+
+    assert answer.status == 400
+    assert answer.body["detail"].startswith("include_disabled: ")
+
+
+async def test_a_client_does_not_see_what_the_blacklist_hides(catalog: Catalog) -> None:
+    caller = make_caller()
+    for package_id in ("a", "b", "c"):
+        await catalog.add_package(caller, package_id)
+    catalog.others.hidden[caller.tenant_id] = ["b", "unknown"]
+
+    shown = await catalog.packages(caller.as_client("a client"))
+
+    assert [package["PACKAGE_ID"] for package in shown] == ["a", "c"]
+    assert len(await catalog.packages(caller)) == 3
+
+
+async def test_the_catalog_is_not_shown_to_a_client_whose_blacklist_is_unknown(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller)
+    catalog.others.refusal = Unavailable("away")
+
+    answer = await catalog.call(caller.as_client("a client"), "POST", "get_packages")
+
+    assert (answer.status, answer.headers["Retry-After"]) == (500, "5")
+    assert len(await catalog.packages(caller)) == 1
+
+
+async def test_the_catalog_takes_three_queries_at_most_whatever_its_size(catalog: Catalog) -> None:
+    caller = make_caller()
+    for number in range(150):
+        await catalog.add_package(caller, f"package.{number}")
+    await catalog.add_version(caller, "package.7")
+    async with catalog.queries() as asked:
+        assert len(await catalog.packages(caller.as_client("a client"))) == 150
+
+    assert 1 <= len(asked) <= 3
+
+
+async def test_an_edit_changes_what_is_sent_and_keeps_the_rest(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.call(caller, "POST", "add_package", data=with_logo(picture(), package_description="Edits."))
+    (before,) = await catalog.packages(caller)
+
+    answer = await catalog.call(caller, "PATCH", "edit_package", "acme.editor", data={"package_name": "New"})
+
+    assert (answer.status, answer.body) == (200, {"Message": "Package was updated successfully!"})
+    assert await catalog.packages(caller) == [before | {"PACKAGE_NAME": "New"}]
+
+
+async def test_every_field_of_a_package_can_be_edited(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller, package_description="Edits.")
+    form = FormData({"package_name": "N", "package_publisher": "P", "package_description": ""})
+    form.add_field("Logo", picture(size=(3, 5)), filename="logo.png")
+
+    await catalog.call(caller, "PATCH", "edit_package", "acme.editor", data=form)
+
+    (package,) = await catalog.packages(caller)
+    assert (package["PACKAGE_NAME"], package["PACKAGE_PUBLISHER"], package["PACKAGE_DESCRIPTION"]) == ("N", "P", "")
+    assert logo_of(package).size == (3, 5)
+
+
+async def test_an_edit_of_nothing_changes_nothing(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller)
+    before = await catalog.packages(caller)
+
+    assert (await catalog.call(caller, "PATCH", "edit_package", "acme.editor")).status == 200
+    assert await catalog.packages(caller) == before
+
+
+@pytest.mark.parametrize("field", ["package_name", "package_publisher"])
+async def test_a_name_cannot_be_edited_away(catalog: Catalog, field: str) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller)
+
+    answer = await catalog.call(caller, "PATCH", "edit_package", "acme.editor", data={field: ""})
+
+    assert (answer.status, answer.body["detail"]) == (400, f"{field}: is required")
+
+
+@pytest.mark.parametrize("package_id", ["unknown", "a/b", "..%2f", "\0", "x" * 129, "ö", "{}", "%"])
+@pytest.mark.parametrize(
+    ("method", "operation", "data"),
+    [
+        ("PATCH", "edit_package", {"package_name": "New"}),
+        ("PATCH", "set_package_active", {"package_active": "1"}),
+        ("DELETE", "delete_package", {}),
+        ("GET", "get_package_versions", {}),
+        ("DELETE", "delete_package_version", {"versions_uids": "0a1b2c3d-0000-4000-8000-00000000000f"}),
+    ],
+)
+async def test_a_package_that_is_not_there_is_answered_404(
+    catalog: Catalog, method: str, operation: str, data: dict[str, str], package_id: str
+) -> None:
+    answer = await catalog.call(make_caller(), method, operation, package_id, data=data or None)
+
+    assert (answer.status, answer.body["code"]) == (404, "package_not_found")
+
+
+async def test_a_path_that_is_no_text_names_no_package(catalog: Catalog) -> None:
+    answer = await catalog.call_raw(make_caller(), "DELETE", "delete_package", "%FF%ED%A0%80")
+
+    assert (answer.status, answer.body["code"]) == (404, "package_not_found")
+
+
+@pytest.mark.parametrize("package_id", ["a b", "日本.editor", "a{b}", "a%2Fb", "a+b&c=d;e", "A\u0308"])
+async def test_a_package_is_found_by_whatever_id_it_was_given(catalog: Catalog, package_id: str) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller, package_id)
+
+    assert await catalog.versions(caller, package_id) == []
+    assert (await catalog.call(caller, "DELETE", "delete_package", package_id)).status == 200
+
+
+async def test_one_tenant_cannot_touch_the_packages_of_another(catalog: Catalog) -> None:
+    owner, stranger = make_caller(), make_caller()
+    await catalog.add_package(owner)
+    before = await catalog.packages(owner)
+
+    edited = await catalog.call(stranger, "PATCH", "edit_package", "acme.editor", data={"package_name": "Mine"})
+    deleted = await catalog.call(stranger, "DELETE", "delete_package", "acme.editor")
+
+    assert (edited.status, deleted.status) == (404, 404)
+    assert await catalog.packages(owner) == before
+
+
+async def test_a_package_is_deleted_with_its_versions_and_files(catalog: Catalog) -> None:
+    caller = make_caller(make_tenant())
+    await catalog.add_package(caller)
+    await catalog.add_package(caller, "kept")
+    gone = [await catalog.add_version(caller, package_version=str(number)) for number in range(3)]
+    kept = await catalog.add_version(caller, "kept")
+
+    answer = await catalog.call(caller, "DELETE", "delete_package", "acme.editor")
+
+    assert (answer.status, answer.body) == (200, {"Message": "Package was deleted successfully!"})
+    assert [package["PACKAGE_ID"] for package in await catalog.packages(caller)] == ["kept"]
+    assert catalog.others.linked_uids == {kept}
+    for uid in gone:
+        assert (await catalog.call(caller, "GET", "get_specific_package_version", uid)).status == 404
+
+
+async def test_a_package_whose_files_cannot_be_removed_yet_is_hidden_at_once(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller)
+    uid = await catalog.add_version(caller)
+    catalog.others.refusal = Unavailable("away")
+
+    assert (await catalog.call(caller, "DELETE", "delete_package", "acme.editor")).status == 500
+
+    assert await catalog.packages(caller, include_disabled="1") == []
+    assert (await catalog.call(caller, "GET", "get_package_versions", "acme.editor")).status == 404
+    assert (await catalog.call(caller, "GET", "get_specific_package_version", uid)).status == 404
+    assert (await catalog.call(caller, "PATCH", "edit_package", "acme.editor", data={})).status == 404
+    assert (await catalog.try_version(caller, package_version="2")).status == 404
+    assert (await catalog.call(caller, "POST", "add_package", data=package_form())).status == 401
+
+
+async def test_deleting_a_package_again_after_a_failure_finishes_it(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller)
+    await catalog.add_version(caller)
+    catalog.others.refusal = Unavailable("away")
+    await catalog.call(caller, "DELETE", "delete_package", "acme.editor")
+    catalog.others.refusal = None
+
+    assert (await catalog.call(caller, "DELETE", "delete_package", "acme.editor")).status == 200
+
+    assert catalog.others.linked_uids == set()
+    assert await catalog.count_of(caller) == 0
+    assert (await catalog.call(caller, "DELETE", "delete_package", "acme.editor")).status == 404
+
+
+async def test_a_deletion_that_was_broken_off_finishes_without_a_hand(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller)
+    await catalog.add_version(caller)
+    catalog.others.refusal = Unavailable("away")
+    await catalog.call(caller, "DELETE", "delete_package", "acme.editor")
+    await catalog.let_time_pass()
+    assert await catalog.count_of(caller) == 2
+    catalog.others.refusal = None
+
+    await catalog.let_time_pass()
+
+    assert catalog.others.linked_uids == set()
+    assert await catalog.count_of(caller) == 0
+
+
+async def test_a_package_added_again_shows_nothing_of_the_old_one(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.call(caller, "POST", "add_package", data=with_logo(picture(), package_description="Old."))
+    await catalog.add_version(caller)
+    await catalog.call(caller, "DELETE", "delete_package", "acme.editor")
+
+    await catalog.add_package(caller)
+
+    (package,) = await catalog.packages(caller)
+    assert (package["PACKAGE_LOGO"], package["PACKAGE_DESCRIPTION"], package["VERSIONS"]) == ("", "", [])
+    await catalog.add_version(caller)
+
+
+@pytest.mark.parametrize(
+    ("method", "operation", "data", "target"),
+    [
+        ("PATCH", "edit_package", {"package_name": "New"}, {"package_id": "acme.editor"}),
+        ("PATCH", "set_package_active", {"package_active": "0"}, {"package_id": "acme.editor"}),
+        ("DELETE", "delete_package", {}, {"package_id": "acme.editor"}),
+    ],
+)
+async def test_a_write_says_what_it_was_about(
+    catalog: Catalog, method: str, operation: str, data: dict[str, str], target: dict[str, str]
+) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller)
+
+    answer = await catalog.call(caller, method, operation, "acme.editor", data=data or None)
+
+    assert answer.audit_target == target
+
+
+async def test_an_edit_says_what_was_before_and_is_after(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller, package_name="Old")
+    long = "x" * 257
+
+    edited = {"package_name": "New", "package_description": long}
+    answer = await catalog.call(caller, "PATCH", "edit_package", "acme.editor", data=edited)
+    hidden = await catalog.call(caller, "PATCH", "set_package_active", "acme.editor", data={"package_active": "0"})
+
+    digest = f"sha256:{hashlib.sha256(long.encode()).hexdigest()}"
+    changes = json.loads(answer.headers[AUDIT_HEADER])["changes"]
+    assert {name: after for name, (_, after) in changes.items()} == {"name": "New", "description": digest}
+    assert changes["name"] == ["Old", "New"]
+    assert json.loads(hidden.headers[AUDIT_HEADER])["changes"] == {"active": ["1", "0"]}
+
+
+@pytest.mark.parametrize(
+    ("method", "operation", "data"),
+    [
+        ("PATCH", "edit_package", {"package_name": "New"}),
+        ("DELETE", "delete_package", {}),
+        ("DELETE", "delete_package_version", {"versions_uids": str(UUID(int=7))}),
+    ],
+)
+async def test_a_refused_write_says_what_it_was_about(
+    catalog: Catalog, method: str, operation: str, data: dict[str, str]
+) -> None:
+    answer = await catalog.call(make_caller(), method, operation, "acme.editor", data=data or None)
+
+    assert answer.status == 404
+    assert answer.audit_target["package_id"] == "acme.editor"

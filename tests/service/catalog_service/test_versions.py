@@ -1,0 +1,672 @@
+"""Versions of packages through catalog_service's own door (sections 2.2, 4.4, 4.5 and 9)."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from urllib.parse import parse_qs, unquote, urlsplit
+from uuid import UUID, uuid4
+
+import pytest
+
+from catalog_service.model import InstallerFile, PackageNotFound
+from catalog_service.store import MongoCatalogStore
+from catalog_service.uploads import UploadService
+from catalog_service.version_forms import new_version
+from catalog_service.versions import Versions
+from common.caller import Caller
+from common.client import ServiceClient, open_service
+from common.downloads import check_download
+from common.errors import StorageExceeded, Unavailable
+from common.forms import Form
+from common.tenants import VersionKey
+from tests.support.factories import KEYS, NOBODYS_ID, make_caller, make_tenant
+from tests.support.services.catalog import DIGEST, EXTERNAL, Catalog, serving_catalog, version_form
+
+GUID = "{0A1B2C3D-0000-4000-8000-00000000000F}"
+FIELDS = [
+    "PACKAGE_ID",
+    "VERSION",
+    "LOCALE",
+    "ARCHITECTURE",
+    "INSTALLER_TYPE",
+    "INSTALLER_URL",
+    "INSTALLER_SHA256",
+    "INSTALLER_SCOPE",
+    "UID",
+    "INSTALLER_NESTED_TYPE",
+    "PRODUCTCODE",
+    "UPGRADECODE",
+    "PACKAGE_FAMILY_NAME",
+    "CHANNEL",
+    "NESTED_PACKAGE_INSTALLER_PATHS",
+]
+
+
+@pytest.fixture(scope="module")
+async def served_catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
+    async with serving_catalog(mongo_url, redis_url) as served:
+        yield served
+
+
+@pytest.fixture
+def catalog(served_catalog: Catalog) -> Catalog:
+    """The module's catalog_service; its fellows refuse nothing at the start of a test."""
+    served_catalog.others.reset()
+    return served_catalog
+
+
+@pytest.fixture
+async def caller(catalog: Catalog) -> Caller:
+    """An administrator of a tenant that has the package acme.editor."""
+    caller = make_caller()
+    await catalog.add_package(caller)
+    return caller
+
+
+def with_key(caller: Caller, version_key: VersionKey) -> Caller:
+    """The same administrator after the tenant's version key was changed."""
+    return make_caller(make_tenant(tenant_id=caller.tenant_id, version_key=version_key))
+
+
+async def test_a_version_is_created_around_an_uploaded_file(catalog: Catalog, caller: Caller) -> None:
+    data = version_form(server_filename=catalog.others.uploaded())
+
+    answer = await catalog.call(caller, "POST", "add_package_version", "acme.editor", data=data)
+
+    assert answer.status == 201
+    assert answer.body == {"Message": "Package version was added successfully!", "UID": answer.body["UID"]}
+    assert str(UUID(answer.body["UID"])) == answer.body["UID"]
+    assert catalog.others.linked_uids == {answer.body["UID"]}
+
+
+async def test_a_version_has_exactly_the_specified_fields(catalog: Catalog, caller: Caller) -> None:
+    uid = await catalog.add_version(caller)
+
+    version = await catalog.version(caller, uid)
+
+    assert list(version) == FIELDS
+    assert version | {"INSTALLER_URL": ""} == {
+        "PACKAGE_ID": "acme.editor",
+        "VERSION": "1.0",
+        "LOCALE": "en-US",
+        "ARCHITECTURE": "x64",
+        "INSTALLER_TYPE": "MSI",
+        "INSTALLER_URL": "",
+        "INSTALLER_SHA256": DIGEST,
+        "INSTALLER_SCOPE": "machine",
+        "UID": uid,
+        "INSTALLER_NESTED_TYPE": "",
+        "PRODUCTCODE": "",
+        "UPGRADECODE": "",
+        "PACKAGE_FAMILY_NAME": "",
+        "CHANNEL": "stable",
+        "NESTED_PACKAGE_INSTALLER_PATHS": [],
+    }
+
+
+async def test_the_version_list_shows_what_was_sent_in_the_specified_spelling(catalog: Catalog, caller: Caller) -> None:
+    uid = await catalog.add_version(
+        caller,
+        package_version="2.0-rc.1",
+        file_architect="ARM64",
+        file_type="zip",
+        file_scope="USER",
+        package_locale="zh-TW",
+        channel="beta",
+        file_type_nested="wix",
+        file_nested_path="bin\\editor.msi",
+        productcode=GUID,
+        upgradecode=GUID,
+        package_family_name="Acme.Editor_8wekyb3d8bbwe",
+    )
+
+    (version,) = await catalog.versions(caller)
+
+    assert list(version) == FIELDS
+    assert version | {"INSTALLER_URL": ""} == {
+        "PACKAGE_ID": "acme.editor",
+        "VERSION": "2.0-rc.1",
+        "LOCALE": "zh_TW",
+        "ARCHITECTURE": "arm64",
+        "INSTALLER_TYPE": "ZIP",
+        "INSTALLER_URL": "",
+        "INSTALLER_SHA256": DIGEST,
+        "INSTALLER_SCOPE": "user",
+        "UID": uid,
+        "INSTALLER_NESTED_TYPE": "WIX",
+        "PRODUCTCODE": GUID,
+        "UPGRADECODE": GUID,
+        "PACKAGE_FAMILY_NAME": "Acme.Editor_8wekyb3d8bbwe",
+        "CHANNEL": "beta",
+        "NESTED_PACKAGE_INSTALLER_PATHS": [{"RelativeFilePath": "bin\\editor.msi"}],
+    }
+
+
+async def test_switches_upgrades_and_dependencies_are_kept(catalog: Catalog, caller: Caller) -> None:
+    uid = await catalog.add_version(
+        caller,
+        switch_Silent="/quiet $HOME",
+        upgrades="deny",
+        dep_external="A licence",
+        dep_pkg_identifier="acme.runtime",
+        dep_pkg_min_version="2",
+    )
+
+    kept = await catalog.database["versions"].find_one({"tenant_id": caller.tenant_id, "uid": uid})
+
+    assert kept is not None
+    assert (kept["switches"]["silent"], kept["upgrades"]) == ("/quiet $HOME", "deny")
+    assert kept["dependencies"]["external"] == ["A licence"]
+    assert kept["dependencies"]["packages"] == [{"package_id": "acme.runtime", "min_version": "2"}]
+
+
+async def test_installers_are_fetched_past_the_gateway_where_that_is_set(mongo_url: str, redis_url: str) -> None:
+    async with serving_catalog(mongo_url, redis_url, download_url="https://files.example.com") as catalog:
+        caller = make_caller()
+        await catalog.add_package(caller, "acme")
+        uid = await catalog.add_version(caller, "acme")
+
+        address = (await catalog.version(caller, uid))["INSTALLER_URL"]
+
+    assert address.startswith(f"https://files.example.com/{caller.tenant_id}/download/")
+
+
+async def test_the_installer_url_is_a_signed_address_that_expires(catalog: Catalog) -> None:
+    caller = make_caller(base_url="https://packages.example.com/acme")
+    await catalog.add_package(caller, "acme ö")
+    uid = await catalog.add_version(caller, "acme ö", file_type="wix", package_version="1.0 b")
+
+    url = urlsplit((await catalog.version(caller, uid))["INSTALLER_URL"])
+
+    base, server_filename, file_name = unquote(url.path).rsplit("/", 2)
+    assert (url.scheme, url.netloc, base) == ("https", "packages.example.com", "/acme/download")
+    assert file_name == "acme--1.0-b.msi"
+    query = {name: values[0] for name, values in parse_qs(url.query).items()}
+    assert 3590 <= int(query["expires"]) - time.time() <= 3600
+    check_download(
+        KEYS,
+        tenant_id=caller.tenant_id,
+        server_filename=server_filename,
+        file_name=file_name,
+        expires=query["expires"],
+        signature=query["signature"],
+        now=time.time(),
+    )
+
+
+async def test_versions_are_listed_newest_first(catalog: Catalog, caller: Caller) -> None:
+    for text in ("1.9", "1.10", "1.10-beta", "0.1"):
+        await catalog.add_version(caller, package_version=text)
+
+    listed = [version["VERSION"] for version in await catalog.versions(caller)]
+
+    assert listed == ["1.10", "1.10-beta", "1.9", "0.1"]
+
+
+async def test_without_a_file_nothing_is_created(catalog: Catalog, caller: Caller) -> None:
+    answer = await catalog.call(caller, "POST", "add_package_version", "acme.editor", data=version_form())
+
+    assert (answer.status, answer.body["code"]) == (400, "invalid_field")
+    assert "file" in answer.body["detail"]
+    assert "server_filename" in answer.body["detail"]
+
+
+@pytest.mark.parametrize("missing", ["package_version", "file_architect", "file_type", "file_scope"])
+async def test_a_required_field_is_named(catalog: Catalog, caller: Caller, missing: str) -> None:
+    answer = await catalog.try_version(caller, **{missing: ""})
+
+    assert answer.status == 400
+    assert answer.body["detail"].startswith(f"{missing}: ")
+
+
+async def test_a_version_of_an_unknown_package_is_answered_404(catalog: Catalog) -> None:
+    answer = await catalog.try_version(make_caller())
+
+    assert (answer.status, answer.body["code"]) == (404, "package_not_found")
+    assert catalog.others.linked_uids == set()
+
+
+async def test_a_version_around_an_unknown_file_is_not_created(catalog: Catalog, caller: Caller) -> None:
+    answer = await catalog.try_version(caller, server_filename="unknown.msi")
+
+    assert (answer.status, answer.body["code"]) == (404, "installer_not_found")
+    assert await catalog.versions(caller) == []
+    await catalog.add_version(caller)
+
+
+async def test_a_full_quota_is_answered_407_and_nothing_is_created(catalog: Catalog, caller: Caller) -> None:
+    catalog.others.refusal = StorageExceeded("The quota is full.")
+
+    answer = await catalog.try_version(caller)
+
+    assert (answer.status, answer.body["code"]) == (407, "storage_exceeded")
+    assert await catalog.versions(caller) == []
+    catalog.others.refusal = None
+    await catalog.add_version(caller)
+
+
+async def test_a_version_is_unique_within_its_package(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_version(caller)
+
+    answer = await catalog.try_version(caller, file_architect="x86", channel="beta")
+
+    assert (answer.status, answer.body["code"]) == (409, "version_exists")
+    assert len(await catalog.versions(caller)) == 1
+
+
+async def test_two_packages_and_two_tenants_may_have_one_version(catalog: Catalog, caller: Caller) -> None:
+    other = make_caller()
+    await catalog.add_package(caller, "acme.viewer")
+    await catalog.add_package(other)
+
+    for tenant, package_id in ((caller, "acme.editor"), (caller, "acme.viewer"), (other, "acme.editor")):
+        await catalog.add_version(tenant, package_id)
+
+
+async def test_a_tenant_may_choose_that_installers_are_unique(catalog: Catalog) -> None:
+    caller = make_caller(make_tenant(version_key=VersionKey.INSTALLER))
+    await catalog.add_package(caller)
+    uids = {await catalog.add_version(caller)}
+    for different in (
+        {"file_architect": "x86"},
+        {"file_type": "exe"},
+        {"file_type_nested": "msi"},
+        {"file_scope": "user"},
+        {"package_locale": "de-DE"},
+        {"channel": "beta"},
+    ):
+        uids.add(await catalog.add_version(caller, **different))
+
+    answer = await catalog.try_version(caller, switch_Silent="/quiet")
+
+    assert (answer.status, answer.body["code"]) == (409, "version_exists")
+    (package,) = await catalog.packages(caller)
+    assert package["VERSIONS"] == ["1.0"] * 7
+    assert set(package["VERSIONS_UID"]) == uids
+
+
+async def test_versions_made_under_one_key_count_under_the_other(catalog: Catalog, caller: Caller) -> None:
+    by_installer = with_key(caller, VersionKey.INSTALLER)
+    await catalog.add_version(caller, package_version="1")
+    await catalog.add_version(by_installer, package_version="2")
+
+    assert (await catalog.try_version(by_installer, package_version="1")).status == 409
+    assert (await catalog.try_version(caller, package_version="2", file_architect="x86")).status == 409
+    await catalog.add_version(by_installer, package_version="1", file_architect="x86")
+
+
+@pytest.mark.parametrize("version_key", VersionKey)
+async def test_of_fifty_racing_requests_for_one_version_one_wins(
+    catalog: Catalog, caller: Caller, version_key: VersionKey
+) -> None:
+    caller = with_key(caller, version_key)
+
+    answers = await asyncio.gather(*(catalog.try_version(caller) for _ in range(50)))
+
+    assert sorted(answer.status for answer in answers) == [201] + [409] * 49
+    assert len(await catalog.versions(caller)) == 1
+    assert len(catalog.others.linked_uids) == 1
+
+
+async def test_of_fifty_equal_requests_with_one_file_one_wins(catalog: Catalog, caller: Caller) -> None:
+    name = catalog.others.uploaded()
+
+    answers = await asyncio.gather(*(catalog.try_version(caller, server_filename=name) for _ in range(50)))
+
+    assert sorted(answer.status for answer in answers) == [201] + [409] * 49
+    (version,) = await catalog.versions(caller)
+    assert catalog.others.links == {name: version["UID"]}
+
+
+async def test_a_version_is_not_seen_before_it_has_its_file(catalog: Catalog, caller: Caller) -> None:
+    seen: list[object] = []
+
+    async def look() -> None:
+        seen.append(await catalog.versions(caller))
+        seen.append((await catalog.packages(caller))[0]["VERSIONS"])
+        (uid,) = catalog.others.linked_uids
+        seen.append((await catalog.call(caller, "GET", "get_specific_package_version", uid)).status)
+
+    catalog.others.during = look
+    await catalog.add_version(caller)
+
+    assert seen == [[], [], 404]
+
+
+async def test_the_same_request_after_a_failure_goes_on_where_that_ended(catalog: Catalog, caller: Caller) -> None:
+    name = catalog.others.uploaded()
+    catalog.others.during = fail
+    assert (await catalog.try_version(caller, server_filename=name)).status == 500
+    assert await catalog.versions(caller) == []
+    catalog.others.during = None
+
+    answer = await catalog.try_version(caller, server_filename=name)
+
+    assert answer.status == 201
+    assert catalog.others.links == {name: answer.body["UID"]}
+    assert answer.audit_target["uid"] == answer.body["UID"]
+
+
+async def test_another_request_after_a_failure_does_not_take_its_place(catalog: Catalog, caller: Caller) -> None:
+    catalog.others.refusal = Unavailable("away")
+    name = catalog.others.uploaded()
+    await catalog.try_version(caller, server_filename=name)
+    catalog.others.refusal = None
+
+    assert (await catalog.try_version(caller)).status == 409
+    assert (await catalog.try_version(caller, server_filename=name, switch_Silent="/quiet")).status == 409
+
+
+async def test_a_version_left_pending_is_finished_without_a_hand(catalog: Catalog, caller: Caller) -> None:
+    name = catalog.others.uploaded()
+    catalog.others.during = fail
+    await catalog.try_version(caller, server_filename=name)
+    catalog.others.during = None
+
+    await catalog.let_time_pass()
+
+    (version,) = await catalog.versions(caller)
+    assert catalog.others.links == {name: version["UID"]}
+    assert version["INSTALLER_SHA256"] == DIGEST
+
+
+async def test_a_version_left_pending_whose_file_is_gone_is_undone(catalog: Catalog, caller: Caller) -> None:
+    catalog.others.refusal = Unavailable("away")
+    await catalog.try_version(caller, server_filename="gone.msi")
+    await catalog.let_time_pass()
+    assert await catalog.count_of(caller) == 2
+    catalog.others.refusal = None
+
+    await catalog.let_time_pass()
+
+    assert await catalog.count_of(caller) == 1
+    await catalog.add_version(caller)
+
+
+async def test_a_version_that_is_just_being_made_is_left_alone(catalog: Catalog, caller: Caller) -> None:
+    catalog.others.refusal = Unavailable("away")
+    await catalog.try_version(caller)
+    catalog.others.refusal = None
+
+    await catalog.sweeper.sweep()
+
+    assert await catalog.versions(caller) == []
+    assert await catalog.count_of(caller) == 2
+
+
+async def test_a_request_that_the_sweeper_overtook_makes_no_second_version(catalog: Catalog, caller: Caller) -> None:
+    async def overtake() -> None:
+        catalog.others.during = None
+        await catalog.let_time_pass()
+
+    catalog.others.during = overtake
+
+    answer = await catalog.try_version(caller)
+
+    assert answer.status == 409
+    (version,) = await catalog.versions(caller)
+    assert catalog.others.linked_uids == {version["UID"]}
+
+
+async def test_a_package_deleted_meanwhile_takes_the_version_with_it(catalog: Catalog, caller: Caller) -> None:
+    async def delete() -> None:
+        assert (await catalog.call(caller, "DELETE", "delete_package", "acme.editor")).status == 200
+
+    catalog.others.during = delete
+
+    answer = await catalog.try_version(caller)
+
+    assert (answer.status, answer.body["code"]) == (404, "package_not_found")
+    assert catalog.others.linked_uids == set()
+    await catalog.let_time_pass()
+    assert await catalog.count_of(caller) == 0
+
+
+async def test_a_package_added_again_meanwhile_does_not_get_the_old_version(catalog: Catalog, caller: Caller) -> None:
+    async def replace() -> None:
+        catalog.others.during = None
+        await catalog.call(caller, "DELETE", "delete_package", "acme.editor")
+        await catalog.add_package(caller)
+        await catalog.add_version(caller)
+
+    catalog.others.during = replace
+
+    answer = await catalog.try_version(caller, switch_Silent="/old")
+
+    assert answer.status == 404
+    (version,) = await catalog.versions(caller)
+    assert catalog.others.linked_uids == {version["UID"]}
+
+
+async def test_versions_that_race_a_deletion_leave_nothing_behind(catalog: Catalog, caller: Caller) -> None:
+    async def delete() -> int:
+        return (await catalog.call(caller, "DELETE", "delete_package", "acme.editor")).status
+
+    async def add(number: int) -> int:
+        return (await catalog.try_version(caller, package_version=str(number))).status
+
+    results = await asyncio.gather(*(add(number) for number in range(20)), delete(), *(add(n) for n in range(20, 40)))
+
+    assert results.pop(20) == 200
+    assert set(results) <= {201, 404}
+    await catalog.let_time_pass()
+    assert await catalog.count_of(caller) == 0
+    assert catalog.others.linked_uids == set()
+
+
+@pytest.mark.parametrize("installer", [{"server_filename": "a.msi"}, EXTERNAL], ids=["stored", "external"])
+async def test_a_package_that_goes_before_the_file_is_claimed_takes_the_version_with_it(
+    catalog: Catalog, caller: Caller, installer: dict[str, str]
+) -> None:
+    store = MongoCatalogStore(catalog.database, uploads_age=60)
+    package_uid = await store.packages.package_uid(caller.tenant_id, "acme.editor")
+    versions = Versions(store.versions, LeavingPackage(package_uid), NoInstallers(), store.uploads)
+    form = Form({name: (value,) for name, value in version_form(**installer).items()})
+
+    with pytest.raises(PackageNotFound):
+        await versions.add(caller, new_version(form, "acme.editor"))
+
+    assert await catalog.count_of(caller) == 1
+
+
+async def test_a_file_claimed_for_a_deleted_package_is_released_without_a_hand(
+    catalog: Catalog, caller: Caller
+) -> None:
+    name = catalog.others.uploaded()
+    catalog.others.during = fail
+    await catalog.try_version(caller, server_filename=name)
+    (uid,) = catalog.others.linked_uids
+    await catalog.call(caller, "DELETE", "delete_package", "acme.editor")
+    catalog.others.links[name] = uid  # as if the claim had come after the deletion, and then a crash
+
+    await catalog.let_time_pass()
+
+    assert catalog.others.linked_uids == set()
+    assert await catalog.count_of(caller) == 0
+
+
+@pytest.mark.parametrize("uid", [NOBODYS_ID, "1", "x" * 300, "a/b", "\0"])
+async def test_an_unknown_uid_is_answered_404(catalog: Catalog, uid: str) -> None:
+    answer = await catalog.call(make_caller(), "GET", "get_specific_package_version", uid)
+
+    assert (answer.status, answer.body["code"]) == (404, "version_not_found")
+
+
+async def test_a_uid_is_found_in_any_letter_case(catalog: Catalog, caller: Caller) -> None:
+    uid = await catalog.add_version(caller)
+
+    assert (await catalog.version(caller, uid.upper()))["UID"] == uid
+
+
+async def test_one_tenant_does_not_see_the_versions_of_another(catalog: Catalog, caller: Caller) -> None:
+    uid = await catalog.add_version(caller)
+    stranger = make_caller()
+    await catalog.add_package(stranger)
+
+    found = await catalog.call(stranger, "GET", "get_specific_package_version", uid)
+    deleted = await catalog.call(
+        stranger, "DELETE", "delete_package_version", "acme.editor", data={"versions_uids": uid}
+    )
+
+    assert (found.status, deleted.status) == (404, 404)
+    assert await catalog.versions(stranger) == []
+    assert catalog.others.linked_uids == {uid}
+
+
+@pytest.mark.parametrize("separated", [True, False])
+async def test_only_the_listed_versions_are_deleted(catalog: Catalog, caller: Caller, separated: bool) -> None:
+    uids = [await catalog.add_version(caller, package_version=str(number)) for number in range(3)]
+    listed = uids[:2]
+    data = [("versions_uids", ",".join(listed))] if separated else [("versions_uids", uid) for uid in listed]
+
+    answer = await catalog.call(caller, "DELETE", "delete_package_version", "acme.editor", data=data)
+
+    assert (answer.status, answer.body) == (200, {"Message": "Package versions deleted successfully!"})
+    assert answer.audit_target == {"package_id": "acme.editor", "uids": ",".join(listed)}
+    assert [version["UID"] for version in await catalog.versions(caller)] == uids[2:]
+    assert catalog.others.linked_uids == set(uids[2:])
+
+
+@pytest.mark.parametrize("foreign", ["unknown", "another package's", "no uid"])
+async def test_with_a_uid_that_the_package_does_not_have_nothing_is_deleted(
+    catalog: Catalog, caller: Caller, foreign: str
+) -> None:
+    uid = await catalog.add_version(caller)
+    await catalog.add_package(caller, "acme.viewer")
+    others = {
+        "unknown": str(uuid4()),
+        "another package's": await catalog.add_version(caller, "acme.viewer"),
+        "no uid": "x",
+    }
+
+    answer = await catalog.call(
+        caller, "DELETE", "delete_package_version", "acme.editor", data={"versions_uids": f"{uid},{others[foreign]}"}
+    )
+
+    assert (answer.status, answer.body["code"]) == (404, "version_not_found")
+    assert [version["UID"] for version in await catalog.versions(caller)] == [uid]
+    assert uid in catalog.others.linked_uids
+
+
+@pytest.mark.parametrize("data", [{}, {"versions_uids": ""}, {"versions_uids": ","}])
+async def test_versions_to_delete_must_be_listed(catalog: Catalog, caller: Caller, data: dict[str, str]) -> None:
+    answer = await catalog.call(caller, "DELETE", "delete_package_version", "acme.editor", data=data)
+
+    assert (answer.status, answer.body["detail"]) == (400, "versions_uids: is required")
+
+
+async def test_a_version_whose_file_cannot_be_removed_yet_is_hidden_at_once(catalog: Catalog, caller: Caller) -> None:
+    uid = await catalog.add_version(caller)
+    data = {"versions_uids": uid}
+    catalog.others.refusal = Unavailable("away")
+
+    assert (await catalog.call(caller, "DELETE", "delete_package_version", "acme.editor", data=data)).status == 500
+
+    catalog.others.refusal = None
+    assert await catalog.versions(caller) == []
+    assert (await catalog.packages(caller))[0]["VERSIONS"] == []
+    await catalog.add_version(caller)
+    assert (await catalog.call(caller, "DELETE", "delete_package_version", "acme.editor", data=data)).status == 200
+    assert uid not in catalog.others.linked_uids
+    assert len(await catalog.versions(caller)) == 1
+
+
+async def test_a_deletion_of_versions_that_was_broken_off_finishes_without_a_hand(
+    catalog: Catalog, caller: Caller
+) -> None:
+    uid = await catalog.add_version(caller)
+    catalog.others.refusal = Unavailable("away")
+    await catalog.call(caller, "DELETE", "delete_package_version", "acme.editor", data={"versions_uids": uid})
+    catalog.others.refusal = None
+
+    await catalog.let_time_pass()
+
+    assert catalog.others.linked_uids == set()
+    assert await catalog.count_of(caller) == 1
+
+
+async def test_many_files_are_removed_a_few_at_a_time_and_patiently(
+    catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[list[str], float]] = []
+
+    async def ask(
+        _: ServiceClient, caller: Caller, operation: str, body: dict[str, list[str]], *, patience: float
+    ) -> None:
+        asked.append((body["version_uids"], patience))
+
+    monkeypatch.setattr(ServiceClient, "ask", ask)
+    uids = [str(number) for number in range(950)]
+    async with open_service(catalog.api.address, service="upload_service", keys=KEYS) as client:
+        await UploadService(client).release(caller, uids)
+
+    assert sorted(uid for slice_, _ in asked for uid in slice_) == sorted(uids)
+    assert max(len(slice_) for slice_, _ in asked) == 100
+    assert {patience for _, patience in asked} == {25}
+
+
+async def test_a_deletion_that_cannot_be_finished_keeps_no_other(
+    catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, other = [await catalog.add_version(caller, package_version=text) for text in ("1", "2")]
+    catalog.others.refusal = Unavailable("away")
+    data = {"versions_uids": f"{stuck},{other}"}
+    await catalog.call(caller, "DELETE", "delete_package_version", "acme.editor", data=data)
+    catalog.others.refusal = None
+    release = UploadService.release
+
+    async def confused(service: UploadService, caller: Caller, version_uids: Sequence[str]) -> None:
+        if stuck in version_uids:
+            raise ValueError
+        await release(service, caller, version_uids)
+
+    monkeypatch.setattr(UploadService, "release", confused)
+    await catalog.let_time_pass()
+
+    assert catalog.others.linked_uids == {stuck}
+
+
+async def test_a_long_deletion_says_what_it_was_about_in_a_header(catalog: Catalog, caller: Caller) -> None:
+    uids = await asyncio.gather(*(catalog.add_version(caller, package_version=str(number)) for number in range(102)))
+
+    answer = await catalog.call(
+        caller, "DELETE", "delete_package_version", "acme.editor", data={"versions_uids": ",".join(uids)}
+    )
+
+    assert await catalog.versions(caller) == []
+    assert answer.audit_target["uids"] == ",".join(uids)
+
+
+async def test_a_creation_says_what_it_was_about(catalog: Catalog, caller: Caller) -> None:
+    answer = await catalog.try_version(caller, package_version="1.2")
+
+    assert answer.audit_target == {
+        "package_id": "acme.editor",
+        "version": "1.2",
+        "uid": answer.body["UID"],
+    }
+
+
+async def fail() -> None:
+    """Break off an answer of upload_service after it has done what was asked."""
+    raise Unavailable("away")
+
+
+class LeavingPackage:
+    """A package that is there at the first look only."""
+
+    def __init__(self, package_uid: str | None) -> None:
+        self._seen = [None, package_uid]
+
+    async def package_uid(self, tenant_id: str, package_id: str) -> str | None:
+        return self._seen.pop()
+
+
+class NoInstallers:
+    """An upload_service that must not be asked."""
+
+    async def claim(self, caller: Caller, server_filename: str, version_uid: str) -> InstallerFile:
+        raise AssertionError
+
+    async def release(self, caller: Caller, version_uids: Sequence[str]) -> None:
+        raise AssertionError

@@ -1,0 +1,315 @@
+"""The blacklist through client_registry's own door (section 5.2)."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from aiohttp import FormData
+
+from common.caller import Caller
+from common.client import HEADER_LIMIT
+from common.middleware import AUDIT_HEADER
+from tests.support.factories import NOBODYS_ID, make_caller
+from tests.support.services.registry import Registry, serving_registry
+
+
+@pytest.fixture(scope="module")
+async def registry(mongo_url: str, redis_url: str) -> AsyncIterator[Registry]:
+    async with serving_registry(mongo_url, redis_url) as served:
+        yield served
+
+
+async def add_entry(registry: Registry, caller: Caller, **form: Any) -> str:
+    """The id of an entry that was added."""
+    answer = await registry.call(caller, "POST", "add_blacklist_entry", data=form)
+    assert answer.status == 201, answer.body
+    entry_id: str = answer.body["entry_id"]
+    return entry_id
+
+
+async def add_group(registry: Registry, caller: Caller, name: str = "Browsers", package_ids: str = "a.a,b.b") -> str:
+    """The id of a group that was added."""
+    form = {"name": name, "package_ids": package_ids}
+    answer = await registry.call(caller, "POST", "add_blacklist_group", data=form)
+    assert answer.status == 201, answer.body
+    group_id: str = answer.body["group_id"]
+    return group_id
+
+
+async def test_an_entry_is_added_and_listed(registry: Registry) -> None:
+    caller = make_caller()
+    client = await registry.add_client(caller)
+
+    answer = await registry.call(
+        caller,
+        "POST",
+        "add_blacklist_entry",
+        data={"client_id": client["client_id"].upper(), "network": "192.0.2.7/24", "package_ids": "b.b, a.a,b.b"},
+    )
+
+    assert (answer.status, answer.body["Message"]) == (201, "Blacklist entry was added successfully!")
+    (listed,) = (await registry.call(caller, "GET", "get_blacklist")).body
+    assert listed.pop("created_at").endswith("+00:00")
+    assert listed == {
+        "entry_id": str(UUID(answer.body["entry_id"])),
+        "client_id": client["client_id"],
+        "network": "192.0.2.0/24",
+        "package_ids": ["b.b", "a.a"],
+        "group_id": None,
+    }
+
+
+async def test_package_ids_may_be_repeated(registry: Registry) -> None:
+    caller = make_caller()
+    form = [("package_ids", "a.a"), ("package_ids", "b.b,c.c"), ("client_id", ""), ("network", ""), ("group", "")]
+    await registry.call(caller, "POST", "add_blacklist_entry", data=form)
+
+    (listed,) = (await registry.call(caller, "GET", "get_blacklist")).body
+    assert listed["package_ids"] == ["a.a", "b.b", "c.c"]
+    assert (listed["client_id"], listed["network"], listed["group_id"]) == (None, None, None)
+
+
+async def test_entries_are_listed_oldest_first(registry: Registry) -> None:
+    caller = make_caller()
+    added = [await add_entry(registry, caller, package_ids="a.a") for _ in range(3)]
+
+    listed = (await registry.call(caller, "GET", "get_blacklist")).body
+    assert [entry["entry_id"] for entry in listed] == added
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {},
+        {"network": "192.0.2.0/24"},
+        {"package_ids": " , "},
+        {"package_ids": "a\0"},
+        {"package_ids": "a" * 129},
+        {"package_ids": "a.a", "network": "nonsense"},
+        {"package_ids": "a.a", "network": "192.0.2.9-192.0.2.1"},
+        {"package_ids": "a.a", "network": "9" * 999},
+    ],
+)
+async def test_an_entry_hides_something_from_a_network_that_is_one(registry: Registry, form: dict[str, str]) -> None:
+    caller = make_caller()
+
+    answer = await registry.call(caller, "POST", "add_blacklist_entry", data=form)
+
+    assert (answer.status, answer.body["code"]) == (400, "invalid_field")
+    assert (await registry.call(caller, "GET", "get_blacklist")).body == []
+
+
+@pytest.mark.parametrize("client_id", [NOBODYS_ID, "nonsense"])
+async def test_an_entry_is_about_a_client_there_is(registry: Registry, client_id: str) -> None:
+    caller = make_caller()
+
+    form = {"client_id": client_id, "package_ids": "a.a"}
+    answer = await registry.call(caller, "POST", "add_blacklist_entry", data=form)
+
+    assert (answer.status, answer.body["code"]) == (404, "client_not_found")
+    assert (await registry.call(caller, "GET", "get_blacklist")).body == []
+
+
+@pytest.mark.parametrize("group_id", [NOBODYS_ID, "nonsense"])
+async def test_an_entry_names_a_group_there_is(registry: Registry, group_id: str) -> None:
+    answer = await registry.call(make_caller(), "POST", "add_blacklist_entry", data={"group": group_id})
+
+    assert (answer.status, answer.body["code"]) == (404, "group_not_found")
+
+
+async def test_an_entry_does_not_name_what_another_tenant_has(registry: Registry) -> None:
+    other, caller = make_caller(), make_caller()
+    client, group_id = await registry.add_client(other), await add_group(registry, other)
+
+    about = {"client_id": client["client_id"], "package_ids": "a.a"}
+    assert (await registry.call(caller, "POST", "add_blacklist_entry", data=about)).status == 404
+    assert (await registry.call(caller, "POST", "add_blacklist_entry", data={"group": group_id})).status == 404
+
+
+async def test_an_entry_is_deleted(registry: Registry) -> None:
+    caller = make_caller()
+    entry_id = await add_entry(registry, caller, package_ids="a.a")
+
+    answer = await registry.call(caller, "DELETE", "delete_blacklist_entry", entry_id)
+
+    assert (answer.status, answer.body) == (200, {"Message": "Blacklist entry was deleted successfully!"})
+    assert (await registry.call(caller, "GET", "get_blacklist")).body == []
+
+
+async def test_an_unknown_entry_is_not_deleted(registry: Registry) -> None:
+    entry_id = await add_entry(registry, make_caller(), package_ids="a.a")
+
+    for unknown in (entry_id, str(uuid4()), "nonsense", "{}"):
+        answer = await registry.call(make_caller(), "DELETE", "delete_blacklist_entry", unknown)
+        assert (answer.status, answer.body["code"]) == (404, "entry_not_found")
+
+
+async def test_a_group_is_added_and_listed(registry: Registry) -> None:
+    caller = make_caller()
+    form = {"name": "Browsers", "package_ids": "a.a,b.b"}
+    answer = await registry.call(caller, "POST", "add_blacklist_group", data=form)
+
+    assert (answer.status, answer.body["Message"]) == (201, "Blacklist group was added successfully!")
+    (listed,) = (await registry.call(caller, "GET", "get_blacklist_groups")).body
+    assert listed.pop("created_at").endswith("+00:00")
+    assert listed == {
+        "group_id": str(UUID(answer.body["group_id"])),
+        "name": "Browsers",
+        "package_ids": ["a.a", "b.b"],
+    }
+
+
+async def test_groups_are_listed_by_name(registry: Registry) -> None:
+    caller = make_caller()
+    for name in ("b", "A", "c"):
+        await add_group(registry, caller, name)
+
+    listed = (await registry.call(caller, "GET", "get_blacklist_groups")).body
+    assert [group["name"] for group in listed] == ["A", "b", "c"]
+
+
+@pytest.mark.parametrize("form", [{"package_ids": "a.a"}, {"name": "Browsers"}, {"name": "B\0", "package_ids": "a.a"}])
+async def test_a_group_has_a_name_and_packages(registry: Registry, form: dict[str, str]) -> None:
+    answer = await registry.call(make_caller(), "POST", "add_blacklist_group", data=form)
+
+    assert (answer.status, answer.body["code"]) == (400, "invalid_field")
+
+
+async def test_the_name_of_a_group_is_unique_within_its_tenant(registry: Registry) -> None:
+    caller = make_caller()
+    await add_group(registry, caller, "Browsers")
+    await add_group(registry, make_caller(), "Browsers")
+
+    form = {"name": "browsers", "package_ids": "c.c"}
+    answer = await registry.call(caller, "POST", "add_blacklist_group", data=form)
+
+    assert (answer.status, answer.body["code"]) == (409, "group_exists")
+
+
+async def test_a_group_is_deleted_when_no_entry_uses_it(registry: Registry) -> None:
+    caller = make_caller()
+    group_id = await add_group(registry, caller)
+    entry_id = await add_entry(registry, caller, group=group_id)
+
+    refused = await registry.call(caller, "DELETE", "delete_blacklist_group", group_id)
+    await registry.call(caller, "DELETE", "delete_blacklist_entry", entry_id)
+    deleted = await registry.call(caller, "DELETE", "delete_blacklist_group", group_id)
+
+    assert (refused.status, refused.body["code"]) == (409, "group_in_use")
+    assert (deleted.status, deleted.body) == (200, {"Message": "Blacklist group was deleted successfully!"})
+    assert (await registry.call(caller, "GET", "get_blacklist_groups")).body == []
+
+
+async def test_an_unknown_group_is_not_deleted(registry: Registry) -> None:
+    group_id = await add_group(registry, make_caller())
+
+    for unknown in (group_id, str(uuid4()), "nonsense", "{}"):
+        answer = await registry.call(make_caller(), "DELETE", "delete_blacklist_group", unknown)
+        assert (answer.status, answer.body["code"]) == (404, "group_not_found")
+
+
+async def test_what_is_hidden_is_the_union_of_the_entries_that_apply(registry: Registry) -> None:
+    caller = make_caller()
+    one, other = await registry.add_client(caller, "pc-1"), await registry.add_client(caller, "pc-2")
+    group_id = await add_group(registry, caller, package_ids="g.1,g.2,all")
+    await add_entry(registry, caller, package_ids="all")
+    await add_entry(registry, caller, client_id=one["client_id"], package_ids="one")
+    await add_entry(registry, caller, client_id=other["client_id"], package_ids="other")
+    await add_entry(registry, caller, network="198.51.100.0/24", group=group_id, package_ids="there")
+    await add_entry(registry, caller, client_id=one["client_id"], network="198.51.100.7", package_ids="both")
+
+    assert await registry.hidden_from(caller, one["client_id"], "203.0.113.1") == ["all", "one"]
+    assert await registry.hidden_from(caller, other["client_id"], "198.51.100.7") == [
+        "all",
+        "g.1",
+        "g.2",
+        "other",
+        "there",
+    ]
+    assert await registry.hidden_from(caller, one["client_id"], "198.51.100.7") == [
+        "all",
+        "both",
+        "g.1",
+        "g.2",
+        "one",
+        "there",
+    ]
+
+
+async def test_nothing_is_hidden_from_who_is_no_client(registry: Registry) -> None:
+    caller = make_caller()
+    await add_entry(registry, caller, package_ids="all")
+
+    assert (await registry.call(caller, "POST", "hidden_packages", json={})).body == {"package_ids": []}
+
+
+async def test_another_tenants_entries_hide_nothing(registry: Registry) -> None:
+    client = await registry.add_client(caller := make_caller())
+    await add_entry(registry, make_caller(), package_ids="all")
+
+    assert await registry.hidden_from(caller, client["client_id"]) == []
+
+
+async def test_the_entries_about_a_client_go_with_it(registry: Registry) -> None:
+    caller = make_caller()
+    gone, staying = await registry.add_client(caller, "pc-1"), await registry.add_client(caller, "pc-2")
+    await add_entry(registry, caller, client_id=gone["client_id"], package_ids="a.a")
+    kept = [
+        await add_entry(registry, caller, client_id=staying["client_id"], package_ids="a.a"),
+        await add_entry(registry, caller, package_ids="a.a"),
+    ]
+
+    await registry.call(caller, "DELETE", "delete_client", gone["client_id"], staying["auth_token"])
+    assert len((await registry.call(caller, "GET", "get_blacklist")).body) == 3
+
+    await registry.call(caller, "DELETE", "delete_client", gone["client_id"], gone["auth_token"])
+    listed = (await registry.call(caller, "GET", "get_blacklist")).body
+    assert [entry["entry_id"] for entry in listed] == kept
+
+
+async def test_writes_say_what_they_were_about(registry: Registry) -> None:
+    caller = make_caller()
+    form = {"name": "Browsers", "package_ids": "a.a"}
+    group = await registry.call(caller, "POST", "add_blacklist_group", data=form)
+    client_id = (await registry.add_client(caller, "pc-1"))["client_id"]
+    said = {"client_id": client_id, "network": "192.0.2.0/24", "package_ids": "b.b,c.c"}
+    said["group"] = group.body["group_id"]
+    entry = await registry.call(caller, "POST", "add_blacklist_entry", data=said)
+    no_entry = await registry.call(caller, "DELETE", "delete_blacklist_entry", entry.body["entry_id"])
+    no_group = await registry.call(caller, "DELETE", "delete_blacklist_group", group.body["group_id"])
+
+    told = [answer.audit_target for answer in (group, entry, no_entry, no_group)]
+
+    assert told == [
+        {"group_id": group.body["group_id"], "name": "Browsers", "package_ids": "a.a"},
+        {"entry_id": entry.body["entry_id"], **said},
+        {"entry_id": entry.body["entry_id"]},
+        {"group_id": group.body["group_id"]},
+    ]
+
+
+async def test_a_refused_entry_says_what_it_would_have_been(registry: Registry) -> None:
+    said = {"client_id": str(uuid4()), "package_ids": "a.a"}
+
+    answer = await registry.call(make_caller(), "POST", "add_blacklist_entry", data=said)
+
+    assert (answer.status, answer.audit_target) == (404, said)
+
+
+@pytest.mark.parametrize(
+    ("operation", "named"), [("add_blacklist_entry", {}), ("add_blacklist_group", {"name": "All"})]
+)
+async def test_however_much_is_hidden_the_audit_log_hears_of_it(
+    registry: Registry, operation: str, named: dict[str, str]
+) -> None:
+    ids = [f"{number:03}{'包' * 125}" for number in range(1000)]
+    form = FormData({**named, "package_ids": ",".join(ids)}, default_to_multipart=True)
+
+    answer = await registry.call(make_caller(), "POST", operation, data=form)
+
+    told = answer.audit_target["package_ids"]
+    assert answer.status == 201
+    assert len(answer.headers[AUDIT_HEADER]) < HEADER_LIMIT
+    assert told.startswith(f"{ids[0]},{ids[1]},")
+    assert told.endswith(f" and {1000 - told.count(',') - 1} more")

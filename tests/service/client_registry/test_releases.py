@@ -1,0 +1,301 @@
+"""Releases of the client program through client_registry's own door (section 4.2)."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from client_registry.model import Installer
+from client_registry.release_store import MongoReleaseStore
+from client_registry.releases import Releases
+from client_registry.uploads import UploadService
+from common.caller import Caller
+from common.client import open_service
+from common.downloads import check_download
+from common.errors import StorageExceeded, Unavailable
+from tests.support.api import Answer
+from tests.support.factories import KEYS, make_caller
+from tests.support.services.registry import DIGEST, Registry, serving_registry
+
+FILE = "5b1f0c7de5b14a0f8a3d3f1c2e4b6a79.exe"
+
+
+@pytest.fixture(scope="module")
+async def served(mongo_url: str, redis_url: str) -> AsyncIterator[Registry]:
+    async with serving_registry(mongo_url, redis_url) as served:
+        yield served
+
+
+@pytest.fixture
+def registry(served: Registry) -> Registry:
+    """The service, with one uploaded file waiting at a willing upload_service."""
+    served.uploads.files, served.uploads.refusal = {FILE: 7}, None
+    served.uploads.asked.clear()
+    return served
+
+
+async def publish(registry: Registry, caller: Caller, version: str, **form: str) -> Answer:
+    return await registry.call(caller, "POST", "publish_client", data={"version": version, **form})
+
+
+async def version(registry: Registry, caller: Caller) -> str:
+    latest: str = (await registry.call(caller, "POST", "client_version")).body["Version"]
+    return latest
+
+
+async def unfinished(registry: Registry, caller: Caller) -> int:
+    """How many releases were begun and neither finished nor forgotten."""
+    return await registry.database["releases"].count_documents(
+        {"tenant_id": caller.tenant_id, "status": {"$ne": "active"}}
+    )
+
+
+async def sweep(registry: Registry, *, after: timedelta) -> None:
+    """What the service does from time to time, at a later time."""
+    settings = registry.settings
+    async with open_service(settings.upload_service_url, service="upload_service", keys=KEYS) as client:
+        store = MongoReleaseStore(registry.database)
+        await Releases(store, UploadService(client), lambda: datetime.now(UTC) + after).sweep()
+
+
+async def test_before_the_first_release_the_version_is_zero(registry: Registry) -> None:
+    assert (await registry.call(make_caller(), "POST", "client_version")).body == {"Version": "0.0.0.0"}
+
+
+async def test_a_published_version_is_the_latest(registry: Registry) -> None:
+    caller = make_caller()
+
+    answer = await publish(registry, caller, "1.4.0.2")
+
+    assert (answer.status, answer.body) == (
+        200,
+        {"Message": "Client was published successfully!", "version": "1.4.0.2"},
+    )
+    assert (await registry.call(caller, "POST", "client_version")).body == {"Version": "1.4.0.2"}
+
+
+async def test_the_latest_version_is_the_one_published_last(registry: Registry) -> None:
+    caller = make_caller()
+    for number in ("1.0.0.0", "3.0.0.0", "2.0.0.0"):
+        await publish(registry, caller, number)
+
+    assert await version(registry, caller) == "2.0.0.0"
+
+
+async def test_a_version_is_published_once(registry: Registry) -> None:
+    caller = make_caller()
+    await publish(registry, caller, "1.0.0.0")
+    await publish(registry, caller, "2.0.0.0")
+
+    answer = await publish(registry, caller, "1.00.0.0", server_filename=FILE)
+
+    assert (answer.status, answer.body["code"]) == (409, "release_exists")
+    assert await version(registry, caller) == "2.0.0.0"
+    assert registry.uploads.asked == []
+
+
+async def test_tenants_publish_versions_of_their_own(registry: Registry) -> None:
+    caller, other = make_caller(), make_caller()
+    await publish(registry, caller, "1.0.0.0")
+
+    assert await version(registry, other) == "0.0.0.0"
+    assert (await publish(registry, other, "1.0.0.0")).status == 200
+
+
+@pytest.mark.parametrize("text", ["", "1.2.3", "1.2.3.65536", "one", "1.2.3.4.5", "1.2.3.4\0"])
+async def test_a_version_has_four_numeric_parts(registry: Registry, text: str) -> None:
+    caller = make_caller()
+
+    answer = await publish(registry, caller, text)
+
+    assert (answer.status, answer.body["code"]) == (400, "invalid_field")
+    assert await version(registry, caller) == "0.0.0.0"
+
+
+async def test_a_file_is_claimed_for_its_release(registry: Registry) -> None:
+    caller = make_caller()
+
+    answer = await publish(registry, caller, "1.0.0.0", server_filename=FILE)
+
+    kept = await registry.database["releases"].find_one({"tenant_id": caller.tenant_id})
+    assert answer.body["sha256"] == DIGEST
+    assert kept
+    assert registry.uploads.asked == [("claim_installer", {"server_filename": FILE, "version_uid": kept["uid"]})]
+
+
+async def test_the_latest_version_says_where_its_file_is(registry: Registry) -> None:
+    caller = make_caller(base_url="https://packages.example.com/acme")
+    await publish(registry, caller, "1.4.0.2", server_filename=FILE)
+
+    body = (await registry.call(caller, "POST", "client_version")).body
+
+    assert set(body) == {"Version", "INSTALLER_URL", "INSTALLER_SHA256"}
+    assert body["INSTALLER_SHA256"] == DIGEST
+    address = urlsplit(body["INSTALLER_URL"])
+    assert f"{address.scheme}://{address.netloc}" == "https://packages.example.com"
+    assert address.path == f"/acme/download/{FILE}/client-1.4.0.2.exe"
+    query = parse_qs(address.query)
+    check_download(
+        KEYS,
+        tenant_id=caller.tenant_id,
+        server_filename=FILE,
+        file_name="client-1.4.0.2.exe",
+        expires=query["expires"][0],
+        signature=query["signature"][0],
+        now=time.time(),
+    )
+
+
+async def test_the_file_of_a_former_release_is_not_the_latest(registry: Registry) -> None:
+    caller = make_caller()
+    await publish(registry, caller, "1.0.0.0", server_filename=FILE)
+    await publish(registry, caller, "2.0.0.0")
+
+    assert (await registry.call(caller, "POST", "client_version")).body == {"Version": "2.0.0.0"}
+
+
+async def test_an_unknown_file_is_not_published(registry: Registry) -> None:
+    caller = make_caller()
+
+    answer = await publish(registry, caller, "1.0.0.0", server_filename="unknown.exe")
+
+    assert (answer.status, answer.body["code"]) == (404, "installer_not_found")
+    assert await registry.database["releases"].count_documents({"tenant_id": caller.tenant_id}) == 0
+    assert (await publish(registry, caller, "1.0.0.0", server_filename=FILE)).status == 200
+
+
+async def test_a_file_beyond_the_quota_is_not_published(registry: Registry) -> None:
+    registry.uploads.refusal = StorageExceeded("The quota is full.")
+    caller = make_caller()
+
+    answer = await publish(registry, caller, "1.0.0.0", server_filename=FILE)
+
+    assert (answer.status, answer.body["code"]) == (407, "storage_exceeded")
+    assert await version(registry, caller) == "0.0.0.0"
+
+
+async def test_where_the_claim_is_not_answered_the_version_can_be_published_again(registry: Registry) -> None:
+    caller = make_caller()
+    registry.uploads.refusal = Unavailable("The database does not answer.")
+
+    answer = await publish(registry, caller, "1.0.0.0", server_filename=FILE)
+    registry.uploads.refusal = None
+    again = await publish(registry, caller, "1.0.0.0", server_filename=FILE)
+
+    assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
+    assert again.status == 200
+
+
+async def test_what_may_have_been_claimed_is_released_after_a_minute(registry: Registry) -> None:
+    caller = make_caller()
+    registry.uploads.refusal = Unavailable("The database does not answer.")
+    await publish(registry, caller, "1.0.0.0", server_filename=FILE)
+    registry.uploads.refusal = None
+    (_, claimed), *_ = registry.uploads.asked
+
+    await sweep(registry, after=timedelta(seconds=30))
+    assert await unfinished(registry, caller) == 1
+
+    await sweep(registry, after=timedelta(seconds=90))
+    assert await unfinished(registry, caller) == 0
+    assert ("release_installers", {"version_uids": [claimed["version_uid"]]}) in registry.uploads.asked
+
+
+async def test_what_a_crash_left_is_undone_after_a_minute(registry: Registry) -> None:
+    caller, store = make_caller(), MongoReleaseStore(registry.database)
+    await store.reserve(caller.tenant_id, "u1", "1.0.0.0", datetime.now(UTC))
+    assert (await publish(registry, caller, "1.0.0.0")).status == 409
+
+    await sweep(registry, after=timedelta(seconds=90))
+
+    assert ("release_installers", {"version_uids": ["u1"]}) in registry.uploads.asked
+    assert (await publish(registry, caller, "1.0.0.0")).status == 200
+
+
+async def test_where_files_cannot_be_released_the_sweep_comes_back(registry: Registry) -> None:
+    caller, store = make_caller(), MongoReleaseStore(registry.database)
+    await store.reserve(caller.tenant_id, "u1", "1.0.0.0", datetime.now(UTC))
+    registry.uploads.refusal = Unavailable("The database does not answer.")
+
+    await sweep(registry, after=timedelta(seconds=90))
+    assert await unfinished(registry, caller) == 1
+
+    registry.uploads.refusal = None
+    await sweep(registry, after=timedelta(seconds=90))
+    assert await unfinished(registry, caller) == 0
+
+
+async def test_a_release_that_cannot_be_undone_keeps_no_other(registry: Registry) -> None:
+    stuck, caller, store = make_caller(), make_caller(), MongoReleaseStore(registry.database)
+    for owner in (stuck, caller):
+        await store.reserve(owner.tenant_id, "u1", "1.0.0.0", datetime.now(UTC))
+
+    class Confused:
+        """An upload service that answers one tenant with what nobody understands."""
+
+        async def claim_installer(self, caller: Caller, server_filename: str, uid: str) -> Installer:
+            raise AssertionError
+
+        async def release_installers(self, caller: Caller, uids: Sequence[str]) -> None:
+            if caller.tenant_id == stuck.tenant_id:
+                raise ValueError
+
+    await Releases(store, Confused(), lambda: datetime.now(UTC) + timedelta(seconds=90)).sweep()
+
+    assert (await unfinished(registry, stuck), await unfinished(registry, caller)) == (1, 0)
+    await store.remove(stuck.tenant_id, "u1")  # The module's other sweeps shall not meet it.
+
+
+async def test_a_finished_release_is_not_swept(registry: Registry) -> None:
+    caller = make_caller()
+    await publish(registry, caller, "1.0.0.0", server_filename=FILE)
+
+    await sweep(registry, after=timedelta(days=1))
+
+    assert await version(registry, caller) == "1.0.0.0"
+    assert [operation for operation, _ in registry.uploads.asked] == ["claim_installer"]
+
+
+async def test_publishing_that_was_undone_meanwhile_is_not_said_to_have_worked(registry: Registry) -> None:
+    caller, store = make_caller(), MongoReleaseStore(registry.database)
+
+    class Slow:
+        """An upload service that answers when the minute is over."""
+
+        async def claim_installer(self, caller: Caller, server_filename: str, uid: str) -> Installer:
+            await store.abandon(caller.tenant_id, uid)
+            return Installer(server_filename, 7, DIGEST)
+
+        async def release_installers(self, caller: Caller, uids: Sequence[str]) -> None:
+            raise AssertionError
+
+    with pytest.raises(Unavailable):
+        await Releases(store, Slow()).publish(caller, "1.0.0.0", FILE)
+    assert await version(registry, caller) == "0.0.0.0"
+
+
+async def test_publishing_says_what_it_was_about(registry: Registry) -> None:
+    answer = await publish(registry, make_caller(), "1.0.0.0")
+
+    assert answer.audit_target == {"version": "1.0.0.0"}
+
+
+async def test_the_service_sweeps_and_goes_on_after_a_failure(
+    mongo_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept, third = [0], asyncio.Event()
+
+    async def failing(_: Releases) -> None:
+        swept[0] += 1
+        if swept[0] == 3:
+            third.set()
+        raise ValueError("Nobody thought of this.")
+
+    monkeypatch.setattr(Releases, "sweep", failing)
+    monkeypatch.setattr("client_registry.app.SWEEP_PAUSE", 0)
+
+    async with serving_registry(mongo_url, redis_url), asyncio.timeout(30):
+        await third.wait()

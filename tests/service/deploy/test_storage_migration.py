@@ -1,0 +1,62 @@
+"""`pkgrepo storage migrate` beside replicas that move files too."""
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+
+import pytest
+
+from common.mongo import MongoDatabase
+from deploy import cli_storage
+from deploy.cli_storage import Moving
+from deploy.folder import Addresses
+from deploy.places import Places
+from deploy.storage import Storage
+from tests.support.services.moving import Estate, estate
+from upload_service.model import Home
+from upload_service.store_moves import MongoMoveStore
+
+__all__ = ["estate"]
+
+
+@pytest.fixture
+def moving(estate: Estate, monkeypatch: pytest.MonkeyPatch) -> Moving:
+    """The command, which pauses for nothing."""
+
+    @asynccontextmanager
+    async def opened(*_: str) -> AsyncIterator[MongoDatabase]:
+        yield estate.database
+
+    monkeypatch.setattr(cli_storage, "open_database", opened)
+    monkeypatch.setattr(cli_storage, "PAUSE", 0)
+    return Moving(Storage(estate.root, estate.homes, estate.staging, Home.S3), Home.S3)
+
+
+async def test_a_file_that_failed_and_that_another_moved_since_hides_none_that_is_left(
+    estate: Estate, moving: Moving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing, left = await estate.keep(), await estate.keep()
+    content = estate.folder.path(failing).read_bytes()
+    await estate.folder.remove(failing)
+    assert await estate.store.lease_next(Home.FOLDER, [failing.upload_id]) is not None  # by one that dies
+    looks = iter(("first", "before a round", "after it", "after another"))
+
+    class Beside(MongoMoveStore):
+        """The records, with others at work on them from look to look."""
+
+        async def remaining(self, home: Home, passed_over: Collection[str] = ()) -> tuple[int, int]:
+            look = next(looks, "")
+            if look == "after it":
+                (estate.root / "copy").write_bytes(content)
+                await estate.objects.put(failing, estate.root / "copy")
+                moved = {"$set": {"home": Home.S3, "moving_by": ""}}
+                await estate.database["uploads"].update_one({"tenant_id": failing.tenant_id}, moved)
+            elif look == "after another":
+                await estate.let_leases_pass()
+            return await super().remaining(home, passed_over)
+
+    monkeypatch.setattr(cli_storage, "MongoMoveStore", Beside)
+    await moving.run(Places(Addresses("", "", ""), estate.root, None))
+    moving.report()
+    await estate.expect_at(Home.S3, left)
+    await estate.expect_at(Home.S3, failing)
+    assert f"{failing.tenant_id}/{failing.server_filename}: failed" in capsys.readouterr().out

@@ -1,0 +1,45 @@
+"""The collector against claims of the same files: each file goes to one of the two, and never to both."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.support.services.catalog import own_database
+from tests.support.services.upload import make_uploader, serving_uploads, settings_for
+from tests.support.waiting import until
+
+RACES = 200
+FILE = b"installer " * 10
+
+
+async def test_a_file_is_claimed_or_collected_and_never_both(
+    mongo_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("upload_service.app.COLLECTION_PAUSE", 0)
+    caller, settings = make_uploader(), settings_for(mongo_url, tmp_path)
+    async with own_database(mongo_url, settings.database) as database, serving_uploads(settings) as api:
+        uploads = database["uploads"]
+        names = await asyncio.gather(*(api.upload(caller, FILE) for _ in range(RACES)))
+
+        async def age(name: str) -> None:
+            found = {"tenant_id": caller.tenant_id, "server_filename": name}
+            await uploads.update_one(found, {"$set": {"updated_at": datetime.now(UTC) - timedelta(days=2)}})
+
+        async def race(name: str) -> int:
+            """The claim and the collector, which looks all the time, hear of a file at one moment."""
+            _, answer = await asyncio.gather(age(name), api.claim(caller, name, f"version of {name}"))
+            return answer.status
+
+        async def settled() -> bool:
+            return await uploads.count_documents({"tenant_id": caller.tenant_id, "status": {"$ne": "linked"}}) == 0
+
+        statuses = {name: await race(name) for name in names}
+        assert set(statuses.values()) <= {200, 404}
+        await until(settled)
+        won = {name for name, status in statuses.items() if status == 200}
+        assert set(api.files(caller)) == won
+        for name in won:
+            assert (await api.get(api.address(caller, name))).body == FILE
+        assert await api.usage(caller) == (len(won) * len(FILE), 0)

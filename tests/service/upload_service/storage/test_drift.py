@@ -1,0 +1,42 @@
+"""The ledger of a tenant agrees with its records at every moment, whatever requests are under way."""
+
+import asyncio
+from pathlib import Path
+from uuid import uuid4
+
+from common.caller import Caller
+from common.mongo import open_database
+from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for
+from upload_service.ledger_store import MongoLedgerStore
+from upload_service.reconcile import as_recorded
+
+FILE = b"installer " * 10
+
+
+async def come_and_go(api: UploadApi, caller: Caller) -> None:
+    """An upload in two chunks and one in one call, claimed, refused and released, with a broken one between."""
+    file_id, uid, size = uuid4().hex, str(uuid4()), len(FILE)
+    await api.chunk(caller, file_id, FILE[:50], 0, size)
+    await api.chunk(caller, file_id, FILE[60:], 60, size)
+    name = (await api.chunk(caller, file_id, FILE[50:], 50, size)).body["server_filename"]
+    await api.chunk(caller, uuid4().hex, FILE[:10], 0, size, end=20)
+    stored = (await api.store(caller, ("file", FILE, "setup.exe"))).body["server_filename"]
+    await asyncio.gather(api.claim(caller, name, uid), api.claim(caller, name, str(uuid4())))
+    await api.ask(caller, "discard_installer", server_filename=stored)
+    await api.ask(caller, "release_installers", version_uids=[uid])
+
+
+async def test_a_ledger_never_drifts_while_uploads_come_and_go(mongo_url: str, tmp_path: Path) -> None:
+    settings = settings_for(mongo_url, tmp_path)
+    caller = make_uploader(storage_quota=100_000)
+    async with serving_uploads(settings) as api, open_database(mongo_url, settings.database) as database:
+        store = MongoLedgerStore(database)
+        working = [asyncio.create_task(come_and_go(api, caller)) for _ in range(20)]
+        looks = []
+        while not all(task.done() for task in working):
+            looks.append(await store.at_one_moment(caller.tenant_id))
+        await asyncio.gather(*working)
+        drifted = [(seen, as_recorded(seen, uploads)) for seen, uploads in looks if as_recorded(seen, uploads) != seen]
+        await database.client.drop_database(database.name)
+    assert len(looks) > 1
+    assert drifted == []

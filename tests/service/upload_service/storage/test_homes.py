@@ -1,0 +1,105 @@
+"""Nothing is moved to, from or out of a home that is not the database's, nor forgotten where it cannot be removed."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from common.errors import Unavailable
+from common.mongo import MongoDatabase, open_database
+from tests.support.servers.objects import ObjectServer
+from tests.support.services.moving import Estate, estate
+from tests.support.services.upload import UploadApi, make_removal, serving_uploads, settings_for
+from tests.support.waiting import until
+from upload_service.identity import Identity
+from upload_service.installers import Homes
+from upload_service.model import Home, Status
+from upload_service.quota_store import MongoQuotaStore
+from upload_service.store import MongoUploadStore
+from upload_service.store_care import MongoKnownStore
+
+__all__ = ["estate"]
+
+BOTH = pytest.mark.parametrize("anothers", list(Home))
+
+
+@pytest.fixture
+async def other_database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
+    """The database of another installation."""
+    async with open_database(mongo_url, f"test_other_{uuid4().hex[:8]}") as database:
+        yield database
+
+
+async def give(home: Home, homes: Homes, folder: Path, database: MongoDatabase) -> None:
+    assert await Identity(MongoKnownStore(database), homes, folder).is_ours(home)
+
+
+@BOTH
+@pytest.mark.parametrize("chosen", list(Home))
+async def test_nothing_is_moved_where_a_home_is_anothers(
+    estate: Estate, other_database: MongoDatabase, anothers: Home, chosen: Home
+) -> None:
+    await give(anothers, estate.homes, estate.root, other_database)
+    (old,) = set(Home) - {chosen}
+    upload = await estate.keep(home=old)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match=f"`{anothers}` does not belong to this database"):
+            await estate.move_all(chosen)
+    await estate.expect_at(old, upload)
+
+
+@BOTH
+async def test_nothing_is_tidied_up_where_a_home_is_anothers(
+    estate: Estate, other_database: MongoDatabase, anothers: Home
+) -> None:
+    await give(anothers, estate.homes, estate.root, other_database)
+    upload = await estate.keep(left=Home.S3)
+    (estate.root / "copy").write_bytes(b"copy")
+    await estate.objects.put(upload, estate.root / "copy")
+    with pytest.raises(Unavailable, match=f"`{anothers}` does not belong to this database"):
+        await estate.mover(Home.S3).tidy()
+    assert await estate.objects.size(upload) == len(b"copy")
+
+
+async def until_said(api: UploadApi, word: str) -> None:
+    """Wait until a service says of itself that it is, or why it is not, ready."""
+
+    async def said() -> bool:
+        async with api.service.session.get(f"{api.service.address}/readyz") as answer:
+            return f'"{word}"' in await answer.text()
+
+    await until(said)
+
+
+async def test_a_service_with_anothers_bucket_says_that_it_is_not_ready(
+    mongo_url: str, tmp_path: Path, object_server: ObjectServer
+) -> None:
+    bucket = object_server.settings(uuid4().hex)
+    for folder, word in ((tmp_path / "ours", "ready"), (tmp_path / "theirs", "StorageIsNotOurs")):
+        settings = settings_for(mongo_url, folder, installer_storage=Home.S3, **bucket)
+        async with serving_uploads(settings) as api:
+            await until_said(api, word)
+
+
+async def test_storage_that_is_away_keeps_no_service_from_being_ready(
+    mongo_url: str, tmp_path: Path, object_server: ObjectServer
+) -> None:
+    bucket = {**object_server.settings(uuid4().hex), "s3_endpoint": "http://127.0.0.1:9"}
+    settings = settings_for(mongo_url, tmp_path, installer_storage=Home.S3, **bucket)
+    async with serving_uploads(settings) as api:
+        await until_said(api, "ready")
+
+
+async def test_an_upload_whose_home_the_settings_do_not_name_is_not_forgotten(estate: Estate) -> None:
+    upload = await estate.keep(home=Home.S3)
+    store, quota = MongoUploadStore(estate.database), MongoQuotaStore(estate.database)
+    with pytest.raises(Unavailable, match="name no storage `s3`"):
+        await make_removal(store, quota, estate.root).remove(upload)
+    assert (await estate.record(upload))["status"] == Status.DELETING
+    assert await estate.objects.size(upload) == upload.size
+    found = await estate.store.find(upload)
+    assert found is not None
+    await estate.removal.remove(found)
+    assert await estate.store.find(upload) is None
+    assert await estate.objects.size(upload) is None

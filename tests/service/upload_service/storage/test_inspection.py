@@ -1,0 +1,454 @@
+"""Every upload is inspected, once, by whichever replica, and none more than three times."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+from unittest.mock import AsyncMock
+
+import pytest
+
+from common.caller import Caller
+from common.errors import Overloaded, Unavailable
+from common.mongo import MongoDatabase, open_database
+from tests.support.api import Answer
+from tests.support.samples.installers import MACHINE_MSI
+from tests.support.samples.programs import program, zipped
+from tests.support.servers.objects import ObjectServer
+from tests.support.services.upload import UploadApi, folder_homes, make_uploader, serving_uploads, settings_for, sha256
+from tests.support.waiting import until
+from upload_service.inspection import inspector as inspector_module
+from upload_service.inspection import lending
+from upload_service.inspection.findings import Findings, Format
+from upload_service.inspection.inspector import ATTEMPTS, Inspector, State
+from upload_service.inspection.lending import Lending, ends_of
+from upload_service.inspection.process import Reason, Unreadable, read_installer
+from upload_service.inspection.store import MongoInspectionStore
+from upload_service.installers import FolderInstallers
+from upload_service.installers_s3 import ObjectInstallers, homes_of
+from upload_service.model import Home, Upload
+from upload_service.parts import Parts
+from upload_service.settings import StorageSettings, UploadSettings
+
+NOTHING_FOUND: dict[str, Any] = {
+    "reason": "",
+    "file_type": "",
+    "file_architect": "",
+    "file_scope": "",
+    "package_version": "",
+    "package_name": "",
+    "package_publisher": "",
+    "productcode": "",
+    "upgradecode": "",
+    "package_family_name": "",
+    "signature_sha256": "",
+    "nested": [],
+    "signer": None,
+}
+
+
+@dataclass
+class Reader:
+    """Reads what it is told to have found, and counts."""
+
+    found: Findings = field(default_factory=lambda: Findings(format=Format.EXE))
+    failure: BaseException | None = None
+    readings: list[bytes] = field(default_factory=list)
+
+    async def read(self, file: BinaryIO, suffix: str) -> Findings:
+        self.readings.append(file.read())
+        if self.failure:
+            raise self.failure
+        return self.found
+
+
+@pytest.fixture
+def settings(mongo_url: str, tmp_path: Path) -> UploadSettings:
+    return settings_for(mongo_url, tmp_path)
+
+
+@pytest.fixture
+async def database(settings: UploadSettings) -> AsyncIterator[MongoDatabase]:
+    async with open_database(settings.mongo_url, settings.database) as database:
+        yield database
+
+
+def inspector(database: MongoDatabase, settings: UploadSettings, reader: Reader) -> Inspector:
+    """That of a replica."""
+    folder = settings.installers
+    lender = Lending(folder_homes(folder), FolderInstallers(folder, Parts(folder)), folder)
+    return Inspector(MongoInspectionStore(database), lender, reader.read)
+
+
+async def inspected(api: UploadApi, caller: Caller, name: str) -> Answer:
+    return await api.service.call(caller, "GET", "inspect_upload", name)
+
+
+async def settled(api: UploadApi, caller: Caller, name: str) -> Answer:
+    """What is answered once the file does not wait any more."""
+
+    async def done() -> bool:
+        return bool((await inspected(api, caller, name)).body["state"] != "waiting")
+
+    await until(done)
+    return await inspected(api, caller, name)
+
+
+async def uploaded(settings: UploadSettings, caller: Caller, *contents: bytes) -> list[str]:
+    """The names of files that came while no replica inspected anything; files of earlier calls wait again."""
+    async with open_database(settings.mongo_url, settings.database) as database:
+        async with serving_uploads(settings) as api:
+            names = [await api.upload(caller, content) for content in contents]
+        waiting = {"inspection": State.WAITING, "inspection_attempt": 0}
+        unset = {"inspected": "", "inspection_reason": "", "inspecting_until": ""}
+        await database["uploads"].update_many({}, {"$set": waiting, "$unset": unset})
+    return names
+
+
+async def test_an_upload_is_inspected_and_tells_what_it_says_of_itself(settings: UploadSettings) -> None:
+    caller = make_uploader()
+    async with serving_uploads(settings) as api:
+        name = await api.upload(caller, MACHINE_MSI, name="setup.msi")
+        first = await inspected(api, caller, name)
+        answer = await settled(api, caller, name)
+    assert first.status == 200
+    assert first.body in ({"server_filename": name, "state": "waiting", **NOTHING_FOUND}, answer.body)
+    assert answer.body == {
+        "server_filename": name,
+        "state": "done",
+        "reason": "",
+        "file_type": "MSI",
+        "file_architect": "x64",
+        "file_scope": "machine",
+        "package_version": "1.2.3.4",
+        "package_name": "Tiny Product",
+        "package_publisher": "Tiny Works GmbH",
+        "productcode": "{0A2D3C5E-7B16-4E1F-9B1C-2F0D3C4B5A69}",
+        "upgradecode": "{6F1B2C3D-4E5F-4A6B-8C7D-9E0F1A2B3C4D}",
+        "package_family_name": "",
+        "signature_sha256": "",
+        "nested": [],
+        "signer": {"subject": "Tiny Works GmbH", "issuer": "Tiny Trust Code Signing CA", "verified": False},
+    }
+
+
+async def test_a_version_that_claims_a_signed_package_gets_the_digest_of_its_signature_file(
+    settings: UploadSettings,
+) -> None:
+    caller = make_uploader()
+    signature = b"PKCX and a signature"
+    identity = '<Package><Identity Name="Tiny.App" Publisher="CN=Tiny" Version="1.0.0.0"/></Package>'
+    content = zipped({"AppxManifest.xml": identity, "AppxSignature.p7x": signature})
+    async with serving_uploads(settings) as api:
+        name = await api.upload(caller, content, name="tiny.msix")
+        answer = await settled(api, caller, name)
+        assert answer.body["signature_sha256"] == sha256(signature)
+        assert (await api.claim(caller, name)).body["signature_sha256"] == sha256(signature)
+
+
+async def test_an_upload_that_nobody_asks_about_is_inspected(settings: UploadSettings, database: MongoDatabase) -> None:
+    caller = make_uploader()
+    async with serving_uploads(settings) as api:
+        await api.upload(caller, MACHINE_MSI)
+        done = {"tenant_id": caller.tenant_id, "inspection": "done", "inspected.format": "MSI"}
+
+        async def met() -> bool:
+            return await database["uploads"].find_one(done) is not None
+
+        await until(met)
+
+
+async def test_a_file_that_cannot_be_read_is_said_to_be_so_and_can_be_claimed(settings: UploadSettings) -> None:
+    caller = make_uploader()
+    async with serving_uploads(settings) as api:
+        name = await api.upload(caller, MACHINE_MSI[:1000])
+        answer = await settled(api, caller, name)
+        assert answer.body == {**NOTHING_FOUND, "server_filename": name, "state": "failed", "reason": "damaged"}
+        assert (await api.claim(caller, name)).status == 200
+        assert (await inspected(api, caller, name)).body == answer.body
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "0" * 32 + ".exe", "0" * 32 + ".sh", "x"])
+async def test_a_name_that_no_file_of_the_tenant_has_is_unknown(settings: UploadSettings, name: str) -> None:
+    async with serving_uploads(settings) as api:
+        other = await api.upload(make_uploader(), b"MZ")
+        for unknown in (name, other):
+            answer = await inspected(api, make_uploader(), unknown)
+            assert (answer.status, answer.body["code"]) == (404, "installer_not_found")
+
+
+async def test_of_many_replicas_one_inspects_a_file(settings: UploadSettings, database: MongoDatabase) -> None:
+    contents = [b"%d" % number for number in range(20)]
+    await uploaded(settings, make_uploader(), *contents)
+    reader = Reader()
+    replicas = [inspector(database, settings, reader) for _ in range(4)]
+    await asyncio.gather(*(replica.inspect_due() for replica in replicas))
+    await asyncio.gather(*(replica.inspect_due() for replica in replicas))
+    assert sorted(reader.readings) == sorted(contents)
+
+
+async def test_a_file_that_ends_its_readers_is_read_three_times(
+    settings: UploadSettings, database: MongoDatabase
+) -> None:
+    caller, reader = make_uploader(), Reader(failure=asyncio.CancelledError())
+    (name,) = await uploaded(settings, caller, b"poison")
+    replica = inspector(database, settings, reader)
+    for _ in range(ATTEMPTS):
+        with pytest.raises(asyncio.CancelledError):  # The process that read it is no more.
+            await replica.inspect_due()
+        assert (await replica.find(caller.tenant_id, name)).state is State.WAITING
+        await replica.inspect_due()  # Nobody else takes it before its lease has run out.
+        await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
+    await replica.inspect_due()
+    assert len(reader.readings) == ATTEMPTS
+    found = await replica.find(caller.tenant_id, name)
+    assert (found.state, found.reason) == (State.FAILED, Reason.GIVEN_UP)
+
+
+async def test_a_storage_that_is_away_costs_a_file_no_attempt(
+    settings: UploadSettings, database: MongoDatabase
+) -> None:
+    caller, reader = make_uploader(), Reader(failure=Unavailable("away"))
+    (name,) = await uploaded(settings, caller, b"fine")
+    replica = inspector(database, settings, reader)
+    for _ in range(ATTEMPTS + 1):
+        await replica.inspect_due()
+        await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
+    assert len(reader.readings) == ATTEMPTS + 1
+    reader.failure = None
+    await replica.inspect_due()
+    assert (await replica.find(caller.tenant_id, name)).state is State.DONE
+
+
+@dataclass
+class StartingReader(Reader):
+    """Starts a process for each file."""
+
+    async def read(self, file: BinaryIO, suffix: str) -> Findings:
+        self.readings.append(b"")
+        return await read_installer(file, suffix)
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
+async def test_a_machine_that_starts_no_process_costs_a_file_no_attempt(
+    settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    caller, reader = make_uploader(), StartingReader()
+    (name,) = await uploaded(settings, caller, MACHINE_MSI)
+    replica = inspector(database, settings, reader)
+    with monkeypatch.context() as busy:
+        busy.setattr(asyncio, "create_subprocess_exec", AsyncMock(side_effect=OSError(number, "busy")))
+        for _ in range(ATTEMPTS + 1):
+            await replica.inspect_due()
+            await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
+        with pytest.raises(Unavailable):
+            await replica.inspected(caller.tenant_id, name)
+        await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
+    assert len(reader.readings) == ATTEMPTS + 2
+    await replica.inspect_due()
+    assert (await replica.find(caller.tenant_id, name)).state is State.DONE
+
+
+async def test_a_reading_that_took_too_long_changes_nothing_that_was_found_since(
+    settings: UploadSettings, database: MongoDatabase
+) -> None:
+    caller, store = make_uploader(), MongoInspectionStore(database)
+    (name,) = await uploaded(settings, caller, b"slow")
+    stale = await store.take(caller.tenant_id)
+    assert stale is not None
+    await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
+    current = await store.take(caller.tenant_id)
+    assert current is not None
+    await store.failed(stale, Reason.TOO_LONG)
+    await store.done(current, Findings(format=Format.ZIP))
+    await store.done(stale, Findings(format=Format.EXE))
+    found = await store.find(caller.tenant_id, name)
+    assert found is not None
+    assert (found.state, found.findings) == (State.DONE, Findings(format=Format.ZIP))
+
+
+async def test_what_came_before_there_were_inspections_is_inspected_once_it_is_asked_for(
+    settings: UploadSettings, database: MongoDatabase
+) -> None:
+    caller, reader = make_uploader(), Reader()
+    (name,) = await uploaded(settings, caller, b"old")
+    await database["uploads"].update_many({}, {"$unset": {"inspection": "", "inspection_attempt": ""}})
+    replica = inspector(database, settings, reader)
+    await replica.inspect_due()
+    assert reader.readings == []
+    assert (await replica.find(caller.tenant_id, name)).state is State.WAITING
+    await replica.inspect_due()
+    assert (await replica.find(caller.tenant_id, name)).state is State.DONE
+
+
+async def test_who_wants_to_know_at_once_has_the_file_inspected_before_all_others(
+    settings: UploadSettings, database: MongoDatabase
+) -> None:
+    caller, reader = make_uploader(), Reader(failure=Unreadable(Reason.DAMAGED))
+    *_, last = await uploaded(settings, caller, b"1", b"2", b"3")
+    replica = inspector(database, settings, reader)
+    assert (await replica.inspected(caller.tenant_id, last)).state is State.FAILED
+    assert (await replica.inspected(caller.tenant_id, last)).reason == "damaged"
+    assert reader.readings == [b"3"]
+
+
+async def test_who_wants_to_know_what_another_replica_is_reading_is_told_to_come_again(
+    settings: UploadSettings, database: MongoDatabase
+) -> None:
+    caller, store = make_uploader(), MongoInspectionStore(database)
+    (name,) = await uploaded(settings, caller, b"1")
+    assert await store.take(caller.tenant_id) is not None
+    with pytest.raises(Unavailable):
+        await inspector(database, settings, Reader()).inspected(caller.tenant_id, name)
+
+
+async def test_files_that_wait_are_inspected_in_turns_of_their_tenants(
+    settings: UploadSettings, database: MongoDatabase
+) -> None:
+    reader = Reader()
+    await uploaded(settings, make_uploader(), b"1", b"2", b"3")
+    await uploaded(settings, make_uploader(), b"other")
+    await inspector(database, settings, reader).inspect_due()
+    assert b"other" in reader.readings[:2]
+    assert [reading for reading in reader.readings if reading != b"other"] == [b"1", b"2", b"3"]
+
+
+@dataclass
+class HoldingReader(Reader):
+    """Reads the file `hostile` until it is released."""
+
+    begun: int = 0
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def read(self, file: BinaryIO, suffix: str) -> Findings:
+        findings = await super().read(file, suffix)
+        if self.readings[-1].startswith(b"hostile"):
+            self.begun += 1
+            await self.released.wait()
+        return findings
+
+
+async def test_a_tenant_has_a_file_inspected_while_those_of_another_tenant_take_their_time(
+    settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspector_module, "TURN_TIMEOUT", 60)
+    hostile, other, reader = make_uploader(), make_uploader(), HoldingReader()
+    first, second, *_ = await uploaded(settings, hostile, *[b"hostile %d" % number for number in range(5)])
+    (name,) = await uploaded(settings, other, b"good")
+    replica = inspector(database, settings, reader)
+    names = (first, second)
+    async with asyncio.TaskGroup() as tasks:
+        for hostile_name in names:
+            tasks.create_task(replica.inspected(hostile.tenant_id, hostile_name))
+
+        async def begun() -> bool:
+            return reader.begun > 0
+
+        await until(begun)
+        background = tasks.create_task(replica.inspect_due())
+        state = (await replica.inspected(other.tenant_id, name)).state
+        begun_files = reader.begun
+        reader.released.set()
+    assert background.done()
+    assert (state, begun_files) == (State.DONE, 1)
+
+
+async def test_a_tenant_with_slow_files_keeps_no_file_of_another_tenant_waiting_in_the_background(
+    settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspector_module, "TURN_TIMEOUT", 600.0)
+    hostile, other, reader = make_uploader(), make_uploader(), HoldingReader()
+    first, *_ = await uploaded(settings, hostile, b"hostile 1", b"hostile 2")
+    (name,) = await uploaded(settings, other, b"good")
+    replica = inspector(database, settings, reader)
+
+    async def begun() -> bool:
+        return reader.begun > 0
+
+    async def done() -> bool:
+        return (await replica.find(other.tenant_id, name)).state is State.DONE
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(replica.inspected(hostile.tenant_id, first))
+        await until(begun)
+        tasks.create_task(replica.inspect_due())
+        await until(done)
+        begun_files = reader.begun
+        reader.released.set()
+    assert begun_files == 1
+
+
+async def test_an_inspection_that_finds_no_free_process_is_refused_as_overload(
+    settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, reader = make_uploader(), HoldingReader()
+    first, second = await uploaded(settings, caller, b"hostile", b"good")
+    replica = inspector(database, settings, reader)
+
+    async def begun() -> bool:
+        return reader.begun > 0
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(replica.inspected(caller.tenant_id, first))
+        await until(begun)
+        monkeypatch.setattr(inspector_module, "TURN_TIMEOUT", 0.01)
+        with pytest.raises(Overloaded):
+            await replica.inspected(caller.tenant_id, second)
+        reader.released.set()
+
+
+async def test_a_claim_tells_the_identifiers_that_were_found(settings: UploadSettings) -> None:
+    caller = make_uploader()
+    async with serving_uploads(settings) as api:
+        name = await api.upload(caller, MACHINE_MSI)
+        at_once = await api.ask(caller, "inspect_installer", server_filename=name)
+        claimed = await api.claim(caller, name)
+        assert at_once.body == (await inspected(api, caller, name)).body
+        assert (await api.ask(make_uploader(), "inspect_installer", server_filename=name)).status == 404
+    assert (at_once.status, at_once.body["state"], at_once.body["file_type"]) == (200, "done", "MSI")
+    assert claimed.body == {
+        "size": len(MACHINE_MSI),
+        "sha256": sha256(MACHINE_MSI),
+        "product_code": "{0A2D3C5E-7B16-4E1F-9B1C-2F0D3C4B5A69}",
+        "upgrade_code": "{6F1B2C3D-4E5F-4A6B-8C7D-9E0F1A2B3C4D}",
+    }
+
+
+async def test_a_deleted_upload_is_not_inspected(settings: UploadSettings, database: MongoDatabase) -> None:
+    caller, reader = make_uploader(), Reader()
+    await uploaded(settings, caller, b"going")
+    await database["uploads"].update_many({}, {"$set": {"status": "deleting"}})
+    await inspector(database, settings, reader).inspect_due()
+    assert reader.readings == []
+
+
+@pytest.mark.parametrize(("end", "hole"), [(1 << 20, 0), (1024, 1)])
+async def test_an_installer_in_object_storage_is_fetched_as_far_as_it_says_something(
+    object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: int, hole: int
+) -> None:
+    content = program(sections=[(b".text", b"x" * 500)], behind=b"carried" * 10_000)
+    monkeypatch.setattr(lending, "END", end)
+    storage = StorageSettings(**object_server.settings("inspected")).object_storage
+    assert storage is not None
+    objects = ObjectInstallers(storage)
+    folder = FolderInstallers(tmp_path, Parts(tmp_path))
+    upload = Upload("acme", "f", "0" * 32, len(content), home=Home.S3, server_filename="0" * 32, size=len(content))
+    (tmp_path / "source").write_bytes(content)
+    await objects.put(upload, tmp_path / "source")
+    async with Lending(homes_of(folder, objects), folder, tmp_path).open(upload) as file:
+        found = await read_installer(file, "")
+        file.seek(0)
+        fetched = file.read()
+    assert found.format is Format.EXE
+    assert fetched[:end] == content[:end]
+    assert fetched[-end:] == content[-end:]
+    assert (fetched != content) == bool(hole)
+    assert len(fetched) == len(content)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_no_more_than_two_ends_of_a_file_are_fetched() -> None:
+    assert ends_of(2 * lending.END) == [(0, 2 * lending.END)]
+    assert sum(length for _, length in ends_of(1 << 40)) == 2 * lending.END

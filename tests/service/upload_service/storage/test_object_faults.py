@@ -1,0 +1,186 @@
+"""The network to the object storage fails: what is read is whole or refused, and nobody waits for ever."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from aiohttp import web
+
+from common.errors import Unavailable
+from common.server import serving
+from tests.support.servers.objects import ObjectServer
+from tests.support.servers.proxy import Mode, Proxy, proxy
+from tests.support.waiting import until
+from upload_service import installers_s3, object_storage
+from upload_service.installers_s3 import ObjectInstallers
+from upload_service.model import InstallerMissing, Upload
+from upload_service.settings import StorageSettings
+
+LARGE = os.urandom(24 << 20)
+
+
+@dataclass(frozen=True)
+class Far:
+    """An object storage behind a network that fails when it is told to, and a large installer in it."""
+
+    network: Proxy
+    objects: ObjectInstallers
+    upload: Upload
+
+    async def until_connected(self) -> None:
+        async def connected() -> bool:
+            return self.network.connections > 0
+
+        await until(connected)
+
+    async def put(self, source: Path) -> None:
+        await self.objects.put(self.upload, source)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "installer").write_bytes(LARGE)
+    return tmp_path / "installer"
+
+
+@pytest.fixture
+async def far(object_server: ObjectServer) -> AsyncIterator[Far]:
+    async with proxy(f"127.0.0.1:{object_server.port}") as network:
+        settings = {**object_server.settings(uuid4().hex), "s3_endpoint": f"http://{network.address}"}
+        storage = StorageSettings(**settings).object_storage
+        assert storage is not None
+        upload = Upload("acme", "f", "u", len(LARGE), server_filename=uuid4().hex, size=len(LARGE))
+        yield Far(network, ObjectInstallers(storage), upload)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installers_s3, "PATIENCE", 0.3)
+    monkeypatch.setattr(installers_s3, "BLOCK_PATIENCE", 0.3)
+
+
+@pytest.fixture
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library tries nothing again, as it does a minute after a reading has begun."""
+    monkeypatch.setitem(object_storage.RETRIES, "max_retries", 0)
+
+
+async def test_a_reading_goes_on_where_the_connection_broke(once: None, far: Far, source: Path) -> None:
+    await far.put(source)
+    content = bytearray()
+    async for block in far.objects.read(far.upload, 0, len(LARGE)):
+        if len(content) < 3 << 20:
+            await far.network.cut()
+        content += block
+    assert content == LARGE
+
+
+async def test_a_reading_ends_with_an_error_where_nothing_comes_any_more(
+    far: Far, source: Path, impatient: None
+) -> None:
+    await far.put(source)
+    async with aclosing(far.objects.read(far.upload, 0, len(LARGE))) as blocks:
+        assert LARGE.startswith(await anext(blocks))
+        await far.network.switch(Mode.HALF_OPEN)
+        with pytest.raises(Unavailable):
+            b"".join([block async for block in blocks])
+
+
+@pytest.mark.parametrize("mode", [Mode.HALF_OPEN, Mode.BLACK_HOLE, Mode.RESET, Mode.REFUSE])
+async def test_every_question_is_answered_while_the_network_is_broken(
+    far: Far, source: Path, impatient: None, mode: Mode
+) -> None:
+    async with far.network.failing(mode):
+        for question in (
+            far.objects.size(far.upload),
+            far.objects.remove(far.upload),
+            anext(far.objects.read(far.upload, 0, 1)),
+            anext(far.objects.listed()),
+        ):
+            with pytest.raises(Unavailable):
+                await question
+
+
+@pytest.mark.parametrize("mode", [Mode.RESET, Mode.REFUSE])
+async def test_a_file_whose_putting_broke_off_is_not_there_and_can_be_put_again(
+    far: Far, source: Path, mode: Mode
+) -> None:
+    far.network.latency = 0.002
+    putting = asyncio.create_task(far.put(source))
+    await far.until_connected()
+    async with far.network.failing(mode):
+        with pytest.raises(Unavailable):
+            await putting
+    far.network.latency = 0.0
+    assert await far.objects.size(far.upload) is None
+    await far.put(source)
+    assert b"".join([block async for block in far.objects.read(far.upload, 0, len(LARGE))]) == LARGE
+
+
+async def test_a_putting_that_is_stopped_leaves_nothing_that_can_be_read(far: Far, source: Path) -> None:
+    far.network.latency = 0.002
+    putting = asyncio.create_task(far.put(source))
+    await far.until_connected()
+    putting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await putting
+    assert await far.objects.size(far.upload) is None
+
+
+@pytest.mark.parametrize("content", [b"small", LARGE], ids=["small", "large"])
+async def test_a_file_that_goes_while_it_is_put_is_missing_and_no_fault_of_the_storage(
+    far: Far, source: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    source.write_bytes(content)
+    look = Path.stat
+
+    def look_and_remove(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        found = look(path, follow_symlinks=follow_symlinks)
+        if path == source:
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(Path, "stat", look_and_remove)
+    with pytest.raises(InstallerMissing):
+        await far.put(source)
+
+
+@dataclass
+class Old:
+    """A provider that has not heard of conditions."""
+
+    objects: dict[str, bytes] = field(default_factory=dict)
+    refused: int = 0
+
+    async def answer(self, request: web.Request) -> web.Response:
+        if request.method == "PUT":
+            if "If-None-Match" in request.headers:
+                self.refused += 1
+                return web.Response(status=501, text="<Error><Code>NotImplemented</Code></Error>")
+            self.objects[request.path] = await request.read()
+        elif request.path not in self.objects:
+            return web.Response(status=404, text="<Error><Code>NoSuchKey</Code></Error>")
+        headers = {"ETag": '"1"', "Last-Modified": "Thu, 01 Jan 1970 00:00:00 GMT"}
+        return web.Response(body=self.objects[request.path], headers=headers)
+
+
+async def test_a_provider_without_conditions_is_asked_first_and_found_out_once(
+    once: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, app = Old(), web.Application()
+    app.router.add_route("*", "/{key:.*}", old.answer)
+    async with serving(app, "127.0.0.1:0") as address:
+        port = int(address.rpartition(":")[2])
+        storage = StorageSettings(**ObjectServer(port).settings("old")).object_storage
+        assert storage is not None
+        objects = ObjectInstallers(storage)
+        for name, content in (("a", b"one"), ("b", b"two"), ("a", b"other")):
+            (tmp_path / name).write_bytes(content)
+            await objects.put(Upload("acme", "f", name, 3, server_filename=name), tmp_path / name)
+    assert (list(old.objects.values()), old.refused) == ([b"one", b"two"], 1)
+    assert capsys.readouterr().out.count("object_storage_without_conditions") == 1

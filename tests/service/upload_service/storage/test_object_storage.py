@@ -1,0 +1,363 @@
+"""With an object storage: what is uploaded ends up there, is served from there, and waits while it is away."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from aiohttp import ClientPayloadError
+from yarl import URL
+
+from common.caller import Caller
+from common.mongo import MongoDatabase, open_database
+from tests.support.api import Answer
+from tests.support.servers.objects import KEY_ID, SECRET, ObjectServer
+from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
+from tests.support.waiting import until
+from upload_service.installers_s3 import ObjectInstallers
+from upload_service.model import Damage, Home, Upload
+from upload_service.purge import forget_tenant
+from upload_service.quota_store import MongoQuotaStore
+from upload_service.store import MongoUploadStore
+
+FILE = bytes(range(256)) * 20
+ETAG = f'"{sha256(FILE)}"'
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+REQUESTS: list[dict[str, str]] = [
+    {},
+    {"method": "HEAD"},
+    {"Range": "bytes=0-0"},
+    {"Range": "bytes=100-299"},
+    {"Range": "bytes=5000-"},
+    {"Range": "bytes=-10"},
+    {"Range": "bytes=-9999"},
+    {"Range": "bytes=5100-9999"},
+    {"Range": "bytes=0-99", "method": "HEAD"},
+    {"Range": "bytes=5120-"},
+    {"Range": "bytes=-0"},
+    {"Range": "bytes=9-3"},
+    {"Range": "bytes=0-1,5-6"},
+    {"Range": "bytes=0-9", "If_Range": ETAG},
+    {"Range": "bytes=0-9", "If_Range": '"other"'},
+    {"If_None_Match": ETAG},
+    {"If_None_Match": '"other"'},
+    {"If_Match": '"other"'},
+]
+PASSED_OVER = {"date", "server", "x-request-id"}
+
+
+@dataclass(frozen=True)
+class House:
+    """A service, its records, and the object storage that it moves installers to as soon as it may."""
+
+    api: UploadApi
+    database: MongoDatabase
+    objects: ObjectInstallers
+
+    async def upload(self, content: bytes = FILE, *, wait: bool = True) -> tuple[Caller, str]:
+        """A version's installer, moved."""
+        caller = make_uploader()
+        name = await self.api.upload(caller, content, name="setup.exe")
+        assert (await self.api.claim(caller, name)).status == 200
+        await self.let_time_pass()
+        if wait:
+            await self.until_moved(caller)
+        return caller, name
+
+    async def let_time_pass(self) -> None:
+        await self.database["uploads"].update_many({}, {"$set": {"updated_at": LONG_AGO}})
+
+    async def until_moved(self, caller: Caller) -> None:
+        async def moved() -> bool:
+            record = await self.record(caller)
+            return record["home"] == Home.S3 and not record["left"]
+
+        await until(moved)
+
+    async def record(self, caller: Caller) -> dict[str, Any]:
+        found = await self.database["uploads"].find_one({"tenant_id": caller.tenant_id})
+        assert found is not None
+        return found
+
+    async def size(self, caller: Caller, name: str) -> int | None:
+        """Of the object."""
+        return await self.objects.size(Upload(caller.tenant_id, "f", "u", 0, server_filename=name))
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("upload_service.app.MOVING_PAUSE", 0.05)
+
+
+async def house_of(mongo_url: str, folder: Path, server: ObjectServer, **settings: Any) -> AsyncIterator[House]:
+    given = settings_for(mongo_url, folder, installer_storage=Home.S3, **server.settings(uuid4().hex), **settings)
+    assert given.object_storage is not None
+    async with serving_uploads(given) as api, open_database(mongo_url, given.database) as database:
+        yield House(api, database, ObjectInstallers(given.object_storage))
+
+
+@pytest.fixture
+async def house(quick: None, mongo_url: str, tmp_path: Path, object_server: ObjectServer) -> AsyncIterator[House]:
+    async for made in house_of(mongo_url, tmp_path, object_server):
+        yield made
+
+
+@pytest.fixture
+async def redirecting(quick: None, mongo_url: str, tmp_path: Path, object_server: ObjectServer) -> AsyncIterator[House]:
+    async for made in house_of(mongo_url, tmp_path, object_server, s3_redirect=True):
+        yield made
+
+
+@pytest.fixture
+def away() -> Any:
+    """An object storage of which nothing answers until it is started; its port is known."""
+    server = ObjectServer()
+    server.start()
+    server.make_bucket()
+    server.stop()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def without(quick: None, mongo_url: str, tmp_path: Path, away: ObjectServer) -> AsyncIterator[House]:
+    """A house whose object storage is away."""
+    async for made in house_of(mongo_url, tmp_path, away):
+        yield made
+
+
+def seen(answer: Answer) -> tuple[int, Any, dict[str, str]]:
+    headers = {name: value for name, value in answer.headers.items() if name.lower() not in PASSED_OVER}
+    body = answer.body if isinstance(answer.body, bytes) else answer.body["code"]
+    return answer.status, body, headers
+
+
+async def test_a_download_is_the_same_before_and_after_the_file_has_moved(house: House) -> None:
+    caller = make_uploader()
+    name = await house.api.upload(caller, FILE, name="setup.exe")
+    await house.api.claim(caller, name)
+    address = house.api.address(caller, name)
+    before = [seen(await house.api.get(address, **request)) for request in REQUESTS]
+    await house.let_time_pass()
+    await house.until_moved(caller)
+    assert house.api.files(caller) == []
+    assert await house.size(caller, name) == len(FILE)
+    after = [seen(await house.api.get(address, **request)) for request in REQUESTS]
+    for request, one, other in zip(REQUESTS, before, after, strict=True):
+        assert one == other, request
+    assert before[0][:2] == (200, FILE)
+
+
+async def test_a_large_file_is_served_in_order(house: House) -> None:
+    content = b"".join(number.to_bytes(8, "big") for number in range(3 << 18)) * 3
+    caller, name = await house.upload(content)
+    answer = await house.api.get(house.api.address(caller, name))
+    assert sha256(answer.body) == sha256(content)
+
+
+@pytest.mark.parametrize("home", list(Home))
+async def test_a_caller_who_goes_in_the_middle_is_no_failure(
+    house: House, home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = bytes(32 << 20)
+    caller = make_uploader()
+    name = await house.api.upload(caller, content)
+    await house.api.claim(caller, name)
+    if home is Home.S3:
+        await house.let_time_pass()
+        await house.until_moved(caller)
+    for _ in range(3):
+        async with house.api.service.session.get(house.api.address(caller, name)) as answer:
+            assert await answer.content.readexactly(1000) == bytes(1000)
+            answer.close()
+    assert sha256((await house.api.get(house.api.address(caller, name))).body) == sha256(content)
+    said = capsys.readouterr().out
+    assert "crashed" not in said
+    assert "broke_off" not in said
+
+
+async def test_chunks_that_come_again_are_compared_with_what_has_moved(house: House) -> None:
+    caller = make_uploader()
+    await house.api.chunk(caller, "f", FILE, 0, len(FILE))
+    await house.let_time_pass()
+    await house.until_moved(caller)
+    assert (await house.api.chunk(caller, "f", FILE, 0, len(FILE))).status == 200
+    other = await house.api.chunk(caller, "f", bytes(len(FILE)), 0, len(FILE))
+    assert (other.status, other.body["code"]) == (400, "unexpected_chunk")
+
+
+async def test_uploads_go_on_while_the_object_storage_is_away_and_are_moved_when_it_is_back(
+    without: House, away: ObjectServer
+) -> None:
+    uploads = [await without.upload(FILE, wait=False) for _ in range(5)]
+    for caller, name in uploads:
+        assert (await without.api.get(without.api.address(caller, name))).body == FILE
+        assert without.api.files(caller) == [name]
+    away.start()
+    for caller, name in uploads:
+        await without.until_moved(caller)
+        assert (await without.api.get(without.api.address(caller, name))).body == FILE
+        assert without.api.files(caller) == []
+
+
+async def test_what_has_moved_is_not_lost_but_away_while_the_object_storage_is(
+    without: House, away: ObjectServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away.start()
+    caller, name = await without.upload()
+    away.stop()
+    answer = await without.api.get(without.api.address(caller, name))
+    assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
+    assert answer.headers["Retry-After"]
+    released = await without.api.ask(caller, "release_installers", version_uids=["v1"])
+    assert (released.status, released.body["code"]) == (500, "dependency_unavailable")
+    away.start()
+    assert (await without.api.ask(caller, "release_installers", version_uids=["v1"])).status == 200
+    assert await without.size(caller, name) is None
+    said = capsys.readouterr().out
+    assert "object_storage_failed" in said
+    assert SECRET not in said
+    assert KEY_ID not in said
+
+
+async def test_a_transfer_is_given_up_though_the_object_storage_is_away(without: House) -> None:
+    caller = make_uploader()
+    await without.api.chunk(caller, "f", FILE[:10], 0, len(FILE))
+    assert (await without.api.give_up(caller, "f")).status == 200
+    assert (without.api.files(caller), await without.api.usage(caller)) == ([], (0, 0))
+
+
+async def test_what_is_released_goes_from_the_object_storage(house: House) -> None:
+    caller, name = await house.upload()
+    assert (await house.api.ask(caller, "release_installers", version_uids=["v1"])).status == 200
+    assert await house.size(caller, name) is None
+    assert await house.api.usage(caller) == (0, 0)
+
+
+async def test_a_forgotten_tenant_has_no_objects(house: House) -> None:
+    caller, name = await house.upload()
+    other, kept = await house.upload()
+    stores = MongoUploadStore(house.database), MongoQuotaStore(house.database)
+    homes: Any = [house.objects]
+    await forget_tenant(caller.tenant_id, homes, *stores)
+    assert await house.size(caller, name) is None
+    assert await house.size(other, kept) == len(FILE)
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"), [(Damage.ALTERED, "installer_damaged"), (Damage.MISSING, "installer_missing")]
+)
+async def test_a_file_known_to_be_damaged_is_refused(house: House, damage: Damage, code: str) -> None:
+    caller, name = await house.upload()
+    await house.database["uploads"].update_one({"tenant_id": caller.tenant_id}, {"$set": {"damage": damage}})
+    answer = await house.api.get(house.api.address(caller, name))
+    assert (answer.status, answer.body["code"]) == (404, code)
+
+
+@pytest.mark.parametrize("content", [None, b"", FILE + b"x"], ids=["gone", "empty", "longer"])
+async def test_an_object_that_is_not_as_it_should_be_is_not_served(
+    house: House, tmp_path: Path, content: bytes | None
+) -> None:
+    caller, name = await house.upload()
+    await replaced(house, tmp_path, caller, name, content)
+    answer = await house.api.get(house.api.address(caller, name))
+    assert (answer.status, answer.body["code"]) == (404, "installer_missing")
+
+
+async def test_a_download_that_breaks_off_does_not_look_whole(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, name = await house.upload()
+    await replaced(house, tmp_path, caller, name, FILE[:-100])
+
+    async def as_recorded(*_: object) -> int:
+        return len(FILE)
+
+    monkeypatch.setattr(ObjectInstallers, "size", as_recorded)
+    with pytest.raises(ClientPayloadError):
+        await house.api.get(house.api.address(caller, name))
+
+
+async def replaced(house: House, tmp_path: Path, caller: Caller, name: str, content: bytes | None) -> None:
+    """Something else where an object was, as no one should have done it."""
+    upload = Upload(caller.tenant_id, "f", "u", 0, server_filename=name)
+    await house.objects.remove(upload)
+    if content is not None:
+        (tmp_path / "other").write_bytes(content)
+        await house.objects.put(upload, tmp_path / "other")
+
+
+async def test_a_file_that_moves_after_its_record_was_read_is_found(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = make_uploader()
+    name = await house.api.upload(caller, FILE)
+    await house.api.claim(caller, name)
+    before = await MongoUploadStore(house.database).find_installer(caller.tenant_id, name)
+    await house.let_time_pass()
+    await house.until_moved(caller)
+    found = MongoUploadStore.find_installer
+    answers = [before]
+
+    async def late(store: MongoUploadStore, tenant_id: str, server_filename: str) -> Upload | None:
+        return answers.pop() if answers else await found(store, tenant_id, server_filename)
+
+    monkeypatch.setattr(MongoUploadStore, "find_installer", late)
+    answer = await house.api.get(house.api.address(caller, name))
+    assert (answer.status, answer.body) == (200, FILE)
+    assert not answers
+
+
+async def location(house: House, caller: Caller, name: str, method: str = "GET") -> URL:
+    """Where a download is sent to."""
+    address = house.api.address(caller, name)
+    async with house.api.service.session.request(method, address, allow_redirects=False) as response:
+        assert (response.status, response.headers["Cache-Control"]) == (307, "no-store")
+        return URL(response.headers["Location"], encoded=True)
+
+
+@pytest.mark.parametrize("content", [FILE, FILE * 2000], ids=["small", "large"])
+async def test_a_download_sent_to_the_object_storage_is_saved_and_not_shown(redirecting: House, content: bytes) -> None:
+    caller, name = await redirecting.upload(content)
+    answer = await redirecting.api.get(redirecting.api.address(caller, name))
+    assert sha256(answer.body) == sha256(content)
+    assert answer.headers["Content-Type"] == "application/octet-stream"
+    assert answer.headers["Content-Disposition"] == "attachment"
+
+
+async def test_a_download_may_be_sent_to_the_object_storage(redirecting: House) -> None:
+    caller, name = await redirecting.upload()
+    address = redirecting.api.address(caller, name)
+    assert (await redirecting.api.get(address)).body == FILE
+    part = await redirecting.api.get(address, Range="bytes=10-19")
+    assert (part.status, part.body) == (206, FILE[10:20])
+    head = await redirecting.api.get(address, method="HEAD")
+    assert (head.status, head.headers["Content-Length"]) == (200, str(len(FILE)))
+
+
+async def test_the_address_there_is_signed_for_a_while_and_for_one_file(redirecting: House) -> None:
+    caller, name = await redirecting.upload()
+    there = await location(redirecting, caller, name)
+    assert there.query["X-Amz-Expires"] == "300"
+    assert there.path.endswith(f"/{caller.tenant_id}/{name}")
+    assert SECRET not in str(there)
+
+
+async def test_what_is_still_in_the_folder_is_served_from_there(redirecting: House) -> None:
+    caller = make_uploader()
+    name = await redirecting.api.upload(caller, FILE)
+    await redirecting.api.claim(caller, name)
+    async with redirecting.api.service.session.get(
+        redirecting.api.address(caller, name), allow_redirects=False
+    ) as answer:
+        assert (answer.status, await answer.read()) == (200, FILE)
+
+
+async def test_nobody_is_sent_to_an_object_that_is_not_there(redirecting: House, tmp_path: Path) -> None:
+    caller, name = await redirecting.upload()
+    await replaced(redirecting, tmp_path, caller, name, None)
+    answer = await redirecting.api.get(redirecting.api.address(caller, name))
+    assert (answer.status, answer.body["code"]) == (404, "installer_missing")

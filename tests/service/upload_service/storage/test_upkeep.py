@@ -1,0 +1,79 @@
+"""Every replica looks after the stored files from its start."""
+
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from structlog.testing import capture_logs
+
+from common.mongo import open_database
+from tests.support.services.upload import make_uploader, serving_uploads, settings_for
+from tests.support.waiting import until
+from upload_service.model import Damage
+from upload_service.upkeep import upkeep
+
+FILE = b"installer " * 100
+MONTH = timedelta(days=30)
+
+
+async def test_a_replica_that_starts_finds_what_is_damaged_left_behind_and_has_drifted(
+    mongo_url: str, tmp_path: Path
+) -> None:
+    settings = settings_for(mongo_url, tmp_path, scrub_interval=0)
+    caller = make_uploader()
+    async with serving_uploads(settings) as api, open_database(mongo_url, settings.database) as database:
+        name = await api.upload(caller, FILE)
+        long_ago = datetime.now(UTC) - MONTH
+        await database["uploads"].update_one({"tenant_id": caller.tenant_id}, {"$set": {"checked_at": long_ago}})
+
+        async def marked() -> bool:
+            return (tmp_path / ".storage" / "id").exists()
+
+        await until(marked)
+    path, orphan = tmp_path / caller.tenant_id / name, tmp_path / caller.tenant_id / f"{uuid4().hex}.msi"
+    path.write_bytes(FILE[:-1] + b"!")
+    orphan.write_bytes(FILE)
+    os.utime(orphan, (time.time() - MONTH.total_seconds(),) * 2)
+
+    async with open_database(mongo_url, settings.database) as database:
+        uploads, quotas = database["uploads"], database["quotas"]
+        await quotas.update_one({"tenant_id": caller.tenant_id}, {"$set": {"used": 7, "compared_at": long_ago}})
+        with capture_logs() as logs:
+            async with serving_uploads(settings.model_copy(update={"scrub_interval": 24 * 3600})):
+
+                async def told() -> bool:
+                    return {"installer_damaged", "orphan_removed", "quota_drift"} <= {entry["event"] for entry in logs}
+
+                await until(told)
+        record = await uploads.find_one({"tenant_id": caller.tenant_id})
+        await database.client.drop_database(database.name)
+    assert record is not None
+    assert record["damage"] == Damage.ALTERED
+    assert not orphan.exists()
+    (drift,) = [entry for entry in logs if entry["event"] == "quota_drift"]
+    assert (drift["used"], drift["used_by_records"], drift["log_level"]) == (7, 0, "error")
+
+
+@pytest.mark.parametrize(("interval", "reads"), [(0, False), (1, True)])
+async def test_a_scrub_that_is_off_leaves_the_reading_to_the_operator(
+    monkeypatch: pytest.MonkeyPatch, interval: int, reads: bool
+) -> None:
+    begun = []
+
+    @asynccontextmanager
+    async def begin(name: str, *_: Any, **__: Any) -> AsyncIterator[None]:
+        begun.append(name)
+        yield
+
+    monkeypatch.setattr("upload_service.upkeep.repeating", begin)
+    work: Any = SimpleNamespace(check_due=begin, collect=begin)
+    async with upkeep(work, work, work, scrub_interval=interval, after=work):
+        assert ("scrub" in begun) is reads
+        assert {"orphans", "reconciliation"} <= set(begun)

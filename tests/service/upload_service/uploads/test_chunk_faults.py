@@ -1,0 +1,353 @@
+"""Chunks as bad networks, careless clients and dying processes send them, over HTTP to two replicas.
+
+The model is the bytes that were acknowledged: whatever else was sent, a transfer's file is made of them.
+"""
+
+import asyncio
+import random
+from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from common.caller import Caller
+from common.mongo import MongoDatabase
+from tests.support.api import Answer
+from tests.support.samples.held import HeldChunk
+from tests.support.services.catalog import own_database
+from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
+from tests.support.waiting import until
+
+Got = TypeVar("Got")
+FILE_IDS = ("one", "two", "three", "four")
+SIZES = (2, 40, 300_000)  # bytes of a file; the last is more than a socket holds
+
+
+@dataclass
+class Transfer:
+    """A file on its way: `content` is what its sender wants stored, the first `offset` bytes are acknowledged."""
+
+    content: bytes
+    offset: int = 0
+    server_filename: str = ""
+
+    @property
+    def total(self) -> int:
+        return len(self.content)
+
+    @property
+    def open(self) -> bool:
+        return self.offset < self.total
+
+
+@dataclass(frozen=True)
+class House:
+    """Two replicas over one database and one folder, and the loop that they run in."""
+
+    runner: asyncio.Runner
+    replicas: tuple[UploadApi, UploadApi]
+    database: MongoDatabase
+
+    def run(self, work: Coroutine[Any, Any, Got]) -> Got:
+        return self.runner.run(work)
+
+    async def leases(self, caller: Caller, file_id: str) -> int | None:
+        """How many leases were taken of a transfer; None where there is no record of it."""
+        found = await self.database["uploads"].find_one({"tenant_id": caller.tenant_id, "file_id": file_id})
+        return int(found["fence"]) if found else None
+
+    async def date(self, caller: Caller, file_id: str, **dates: datetime) -> None:
+        """Say when something about a transfer happened, or ends."""
+        named = {"tenant_id": caller.tenant_id, "file_id": file_id}
+        await self.database["uploads"].update_one(named, {"$set": dates})
+
+
+class Chunks(RuleBasedStateMachine):
+    """Transfers of a tenant."""
+
+    house: ClassVar[House]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.caller = make_uploader()
+        self.transfers: dict[str, Transfer] = {}
+        self.cancelled: set[str] = set()
+        self.random = random.Random(7)  # noqa: S311  bytes to tell apart, no secret
+
+    @rule(file_id=st.sampled_from(FILE_IDS), size=st.sampled_from(SIZES), data=st.data())
+    def begin(self, file_id: str, size: int, data: st.DataObject) -> None:
+        if file_id not in self.transfers and file_id not in self.cancelled:
+            self.transfers[file_id] = Transfer(self.random.randbytes(size))
+            self.send_next(data, file_id)
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def go_on(self, data: st.DataObject) -> None:
+        self.send_next(data, self.one_of(data, self.open))
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def finish_all_at_once(self, data: st.DataObject) -> None:
+        """Two transfers, or the same chunk through both replicas."""
+        names = data.draw(st.sampled_from([self.open[:2], self.open[:1] * 2]), "file ids")
+        rests = [self.chunk(data, name, self.transfers[name].offset, self.transfers[name].total) for name in names]
+        for name, answer in zip(names, self.house.run(all_of(rests)), strict=True):
+            self.acknowledge(name, answer, self.transfers[name].total)
+
+    @precondition(lambda self: self.transfers)
+    @rule(data=st.data())
+    def repeat(self, data: st.DataObject) -> None:
+        """Bytes that came before, the last chunk and the whole file among them, once more."""
+        file_id = self.one_of(data, self.transfers)
+        start, stop = self.part_before(data, file_id)
+        self.acknowledge(
+            file_id, self.house.run(self.chunk(data, file_id, start, stop)), self.transfers[file_id].offset
+        )
+
+    @precondition(lambda self: self.transfers)
+    @rule(data=st.data())
+    def repeat_with_other_bytes(self, data: st.DataObject) -> None:
+        file_id = self.one_of(data, self.transfers)
+        start, stop = self.part_before(data, file_id)
+        self.refused(file_id, self.chunk(data, file_id, start, stop, spoilt=True))
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def leave_a_gap(self, data: st.DataObject) -> None:
+        file_id = self.one_of(data, self.open)
+        transfer = self.transfers[file_id]
+        if transfer.offset + 1 < transfer.total:
+            start = data.draw(st.integers(transfer.offset + 1, transfer.total - 1), "start")
+            self.refused(file_id, self.chunk(data, file_id, start, transfer.total))
+
+    @rule(data=st.data(), start=st.integers(1, 39))
+    def begin_in_the_middle(self, data: st.DataObject, start: int) -> None:
+        answer = self.house.run(self.replica(data).chunk(self.caller, "unheard-of", b"x", start, 40))
+        assert (answer.status, answer.body["received"], answer.body["total"]) == (400, 0, 40)
+        assert "byte 0 of 40" in answer.body["detail"]
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def overlap(self, data: st.DataObject) -> None:
+        file_id = self.one_of(data, self.open)
+        transfer = self.transfers[file_id]
+        start = data.draw(st.integers(0, transfer.offset - 1), "start")
+        stop = data.draw(st.integers(transfer.offset + 1, transfer.total), "stop")
+        self.refused(file_id, self.chunk(data, file_id, start, stop))
+
+    @precondition(lambda self: self.transfers)
+    @rule(data=st.data(), more=st.integers(1, 5))
+    def change_the_total(self, data: st.DataObject, more: int) -> None:
+        file_id = self.one_of(data, self.transfers)
+        transfer = self.transfers[file_id]
+        total = transfer.total + more
+        self.refused(file_id, self.replica(data).chunk(self.caller, file_id, b"x", transfer.offset, total))
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), length=st.integers(0, 100))
+    def send_more_or_less_than_the_range(self, data: st.DataObject, length: int) -> None:
+        file_id = self.one_of(data, self.open)
+        transfer = self.transfers[file_id]
+        end = data.draw(st.integers(transfer.offset, transfer.total - 1), "end")
+        if length != end + 1 - transfer.offset:
+            body = bytes(length)
+            api = self.replica(data)
+            self.refused(file_id, api.chunk(self.caller, file_id, body, transfer.offset, transfer.total, end=end))
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def break_off(self, data: st.DataObject) -> None:
+        file_id = self.one_of(data, self.open)
+
+        async def broken_off() -> None:
+            held = await self.held(data, file_id)
+            await held.break_off()
+
+        self.house.run(broken_off())
+        self.send_next(data, file_id)
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def take_over(self, data: st.DataObject) -> None:
+        """A request stands still past its lease, another goes on; then the first wakes up, with bytes of its own."""
+        file_id = self.one_of(data, self.open)
+
+        async def stand_still() -> HeldChunk:
+            held = await self.held(data, file_id)
+            await self.house.date(self.caller, file_id, lease_until=datetime.now(UTC) - timedelta(seconds=1))
+            return held
+
+        held = self.house.run(stand_still())
+        self.send_next(data, file_id)
+        late = self.house.run(held.go_on())
+        assert (late.status, "Retry-After" in late.headers) == (500, True), late.body
+
+    @precondition(lambda self: self.transfers)
+    @rule(data=st.data())
+    def abandon(self, data: st.DataObject) -> None:
+        """Nobody goes on for days: the collector takes what is there, and the id is free."""
+        file_id = self.one_of(data, self.transfers)
+
+        async def gone() -> bool:
+            return await self.house.leases(self.caller, file_id) is None
+
+        self.house.run(self.house.date(self.caller, file_id, updated_at=datetime.now(UTC) - timedelta(days=2)))
+        self.house.run(until(gone))
+        del self.transfers[file_id]
+
+    @precondition(lambda self: self.transfers)
+    @rule(data=st.data())
+    def give_up(self, data: st.DataObject) -> None:
+        """An open transfer is removed, and a file stays."""
+        file_id = self.one_of(data, self.transfers)
+        is_open = self.transfers[file_id].open
+        answer = self.house.run(self.replica(data).give_up(self.caller, file_id))
+        assert answer.status == (200 if is_open else 409), answer.body
+        if is_open:
+            del self.transfers[file_id]
+            self.cancelled.add(file_id)
+
+    @precondition(lambda self: self.cancelled)
+    @rule(data=st.data(), start=st.integers(0, 39))
+    def go_on_after_a_cancellation(self, data: st.DataObject, start: int) -> None:
+        file_id = self.one_of(data, self.cancelled)
+        answer = self.house.run(self.replica(data).chunk(self.caller, file_id, b"x", start, 40))
+        assert (answer.status, answer.body["code"]) == (409, "transfer_cancelled")
+
+    @invariant()
+    def every_transfer_stands_where_it_was_acknowledged(self) -> None:
+        for file_id, transfer in self.transfers.items():
+            for answer in self.house.run(all_of(api.state(self.caller, file_id) for api in self.house.replicas)):
+                self.shows(transfer, answer)
+
+    @invariant()
+    def the_room_of_every_transfer_is_reserved(self) -> None:
+        usage = self.house.run(self.house.replicas[0].usage(self.caller))
+        assert usage == (0, sum(transfer.total for transfer in self.transfers.values()))
+
+    def teardown(self) -> None:
+        """Whatever happened before, every file can be finished, and is what was acknowledged."""
+        _, api = self.house.replicas
+        for file_id, transfer in self.transfers.items():
+            if transfer.open:
+                rest = transfer.content[transfer.offset :]
+                answer = self.house.run(api.chunk(self.caller, file_id, rest, transfer.offset, transfer.total))
+                self.acknowledge(file_id, answer, transfer.total)
+            claim = self.house.run(api.claim(self.caller, transfer.server_filename, file_id))
+            assert claim.body == {"size": transfer.total, "sha256": sha256(transfer.content)}
+            found = self.house.run(api.get(api.address(self.caller, transfer.server_filename)))
+            assert found.body == transfer.content
+        usage = self.house.run(api.usage(self.caller))
+        assert usage == (sum(transfer.total for transfer in self.transfers.values()), 0)
+        files = (path.name for path in (api.folder / self.caller.tenant_id).rglob("*") if path.is_file())
+        assert sorted(files) == sorted(transfer.server_filename for transfer in self.transfers.values())
+
+    @property
+    def open(self) -> list[str]:
+        return sorted(file_id for file_id, transfer in self.transfers.items() if transfer.open)
+
+    def one_of(self, data: st.DataObject, file_ids: Iterable[str]) -> str:
+        return data.draw(st.sampled_from(sorted(file_ids)), "file id")
+
+    def replica(self, data: st.DataObject) -> UploadApi:
+        return self.house.replicas[data.draw(st.integers(0, 1), "replica")]
+
+    def part_before(self, data: st.DataObject, file_id: str) -> tuple[int, int]:
+        """Some of the acknowledged bytes."""
+        start = data.draw(st.integers(0, self.transfers[file_id].offset - 1), "start")
+        return start, data.draw(st.integers(start + 1, self.transfers[file_id].offset), "stop")
+
+    def send_next(self, data: st.DataObject, file_id: str) -> None:
+        transfer = self.transfers[file_id]
+        stop = data.draw(st.integers(transfer.offset + 1, transfer.total), "stop")
+        self.acknowledge(file_id, self.house.run(self.chunk(data, file_id, transfer.offset, stop)), stop)
+
+    async def chunk(self, data: st.DataObject, file_id: str, start: int, stop: int, *, spoilt: bool = False) -> Answer:
+        transfer = self.transfers[file_id]
+        sent = bytearray(transfer.content[start:stop])
+        if spoilt:
+            sent[data.draw(st.integers(0, len(sent) - 1), "place")] ^= 1
+        return await self.replica(data).chunk(self.caller, file_id, bytes(sent), start, transfer.total)
+
+    async def held(self, data: st.DataObject, file_id: str) -> HeldChunk:
+        """A request that has the lease and half of a body that is not the transfer's."""
+        transfer = self.transfers[file_id]
+        stop = data.draw(st.integers(transfer.offset + 1, transfer.total), "held until")
+        before = await self.house.leases(self.caller, file_id)
+        body = self.random.randbytes(stop - transfer.offset)
+        held = HeldChunk(self.replica(data), self.caller, file_id, body, transfer.offset, transfer.total)
+
+        async def leased() -> bool:
+            return await self.house.leases(self.caller, file_id) != before
+
+        await until(leased)
+        return held
+
+    def acknowledge(self, file_id: str, answer: Answer, offset: int) -> None:
+        """The transfer stands at `offset` then; its file's name never changes."""
+        transfer = self.transfers[file_id]
+        transfer.offset = offset
+        if not transfer.open and not transfer.server_filename:
+            transfer.server_filename = answer.body.get("server_filename", "")
+        self.shows(transfer, answer)
+
+    def shows(self, transfer: Transfer, answer: Answer) -> None:
+        assert answer.status == 200, answer.body
+        shown = {name: value for name, value in answer.body.items() if name != "Message"}
+        expected: dict[str, Any] = {"received": transfer.offset, "total": transfer.total, "complete": not transfer.open}
+        if not transfer.open:
+            expected |= {"server_filename": transfer.server_filename, "sha256": sha256(transfer.content)}
+        assert shown == expected
+
+    def refused(self, file_id: str, request: Coroutine[Any, Any, Answer]) -> None:
+        """Refused, with the byte that is expected; the invariant sees that nothing changed."""
+        answer, transfer = self.house.run(request), self.transfers[file_id]
+        assert answer.status == 400, answer.body
+        assert (answer.body["received"], answer.body["total"]) == (transfer.offset, transfer.total)
+        expected = f"byte {transfer.offset} of {transfer.total}" if transfer.open else "complete"
+        assert expected in answer.body["detail"]
+
+
+async def all_of(requests: Any) -> list[Answer]:
+    return list(await asyncio.gather(*requests))
+
+
+@pytest.fixture
+def house(mongo_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    monkeypatch.setattr("upload_service.app.COLLECTION_PAUSE", 0.02)
+    settings = settings_for(mongo_url, tmp_path)
+
+    async def open_house() -> tuple[UploadApi, UploadApi, MongoDatabase]:
+        database = await stack.enter_async_context(own_database(mongo_url, settings.database))
+        first = await stack.enter_async_context(serving_uploads(settings))
+        return first, await stack.enter_async_context(serving_uploads(settings)), database
+
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        stack = AsyncExitStack()
+        try:
+            *replicas, database = runner.run(open_house())
+            yield House(runner, (replicas[0], replicas[1]), database)
+        finally:
+            runner.run(stack.aclose())
+
+
+def test_a_file_is_made_of_the_acknowledged_bytes_whatever_else_was_sent(house: House) -> None:
+    Chunks.house = house
+    run_state_machine_as_test(
+        Chunks,
+        settings=settings(
+            max_examples=15,
+            stateful_step_count=25,
+            deadline=None,
+            derandomize=True,
+            phases=[Phase.generate],  # The steps are few; making them fewer takes minutes.
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

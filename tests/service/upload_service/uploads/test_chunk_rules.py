@@ -1,0 +1,176 @@
+"""The rules of chunks under any order of any chunks, held against a model that is a dictionary."""
+
+import asyncio
+import hashlib
+import tempfile
+from collections.abc import AsyncIterator, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+from uuid import uuid4
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from common.errors import InvalidRequest
+from common.mongo import make_indexes, open_database
+from tests.support.factories import make_tenant
+from tests.support.services.upload import make_transfers
+from upload_service.model import Status, Upload
+from upload_service.quota_store import MongoQuotaStore
+from upload_service.ranges import ContentRange, FileId
+from upload_service.store import MongoUploadStore
+from upload_service.store_records import INDEXES
+
+Answer = TypeVar("Answer")
+FILE_IDS = st.sampled_from(["one", "two"])
+TOTAL = 40
+READERS = ThreadPoolExecutor(1)
+CONTENT = {"one": bytes(range(TOTAL)), "two": bytes(range(100, 100 + TOTAL))}
+
+
+@dataclass
+class Body:
+    """A chunk's bytes; the connection breaks after the first `until` of them."""
+
+    data: bytes
+    until: int | None = None
+    suffix: str = ".exe"
+
+    async def blocks(self) -> AsyncIterator[bytes]:
+        for place in range(0, len(self.data), 7):
+            if self.until is not None and place >= self.until:
+                raise ConnectionResetError
+            yield self.data[place : place + 7]
+
+
+class Chunks(RuleBasedStateMachine):
+    mongo_url: ClassVar[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.stack = AsyncExitStack()
+        self.folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
+        self.tenant = make_tenant()
+        self.known: dict[str, Upload] = {}
+        self.run(self.connect())
+
+    async def connect(self) -> None:
+        name = f"test_upload_{uuid4().hex[:8]}"
+        database = await self.stack.enter_async_context(open_database(self.mongo_url, name))
+        self.stack.push_async_callback(database.client.drop_database, name)
+        await make_indexes(database, INDEXES)
+        self.store, self.quota = MongoUploadStore(database), MongoQuotaStore(database)
+        self.transfers = make_transfers(self.store, self.quota, self.folder, READERS)
+
+    def run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        return self.runner.run(work)
+
+    def teardown(self) -> None:
+        self.run(self.stack.aclose())
+        self.runner.close()
+
+    def offset(self, file_id: str) -> int:
+        return self.known[file_id].offset if file_id in self.known else 0
+
+    def send(self, file_id: str, start: int, body: Body, *, length: int | None = None, total: int = TOTAL) -> Upload:
+        span = ContentRange(start, start + (len(body.data) if length is None else length) - 1, total)
+        return self.run(self.transfers.append(self.tenant, FileId(file_id), span, body))
+
+    def refused(self, file_id: str, start: int, body: Body, *, length: int | None = None, total: int = TOTAL) -> None:
+        try:
+            self.send(file_id, start, body, length=length, total=total)
+        except InvalidRequest:
+            return
+        raise AssertionError("the chunk was taken")
+
+    @rule(file_id=FILE_IDS, length=st.integers(1, TOTAL))
+    def next_chunk(self, file_id: str, length: int) -> None:
+        offset = self.offset(file_id)
+        if offset == TOTAL:
+            return
+        answer = self.send(file_id, offset, Body(CONTENT[file_id][offset : offset + length]))
+        assert answer.offset == min(offset + length, TOTAL)
+        self.known[file_id] = answer
+
+    @precondition(lambda self: self.known)
+    @rule(file_id=FILE_IDS, place=st.tuples(st.integers(0, TOTAL - 1), st.integers(1, TOTAL)))
+    def again(self, file_id: str, place: tuple[int, int]) -> None:
+        start, end = place[0], sum(place)
+        if end > self.offset(file_id):
+            return
+        answer = self.send(file_id, start, Body(CONTENT[file_id][start:end]))
+        assert replace(answer, fence=0) == replace(self.known[file_id], fence=0)
+        wrong = bytes(byte ^ 1 for byte in CONTENT[file_id][start:end])
+        self.refused(file_id, start, Body(wrong))
+
+    @rule(file_id=FILE_IDS, start=st.integers(0, TOTAL - 1), length=st.integers(1, TOTAL))
+    def gap_or_overlap(self, file_id: str, start: int, length: int) -> None:
+        offset, data = self.offset(file_id), CONTENT[file_id][start : start + length]
+        if start == offset or start + len(data) <= offset:
+            return
+        self.refused(file_id, start, Body(data))
+
+    @precondition(lambda self: self.known)
+    @rule(file_id=FILE_IDS, total=st.integers(TOTAL + 1, TOTAL + 5))
+    def other_total(self, file_id: str, total: int) -> None:
+        if file_id in self.known:
+            self.refused(file_id, self.offset(file_id), Body(b"x"), total=total)
+
+    @rule(file_id=FILE_IDS, length=st.integers(1, TOTAL), difference=st.integers(-TOTAL, TOTAL))
+    def shorter_or_longer(self, file_id: str, length: int, difference: int) -> None:
+        offset = self.offset(file_id)
+        length = min(length, TOTAL - offset)
+        if not length or not difference or length + difference < 0:
+            return
+        self.refused(file_id, offset, Body(bytes(length + difference)), length=length)
+
+    @rule(file_id=FILE_IDS, length=st.integers(1, TOTAL), until=st.integers(0, TOTAL))
+    def broken_off(self, file_id: str, length: int, until: int) -> None:
+        offset = self.offset(file_id)
+        data = CONTENT[file_id][offset : offset + length]
+        if len(data) <= until + 7:
+            return
+        try:
+            self.send(file_id, offset, Body(data, until=until))
+        except ConnectionResetError:
+            return
+        raise AssertionError("the chunk was taken")
+
+    @rule()
+    def another_process(self) -> None:
+        """Go on in a process that has seen nothing yet."""
+        self.transfers = make_transfers(self.store, self.quota, self.folder, READERS)
+
+    @invariant()
+    def records_and_files_are_as_acknowledged(self) -> None:
+        folder = self.folder / self.tenant.tenant_id
+        files = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        expected = {}
+        for file_id, upload in self.known.items():
+            expected[upload.server_filename or f"upload_{file_id}.part"] = CONTENT[file_id][: upload.offset]
+            assert (upload.offset == TOTAL) == (upload.status is Status.COMPLETE)
+            if upload.status is Status.COMPLETE:
+                assert upload.sha256 == hashlib.sha256(CONTENT[file_id]).hexdigest()
+            found = self.run(self.transfers.find(self.tenant.tenant_id, FileId(file_id)))
+            assert replace(found, fence=0) == replace(upload, fence=0)
+        assert files == expected
+        assert self.run(self.quota.usage(self.tenant.tenant_id)) == (0, TOTAL * len(self.known))
+
+
+def test_chunks_in_any_order_keep_to_the_rules(mongo_url: str) -> None:
+    Chunks.mongo_url = mongo_url
+    run_state_machine_as_test(
+        Chunks,
+        settings=settings(
+            max_examples=12,
+            stateful_step_count=25,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

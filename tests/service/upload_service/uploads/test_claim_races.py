@@ -1,0 +1,105 @@
+"""Claims of one file by one version at once, of which one may not pay: in every order the file is paid or free."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from common.errors import StorageExceeded
+from common.mongo import open_database
+from common.tenants import Tenant
+from tests.support.factories import make_caller, make_tenant
+from tests.support.services.upload import UploadApi, make_removal, serving_uploads, settings_for
+from upload_service.claims import Claims
+from upload_service.model import Status, Upload
+from upload_service.quota_store import MongoQuotaStore
+from upload_service.store import MongoUploadStore
+
+FILE = b"installer " * 100
+SIZE = len(FILE)
+
+Step = Callable[[], Awaitable[object]]
+
+
+class Meddled(MongoQuotaStore):
+    """A quota with something happening `before` or `after` a claim is charged, while the claim waits for the answer."""
+
+    before: Step | None = None
+    after: Step | None = None
+
+    async def charge(self, upload: Upload, quota: int | None) -> bool:
+        if self.before:
+            await self.before()
+        charged = await super().charge(upload, quota)
+        if self.after:
+            await self.after()
+        return charged
+
+
+@dataclass(frozen=True)
+class House:
+    """A service with a file, and two claims of it: one has room for it, one has not."""
+
+    api: UploadApi
+    store: MongoUploadStore
+    roomy: Tenant
+    full: Tenant
+    server_filename: str
+    for_roomy: tuple[Claims, Meddled]
+    for_full: tuple[Claims, Meddled]
+
+    async def claim(self) -> Upload:
+        return await self.for_roomy[0].claim(self.roomy, self.server_filename, "v1")
+
+    async def claim_in_vain(self) -> None:
+        with pytest.raises(StorageExceeded):
+            await self.for_full[0].claim(self.full, self.server_filename, "v1")
+
+    async def expect_paid(self) -> None:
+        found = await self.store.find_installer(self.roomy.tenant_id, self.server_filename)
+        assert found is not None
+        assert (found.status, found.version_uid) == (Status.LINKED, "v1")
+        assert await self.api.usage(make_caller(self.roomy)) == (SIZE, 0)
+
+
+@pytest.fixture
+async def house(mongo_url: str, tmp_path: Path) -> AsyncIterator[House]:
+    settings = settings_for(mongo_url, tmp_path)
+    async with serving_uploads(settings) as api, open_database(mongo_url, settings.database) as database:
+        roomy = make_tenant()
+        full = make_tenant(tenant_id=roomy.tenant_id, storage_quota=SIZE - 1)
+        store = MongoUploadStore(database)
+        quotas = Meddled(database), Meddled(database)
+        name = await api.upload(make_caller(roomy), FILE)
+        one, other = ((Claims(store, quota, make_removal(store, quota, tmp_path)), quota) for quota in quotas)
+        yield House(api, store, roomy, full, name, one, other)
+
+
+async def test_a_claim_that_cannot_pay_leaves_the_link_to_one_that_came_later_and_paid(house: House) -> None:
+    house.for_full[1].after = house.claim
+    await house.claim_in_vain()
+    await house.expect_paid()
+
+
+async def test_a_claim_that_cannot_pay_leaves_the_link_to_one_that_came_before_and_paid(house: House) -> None:
+    async def pay_meanwhile() -> None:
+        house.for_full[1].after = pay
+        await house.claim_in_vain()
+
+    async def pay() -> None:
+        upload = await house.store.find_installer(house.roomy.tenant_id, house.server_filename)
+        assert upload is not None
+        await MongoQuotaStore.charge(house.for_roomy[1], upload, None)
+
+    house.for_roomy[1].before = pay_meanwhile
+    await house.claim()
+    await house.expect_paid()
+
+
+async def test_claims_that_cannot_pay_leave_the_file_free(house: House) -> None:
+    await house.claim_in_vain()
+    await house.claim_in_vain()
+    found = await house.store.find_installer(house.roomy.tenant_id, house.server_filename)
+    assert found is not None
+    assert (found.status, found.version_uid) == (Status.COMPLETE, "")

@@ -1,0 +1,100 @@
+"""A full disk takes nothing that was acknowledged, says so, and the same transfer goes on once there is room."""
+
+import errno
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from common.caller import Caller
+from tests.support.api import Answer
+from tests.support.services.catalog import own_database
+from tests.support.services.small_disk import small_disk
+from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
+
+MIB = 1 << 20
+DISK = 4 * MIB
+CHUNK = MIB // 4
+
+
+@pytest.fixture
+async def api(mongo_url: str, tmp_path: Path) -> AsyncIterator[UploadApi]:
+    """A service on a disk of 4 MiB."""
+    name = f"test_upload_{uuid4().hex[:8]}"
+    async with own_database(mongo_url, name), small_disk(mongo_url, name, tmp_path, DISK) as served:
+        yield served
+
+
+async def send_from(api: UploadApi, caller: Caller, content: bytes, start: int) -> tuple[int, Answer]:
+    """Send chunk after chunk; the offset and the last answer, of the last chunk or of one that is refused."""
+    while True:
+        answer = await api.chunk(caller, "f", content[start : start + CHUNK], start, len(content))
+        if answer.status != 200 or answer.body["complete"]:
+            return start, answer
+        start = answer.body["received"]
+
+
+async def test_a_transfer_on_a_full_disk_goes_on_once_there_is_room(api: UploadApi) -> None:
+    caller, content = make_uploader(), os.urandom(3 * MIB)
+    await api.claim(caller, await api.upload(caller, bytes(2 * MIB)), "v1")
+    offset, refused = await send_from(api, caller, content, 0)
+    assert 0 < offset < len(content)
+    for answer in (refused, (await send_from(api, caller, content, offset))[1]):
+        assert (answer.status, answer.body["code"]) == (500, "storage_full")
+        assert "Retry-After" in answer.headers
+        assert (answer.body["received"], answer.body["total"]) == (offset, len(content))
+    assert (await api.state(caller, "f")).body["received"] == offset
+    assert (await api.ask(caller, "release_installers", version_uids=["v1"])).status == 200
+    _, done = await send_from(api, caller, content, offset)
+    assert (done.status, done.body["sha256"]) == (200, sha256(content))
+    assert (await api.claim(caller, done.body["server_filename"], "v2")).status == 200
+    assert (await api.get(api.address(caller, done.body["server_filename"]))).body == content
+    assert await api.usage(caller) == (len(content), 0)
+
+
+async def test_a_first_chunk_that_finds_no_room_leaves_nothing_and_can_be_sent_again(api: UploadApi) -> None:
+    caller, content = make_uploader(), os.urandom(2 * MIB)
+    await api.claim(caller, await api.upload(caller, bytes(3 * MIB)), "v1")
+    refused = await api.chunk(caller, "f", content, 0, len(content))
+    assert (refused.status, refused.body["code"]) == (500, "storage_full")
+    assert await api.usage(caller) == (3 * MIB, 0)
+    await api.ask(caller, "release_installers", version_uids=["v1"])
+    done = await api.chunk(caller, "f", content, 0, len(content))
+    assert (done.status, done.body["sha256"]) == (200, sha256(content))
+
+
+async def test_a_file_of_the_one_call_form_that_finds_no_room_leaves_nothing(api: UploadApi) -> None:
+    caller = make_uploader()
+    refused = await api.store(caller, ("file", bytes(DISK + 1), "a.exe"))
+    assert (refused.status, refused.body["code"]) == (500, "storage_full")
+    assert await api.usage(caller) == (0, 0)
+    assert (await api.store(caller, ("file", bytes(3 * MIB), "a.exe"))).status == 200
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fsync", "rename"])
+async def test_a_disk_that_fills_up_at_the_last_chunk_lets_it_be_sent_again(
+    mongo_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    caller, content = make_uploader(), os.urandom(1000)
+    real: Callable[..., Any] = getattr(os, call)
+    full = False
+
+    def find_no_room(*given: Any, **words: Any) -> Any:
+        if full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*given, **words)
+
+    monkeypatch.setattr(os, call, find_no_room)
+    async with serving_uploads(settings_for(mongo_url, tmp_path)) as api:
+        assert (await api.chunk(caller, "f", content[:600], 0, 1000)).status == 200
+        full = True
+        refused = await api.chunk(caller, "f", content[600:], 600, 1000)
+        assert (refused.status, refused.body["code"]) == (500, "storage_full")
+        full = False
+        done = await api.chunk(caller, "f", content[600:], 600, 1000)
+        assert (done.status, done.body["sha256"]) == (200, sha256(content))
+        assert (await api.claim(caller, done.body["server_filename"])).status == 200
+        assert (await api.get(api.address(caller, done.body["server_filename"]))).body == content

@@ -1,0 +1,157 @@
+"""Announcements: every complete file is announced, whatever the broker does meanwhile."""
+
+import asyncio
+from pathlib import Path
+from uuid import uuid4
+
+import aio_pika
+import pytest
+
+from common.events import Event
+from common.events.broker import open_events
+from common.events.local import LocalEvents
+from common.mongo import open_database
+from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
+from upload_service.settings import UploadSettings
+
+FILE = b"installer " * 100
+PATIENCE = 20  # seconds after which a test has failed
+
+
+class Ear:
+    """Hears events, and says when there are enough of them."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._news = asyncio.Condition()
+
+    async def hear(self, event: Event) -> None:
+        async with self._news:
+            self.events.append(event)
+            self._news.notify_all()
+
+    async def until(self, file_ids: set[str]) -> None:
+        async with asyncio.timeout(PATIENCE), self._news:
+            await self._news.wait_for(lambda: file_ids <= {event.data["file_id"] for event in self.events})
+
+
+@pytest.fixture
+def settings(mongo_url: str, tmp_path: Path) -> UploadSettings:
+    return settings_for(mongo_url, tmp_path)
+
+
+async def settled(settings: UploadSettings) -> None:
+    """Wait until nothing is left to announce."""
+    async with open_database(settings.mongo_url, settings.database) as database, asyncio.timeout(PATIENCE):
+        uploads = database["uploads"]
+        async with uploads.watch(max_await_time_ms=50) as changes:
+            while await uploads.count_documents({"announced": False}):
+                await changes.try_next()
+
+
+async def test_a_complete_file_is_announced(settings: UploadSettings) -> None:
+    caller, ear, events = make_uploader(), Ear(), LocalEvents()
+    await events.subscribe("tests", "upload.finished", ear.hear)
+    async with serving_uploads(settings, events) as api:
+        first = await api.chunk(caller, "f", FILE[:10], 0, len(FILE))
+        assert first.status == 200
+        assert ear.events == []
+        last = await api.chunk(caller, "f", FILE[10:], 10, len(FILE))
+        await ear.until({"f"})
+        await settled(settings)
+    (event,) = ear.events
+    assert (event.type, event.source, event.tenant_id) == ("upload.finished", "upload_service", caller.tenant_id)
+    assert event.data == {
+        "file_id": "f",
+        "server_filename": last.body["server_filename"],
+        "size": len(FILE),
+        "sha256": sha256(FILE),
+    }
+
+
+async def test_a_file_of_the_one_call_form_is_announced_too(settings: UploadSettings) -> None:
+    ear, events = Ear(), LocalEvents()
+    await events.subscribe("tests", "upload.finished", ear.hear)
+    async with serving_uploads(settings, events) as api:
+        stored = await api.store(make_uploader(), ("file", FILE, "a.exe"))
+        await settled(settings)
+    assert [event.data["server_filename"] for event in ear.events] == [stored.body["server_filename"]]
+
+
+async def test_what_nobody_hears_yet_is_announced_once_somebody_does(settings: UploadSettings) -> None:
+    caller, ear, events = make_uploader(), Ear(), LocalEvents()
+    async with serving_uploads(settings, events) as api:
+        answers = await asyncio.gather(*(api.chunk(caller, f"f{n}", FILE, 0, len(FILE)) for n in range(200)))
+        assert {answer.status for answer in answers} == {200}
+        await events.subscribe("tests", "upload.finished", ear.hear)
+        await ear.until({f"f{n}" for n in range(200)})
+        await settled(settings)
+
+
+async def test_an_announcement_tried_again_has_the_same_id(settings: UploadSettings) -> None:
+    ear, events = Ear(), LocalEvents()
+
+    async def fail_once(event: Event) -> None:
+        await ear.hear(event)
+        if len(ear.events) == 1:
+            raise ValueError("not this time")
+
+    await events.subscribe("tests", "upload.finished", fail_once)
+    async with serving_uploads(settings, events) as api:
+        await api.upload(make_uploader(), FILE)
+        await settled(settings)
+    assert len(ear.events) == 2
+    assert len({event.event_id for event in ear.events}) == 1
+
+
+async def test_what_one_process_left_unannounced_another_announces(settings: UploadSettings) -> None:
+    caller, ear, events = make_uploader(), Ear(), LocalEvents()
+    async with serving_uploads(settings, LocalEvents()) as api:
+        assert (await api.chunk(caller, "f", FILE, 0, len(FILE))).status == 200
+    await events.subscribe("tests", "upload.finished", ear.hear)
+    async with serving_uploads(settings, events):
+        await ear.until({"f"})
+
+
+async def test_figures_tell_of_what_is_not_announced_until_it_is(
+    settings: UploadSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.telemetry.metrics.REMEMBERED", 0)
+    caller, ear, events = make_uploader(), Ear(), LocalEvents()
+    async with serving_uploads(settings, events) as api:
+        assert (await api.chunk(caller, "f", FILE, 0, len(FILE))).status == 200
+        before = await api.figures()
+        assert before.value("pkgrepo_outbox_waiting") == 1
+        assert 0 < (await api.figures()).value("pkgrepo_outbox_lag_seconds") < PATIENCE
+        await events.subscribe("tests", "upload.finished", ear.hear)
+        await settled(settings)
+        after = await api.figures()
+    assert (after.value("pkgrepo_outbox_waiting"), after.value("pkgrepo_outbox_lag_seconds")) == (0, 0)
+    assert len(after.of("pkgrepo_outbox_lag_seconds")) == 1
+    assert after.value("pkgrepo_uploads_finished_total") == 1
+
+
+async def test_announcements_travel_over_rabbitmq(settings: UploadSettings, rabbitmq_url: str) -> None:
+    caller, ear, queue = make_uploader(), Ear(), f"test.{uuid4().hex[:8]}"
+    ids = {f"f{n}" for n in range(20)}
+    async with open_events(rabbitmq_url) as heard, open_events(rabbitmq_url) as told:
+        await heard.subscribe(queue, "upload.finished", ear.hear)
+        async with serving_uploads(settings, told) as api:
+            await asyncio.gather(*(api.chunk(caller, file_id, FILE, 0, len(FILE)) for file_id in ids))
+            await ear.until(ids)
+            await settled(settings)
+    # An event that no consumer takes must not count as taken in other tests because of this queue.
+    async with await aio_pika.connect(rabbitmq_url) as connection:
+        await (await connection.channel()).queue_delete(queue)
+
+
+async def test_without_a_broker_uploads_are_taken(settings: UploadSettings) -> None:
+    async with open_events("amqp://guest:guest@127.0.0.1:1/") as away, serving_uploads(settings, away) as api:
+        await _upload_and_claim(api)
+
+
+async def _upload_and_claim(api: UploadApi) -> None:
+    caller = make_uploader()
+    name = await api.upload(caller, FILE)
+    assert (await api.claim(caller, name)).status == 200
+    assert (await api.get(api.address(caller, name))).body == FILE

@@ -1,0 +1,46 @@
+"""Files that must be read again, because their chunks came through several processes."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.support.services.upload import make_uploader, serving_uploads, settings_for, sha256
+from upload_service.parts import digest_of
+
+FILE = b"installer " * 100
+SIZE = len(FILE)
+MANY = 40  # more than the threads that a process shares
+
+
+async def test_files_that_are_read_again_leave_the_shared_threads_free(
+    mongo_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, settings = make_uploader(), settings_for(mongo_url, tmp_path)
+    reading, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def read_slowly(path: Path) -> str:
+        loop.call_soon_threadsafe(reading.set)
+        go_on.wait()
+        return digest_of(path)
+
+    monkeypatch.setattr("upload_service.intake.digest_of", read_slowly)
+    async with serving_uploads(settings) as first:
+        for number in range(MANY):
+            await first.chunk(caller, f"f{number}", FILE[:10], 0, SIZE)
+    async with serving_uploads(settings) as second, asyncio.TaskGroup() as group:
+        ends = [group.create_task(second.chunk(caller, f"f{number}", FILE[10:], 10, SIZE)) for number in range(MANY)]
+        try:
+            async with asyncio.timeout(30):
+                await reading.wait()
+                while not _all_written(tmp_path):
+                    await asyncio.to_thread(int)
+        finally:
+            go_on.set()
+    assert {end.result().body["sha256"] for end in ends} == {sha256(FILE)}
+
+
+def _all_written(folder: Path) -> bool:
+    return all(path.stat().st_size == SIZE for path in folder.rglob("*.part"))

@@ -1,0 +1,42 @@
+"""A chunk that comes again after its transfer is complete, wherever the file is by then."""
+
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.support.factories import make_tenant
+from tests.support.services.moving import FILE, Estate, estate
+from upload_service.intake import Intake
+from upload_service.model import Home
+from upload_service.mover import Outcome
+from upload_service.parts import Parts
+from upload_service.quota_store import MongoQuotaStore
+from upload_service.ranges import ContentRange, FileId
+from upload_service.store import MongoUploadStore
+from upload_service.transfers import Transfers
+
+__all__ = ["estate"]
+
+LAST = 100  # bytes of the chunk
+
+
+class Overtaken:
+    """A chunk whose body comes after the file has moved to its other home."""
+
+    suffix = ""
+
+    def __init__(self, estate: Estate) -> None:
+        self._estate = estate
+
+    async def blocks(self) -> AsyncIterator[bytes]:
+        assert await self._estate.move_all(Home.S3) == [Outcome.MOVED]
+        yield FILE[-LAST:]
+
+
+async def test_a_chunk_that_comes_again_while_its_file_moves_is_answered(estate: Estate) -> None:
+    upload, store, quota = await estate.keep(), MongoUploadStore(estate.database), MongoQuotaStore(estate.database)
+    with ThreadPoolExecutor(1) as readers:
+        intake = Intake(store, quota, Parts(estate.root), estate.folder, estate.removal, lambda: None, readers)
+        span = ContentRange(len(FILE) - LAST, len(FILE) - 1, len(FILE))
+        tenant, file_id = make_tenant(tenant_id=upload.tenant_id), FileId(upload.file_id)
+        answered = await Transfers(intake, estate.homes).append(tenant, file_id, span, Overtaken(estate))
+    assert answered.server_filename == upload.server_filename

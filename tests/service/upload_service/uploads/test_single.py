@@ -1,0 +1,139 @@
+"""The one-call form: its installer stored, its fields handed back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
+from upload_service.store import MongoUploadStore
+
+FILE = b"installer " * 100
+SIZE = len(FILE)
+
+
+@pytest.fixture(scope="module")
+async def api(mongo_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[UploadApi]:
+    async with serving_uploads(settings_for(mongo_url, tmp_path_factory.mktemp("installers"))) as served:
+        yield served
+
+
+async def test_a_form_with_a_file_is_stored_and_its_fields_come_back_in_order(api: UploadApi) -> None:
+    caller = make_uploader()
+    answer = await api.store(
+        caller, ("b", "1", None), ("file", FILE, "setup.exe"), ("a", "grün", None), ("b", "2", None)
+    )
+    name = answer.body["server_filename"]
+    assert (answer.status, answer.body) == (
+        200,
+        {
+            "fields": [["b", "1"], ["a", "grün"], ["b", "2"]],
+            "server_filename": name,
+            "sha256": sha256(FILE),
+            "size": SIZE,
+        },
+    )
+    assert (api.folder / caller.tenant_id / name).read_bytes() == FILE
+    assert name.endswith(".exe")
+    assert await api.usage(caller) == (0, SIZE)
+
+
+async def test_a_stored_file_can_be_claimed(api: UploadApi) -> None:
+    caller = make_uploader(storage_quota=SIZE)
+    stored = await api.store(caller, ("file", FILE, "setup.exe"))
+    assert (await api.claim(caller, stored.body["server_filename"])).body == {"size": SIZE, "sha256": sha256(FILE)}
+    assert await api.usage(caller) == (SIZE, 0)
+
+
+async def test_a_form_without_a_file_gives_its_fields_only(api: UploadApi) -> None:
+    caller = make_uploader()
+    for empty in [(), (("file", b"", ""),)]:
+        answer = await api.store(caller, ("server_filename", "x", None), *empty)
+        assert answer.body == {
+            "fields": [["server_filename", "x"]],
+            "server_filename": None,
+            "sha256": None,
+            "size": None,
+        }
+    assert api.files(caller) == []
+
+
+async def test_a_file_part_without_a_file_name_is_the_installer_too(api: UploadApi) -> None:
+    answer = await api.store(make_uploader(), ("file", FILE, None))
+    assert (answer.body["sha256"], answer.body["fields"]) == (sha256(FILE), [])
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param([("file", FILE, "a"), ("server_filename", "x", None)], id="a file and a server filename"),
+        pytest.param([("server_filename", "x", None), ("file", FILE, "a")], id="a server filename and a file"),
+        pytest.param([("file", FILE, "a"), ("installer_url", "x", None)], id="a file and where another stays"),
+        pytest.param([("installer_url", "x", None), ("file", FILE, "a")], id="where an installer stays and a file"),
+        pytest.param([("file", FILE, "a"), ("file", FILE, "b")], id="two files"),
+        pytest.param([("file", b"", "a")], id="an empty file"),
+        pytest.param([("file", FILE, "a"), ("name", b"\xff", None)], id="a field that is not UTF-8"),
+    ],
+)
+async def test_a_form_that_says_two_things_is_refused_and_leaves_nothing(
+    api: UploadApi, parts: list[tuple[str, bytes | str, str | None]]
+) -> None:
+    caller = make_uploader()
+    answer = await api.store(caller, *parts)
+    assert answer.status == 400
+    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
+
+
+@pytest.mark.parametrize("field", ["server_filename", "installer_url"])
+async def test_a_file_is_not_begun_where_the_form_has_named_another(
+    api: UploadApi, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    async def begin(*_: object) -> None:
+        pytest.fail("the file was begun")
+
+    monkeypatch.setattr(MongoUploadStore, "open", begin)
+    answer = await api.store(make_uploader(), (field, "x", None), ("file", FILE, "a"))
+    assert (answer.status, answer.body["detail"]) == (400, f"Send either `file` or `{field}`, not both.")
+
+
+async def test_long_fields_are_refused(api: UploadApi) -> None:
+    caller = make_uploader()
+    answer = await api.store(caller, ("file", FILE, "a"), ("name", "x" * (1 << 20), None), ("more", "x", None))
+    assert answer.status == 413
+    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
+
+
+async def test_a_file_that_does_not_fit_is_refused_and_leaves_nothing(api: UploadApi) -> None:
+    caller = make_uploader(storage_quota=SIZE - 1)
+    answer = await api.store(caller, ("file", FILE, "a"))
+    assert (answer.status, answer.body["code"]) == (407, "storage_exceeded")
+    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
+
+
+async def test_a_large_file_that_does_not_fit_is_refused_wherever_its_end_is(api: UploadApi) -> None:
+    caller = make_uploader(storage_quota=3 << 20)
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+        for _ in range(8):
+            yield bytes(1 << 20)
+        yield b"\r\n--b--\r\n"
+
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    answer = await api.service.call(caller, "POST", "store_installer", headers=headers, data=endless())
+    assert answer.status == 407
+    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
+
+
+async def test_files_of_unknown_length_at_once_never_pass_the_quota(api: UploadApi) -> None:
+    caller = make_uploader(storage_quota=5 * SIZE)
+    answers = await asyncio.gather(*(api.store(caller, ("file", FILE, "a")) for _ in range(20)))
+    kept = [answer for answer in answers if answer.status == 200]
+    assert {answer.status for answer in answers} <= {200, 407}
+    assert 1 <= len(kept) <= 5
+    assert (await api.usage(caller), len(api.files(caller))) == ((0, len(kept) * SIZE), len(kept))
+
+
+async def test_a_form_that_is_not_multipart_is_refused(api: UploadApi) -> None:
+    answer = await api.service.call(make_uploader(), "POST", "store_installer", data={"a": "b"})
+    assert answer.status == 400

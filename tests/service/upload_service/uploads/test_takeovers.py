@@ -1,0 +1,269 @@
+"""What another process can go on with, whatever became of the one before it."""
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import AsyncIterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from common.caller import Caller
+from common.events.local import LocalEvents
+from common.mongo import open_database
+from tests.support.api import Answer
+from tests.support.services.replicas import FILE, HALF, Replicas, two_replicas
+from tests.support.services.upload import make_uploader, serving_uploads, settings_for, sha256
+from upload_service.installers import FolderInstallers
+from upload_service.model import StorageFull, Upload
+from upload_service.parts import Digest, Parts
+
+OTHER = FILE[:HALF] + FILE[:HALF]
+HEAD = b'--b\r\nContent-Disposition: form-data; name="chunk"\r\n\r\n'
+TAIL = b"\r\n--b--\r\n"
+
+
+@pytest.fixture
+async def replicas(mongo_url: str, tmp_path: Path) -> AsyncIterator[Replicas]:
+    async with two_replicas(mongo_url, tmp_path) as both:
+        yield both
+
+
+async def let_lease_pass(replicas: Replicas, caller: Caller) -> None:
+    then = datetime.now(UTC) - timedelta(seconds=1)
+    record = {"tenant_id": caller.tenant_id, "file_id": "f"}
+    await replicas.database["uploads"].update_one(record, {"$set": {"lease_until": then}})
+
+
+class Hesitant:
+    """A chunk whose sender stops in the middle, until it is told to go on."""
+
+    def __init__(self, replicas: Replicas, caller: Caller, start: int) -> None:
+        self._go_on = asyncio.Event()
+        self._part = replicas.one.part(caller, "f")
+        self._start = start
+        headers = {
+            "X-File-ID": "f",
+            "Content-Range": f"bytes {start}-{len(FILE) - 1}/{len(FILE)}",
+            "Content-Type": "multipart/form-data; boundary=b",
+        }
+        call = replicas.one.service.call(
+            caller, "POST", "upload_package_version", headers=headers, data=self._body(FILE[start:])
+        )
+        self._answer = asyncio.create_task(call)
+        self._replicas, self._caller = replicas, caller
+
+    async def has_begun(self) -> None:
+        record = {"tenant_id": self._caller.tenant_id, "file_id": "f"}
+        while (await self._replicas.database["uploads"].find_one(record) or {})["fence"] < 2:
+            pass
+
+    async def goes_on(self) -> Answer:
+        self._go_on.set()
+        return await self._answer
+
+    async def _body(self, data: bytes) -> AsyncIterator[bytes]:
+        yield HEAD + data[:10]
+        await self._go_on.wait()
+        yield data[10:] + TAIL
+
+
+async def test_a_sender_that_was_given_up_changes_nothing_any_more(replicas: Replicas) -> None:
+    caller = await replicas.begun()
+    slow = Hesitant(replicas, caller, HALF)
+    await slow.has_begun()
+    await let_lease_pass(replicas, caller)
+    quarter = HALF + HALF // 2
+    first = await replicas.two.chunk(caller, "f", OTHER[HALF:quarter], HALF, len(FILE))
+    assert (first.status, first.body["received"]) == (200, quarter)
+    late = await slow.goes_on()
+    assert (late.status, late.body["code"]) == (500, "dependency_unavailable")
+    last = await replicas.two.chunk(caller, "f", OTHER[quarter:], quarter, len(FILE))
+    assert last.body["sha256"] == sha256(OTHER)
+    name = last.body["server_filename"]
+    assert (replicas.one.folder / caller.tenant_id / name).read_bytes() == OTHER
+    assert replicas.one.files(caller) == [name]
+
+
+async def test_a_sender_that_was_given_up_cannot_finish_the_file_any_more(replicas: Replicas) -> None:
+    caller = await replicas.begun()
+    slow = Hesitant(replicas, caller, HALF)
+    await slow.has_begun()
+    await let_lease_pass(replicas, caller)
+    last = await replicas.two.chunk(caller, "f", OTHER[HALF:], HALF, len(FILE))
+    late = await slow.goes_on()
+    assert (last.status, late.status) == (200, 500)
+    assert (await replicas.one.state(caller, "f")).body == last.body
+    assert (replicas.one.folder / caller.tenant_id / last.body["server_filename"]).read_bytes() == OTHER
+    assert await replicas.one.usage(caller) == (0, len(FILE))
+
+
+async def test_a_take_over_that_fails_leaves_what_was_acknowledged(replicas: Replicas) -> None:
+    caller = await replicas.begun()
+    slow = Hesitant(replicas, caller, HALF)
+    await slow.has_begun()
+    await let_lease_pass(replicas, caller)
+    short = await replicas.two.chunk(caller, "f", OTHER[HALF : HALF + 10], HALF, len(FILE), end=len(FILE) - 1)
+    assert (short.status, short.body["received"]) == (400, HALF)
+    assert (await slow.goes_on()).status == 500
+    last = await replicas.two.chunk(caller, "f", OTHER[HALF:], HALF, len(FILE))
+    assert last.body["sha256"] == sha256(OTHER)
+    assert replicas.one.files(caller) == [last.body["server_filename"]]
+
+
+class Pause:
+    """Stops the first worker thread that calls a method of the transfers' files, until it is told to go on."""
+
+    def __init__(self, patched: pytest.MonkeyPatch, method: str) -> None:
+        self._inside, self._go_on = threading.Event(), threading.Event()
+        real = getattr(Parts, method)
+
+        def stopping(*given: object) -> object:
+            if not self._inside.is_set():
+                self._inside.set()
+                self._go_on.wait(60)
+            return real(*given)
+
+        patched.setattr(Parts, method, stopping)
+
+    async def reached(self) -> None:
+        await asyncio.to_thread(self._inside.wait, 60)
+
+    def end(self) -> None:
+        self._go_on.set()
+
+
+async def test_a_take_over_that_was_taken_over_itself_removes_nothing_of_its_successor(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = await replicas.begun()
+    await let_lease_pass(replicas, caller)  # A holder has died.
+    pause, quarter = Pause(monkeypatch, "copy"), HALF + HALF // 2
+    stale = asyncio.create_task(replicas.one.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE)))
+    await pause.reached()
+    await let_lease_pass(replicas, caller)
+    ours = await replicas.two.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE))
+    pause.end()
+    assert (ours.status, (await stale).status) == (200, 500)
+    last = await replicas.two.chunk(caller, "f", FILE[quarter:], quarter, len(FILE))
+    assert (last.status, last.body.get("sha256")) == (200, sha256(FILE))
+    assert replicas.one.files(caller) == [last.body["server_filename"]]
+
+
+async def test_whoever_tidies_up_late_removes_nothing_of_a_later_take_over(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = await replicas.begun()
+    await let_lease_pass(replicas, caller)
+    pause, quarter = Pause(monkeypatch, "remove_older"), HALF + HALF // 2
+    slow = asyncio.create_task(replicas.one.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE)))
+    await pause.reached()
+    await let_lease_pass(replicas, caller)
+    ours = await replicas.two.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE))
+    pause.end()
+    assert (ours.status, (await slow).status) == (200, 500)
+    last = await replicas.two.chunk(caller, "f", FILE[quarter:], quarter, len(FILE))
+    assert (last.status, last.body.get("sha256")) == (200, sha256(FILE))
+
+
+async def test_a_copy_counts_though_the_chunk_it_was_made_for_fails(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, copies = await replicas.begun(), list[int]()
+    await let_lease_pass(replicas, caller)
+    real = Parts.copy
+
+    def counted(parts: Parts, upload: Upload, part: int) -> Digest:
+        copies.append(part)
+        return real(parts, upload, part)
+
+    monkeypatch.setattr(Parts, "copy", counted)
+    for _ in range(3):
+        short = await replicas.two.chunk(caller, "f", FILE[HALF : HALF + 10], HALF, len(FILE), end=len(FILE) - 1)
+        assert short.status == 400
+    last = await replicas.two.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
+    assert (last.body["sha256"], len(copies)) == (sha256(FILE), 1)
+
+
+def test_a_copy_that_meets_a_full_disk_leaves_nothing_of_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, upload = Parts(tmp_path), Upload("acme", "f", "id", 2 * len(FILE), offset=len(FILE), fence=2, tainted=True)
+    with closing(parts.open(replace(upload, offset=0), None)) as file:
+        file.take([FILE])
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(StorageFull):
+        parts.copy(upload, 2)
+    assert [path.parent.name for path in tmp_path.rglob("*.part")] == ["id.0"]
+
+
+def test_what_a_deleted_transfer_left_goes_though_its_file_id_is_free_again(tmp_path: Path) -> None:
+    parts, upload = Parts(tmp_path), Upload("acme", "f", "id", len(FILE))
+    with closing(parts.open(upload, None)) as file:
+        file.take([FILE])
+    parts.remove(replace(upload, file_id="~id", announced_as="f"))
+    assert list(tmp_path.rglob("*id*")) == []
+
+
+async def complete_without_a_name(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> tuple[Caller, str]:
+    """A file whose process died between saying that it is complete and naming it; its server filename."""
+    caller = await replicas.begun()
+
+    async def die(*_: object) -> None:
+        raise RuntimeError("the process has died")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderInstallers, "settle", die)
+        assert (await replicas.one.chunk(caller, "f", FILE[HALF:], HALF, len(FILE), name="setup.exe")).status == 500
+    assert replicas.one.files(caller) == ["upload_f.part"]
+    return caller, (await replicas.two.state(caller, "f")).body["server_filename"]
+
+
+@pytest.fixture
+def nobody_relays(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def rest(_: object) -> None:
+        return
+
+    monkeypatch.setattr("upload_service.outbox.Outbox.relay", rest)
+
+
+@pytest.mark.usefixtures("nobody_relays")
+async def test_a_complete_file_is_served_though_its_process_died_before_it_was_named(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, name = await complete_without_a_name(replicas, monkeypatch)
+    assert (await replicas.two.claim(caller, name)).status == 200
+    assert (await replicas.two.get(replicas.two.address(caller, name))).body == FILE
+
+
+@pytest.mark.usefixtures("nobody_relays")
+async def test_the_last_chunk_sent_again_is_answered_though_its_process_died_before_the_file_was_named(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, name = await complete_without_a_name(replicas, monkeypatch)
+    again = await replicas.two.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
+    assert (again.status, again.body["server_filename"]) == (200, name)
+
+
+async def test_the_relay_names_what_a_process_that_died_did_not(mongo_url: str, tmp_path: Path) -> None:
+    settings, caller = settings_for(mongo_url, tmp_path), make_uploader()
+    with pytest.MonkeyPatch.context() as patched:
+
+        async def die(*_: object) -> None:
+            raise RuntimeError("the process has died")
+
+        patched.setattr(FolderInstallers, "settle", die)
+        async with serving_uploads(settings, LocalEvents()) as api:
+            assert (await api.chunk(caller, "f", FILE, 0, len(FILE))).status == 500
+    async with serving_uploads(settings) as api, open_database(mongo_url, settings.database) as database:
+        while await database["uploads"].count_documents({"announced": False}):
+            pass
+        assert api.files(caller) == [api.announced[0].data["server_filename"]]

@@ -1,0 +1,85 @@
+"""A company with a little of everything, for pictures of the pages and their bench."""
+
+import io
+from collections.abc import Iterable
+
+from aiohttp import FormData
+from PIL import Image, ImageDraw, ImageFont
+
+from tests.support.samples.installers import MACHINE_MSI
+from tests.support.whole.services import Api
+from tests.support.whole.stories import publish
+
+PACKAGES = (
+    (
+        "Acme.Anvil",
+        "Anvil",
+        "Acme",
+        "Shapes drawings of parts, and tells what they weigh.",
+        ("2.4.1", "2.4.0", "2.3.9"),
+    ),
+    ("Acme.Catapult", "Catapult", "Acme", "Sends large files between sites.", ("7.0.3", "6.9")),
+    ("Acme.Magnet", "Magnet", "Acme", "Finds what lies around on shared drives.", ("1.12.0",)),
+    ("Fabrikat.Lathe", "Lathe", "Fabrikat", "Steers the machines of the workshop.", ("2026.3", "2026.2", "2025.4")),
+    ("Fabrikat.Vice", "Vice", "Fabrikat", "Holds settings of machines in place.", ("3.1",)),
+    ("Harbour.Beacon", "Beacon", "Harbour Software", "Shows where ships and their loads are.", ("5.5.0", "5.4.2")),
+    ("Harbour.Ledger", "Ledger", "Harbour Software", "Books what is loaded and unloaded.", ("11.0",)),
+    ("Nordlicht.Editor", "Nordlicht Editor", "Nordlicht", "Writes texts for printing.", ("4.2.0", "4.1.8", "4.1.7")),
+    ("Nordlicht.Fonts", "Nordlicht Fonts", "Nordlicht", "Letters for everything that is printed.", ("1.0",)),
+    ("Tower.Agent", "Tower Agent", "Tower", "Tells the control room how machines do.", ("9.8.1",)),
+)
+COLOURS = ("#0b6e4f", "#8a3ffc", "#b35900", "#0f62fe", "#9f1853", "#00677d", "#6f4e37", "#4a5568", "#a2191f", "#2d6a4f")
+CLIENTS = ("pc-0117", "pc-0118", "laptop-anna", "laptop-bela", "kiosk-lobby", "workshop-1", "workshop-2")
+
+
+async def settle(api: Api) -> None:
+    """Publish, register and group as a company does."""
+    for number, (package_id, name, publisher, description, versions) in enumerate(PACKAGES):
+        form = FormData(
+            {
+                "package_id": package_id,
+                "package_name": name,
+                "package_publisher": publisher,
+                "package_description": description,
+            }
+        )
+        form.add_field(
+            "Logo", io.BytesIO(logo(name[0], COLOURS[number])), filename="logo.png", content_type="image/png"
+        )
+        assert (await api.call("POST", "add_package", data=form)).status == 200
+        for version in versions:
+            await publish(api, package_id, version, content=MACHINE_MSI, file_type="MSI")
+    await api.call("PATCH", "set_package_active", "Nordlicht.Fonts", data={"package_active": "0"})
+    added = [(await api.call("POST", "add_client", data={"client_name": name})).body for name in CLIENTS]
+    for client in added[:5]:
+        shown = {"auth_token": client["auth_token"], "client": "1"}
+        assert (await api.anonymous().call("POST", "client_version", data=shown)).status == 200
+    await api.call("PATCH", "edit_client", added[-1]["client_id"], data={"enabled": "0"})
+    for username in ("anna", "bela"):
+        await api.call("POST", "add_user", data={"username": username, "password": "a password of theirs"})
+    await made(api, "add_blacklist_group", [{"name": "Workshop only", "package_ids": "Fabrikat.Lathe,Fabrikat.Vice"}])
+    (group,) = (await api.call("GET", "get_blacklist_groups")).body
+    await made(
+        api,
+        "add_blacklist_entry",
+        [
+            {"client_id": added[4]["client_id"], "group": group["group_id"]},
+            {"network": "10.20.0.0/16", "package_ids": "Tower.Agent"},
+        ],
+    )
+
+
+async def made(api: Api, operation: str, forms: Iterable[dict[str, str]]) -> None:
+    for form in forms:
+        answer = await api.call("POST", operation, data=form)
+        assert answer.status == 201, answer.body
+
+
+def logo(letter: str, colour: str) -> bytes:
+    """A package's picture: its first letter on a colour."""
+    picture = Image.new("RGB", (128, 128), colour)
+    font = ImageFont.load_default(size=80)
+    ImageDraw.Draw(picture).text((64, 64), letter, font=font, fill="white", anchor="mm")
+    content = io.BytesIO()
+    picture.save(content, "PNG")
+    return content.getvalue()

@@ -1,0 +1,79 @@
+"""Pictures of every page, light and dark, as deploy/screenshots has them.
+
+python -m tests.support.browser.screenshots
+"""
+
+import asyncio
+import io
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+from PIL import Image
+from playwright.async_api import Page, async_playwright
+
+from gateway.dashboard.table import PAGES
+from tests.support.browser.company import settle
+from tests.support.browser.sending import finish
+from tests.support.browser.visitors import FLAGS, Visitor, sign_in
+from tests.support.samples.installers import MACHINE_MSI
+from tests.support.servers.stores import private_stores
+from tests.support.whole.services import Api, all_services
+
+FOLDER = Path(__file__).parents[3] / "deploy" / "screenshots"
+SCREEN = {"width": 1280, "height": 800}
+COLOURS = 128  # of a picture: a page has few
+
+
+async def take() -> None:
+    """Take all pictures."""
+    with TemporaryDirectory(prefix="pkgrepo-") as name:
+        folder = Path(name)
+        async with private_stores(folder / "stores") as stores:
+            running = folder / "services"
+            running.mkdir()
+            async with all_services(running, stores.mongo_url, stores.redis_url, stores.rabbitmq_url) as services:
+                api = await services.tenant(tenant_id="acme", storage_quota=5 << 20, max_clients=50)
+                await settle(api)
+                await _take_of(api)
+
+
+async def _take_of(api: Api) -> None:
+    values = await _values(api)
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        for scheme in ("light", "dark"):
+            context = await browser.new_context(color_scheme=scheme, viewport=SCREEN, reduced_motion="reduce")  # type: ignore[arg-type]
+            page = await context.new_page()
+            await page.goto(f"{api.base_url}/sign_in")
+            await _save(page, f"sign-in-{scheme}")
+            visitor = await sign_in(page, api)
+            for row in PAGES:
+                await _save_page(visitor, row.path, values, scheme)
+        await browser.close()
+
+
+async def _save_page(visitor: Visitor, path: str, values: dict[str, str], scheme: str) -> None:
+    await visitor.go(f"/{path.format(**values)}".rstrip("/"))
+    await visitor.page.wait_for_load_state("load")
+    words = [part.strip("{}").replace("_", "-") for part in path.split("/") if part]
+    await _save(visitor.page, "-".join([*(words or ["overview"]), scheme]))
+
+
+async def _save(page: Page, name: str) -> None:
+    picture = Image.open(io.BytesIO(await page.screenshot()))
+    picture.convert("RGB").quantize(COLOURS).save(FOLDER / f"{name}.png", optimize=True)
+
+
+async def _values(api: Api) -> dict[str, str]:
+    package = (await api.call("POST", "get_packages")).body[0]
+    waiting = await finish(api, f"editor-1.2.3.msi~{uuid4().hex}", MACHINE_MSI)
+    return {
+        "package_id": package["PACKAGE_ID"],
+        "version_uid": package["VERSIONS_UID"][0],
+        "server_filename": waiting,
+    }
+
+
+if __name__ == "__main__":
+    asyncio.run(take())

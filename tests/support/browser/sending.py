@@ -1,0 +1,98 @@
+"""How a person sends files from a page, and what may come in between."""
+
+import asyncio
+import hashlib
+import io
+from base64 import b64encode
+from dataclasses import dataclass
+from pathlib import Path
+
+from playwright.async_api import Locator, Page, Route, expect
+
+from tests.support.browser.visitors import Visitor
+from tests.support.waiting import until
+from tests.support.whole.services import Api
+
+CHUNK = 64 << 10  # bytes
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+async def choose(page: Page, *paths: Path) -> None:
+    await page.locator("[data-choose]").set_input_files(paths)
+
+
+async def drop(page: Page, path: Path) -> None:
+    """Drop a file on the page, as from another window."""
+    holding = """([name, bytes]) => {
+        const held = new DataTransfer();
+        held.items.add(new File([Uint8Array.from(atob(bytes), (letter) => letter.charCodeAt(0))], name));
+        return held;
+    }"""
+    held = await page.evaluate_handle(holding, [path.name, b64encode(path.read_bytes()).decode()])
+    await page.dispatch_event("[data-drop]", "drop", {"dataTransfer": held})
+
+
+def row(page: Page, name: str) -> Locator:
+    """What the page shows of a file that is on its way, or was."""
+    return page.get_by_role("list", name="Uploads").get_by_role("listitem").filter(has_text=name)
+
+
+async def break_off_after(page: Page, chunks: int) -> asyncio.Event:
+    """Let so many chunks through, and then none until the event is set."""
+    mended = asyncio.Event()
+    seen: list[str] = []
+
+    async def pass_on(route: Route) -> None:
+        if route.request.method == "POST":
+            seen.append(route.request.headers["content-range"])
+        if len(seen) > chunks and not mended.is_set():
+            await route.abort()
+        else:
+            await route.continue_()
+
+    await page.route("**/operations/upload_package_version", pass_on)
+    return mended
+
+
+@dataclass(frozen=True)
+class HeldChunk:
+    """A chunk that the network holds. `arrived` is set when the page sends it, `release` lets it go on."""
+
+    arrived: asyncio.Event
+    release: asyncio.Event
+
+
+async def hold_chunk(page: Page, start: int) -> HeldChunk:
+    """Hold the chunk of a page that begins with this byte."""
+    held = HeldChunk(asyncio.Event(), asyncio.Event())
+
+    async def pass_on(route: Route) -> None:
+        if route.request.headers.get("content-range", "").startswith(f"bytes {start}-"):
+            held.arrived.set()
+            await held.release.wait()
+        await route.continue_()
+
+    await page.route("**/operations/upload_package_version", pass_on)
+    return held
+
+
+async def finish(api: Api, file_id: str, content: bytes) -> str:
+    """Upload a file past the pages; the name that the repository gave it."""
+    headers = {"X-File-ID": file_id, "Content-Range": f"bytes 0-{len(content) - 1}/{len(content)}"}
+    answer = await api.call("POST", "upload_package_version", headers=headers, data={"chunk": io.BytesIO(content)})
+    return str(answer.body["server_filename"])
+
+
+async def arrived(visitor: Visitor, path: Path) -> None:
+    """Wait until a file is there as it was chosen."""
+    await expect(visitor.page.get_by_role("heading", name="Make a version")).to_be_visible()
+    name = visitor.page.url.rpartition("/")[2].partition("?")[0]
+
+    async def listed() -> bool:
+        uploads = (await visitor.api.call("GET", "get_finished_uploads")).body
+        return (name, sha256(path)) in [(upload["server_filename"], upload["sha256"]) for upload in uploads]
+
+    await until(listed)

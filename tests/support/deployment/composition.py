@@ -1,0 +1,241 @@
+"""The compose file, brought up in a project of its own by the engine's own command, and looked at through its SDK."""
+
+import asyncio
+import json
+import os
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+from aiohttp import ClientSession, TCPConnector
+from docker import DockerClient
+from docker.models.containers import Container
+
+from common.caller import Deployment
+from tests.support.servers.ports import free_port
+from tests.support.waiting import until
+from tests.support.whole.services import Api
+
+ROOT = Path(__file__).parents[3]
+FILE = ROOT / "deploy" / "compose.yaml"
+TLS = (FILE.with_name("compose.tls.yaml"), Path(__file__).with_name("compose.front.yaml"))
+OURS = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
+SCALE = {"gateway": 2, "catalog_service": 2, "upload_service": 3}
+BEFORE_USERS = Path(__file__).with_name("compose.release-0.1.0.yaml")
+TENANT = "main"
+# Images that the test machine has. The variables of the environment come first.
+STORE_IMAGES = {"MONGODB_IMAGE": "mongo:7", "REDIS_IMAGE": "redis:7", "RABBITMQ_IMAGE": "rabbitmq:4-management"}
+STORE_URLS = {
+    "mongodb": "mongodb://{}@{}:27017/?directConnection=true&authSource=admin",
+    "redis": "redis://{}@{}:6379",
+    "rabbitmq": "amqp://{}@{}:5672/",
+}
+UP_WITHIN = 300.0  # seconds, the image built
+STARTED_WITHIN = 120.0  # seconds
+AUTHORITY = "/data/caddy/pki/authorities/local/root.crt"
+CERTIFICATE = "/data/caddy/certificates/local/localhost/localhost.json"  # written last
+ASK = "import http.client as h; c = h.HTTPConnection('127.0.0.1', 9090, timeout=9); c.request('GET', '/readyz'); "
+ASK += "print(c.getresponse().read().decode())"
+
+
+class ComposeFailed(Exception):
+    """The command ended with an error; the text is what it said."""
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A running project. `files` are laid over the first in this order; `variables` are what they ask for.
+
+    `folder` has its secrets and its backups.
+    """
+
+    name: str
+    engine: DockerClient
+    folder: Path
+    session: ClientSession
+    scale: Mapping[str, int] = field(default_factory=lambda: SCALE)
+    files: tuple[Path, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def secrets(self) -> Path:
+        return self.folder / "secrets"
+
+    async def compose(self, *words: str, **variables: str) -> str:
+        """Run the engine's compose command on the project; its output. Raises ComposeFailed.
+
+        `variables` are added to those of the project for this command alone.
+        """
+        folders = {"PKGREPO_SECRETS": str(self.secrets), "PKGREPO_BACKUPS": str(self.folder / "backups")}
+        environment = {**STORE_IMAGES, **os.environ, **self.variables, **folders, **variables}
+        files = [word for file in (FILE, *self.files) for word in ("-f", str(file))]
+        process = await asyncio.create_subprocess_exec(
+            *(*_command(), "-p", self.name, *files, *words),
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        async with asyncio.timeout(UP_WITHIN):
+            said = (await process.communicate())[0].decode()
+        if process.returncode:
+            raise ComposeFailed(said[-2000:])
+        return said
+
+    async def operate(self, *words: str, **variables: str) -> str:
+        """Run an operator command; its output. Raises ComposeFailed."""
+        return await self.compose("run", "--rm", "--no-TTY", "operator", *words, **variables)
+
+    async def start_stores(self) -> None:
+        """Start MongoDB and Redis without any service, as a restore needs them."""
+        await self.compose("up", "--detach", "--wait", "mongodb", "redis")
+        await self.compose("run", "--rm", "--no-TTY", "mongodb-user")
+
+    async def renew_passwords(self, *options: str) -> None:
+        """Do what the guide says for new passwords at the stores, but for the restarts. `options` may be --finish."""
+        words = ("pkgrepo", "cluster", "passwords", "--folder", "/secrets", *options)
+        await self.compose("run", "--rm", "--no-TTY", "--no-deps", "secrets", *words)
+        await self.compose("run", "--rm", "--no-TTY", "--no-deps", "mongodb-user")
+        reload = "REDISCLI_AUTH=$(cut -d: -f2 /run/secrets/administrator) redis-cli --user administrator acl load"
+        assert (await self.compose("exec", "-T", "redis", "sh", "-c", reload)).strip() == "OK"
+        definitions = "/run/secrets/definitions.json"
+        await self.compose("exec", "-T", "rabbitmq", "rabbitmqctl", "import_definitions", definitions)
+
+    def store_url(self, store: str, credential: str) -> str:
+        """A store's address on its own network, which this machine reaches too, with `name:password`."""
+        [container] = self.containers(store)
+        [network] = container.attrs["NetworkSettings"]["Networks"].values()
+        return STORE_URLS[store].format(credential, network["IPAddress"])
+
+    async def up(self, *options: str) -> None:
+        scale = [word for service, count in self.scale.items() for word in ("--scale", f"{service}={count}")]
+        await self.compose("up", "--detach", "--wait", *options, *scale)
+
+    def containers(self, *services: str) -> list[Container]:
+        """The running replicas of these services, each service's in the order of their numbers."""
+        return [container for service in services for container in self._replicas(service)]
+
+    def _replicas(self, service: str) -> list[Container]:
+        labels = [f"com.docker.compose.project={self.name}", f"com.docker.compose.service={service}"]
+        found: list[Container] = self.engine.containers.list(filters={"label": labels})
+        return sorted(found, key=lambda container: container.name or "")
+
+    def addresses(self) -> list[str]:
+        """Where the gateways answer."""
+        bound = [(container.ports["8080/tcp"] or [])[0] for container in self.containers("gateway")]
+        return [f"http://127.0.0.1:{port['HostPort']}" for port in bound]
+
+    async def says(self, container: Container) -> dict[str, Any]:
+        """What a service says of itself where its probes stand; nothing while it does not answer."""
+        said = await _told(container, "python", "-c", ASK)
+        return dict(json.loads(said)) if said else {}
+
+    async def ready(self, *containers: Container) -> None:
+        """Wait until these are."""
+
+        async def so() -> bool:
+            return all([(await self.says(container)).get("status") == "ready" for container in containers])
+
+        await until(so, patience=STARTED_WITHIN)
+
+    @asynccontextmanager
+    async def front(self) -> AsyncIterator[Api]:
+        """The first administrator, at the one address with a certificate."""
+        [caddy] = self.containers("caddy")
+        base = f"https://localhost:{self.variables['FRONT_PORT']}/{TENANT}"
+        password = (self.secrets / "administrator" / "password").read_text()
+
+        async def certified() -> bool:
+            return bool(await _told(caddy, "cat", CERTIFICATE))
+
+        await until(certified)
+        trust = ssl.create_default_context(cadata=await _told(caddy, "cat", AUTHORITY))
+        async with ClientSession(connector=TCPConnector(ssl=trust)) as session:
+            yield await Api(session, base, TENANT, Deployment.MULTI).signed_in(password=password)
+
+    async def signed_in(self) -> list[Api]:
+        """The first administrator at each gateway, in one session."""
+        password = (self.secrets / "administrator" / "password").read_text()
+        apis = [Api(self.session, f"{base}/{TENANT}", TENANT, Deployment.MULTI) for base in self.addresses()]
+        first = await apis[0].signed_in(password=password)
+        return [Api(api.session, api.base_url, TENANT, Deployment.MULTI, first.headers) for api in apis]
+
+    def settings_of(self, container: Container) -> Mapping[str, object]:
+        """What the engine holds a container to."""
+        container.reload()
+        settings: dict[str, object] = container.attrs["HostConfig"]
+        return settings
+
+
+@asynccontextmanager
+async def composition(variables: Mapping[str, str] | None = None, **scale: int) -> AsyncIterator[Composition]:
+    """The project, up and scaled; removed with its volumes at the end."""
+    async with _project(scale or SCALE, variables=variables) as project:
+        yield project
+
+
+@asynccontextmanager
+async def copy_of(project: Composition) -> AsyncIterator[Composition]:
+    """A project of another name, with copies of the secrets and the backups. None of its containers runs yet."""
+    with TemporaryDirectory(prefix="pkgrepo-") as folder:
+        copying = ("cp", "--archive", str(project.secrets), str(project.folder / "backups"), folder)
+        await asyncio.to_thread(subprocess.run, copying, check=True)
+        copy = replace(project, name=f"{project.name}-copy", folder=Path(folder), scale={})
+        try:
+            yield copy
+        finally:
+            await copy.compose("down", "--volumes", "--timeout", "20")
+
+
+@asynccontextmanager
+async def composition_with_a_certificate(**scale: int) -> AsyncIterator[Composition]:
+    """The same behind Caddy, which listens on a port of loopback."""
+    variables = {"PKGREPO_HOST": "localhost", "FRONT_PORT": str(free_port())}
+    async with _project(scale, TLS, variables) as project:
+        yield project
+
+
+@asynccontextmanager
+async def composition_of_release_0_1_0(write_secrets: Callable[[Path], None]) -> AsyncIterator[Composition]:
+    """The project on stores with one user each, which `write_secrets` puts into the folder of secrets."""
+    async with _project({}, (BEFORE_USERS,), write_secrets=write_secrets) as project:
+        yield project
+
+
+@asynccontextmanager
+async def _project(
+    scale: Mapping[str, int],
+    files: tuple[Path, ...] = (),
+    variables: Mapping[str, str] | None = None,
+    write_secrets: Callable[[Path], None] = lambda _: None,
+) -> AsyncIterator[Composition]:
+    engine = DockerClient.from_env()
+    with TemporaryDirectory(prefix="pkgrepo-") as folder:
+        async with ClientSession() as session:
+            name = f"pkgrepo{uuid4().hex[:8]}"
+            project = Composition(name, engine, Path(folder), session, scale, files, variables or {})
+            write_secrets(project.secrets)
+            try:
+                await project.up("--build")
+                yield project
+            finally:
+                await project.compose("down", "--volumes", "--timeout", "20")
+                engine.close()
+
+
+def _command() -> tuple[str, ...]:
+    alone = shutil.which("docker-compose")
+    return (alone,) if alone else ("docker", "compose")
+
+
+async def _told(container: Container, *words: str) -> str:
+    """What a command in a container prints; nothing where it fails."""
+    done = await asyncio.to_thread(container.exec_run, list(words))
+    assert isinstance(done.output, bytes)
+    return done.output.decode() if done.exit_code == 0 else ""

@@ -1,0 +1,93 @@
+"""The Kubernetes manifests: what they say, and what Kubernetes would say to it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import yaml
+
+from deploy.cluster.secrets import SETTINGS
+
+Resource = dict[str, Any]
+FOLDER = Path(__file__).parents[3] / "deploy" / "kubernetes"
+OVERLAYS = ("production", "single-node")
+NAMES = {service: service.replace("_", "-") for service in SETTINGS}  # of what belongs to a service, there
+VERSIONS = ("1.31", "1.37")  # of Kubernetes: the oldest and the newest that are promised
+# Read once: they are megabytes.
+kubernetes_validate.utils.schema_contents = cache(kubernetes_validate.utils.schema_contents)
+
+
+def kustomizations() -> Mapping[Path, Resource]:
+    """Each folder's `kustomization.yaml`, by the folder."""
+    return {file.parent: yaml.safe_load(file.read_text()) for file in sorted(FOLDER.rglob("kustomization.yaml"))}
+
+
+def written() -> Iterator[Resource]:
+    """Every resource as it is written: patches aside."""
+    for folder, kustomization in kustomizations().items():
+        for name in kustomization.get("resources", []):
+            if (folder / name).is_file():
+                yield from read((folder / name).read_text())
+
+
+def patches() -> Iterator[Resource]:
+    for folder, kustomization in kustomizations().items():
+        for patch in kustomization.get("patches", []):
+            yield from read((folder / patch["path"]).read_text())
+
+
+def read(text: str) -> list[Resource]:
+    return list(yaml.safe_load_all(text))
+
+
+def of_kind(kind: str, resources: Iterable[Resource]) -> dict[str, Resource]:
+    """The resources of a kind, by their names."""
+    return {found["metadata"]["name"]: found for found in resources if found["kind"] == kind}
+
+
+def known(resources: Iterable[Resource]) -> list[Resource]:
+    """Those that Kubernetes has schemas of; the Prometheus operator brings its own."""
+    return [found for found in resources if not found["apiVersion"].startswith("monitoring.coreos.com/")]
+
+
+def where(resource: Resource) -> str:
+    return f"{resource['kind']} {resource['metadata']['name']}"
+
+
+def refusal(resource: Resource, version: str) -> str:
+    """What this version of Kubernetes has against a resource; "" where it has nothing."""
+    try:
+        kubernetes_validate.validate(resource, version, strict=True)
+    except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as error:
+        return f"{where(resource)}: {error.message}"
+    return ""
+
+
+def pods(resources: Iterable[Resource]) -> dict[str, Resource]:
+    """The pods, or their templates, by the names of what makes them."""
+    return {
+        found["metadata"]["name"]: found["spec"].get("jobTemplate", found)["spec"].get("template", found)
+        for found in resources
+        if found["kind"] in {"CronJob", "Deployment", "Job", "Pod"}
+    }
+
+
+def images_variables() -> dict[str, str]:
+    """What the image itself sets."""
+    last = (FOLDER.parent / "Dockerfile").read_text().split("\nFROM ")[-1]
+    words = [word for line in last.splitlines() if line.startswith("ENV ") for word in line.split()[1:]]
+    return dict(word.split("=", 1) for word in words)
+
+
+def settings_of(overlay: str) -> dict[str, str]:
+    """The settings that an overlay gives to every pod."""
+    lines = (FOLDER / "overlays" / overlay / "settings.env").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def selected(selector: Resource) -> list[str]:
+    """The names that a selector of pods selects."""
+    [row] = selector.get("matchExpressions", [{}])
+    return row.get("values") or [selector["matchLabels"]["app.kubernetes.io/name"]]

@@ -1,0 +1,93 @@
+"""What is handed to Prometheus and Grafana, as tests look at it, and Prometheus' own judgement of it."""
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+OBSERVABILITY = Path(__file__).parents[3] / "deploy" / "observability"
+# What Grafana puts in place of its variables: everything, and four times the pause between two looks.
+VARIABLES = {"$service": ".*", "$tenant": ".*", "$__rate_interval": "1m"}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel of the dashboard; `limits` is where its colours change."""
+
+    title: str
+    description: str
+    kind: str
+    unit: str
+    source: dict[str, str]
+    asks: tuple[str, ...]
+    limits: tuple[float, ...]
+
+
+def program(name: str) -> str:
+    """Where `prometheus` or `promtool` is; a test that finds neither fails."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.fail(f"For the tests of alerts and dashboard: `apt-get install prometheus`, for its {name}.", False)
+    return found
+
+
+def promtool(*words: str | Path) -> str:
+    """What is wrong by its judgement; "" where nothing is."""
+    said = subprocess.run([program("promtool"), *words], capture_output=True, check=False, text=True)
+    return said.stdout + said.stderr if said.returncode else ""
+
+
+def alerts() -> dict[str, dict[str, Any]]:
+    """The alert rules by name."""
+    return {rule["alert"]: rule for rule in _rules() if "alert" in rule}
+
+
+def records() -> dict[str, str]:
+    """The expressions of what is recorded, by name."""
+    return {rule["record"]: rule["expr"] for rule in _rules() if "record" in rule}
+
+
+def dashboard() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((OBSERVABILITY / "dashboard.json").read_text())
+    return found
+
+
+def panels() -> list[Panel]:
+    """The panels that ask something."""
+    return [_panel(found) for found in dashboard()["panels"] if found["type"] != "row"]
+
+
+def grouped(expression: str) -> set[str]:
+    """The labels by which it puts them together."""
+    return {label for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression) for label in labels.split(", ")}
+
+
+def _panel(found: dict[str, Any]) -> Panel:
+    defaults = found["fieldConfig"]["defaults"]
+    steps = defaults.get("thresholds", {"steps": []})["steps"]
+    return Panel(
+        title=found["title"],
+        description=found["description"],
+        kind=found["type"],
+        unit=defaults.get("unit", ""),
+        source=found["datasource"],
+        asks=tuple(_asked(target["expr"]) for target in found["targets"]),
+        limits=tuple(step["value"] for step in steps if step["value"] is not None),
+    )
+
+
+def _asked(expression: str) -> str:
+    for name, text in VARIABLES.items():
+        expression = expression.replace(name, text)
+    return expression
+
+
+def _rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((OBSERVABILITY / "rules.yaml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]

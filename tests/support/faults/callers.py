@@ -1,0 +1,102 @@
+"""Callers of every kind at work while parts of the whole are replaced: how often each asked, and what went wrong."""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+from aiohttp import ClientError
+from yarl import URL
+
+from tests.support.api import Answer
+from tests.support.whole.services import PASSWORD, Api
+from tests.support.whole.stories import Published, add_package, package_id, publish, version_of
+
+CHUNK = 1 << 19  # bytes
+PAUSE = 0.02  # seconds between two requests of one caller
+
+
+@dataclass(frozen=True)
+class Counting(Api):
+    """A way in that counts its requests in `asked`, and those that failed, by what went wrong, in `failed`."""
+
+    asked: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+
+    def anonymous(self) -> "Counting":
+        return replace(self, headers={})
+
+    async def call(self, method: str, operation: str, *segments: str, **request: Any) -> Answer:
+        self.asked[operation] += 1
+        try:
+            answer = await super().call(method, operation, *segments, **request)
+        except (ClientError, OSError) as error:
+            self.failed[f"{operation}: {error!r}"] += 1
+            raise
+        if answer.status >= 400:
+            self.failed[f"{operation}: {answer.status} {answer.body}"] += 1
+        return answer
+
+    async def fetch(self, url: str) -> bytes:
+        """A download, which carries no token."""
+        self.asked["download"] += 1
+        try:
+            async with self.session.get(URL(url, encoded=True)) as answer:
+                if answer.status != 200:
+                    self.failed[f"download: {answer.status}"] += 1
+                return await answer.read()
+        except (ClientError, OSError) as error:
+            self.failed[f"download: {error!r}"] += 1
+            raise
+
+
+@asynccontextmanager
+async def callers(api: Api) -> AsyncIterator[Counting]:
+    """Let an administrator, a publisher, clients and somebody who signs in ask without end within the block."""
+    counting = Counting(api.session, api.base_url, api.tenant_id, api.deployment, api.headers)
+    name, over = package_id(), asyncio.Event()
+    await add_package(counting, name)
+    published = await publish(counting, name, content=os.urandom(3 * CHUNK))
+    token = (await counting.call("POST", "add_client", data={"client_name": f"{name}.example"})).body["auth_token"]
+    user = {"username": name.lower(), "password": PASSWORD}
+    await counting.call("POST", "add_user", data=user)
+    kinds = (
+        lambda: counting.call("GET", "test"),
+        lambda: counting.anonymous().call("POST", "get_packages", data={"auth_token": token, "client": "1"}),
+        lambda: counting.anonymous().call("POST", "client_version", data={"auth_token": token}),
+        lambda: counting.call("POST", "login", data=user),
+        lambda: _downloaded(counting, published),
+        lambda: _published(counting),
+    )
+
+    async def ask(kind: Callable[[], Awaitable[object]]) -> None:
+        for _ in count():
+            if over.is_set():
+                return
+            with suppress(ClientError, OSError, AssertionError, KeyError):  # counted where it came from
+                await kind()
+            await asyncio.sleep(PAUSE)
+
+    async with asyncio.TaskGroup() as group:
+        for kind in kinds:
+            group.create_task(ask(kind))
+        yield counting
+        over.set()
+
+
+async def _downloaded(api: Counting, published: Published) -> None:
+    version = await version_of(api, published)
+    if await api.fetch(version["INSTALLER_URL"]) != published.content:
+        api.failed["download: other bytes"] += 1
+
+
+async def _published(api: Counting) -> None:
+    """A package comes with a version, and goes."""
+    name = package_id()
+    await add_package(api, name)
+    await publish(api, name, content=os.urandom(2 * CHUNK))
+    await api.call("DELETE", "delete_package", name)

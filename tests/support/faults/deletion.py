@@ -1,0 +1,139 @@
+"""A package with many versions is deleted by services that die on the way, while a version is being added to it."""
+
+import asyncio
+import os
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from tests.support.faults.invariants import State, violations
+from tests.support.faults.publishers import at_rest
+from tests.support.faults.results import Outcome
+from tests.support.faults.uploader import Client
+from tests.support.processes.fleet import Fleet
+from tests.support.processes.steps import Steps, add_failing
+from tests.support.waiting import until
+from tests.support.whole.services import Api
+from tests.support.whole.stories import INSTALLER, add_package, package_id, publish, upload
+
+AT_ONCE = 10  # versions being published
+HALFWAY = 61  # seconds, after which sweepers and collectors take up what was left halfway
+PAUSES = {
+    "catalog_service": {"catalog_service.app:SWEEP_PAUSE": 0.2},
+    "upload_service": {"upload_service.app:COLLECTION_PAUSE": 0.2},
+}
+
+
+@dataclass(frozen=True)
+class Doomed:
+    """A package that is to go, and a file for one more version of it."""
+
+    api: Api
+    package_id: str
+    server_filename: str
+
+    @classmethod
+    async def make(cls, fleet: Fleet, versions: int) -> "Doomed":
+        api = await fleet.services.tenant()
+        package = cls(api, package_id(), await upload(api, os.urandom(100)))
+        await add_package(package.api, package.package_id)
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def add(number: int) -> None:
+            async with turns:
+                await publish(package.api, package.package_id, f"1.{number}", content=os.urandom(100))
+
+        await asyncio.gather(*map(add, range(versions)))
+        await at_rest(fleet, package.api.tenant_id)
+        return package
+
+    async def delete(self) -> list[str]:
+        """Delete it, insisting, while a version is added; what is wrong with the answers."""
+        client = Client(self.api)
+        late = {**INSTALLER, "package_version": "2.0", "server_filename": self.server_filename}
+        deleted, _ = await asyncio.gather(
+            client.insist("DELETE", "delete_package", self.package_id),
+            client.insist("POST", "add_package_version", self.package_id, data=late),
+        )
+        return [] if deleted.status in {200, 404} else [f"delete_package is answered with {deleted.status}"]
+
+    async def add_again(self) -> list[str]:
+        """Add another package of this id; what of the old one is seen."""
+        client = Client(self.api)
+        form = {"package_id": self.package_id, "package_name": "New", "package_publisher": "New"}
+        added = await client.insist("POST", "add_package", data=form)
+        shown = await client.insist("GET", "get_package_versions", self.package_id)
+        await client.publish(self.package_id, "1.1", b"new")
+        wrong = [] if added.status == 200 else [f"add_package is answered with {added.status} {added.body}"]
+        return wrong + ([] if shown.body == [] else [f"the new package shows {shown.body}"])
+
+
+async def deletion_killed(fleet: Fleet, service: str, *, times: int = 1, versions: int = 50) -> Outcome:
+    """Die at each step of a deletion, at so many of its repetitions; what nobody asks again for is done in a minute."""
+    outcome = Outcome(f"{service} killed while a package with {versions} versions is deleted")
+    loop = asyncio.get_running_loop()
+    async with _failing(fleet, service) as steps:
+        packages = [await Doomed.make(fleet, versions)]
+        steps.count()
+        outcome.violations += await packages[0].delete()
+        counted = steps.counted()
+        for step in _some(counted, times, versions):
+            package = await Doomed.make(fleet, versions)
+            packages.append(package)
+            steps.die_after(step)
+            wrong = await package.delete()
+            # Where the deletion was faster, the late version has fewer steps than it had before.
+            outcome.times += steps.died
+            steps.disarm()
+            outcome.violations += [f"{step}: {problem}" for problem in wrong + await package.add_again()]
+        began = loop.time()
+        outcome.violations += await _left(fleet, [package.api.tenant_id for package in packages])
+        outcome.recoveries.append(loop.time() - began)
+    return outcome
+
+
+def _some(steps: list[str], times: int, versions: int) -> list[str]:
+    """Of every kind of step so many of its repetitions, the last for a version among them.
+
+    What the late version adds to them is not there each time.
+    """
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for step in steps:
+        kind, _, number = step.rpartition(" #")
+        if int(number) <= versions:
+            kinds[kind].append(step)
+    return [found[-1 - place * (len(found) - 1) // times] for found in kinds.values() for place in range(times)]
+
+
+@asynccontextmanager
+async def _failing(fleet: Fleet, service: str) -> AsyncIterator[Steps]:
+    """One replica of the service, which dies where it is told to, in the place of all that there are."""
+    count = len(fleet.replicas[service])
+    for replica in list(fleet.replicas[service]):
+        await fleet.remove(replica)
+    mortal, steps = await add_failing(fleet, service, patches=PAUSES[service])
+    try:
+        yield steps
+    finally:
+        await fleet.remove(mortal)
+        await fleet.start(**{service: count})
+
+
+async def _left(fleet: Fleet, tenant_ids: list[str]) -> list[str]:
+    """What is still halfway, or wrong, when sweepers and collectors had their time."""
+    found: list[str] = []
+
+    async def nothing() -> bool:
+        found.clear()
+        for tenant_id in tenant_ids:
+            state = await State.read(fleet.mongo, tenant_id)
+            found.extend(sentence for sentence in state.unsettled() if not sentence.endswith("is complete"))
+            found.extend(await violations(fleet, [tenant_id]))
+        return not found
+
+    for tenant_id in tenant_ids:
+        await fleet.age(tenant_id, HALFWAY)
+    with suppress(TimeoutError):
+        await until(nothing, patience=60)
+    return found

@@ -1,0 +1,80 @@
+"""Publishers at work while something fails: what they were answered, and when the whole goes on by itself again."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+
+from tests.support.faults.uploader import Client
+from tests.support.processes.fleet import Fleet
+from tests.support.waiting import until
+from tests.support.whole.services import Api
+from tests.support.whole.stories import Published, add_package, package_id
+
+SIZE = 4000  # bytes of an installer, sent in two chunks
+LANES = 4
+PAUSE = 0.05  # seconds between two installers of a publisher, who leaves the machine to what is being tested
+
+
+@dataclass
+class Work:
+    """`published` are the versions that were acknowledged so far."""
+
+    client: Client
+    package_id: str
+    size: int = SIZE
+    published: list[Published] = field(default_factory=list)
+    enough: bool = False
+
+    async def more(self) -> float:
+        """Wait until every publisher has got through once from now on; the seconds that took."""
+        loop, wanted = asyncio.get_running_loop(), len(self.published) + 2 * LANES
+
+        async def published() -> bool:
+            return len(self.published) >= wanted
+
+        began = loop.time()
+        await until(published, patience=60)
+        return loop.time() - began
+
+    def odd_failures(self) -> list[str]:
+        """What publishers were told beside problems, as sentences: a connection that ended, an answer of no sense."""
+        told = self.client.failures
+        return [f"{what} was the answer, {told[what]} times" for what in told if len(what) < 5 or what[:4] != "500 "]
+
+    async def publish(self, lane: int) -> None:
+        for number in count():
+            content = os.urandom(self.size)
+            version = await self.client.publish(self.package_id, f"{lane}.{number}", content, chunk=self.size // 2)
+            self.published.append(version)
+            if self.enough:
+                return
+            await asyncio.sleep(PAUSE)
+
+
+@asynccontextmanager
+async def at_work(api: Api, *, size: int = SIZE) -> AsyncIterator[Work]:
+    """Let publishers publish within the block, installers of `size` bytes; each ends what it has begun."""
+    work = Work(Client(api), package_id(), size)
+    await add_package(api, work.package_id)
+    async with asyncio.TaskGroup() as group:
+        for lane in range(LANES):
+            group.create_task(work.publish(lane))
+        yield work
+        work.enough = True
+
+
+async def at_rest(fleet: Fleet, tenant_id: str) -> None:
+    """Wait until everything that is complete is announced, and heard of."""
+    complete = {"tenant_id": tenant_id, "status": {"$in": ["complete", "linked"]}}
+
+    async def heard() -> bool:
+        uploads = await fleet.mongo["upload"]["uploads"].find(complete).to_list()
+        names = [upload["server_filename"] for upload in uploads]
+        there = {"tenant_id": tenant_id, "server_filename": {"$in": names}, "finished_at": {"$exists": True}}
+        count = await fleet.mongo["catalog"]["finished_uploads"].count_documents(there)
+        return count == len(names) and all(upload["announced"] for upload in uploads)
+
+    await until(heard, patience=60)

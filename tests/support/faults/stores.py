@@ -1,0 +1,221 @@
+"""Stores that die under the services, and a broker that is away, full, or takes nothing: each function is one fault.
+
+Each does its fault `times` times for `seconds`, on a fleet that works before and goes on by itself afterwards: nobody
+starts a service again.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
+
+import aio_pika
+from aiohttp import ClientTimeout
+
+from tests.support.api import Answer
+from tests.support.faults.invariants import missing, violations
+from tests.support.faults.publishers import at_rest, at_work
+from tests.support.faults.results import Outcome
+from tests.support.processes.fleet import Fleet
+from tests.support.servers.stores import Server, target_of
+from tests.support.waiting import until
+from tests.support.whole.services import Api
+from tests.support.whole.stories import upload
+
+Got = TypeVar("Got")
+UPLOADS = 200
+AT_ONCE = 20  # of them
+SIZE = 100  # bytes of each
+ANSWER_PATIENCE = ClientTimeout(total=10)  # far more than the 3 seconds that a problem may take
+QUEUE = "catalog_service"
+
+
+async def mongod_killed(fleet: Fleet, *, times: int = 1, seconds: float = 3) -> Outcome:
+    """MongoDB is killed while publishers work: problems meanwhile, nothing acknowledged is lost, no process ends."""
+    outcome = Outcome(f"mongod killed, away for {seconds:.0f} s", times)
+    api, before = await fleet.services.tenant(), pids(fleet)
+    async with at_work(api) as work:
+        for _ in range(times):
+            await work.more()
+            await kill(fleet.stores.mongod)
+            async for answer in asked(lambda: api.call("POST", "get_packages", timeout=ANSWER_PATIENCE), seconds):
+                outcome.violations += no_problem(answer)
+            await fleet.stores.mongod.start()
+            outcome.recoveries.append(await work.more())
+    await at_rest(fleet, api.tenant_id)
+    outcome.lost += await missing(api, work.published)
+    outcome.violations += work.odd_failures() + ended(fleet, before) + await violations(fleet, [api.tenant_id])
+    return outcome
+
+
+async def redis_killed(fleet: Fleet, *, times: int = 1, seconds: float = 1) -> Outcome:
+    """Redis is killed: no administrator is let in, while clients with a token of their own read on."""
+    outcome = Outcome(f"redis killed, away for {seconds:.0f} s", times)
+    api, before = await fleet.services.tenant(client_authentication=True), pids(fleet)
+    added = await api.call("POST", "add_client", data={"client_name": "pc-1"})
+    token, nobody = {"auth_token": added.body["auth_token"]}, api.anonymous()
+
+    async def ask() -> list[tuple[int, Answer]]:
+        """Answers, and the status that each should have."""
+        asked = {"data": token, "timeout": ANSWER_PATIENCE}
+        return [
+            (500, await api.call("GET", "get_clients", timeout=ANSWER_PATIENCE)),
+            (500, await api.call("POST", "add_package", data={"package_id": "a"}, timeout=ANSWER_PATIENCE)),
+            (200, await nobody.call("POST", "get_packages", **asked)),
+            (200, await nobody.call("POST", "client_version", **asked)),
+            (401, await nobody.call("POST", "get_packages", timeout=ANSWER_PATIENCE)),
+        ]
+
+    for _ in range(times):
+        await kill(fleet.stores.redis)
+        async for answers in asked(ask, seconds):
+            outcome.violations += [
+                f"{answer.status} {answer.body} instead of {status}"
+                for status, answer in answers
+                if answer.status != status
+            ]
+        await fleet.stores.redis.start()
+        api = await api.signed_in()
+        async with at_work(api) as work:
+            outcome.recoveries.append(await work.more())
+        outcome.lost += await missing(api, work.published)
+    outcome.violations += ended(fleet, before)
+    return outcome
+
+
+async def broker_away(fleet: Fleet, *, times: int = 1, seconds: float = 2) -> Outcome:
+    """RabbitMQ is stopped while 200 files come in: all are answered, and announced when it is back, to one effect."""
+    broker = fleet.stores.broker
+    return await _announced_later(
+        fleet,
+        Outcome(f"rabbitmq away for {seconds:.0f} s", times),
+        lambda _: broker.control("stop_app"),
+        lambda _: broker.control("start_app"),
+        seconds,
+        at_most=0,
+    )
+
+
+async def broker_full(fleet: Fleet, *, times: int = 1, seconds: float = 2) -> Outcome:
+    """RabbitMQ takes nothing because its disk is full."""
+    broker = fleet.stores.broker
+    return await _announced_later(
+        fleet,
+        Outcome(f"rabbitmq's disk full for {seconds:.0f} s", times),
+        lambda _: broker.control("set_disk_free_limit", "1000000GB"),
+        lambda _: broker.control("set_disk_free_limit", "50MB"),
+        seconds,
+        at_most=UPLOADS // 2,  # RabbitMQ blocks a connection after what it sends next.
+    )
+
+
+async def queue_deleted(fleet: Fleet, *, times: int = 1) -> Outcome:
+    """The consumer's queue is deleted, empty: what no queue takes is not announced until there is one again."""
+
+    async def delete(_: str) -> None:
+        async with await aio_pika.connect(fleet.stores.broker.url) as connection:
+            await (await connection.channel()).queue_delete(QUEUE)
+
+    return await _announced_later(fleet, Outcome("queue deleted", times), delete, nothing, 0)
+
+
+async def relay_killed(fleet: Fleet, *, times: int = 1) -> Outcome:
+    """The state that a relay leaves which dies between the broker's confirmation and its own note: a second event."""
+
+    async def unsay(tenant_id: str) -> None:
+        complete = {"tenant_id": tenant_id, "status": {"$in": ["complete", "linked"]}}
+        await fleet.mongo["upload"]["uploads"].update_many(complete, {"$set": {"announced": False}})
+
+    return await _announced_later(fleet, Outcome("events published twice", times), nothing, unsay, 1)
+
+
+async def _announced_later(
+    fleet: Fleet,
+    outcome: Outcome,
+    fail: Callable[[str], Awaitable[None]],
+    recover: Callable[[str], Awaitable[None]],
+    seconds: float,
+    *,
+    at_most: int = UPLOADS,
+) -> Outcome:
+    """`fail` and `recover` are told the tenant's id; `at_most` is how many can be announced between the two."""
+    loop, before = asyncio.get_running_loop(), pids(fleet)
+    for _ in range(outcome.times):
+        api = await fleet.services.tenant()
+        await fail(api.tenant_id)
+        try:
+            names = await many_uploads(api)
+            await asyncio.sleep(seconds)
+            said = await fleet.mongo["upload"]["uploads"].count_documents(
+                {"tenant_id": api.tenant_id, "announced": True}
+            )
+            outcome.violations += [f"{said} were announced meanwhile"] if said > at_most else []
+        finally:
+            await recover(api.tenant_id)
+        began = loop.time()
+        await at_rest(fleet, api.tenant_id)
+        outcome.recoveries.append(loop.time() - began)
+        heard = [row["server_filename"] for row in (await api.call("GET", "get_finished_uploads")).body]
+        outcome.lost += [f"{name} was not heard of" for name in names if name not in heard]
+        outcome.duplicated += [f"{name} was heard of twice" for name in set(heard) if heard.count(name) > 1]
+        outcome.violations += await violations(fleet, [api.tenant_id])
+    outcome.violations += ended(fleet, before)
+    return outcome
+
+
+async def nothing(_: str) -> None:
+    """What recovers by itself."""
+
+
+async def kill(server: Server) -> None:
+    """`kill -9`, and see that nobody listens any more."""
+
+    async def refuses() -> bool:
+        try:
+            _, writer = await asyncio.open_unix_connection(target_of(server.url).removeprefix("unix:"))
+        except OSError:
+            return True
+        writer.close()
+        return False
+
+    server.kill()
+    await until(refuses)
+
+
+async def many_uploads(api: Api) -> list[str]:
+    """The server filenames of many small files, all answered with 200."""
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def one() -> str:
+        async with turns:
+            return await upload(api, os.urandom(SIZE))
+
+    return list(await asyncio.gather(*(one() for _ in range(UPLOADS))))
+
+
+async def asked(ask: Callable[[], Awaitable[Got]], seconds: float) -> AsyncIterator[Got]:
+    """What is answered again and again for so many seconds, at least once."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while True:
+        yield await ask()
+        if loop.time() >= end:
+            return
+
+
+def no_problem(answer: Answer) -> list[str]:
+    """What is wrong with an answer while the databases are away."""
+    kind = answer.headers.get("Content-Type", "")
+    if answer.status == 500 and kind == "application/problem+json" and answer.body["code"] == "dependency_unavailable":
+        return []
+    return [f"{answer.status} {kind} {answer.body} while the database is away"]
+
+
+def pids(fleet: Fleet) -> dict[str, list[int]]:
+    return {name: [replica.pid for replica in replicas] for name, replicas in fleet.replicas.items()}
+
+
+def ended(fleet: Fleet, before: dict[str, list[int]]) -> list[str]:
+    """The processes that were there before and do not run any more, each as a sentence."""
+    running = {replica.pid for replicas in fleet.replicas.values() for replica in replicas if replica.running}
+    return [f"{name} ended" for name, numbers in before.items() for pid in numbers if pid not in running]

@@ -1,0 +1,190 @@
+"""The whole service as processes of their own, each service as often as wanted, behind balancing proxies.
+
+    async with private_stores(folder) as stores, fleet(stores, upload_service=2, gateway=2) as running:
+        api = await running.services.tenant()      # as everywhere in the system tests
+        await running.replicas["upload_service"][0].kill()
+        await running.restart_ended()
+        await running.age(api.tenant_id, 60)
+
+Callers reach the gateways, and the gateways and services each other, through `proxies[service]`, one before each
+service, which fails on request and takes each connection to the next replica that listens.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from aiohttp import ClientSession
+from pymongo import AsyncMongoClient
+
+from auth_service.throttle_store import RedisFailures
+from common.caller import Deployment
+from common.mongo import Document
+from common.redis import open_redis
+from common.stamps import Stamps
+from deploy.folder import SERVICES, Addresses
+from deploy.operations import open_operator
+from tests.support.factories import KEY
+from tests.support.processes.replica import Replica
+from tests.support.servers.ports import free_port
+from tests.support.servers.proxy import Proxy, proxy
+from tests.support.servers.stores import Stores
+from tests.support.whole.services import Services
+
+DATABASES = ("auth", "catalog", "upload", "clients")
+# Pauses in seconds of what settles things later, for those who do not want to wait.
+OFTEN = {
+    "upload_service.app:COLLECTION_PAUSE": 0.2,
+    "upload_service.app:RELAY_PAUSE": 0.2,
+    "catalog_service.app:SWEEP_PAUSE": 0.2,
+}
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)  # A date before it is a sign, not a time: a lease that was given back.
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The running whole.
+
+    `replicas` and `proxies` are by service name, `gateway` among them. `services` is the way in that the stories of
+    the system tests take. `mongo` leads to the databases past any proxy.
+    """
+
+    stores: Stores
+    replicas: dict[str, list[Replica]]
+    proxies: dict[str, Proxy]
+    services: Services
+    mongo: AsyncMongoClient[Document]
+    stamps: Stamps
+    environment: dict[str, str]
+    patches: Mapping[str, Any]
+    _counts: dict[str, int] = field(default_factory=dict)
+
+    async def add(
+        self,
+        service: str,
+        *,
+        environment: Mapping[str, str] | None = None,
+        command: Sequence[str] = (),
+        aside: bool = False,
+    ) -> Replica:
+        """One more replica, ready and among those that get connections, unless it stands `aside`.
+
+        `environment` is added to the common one; `command` is what runs it, by itself `python -m <service>`.
+        """
+        replica = self._replica(service, environment or {}, command)
+        await replica.start()
+        await replica.ready()
+        if not aside:
+            self.proxies[service].targets.append(replica.address)
+        return replica
+
+    async def remove(self, replica: Replica) -> None:
+        """Stop a replica for good."""
+        targets = self.proxies[replica.service].targets
+        targets[:] = [address for address in targets if address != replica.address]
+        self.replicas[replica.service].remove(replica)
+        await replica.stop()
+
+    async def start(self, **counts: int) -> None:
+        """So many more replicas of each service, started together."""
+        added = [self._replica(service, {}, ()) for service, count in counts.items() for _ in range(count)]
+        await asyncio.gather(*(replica.start() for replica in added))
+        await asyncio.gather(*(replica.ready() for replica in added))
+        for replica in added:
+            self.proxies[replica.service].targets.append(replica.address)
+
+    async def restart_ended(self) -> None:
+        """Start every replica that has ended, and wait until all are ready."""
+        every = [replica for replicas in self.replicas.values() for replica in replicas]
+        await asyncio.gather(*(replica.start() for replica in every if not replica.running))
+        await self.ready()
+
+    async def ready(self) -> None:
+        """Wait until every replica takes requests. Raises NotStarted for one that has ended."""
+        await asyncio.gather(*(replica.ready() for replicas in self.replicas.values() for replica in replicas))
+
+    async def age(self, tenant_id: str, seconds: float) -> None:
+        """Let time pass for a tenant: every date in its records, and its files, become so much older.
+
+        What MongoDB removes by itself when its date comes stays.
+        """
+        for name in DATABASES:
+            database = self.mongo[name]
+            for collection in await database.list_collection_names():
+                await _age(database[collection], tenant_id, timedelta(seconds=seconds))
+        await self.stamps.move(tenant_id)  # What gateways remember has grown too old.
+        for file in (self.stores.installers / tenant_id).glob("**/*"):
+            found = file.stat()
+            os.utime(file, (found.st_atime - seconds, found.st_mtime - seconds))
+
+    def _replica(self, service: str, environment: Mapping[str, str], command: Sequence[str]) -> Replica:
+        number = self._counts[service] = self._counts.get(service, 0) + 1
+        folder = self.stores.folder
+        # A caller's address counts at the gateway, and who comes over a unix socket has none.
+        address = f"127.0.0.1:{free_port()}" if service == "gateway" else f"unix:{folder / f'{service}-{number}.sock'}"
+        log = folder / f"{service}-{number}.log"
+        patches = {place: value for place, value in self.patches.items() if place.startswith(f"{service}.")}
+        if patches and not command:
+            command = (sys.executable, "-m", "tests.support.processes.failing", service)
+            environment = {"PATCHES": json.dumps(patches), **environment}
+        replica = Replica(service, address, log, {**self.environment, **environment}, command)
+        self.replicas[service].append(replica)
+        return replica
+
+
+@asynccontextmanager
+async def fleet(
+    stores: Stores,
+    environment: Mapping[str, str] | None = None,
+    patches: Mapping[str, Any] | None = None,
+    **counts: int,
+) -> AsyncIterator[Fleet]:
+    """Start every service, once or as often as `counts` says (0 for not at all); all ready, and stopped afterwards.
+
+    `environment` has further settings for all of them, `patches` constants that are others, as in `failing`.
+    """
+    names = (*SERVICES, "gateway")
+    async with AsyncExitStack() as stack:
+        proxies = {name: await stack.enter_async_context(proxy()) for name in names}
+        common = {
+            **os.environ,
+            **dict.fromkeys(("INTERNAL_KEY", "SESSION_KEY", "AUDIT_KEY", "DOWNLOAD_KEY", "CLIENT_TOKEN_KEY"), KEY),
+            **{f"{name.upper()}_URL": f"http://{proxies[name].address}" for name in SERVICES},
+            "MONGO_URL": stores.mongo_url,
+            "REDIS_URL": stores.redis_url,
+            "RABBITMQ_URL": stores.rabbitmq_url,
+            "INSTALLERS": str(stores.installers),
+            **(environment or {}),
+        }
+        operator = await stack.enter_async_context(open_operator(Addresses("", stores.mongod.url, stores.redis.url)))
+        redis = await stack.enter_async_context(open_redis(stores.redis.url))
+        mongo = await stack.enter_async_context(AsyncMongoClient[Document](stores.mongod.url, tz_aware=True))
+        session = await stack.enter_async_context(ClientSession())
+        addresses = {Deployment.MULTI.value: f"http://{proxies['gateway'].address}"}
+        services = Services(session, addresses, operator, stores.installers, RedisFailures(redis))
+        replicas: dict[str, list[Replica]] = {name: [] for name in names}
+        stack.push_async_callback(_stop_all, replicas)
+        running = Fleet(stores, replicas, proxies, services, mongo, Stamps(redis), common, patches or {})
+        await running.start(**{**dict.fromkeys(names, 1), **counts})
+        yield running
+
+
+async def _stop_all(replicas: Mapping[str, Sequence[Replica]]) -> None:
+    await asyncio.gather(*(replica.stop() for found in replicas.values() for replica in found))
+
+
+async def _age(collection: Any, tenant_id: str, span: timedelta) -> None:
+    async for document in collection.find({"tenant_id": tenant_id}):
+        older = {
+            name: value - span
+            for name, value in document.items()
+            if isinstance(value, datetime) and value > LONG_AGO and name != "expires_at"
+        }
+        if older:
+            await collection.update_one({"_id": document["_id"]}, {"$set": older})

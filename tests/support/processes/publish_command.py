@@ -1,0 +1,87 @@
+"""`pkgrepo publish` and its like as pipelines run them: a process with an environment, its status, what it said."""
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from deploy.publishing.server import open_server
+from deploy.publishing.session import Credentials, Session, open_session
+from tests.support.processes.forked import Program, start
+from tests.support.whole.services import PASSWORD, Api
+
+LIMIT = 60  # seconds for a run; reached only when something hangs
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a run ended. `log` is what it wrote for people, on one line of spaces."""
+
+    status: int | None
+    output: str
+    log: str
+
+    @property
+    def documents(self) -> list[dict[str, Any]]:
+        """What `--json` printed."""
+        found: list[dict[str, Any]] = json.loads(self.output)
+        return found
+
+
+@asynccontextmanager
+async def publishing(
+    api: Api, *arguments: str | Path, command: str = "publish", **environment: str
+) -> AsyncIterator[Program]:
+    """A running command, signing in as the tenant's administrator unless the environment says otherwise."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PKGREPO_")}
+    process = await start(
+        [sys.executable, "-m", "deploy.cli", command, *map(str, arguments)],
+        stdout=PIPE,
+        stderr=PIPE,
+        env={
+            **inherited,
+            "PKGREPO_URL": api.base_url,
+            "PKGREPO_USER": "admin",
+            "PKGREPO_PASSWORD": PASSWORD,
+            **environment,
+        },
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def end_of(process: Program) -> Said:
+    """How a run ends; no secret is in anything it says."""
+    async with asyncio.timeout(LIMIT):
+        output, log = await process.communicate()
+    assert PASSWORD.encode() not in output + log
+    assert b"Bearer" not in output + log
+    assert b"Traceback" not in log
+    return Said(process.returncode, output.decode(), " ".join(log.decode().split()))
+
+
+async def run(api: Api, *arguments: str | Path, command: str = "publish", **environment: str) -> Said:
+    async with publishing(api, *arguments, command=command, **environment) as process:
+        return await end_of(process)
+
+
+@asynccontextmanager
+async def session_of(api: Api, *, token: str = "") -> AsyncIterator[Session]:
+    """The command's session within the test's process: by the administrator's password, or a token alone."""
+    credentials = Credentials(
+        pkgrepo_user="" if token else "admin", pkgrepo_password=SecretStr(PASSWORD), pkgrepo_token=SecretStr(token)
+    )
+    async with open_server(api.base_url, None) as server, open_session(server, credentials) as session:
+        yield session

@@ -1,0 +1,117 @@
+"""One process of a service: started, killed, held, asked whether it is ready; what it logs goes to a file."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
+
+from deploy.processes import POLL, START_LIMIT, STOP_LIMIT, NotStarted
+from tests.support.processes.forked import Program, start
+
+SHOWN_LINES = 20  # of a log, in the text of an error
+
+
+class Replica:
+    """A service's process, or the next one in its place.
+
+    `address` is where it listens, as services are told addresses; `command` is what runs it.
+    """
+
+    def __init__(
+        self, service: str, address: str, log: Path, environment: Mapping[str, str], command: Sequence[str] = ()
+    ) -> None:
+        self.service = service
+        self.address = address
+        self.log = log
+        self.environment = {**environment, "LISTEN": address, "PYTHONUNBUFFERED": "1"}
+        self.command = command or (sys.executable, "-m", service)
+        self._process: Program | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.service} was never started"
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self) -> None:
+        """Run it, without waiting until it is ready."""
+        assert not self.running, f"{self.service} runs already"
+        with self.log.open("a") as log:
+            self._process = await start(self.command, env=self.environment, stdout=log)
+
+    async def ready(self) -> None:
+        """Wait until it takes requests. Raises NotStarted when it ends, or is not ready within START_LIMIT."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(START_LIMIT):
+                while self.running:
+                    if await self.says("ready"):
+                        return
+                    await asyncio.sleep(POLL)
+        lines = self.log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
+        raise NotStarted("\n".join([f"{self.service} is not ready ({self.log}):", *lines]), lines)
+
+    async def says(self, status: str) -> bool:
+        """Whether it says of itself that it is `ready`, `not ready` or `stopping`."""
+        unix = self.address.startswith("unix:")
+        connector = UnixConnector(self.address.removeprefix("unix:")) if unix else None
+        with suppress(ClientError, OSError):
+            async with (
+                ClientSession(connector=connector, timeout=ClientTimeout(3)) as session,
+                session.get(f"http://{'localhost' if unix else self.address}/readyz") as answer,
+            ):
+                return bool((await answer.json())["status"] == status)
+        return False
+
+    async def kill(self) -> None:
+        """`kill -9`, and see it dead."""
+        self.send(signal.SIGKILL)
+        await self.ended()
+
+    def hold(self) -> None:
+        """SIGSTOP: its connections stay, and nothing moves."""
+        self.send(signal.SIGSTOP)
+
+    @property
+    def held(self) -> bool:
+        """Whether it was stopped, by whomever."""
+        return Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] == "T"
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        self.send(signal.SIGCONT)
+
+    def send(self, number: signal.Signals) -> None:
+        if self.running:
+            os.kill(self.pid, number)
+
+    async def ended(self) -> int:
+        """Wait for its end; the exit status, negative for a signal's number."""
+        assert self._process is not None
+        return await self._process.wait()
+
+    async def stop(self) -> int:
+        """SIGTERM and wait; killed where that takes longer than STOP_LIMIT and a running request's time together."""
+        if self._process is None:
+            return 0
+        self.send(signal.SIGCONT)
+        self.send(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(2 * STOP_LIMIT):
+                return await self.ended()
+        except TimeoutError:
+            await self.kill()
+            return await self.ended()
+
+    async def restart(self) -> None:
+        """Start it again after its end, and wait until it is ready."""
+        await self.ended()
+        await self.start()
+        await self.ready()

@@ -1,0 +1,43 @@
+"""The running whole, once in a process, for whichever tests go through it: each works in a tenant of its own."""
+
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from motor.motor_asyncio import AsyncIOMotorClient
+
+from tests.support.servers.users import as_user
+from tests.support.waiting import PATIENCE
+from tests.support.whole.commands import Commands
+from tests.support.whole.services import Api, Services, all_services
+
+
+@pytest.fixture(scope="session")
+def commands() -> Commands:
+    """What the services ask of their databases."""
+    return Commands()
+
+
+@pytest.fixture(scope="session")
+async def services(mongo_url: str, redis_url: str, rabbitmq_url: str, commands: Commands) -> AsyncIterator[Services]:
+    with TemporaryDirectory(prefix="pkgrepo-") as folder, pytest.MonkeyPatch.context() as patched:  # short: for sockets
+        patched.setattr("common.mongo.AsyncIOMotorClient", partial(AsyncIOMotorClient, event_listeners=[commands]))
+        # On a busy machine, too, what was answered is on record: tests look at once.
+        patched.setattr("gateway.recorder.PATIENCE", PATIENCE)
+        # Each service has its own user at the stores, so a test fails where a service lacks a right.
+        async with all_services(Path(folder), mongo_url, redis_url, rabbitmq_url, as_user) as running:
+            yield running
+
+
+@pytest.fixture
+async def tenant(services: Services) -> Api:
+    """An administrator of a new tenant of the multi-tenant deployment."""
+    return await services.tenant()
+
+
+@pytest.fixture
+async def other_tenant(services: Services) -> Api:
+    """An administrator of another tenant."""
+    return await services.tenant()

@@ -1,0 +1,71 @@
+"""A real Prometheus with our configuration, which looks at running services more often than it would."""
+
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from aiohttp import ClientSession
+
+from deploy.processes import running
+from tests.support.deployment.observability import OBSERVABILITY, program
+from tests.support.servers.ports import answering, free_port
+
+OFTEN = "1s"
+_SELECTOR = re.compile(r'(?<![\w:])(up|(?:pkgrepo|process)_\w+)(\{(?:[^"}]|"[^"]*")*\})?')
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """Its answers; an error fails the test that asked."""
+
+    session: ClientSession
+    address: str
+
+    async def ask(self, expression: str) -> list[dict[str, str]]:
+        """The labels of everything that an expression finds now."""
+        found = await self._get("query", query=expression)
+        return [row["metric"] for row in found["result"]]
+
+    async def rules(self) -> list[dict[str, Any]]:
+        return [rule for group in (await self._get("rules"))["groups"] for rule in group["rules"]]
+
+    async def _get(self, what: str, **asked: str) -> dict[str, Any]:
+        async with self.session.get(f"{self.address}/api/v1/{what}", params=asked) as answer:
+            body = await answer.json()
+            assert body["status"] == "success", (asked, body["error"])
+            data: dict[str, Any] = body["data"]
+            return data
+
+
+@asynccontextmanager
+async def prometheus(folder: Path, places: Mapping[str, Sequence[str]]) -> AsyncIterator[Prometheus]:
+    """Let it look at these `host:port` of each service, which it would otherwise find by their names."""
+    configuration = yaml.safe_load((OBSERVABILITY / "prometheus.yaml").read_text())
+    configuration["global"].update(scrape_interval=OFTEN, scrape_timeout=OFTEN, evaluation_interval=OFTEN)
+    configuration["rule_files"] = [str(OBSERVABILITY / name) for name in configuration["rule_files"]]
+    [job] = configuration["scrape_configs"]
+    del job["dns_sd_configs"]
+    job["static_configs"] = [
+        {"targets": list(found), "labels": {"__meta_dns_name": service}} for service, found in places.items()
+    ]
+    (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
+    port = free_port()
+    command = [
+        program("prometheus"),
+        f"--config.file={folder / 'prometheus.yaml'}",
+        f"--storage.tsdb.path={folder / 'figures'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    async with ClientSession() as session:
+        ready = answering(port, b"GET /-/ready HTTP/1.0\r\n\r\n", b"HTTP/1.0 200")
+        async with running(command, folder / "server", lambda: ready):
+            yield Prometheus(session, f"http://127.0.0.1:{port}")
+
+
+def selectors(expression: str) -> list[str]:
+    """The series that an expression asks for, as it does, but for what Prometheus makes itself."""
+    return [name + (matchers or "") for name, matchers in _SELECTOR.findall(expression)]

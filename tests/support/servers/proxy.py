@@ -1,0 +1,185 @@
+"""A TCP proxy on loopback that fails on request: what lies between two processes when the network is to blame.
+
+With several targets it balances: each connection goes to the next one, and past those that refuse it.
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from enum import StrEnum
+
+from tests.support.servers.ports import free_port
+
+BLOCK = 1 << 16  # bytes
+CONNECT_PATIENCE = 1.0  # seconds for one target
+
+
+class Mode(StrEnum):
+    """What happens to connections, old and new.
+
+    HALF_OPEN: nothing travels any more, an end neither, and nobody is told; what was held travels once the mode is
+    another. BLACK_HOLE: what is sent is taken and lost; the connections that lost something are reset when it ends.
+    RESET: they are reset, new ones once they are taken. REFUSE: they are reset, and nobody listens.
+    """
+
+    PASS = "pass"
+    HALF_OPEN = "half-open"
+    BLACK_HOLE = "black hole"
+    RESET = "reset"
+    REFUSE = "refuse"
+
+
+class Proxy:
+    """Listens on a port of its own; opened by `proxy`.
+
+    `targets` are addresses as services are told them, `host:port` or `unix:/path`, and may be changed at any time;
+    so may `latency`, the seconds that each block of bytes takes in each direction.
+    """
+
+    def __init__(self, targets: Sequence[str]) -> None:
+        self.targets = list(targets)
+        self.latency = 0.0
+        self.mode = Mode.PASS
+        self.port = free_port()
+        self._turn = 0
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._connections)
+
+    async def switch(self, mode: Mode) -> None:
+        """From now on; a switch to RESET or REFUSE, and one from BLACK_HOLE, resets what is open."""
+        before, self.mode = self.mode, mode
+        if mode is Mode.REFUSE:
+            await self._stop_listening()
+        elif self._server is None:
+            await self._listen()
+        if mode in {Mode.RESET, Mode.REFUSE} or (before is Mode.BLACK_HOLE and mode is not before):
+            await self.cut()
+        if mode is Mode.HALF_OPEN:
+            self._flowing.clear()
+        else:
+            self._flowing.set()
+
+    @asynccontextmanager
+    async def failing(self, mode: Mode) -> AsyncIterator[None]:
+        """Fail so within the block."""
+        await self.switch(mode)
+        try:
+            yield
+        finally:
+            await self.switch(Mode.PASS)
+
+    async def cut(self) -> None:
+        """Reset what is open, once."""
+        open_ones = list(self._connections)
+        for connection in open_ones:
+            connection.cancel()
+        await asyncio.gather(*open_ones, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._take, "127.0.0.1", self.port, limit=BLOCK)
+
+    async def _stop_listening(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = asyncio.current_task()
+        assert connection is not None
+        self._connections.add(connection)
+        writers = [writer]
+        try:
+            await self._connect(reader, writer, writers)
+        except (OSError, asyncio.CancelledError):
+            for opened in writers:
+                _reset(opened)
+        finally:
+            self._connections.discard(connection)
+            for opened in writers:
+                opened.close()
+                with suppress(OSError, asyncio.CancelledError):
+                    await opened.wait_closed()
+
+    async def _connect(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, writers: list[asyncio.StreamWriter]
+    ) -> None:
+        """Join a connection to a target's until both are at an end. Raises OSError."""
+        if self.mode is Mode.RESET:
+            raise ConnectionResetError
+        if self.mode is Mode.BLACK_HOLE:
+            while await reader.read(BLOCK):
+                pass
+            return
+        await self._flowing.wait()
+        target_reader, target_writer = await self._target()
+        writers.append(target_writer)
+        ways = [
+            asyncio.create_task(self._carry(reader, target_writer)),
+            asyncio.create_task(self._carry(target_reader, writer)),
+        ]
+        try:
+            await asyncio.gather(*ways)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+
+    async def _target(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the next target that takes one. Raises ConnectionRefusedError."""
+        self._turn += 1
+        for number in range(len(self.targets)):
+            target = self.targets[(self._turn + number) % len(self.targets)]
+            with suppress(OSError):  # TimeoutError is one.
+                async with asyncio.timeout(CONNECT_PATIENCE):
+                    if target.startswith("unix:"):
+                        return await asyncio.open_unix_connection(target.removeprefix("unix:"), limit=BLOCK)
+                    host, _, port = target.rpartition(":")
+                    return await asyncio.open_connection(host, int(port), limit=BLOCK)
+        raise ConnectionRefusedError
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            block = await reader.read(BLOCK)
+            await self._flowing.wait()
+            if self.mode is Mode.BLACK_HOLE and block:
+                continue
+            if self.latency:
+                await asyncio.sleep(self.latency)
+            if not block:
+                if writer.can_write_eof():
+                    writer.write_eof()
+                return
+            writer.write(block)
+            await writer.drain()
+
+
+@asynccontextmanager
+async def proxy(*targets: str) -> AsyncIterator[Proxy]:
+    """Open a proxy before these targets; what is still open afterwards is reset."""
+    opened = Proxy(targets)
+    await opened.switch(Mode.PASS)
+    try:
+        yield opened
+    finally:
+        await opened.switch(Mode.REFUSE)
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection with RST instead of FIN, and throw away what is still to be sent."""
+    connection = writer.get_extra_info("socket")
+    if connection.family == socket.AF_INET and not writer.transport.is_closing():
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()

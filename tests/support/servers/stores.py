@@ -1,0 +1,109 @@
+"""Stores of one's own for faults: MongoDB, Redis and RabbitMQ, and the folder of installers, all gone afterwards.
+
+The databases have fixed names, so a fleet never shares its stores with services that run on other folders.
+"""
+
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from deploy import local
+from tests.support.servers import rabbitmq
+from tests.support.servers.proxy import Proxy, proxy
+
+# What a service is not ready without.
+NEEDS = {
+    "auth_service": {"mongodb", "redis"},
+    "catalog_service": {"mongodb"},
+    "client_registry": {"mongodb"},
+    "gateway": {"redis"},
+    "upload_service": {"mongodb"},
+}
+
+
+class Server:
+    """A store that can be killed, and started again on the same data and the same address."""
+
+    def __init__(self, run: Callable[[Path], AbstractAsyncContextManager[str]], folder: Path) -> None:
+        self._run = run
+        self._folder = folder
+        self._stack = AsyncExitStack()
+        self.url = ""
+
+    async def start(self) -> None:
+        """Run it until it answers."""
+        await self._stack.aclose()  # of the one that was killed
+        self.url = await self._stack.enter_async_context(self._run(self._folder))
+
+    def send(self, number: signal.Signals) -> None:
+        """Send the process a signal: SIGKILL, SIGSTOP, SIGCONT."""
+        os.kill(int((self._folder / "server.pid").read_text()), number)
+
+    def kill(self) -> None:
+        self.send(signal.SIGKILL)
+
+    async def stop(self) -> None:
+        await self._stack.aclose()
+
+
+@dataclass(frozen=True)
+class Stores:
+    """What an installation keeps, and where.
+
+    `mongod` and `redis` can be killed and started, `broker` can be told things. `links` has the proxy before each
+    store for which one was asked; the URLs lead through it, while `mongod.url` and `redis.url` lead past it.
+    """
+
+    folder: Path
+    mongod: Server
+    redis: Server
+    broker: rabbitmq.Node
+    mongo_url: str
+    redis_url: str
+    rabbitmq_url: str
+    links: dict[str, Proxy]
+
+    @property
+    def installers(self) -> Path:
+        return self.folder / "installers"
+
+
+@asynccontextmanager
+async def private_stores(folder: Path, links: Collection[str] = ()) -> AsyncIterator[Stores]:
+    """Start the three on an empty folder with a short path; `links` names those that get a proxy before them.
+
+    The names are `mongodb`, `redis` and `rabbitmq`.
+    """
+    async with AsyncExitStack() as stack:
+        mongod, redis = Server(local.mongod, folder / "mongodb"), Server(local.redis, folder / "redis")
+        for server in (mongod, redis):
+            stack.push_async_callback(server.stop)
+            await server.start()
+        broker = await stack.enter_async_context(rabbitmq.node())
+        (folder / "installers").mkdir()
+        opened: dict[str, Proxy] = {}
+        urls = {"mongodb": mongod.url, "redis": redis.url, "rabbitmq": broker.url}
+        for name in links:
+            opened[name] = await stack.enter_async_context(proxy(target_of(urls[name])))
+            urls[name] = url_through(name, opened[name])
+        yield Stores(folder, mongod, redis, broker, urls["mongodb"], urls["redis"], urls["rabbitmq"], opened)
+
+
+def target_of(url: str) -> str:
+    """Where a store listens, from its URL."""
+    place = url.partition("://")[2].partition("/?")[0]
+    if url.startswith("amqp"):
+        return place.rpartition("@")[2].rstrip("/")
+    return f"unix:{unquote(place)}"
+
+
+def url_through(name: str, link: Proxy) -> str:
+    return {
+        "mongodb": f"mongodb://{link.address}/?directConnection=true",
+        "redis": f"redis://{link.address}/0",
+        "rabbitmq": f"amqp://guest:guest@{link.address}/",
+    }[name]

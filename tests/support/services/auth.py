@@ -1,0 +1,151 @@
+"""auth_service served twice on one database and one Redis, with stand-ins for the services that it asks."""
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv6Address
+from typing import Any
+from uuid import uuid4
+
+from aiohttp import ClientSession, web
+from motor.motor_asyncio import AsyncIOMotorClient
+
+from auth_service.app import create_app
+from auth_service.keys import TENANTS, USERS
+from auth_service.settings import AuthSettings
+from auth_service.tenants import Tenants
+from auth_service.users import Users
+from common.caller import Caller
+from common.client import HEADER_LIMIT
+from common.errors import NotAuthenticated, Problem
+from common.middleware import json_response, problems
+from common.mongo import Document
+from common.redis import open_redis
+from common.server import serving
+from common.sessions import Session, Sessions
+from tests.support.api import Answer, ServiceApi
+from tests.support.factories import KEY, KEYS, make_caller, make_tenant
+
+PASSWORD = "a password for tests"
+NOWHERE = "redis://127.0.0.1:1/0"  # a port that nobody listens on
+
+
+@dataclass
+class StandIns:
+    """Answers as upload_service and client_registry would; `refusal` is answered instead when there is one."""
+
+    usage: dict[str, int] = field(
+        default_factory=lambda: {
+            "storage_used": 700,
+            "storage_reserved": 100,
+            "damaged_installers": 1,
+            "clients": 42,
+        }
+    )
+    refusal: Problem | None = None
+
+    def app(self) -> web.Application:
+        app = web.Application(middlewares=[problems])
+        app.router.add_post("/{tenant_id}/storage_usage", self._answer)
+        app.router.add_post("/{tenant_id}/client_usage", self._answer)
+        return app
+
+    async def _answer(self, _: web.Request) -> web.Response:
+        if self.refusal:
+            raise self.refusal
+        return json_response(self.usage)
+
+
+@dataclass(frozen=True)
+class Auth:
+    """A served auth_service: `api` calls it, `replica` a second process's worth of it.
+
+    `tenants` and `users` are those of `api`; the operator's command uses the same classes.
+    """
+
+    api: ServiceApi
+    replica: ServiceApi
+    tenants: Tenants
+    users: Users
+    sessions: Sessions
+    others: StandIns
+    settings: AuthSettings
+
+    async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
+        return await self.api.call(caller, method, operation, *segments, **request)
+
+    async def tenant(self, *usernames: str, **settings: Any) -> Caller:
+        """A new tenant with users, `admin` where none is named, called by the first of them."""
+        caller = make_caller(make_tenant(**settings), ip=address(), username=(usernames or ("admin",))[0])
+        await self.tenants.create(caller.tenant)
+        for username in usernames or ("admin",):
+            await self.add_user(caller, username)
+        return caller
+
+    async def add_user(self, caller: Caller, username: str, password: str = PASSWORD) -> None:
+        answer = await self.call(caller, "POST", "add_user", data={"username": username, "password": password})
+        assert answer.status == 201, answer.body
+
+    async def login(self, caller: Caller, username: str = "admin", password: str = PASSWORD) -> Answer:
+        return await self.call(caller, "POST", "login", data={"username": username, "password": password})
+
+    async def token(self, caller: Caller, username: str = "admin", password: str = PASSWORD) -> str:
+        answer = await self.login(caller, username, password)
+        assert answer.status == 200, answer.body
+        token: str = answer.body["message"]
+        return token
+
+    async def session(self, caller: Caller, token: str) -> Session | None:
+        """What the gateway takes a token for: its session, or None when it is over."""
+        try:
+            return await self.sessions.check(caller.tenant_id, token)
+        except NotAuthenticated:
+            return None
+
+    async def audit_log(self, caller: Caller, **query: Any) -> list[dict[str, Any]]:
+        answer = await self.call(caller, "GET", "get_audit_log", params=query)
+        assert answer.status == 200, answer.body
+        entries: list[dict[str, Any]] = answer.body
+        return entries
+
+
+def address() -> str:
+    """An address that no other test calls from: failed logins are counted by address too."""
+    return str(IPv6Address(0x20010DB8 << 96 | secrets.randbits(96)))
+
+
+def elsewhere(caller: Caller) -> Caller:
+    """The same caller from another address."""
+    return replace(caller, ip=address())
+
+
+@asynccontextmanager
+async def serving_auth(mongo_url: str, redis_url: str, /, **settings: Any) -> AsyncIterator[Auth]:
+    """auth_service on a database of its own."""
+    others = StandIns()
+    async with AsyncExitStack() as stack:
+        other_services = await stack.enter_async_context(serving(others.app(), "127.0.0.1:0"))
+        given = AuthSettings(
+            **{
+                "internal_key": KEYS,
+                "session_key": KEYS,
+                "audit_key": KEY,
+                "mongo_url": mongo_url,
+                "redis_url": redis_url,
+                "database": f"test_auth_{uuid4().hex[:12]}",
+                "upload_service_url": other_services,
+                "client_registry_url": other_services,
+                **settings,
+            }
+        )
+        apps = [create_app(given) for _ in range(2)]
+        addresses = [await stack.enter_async_context(serving(app, "127.0.0.1:0")) for app in apps]
+        session = await stack.enter_async_context(ClientSession(max_field_size=HEADER_LIMIT))
+        redis = await stack.enter_async_context(open_redis(given.redis_url))
+        mongo: AsyncIOMotorClient[Document] = AsyncIOMotorClient(mongo_url)
+        stack.callback(mongo.close)
+        stack.push_async_callback(mongo.drop_database, given.database)
+        api, replica = [ServiceApi(session, address, "auth_service") for address in addresses]
+        sessions = Sessions(redis, keys=KEYS, lifetime=given.session_lifetime, idle=given.session_idle)
+        yield Auth(api, replica, apps[0][TENANTS], apps[0][USERS], sessions, others, given)

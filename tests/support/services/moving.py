@@ -1,0 +1,128 @@
+"""A folder, an object storage and the records, with movers between them that work when they are told to."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from common.mongo import MongoDatabase, make_indexes, open_database
+from tests.support.servers.objects import ObjectServer
+from upload_service.identity import Identity
+from upload_service.installers import FolderInstallers, Homes, Installers
+from upload_service.installers_s3 import ObjectInstallers, homes_of
+from upload_service.model import Home, Status, Upload
+from upload_service.mover import Mover, MoveStore, Outcome
+from upload_service.parts import Parts
+from upload_service.quota_store import MongoQuotaStore
+from upload_service.removal import Removal
+from upload_service.settings import StorageSettings
+from upload_service.staging import Staging
+from upload_service.store import MongoUploadStore
+from upload_service.store_care import MongoKnownStore
+from upload_service.store_moves import MongoMoveStore
+from upload_service.store_records import INDEXES
+
+FILE = bytes(range(256)) * 300
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Estate:
+    """Two homes and the records of what is in them."""
+
+    database: MongoDatabase
+    folder: FolderInstallers
+    objects: ObjectInstallers
+    staging: Staging
+    root: Path
+
+    @property
+    def homes(self) -> Homes:
+        return homes_of(self.folder, self.objects)
+
+    @property
+    def store(self) -> MongoMoveStore:
+        return MongoMoveStore(self.database)
+
+    @property
+    def removal(self) -> Removal:
+        quota = MongoQuotaStore(self.database)
+        return Removal(MongoUploadStore(self.database), quota, Parts(self.root), self.homes)
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(MongoKnownStore(self.database), self.homes, self.root)
+
+    def home(self, name: Home) -> Installers:
+        return self.homes.named(name)
+
+    def mover(self, chosen: Home, store: MoveStore | None = None, homes: Homes | None = None) -> Mover:
+        return Mover(store or self.store, homes or self.homes, self.staging, chosen, self.identity)
+
+    async def move_all(self, chosen: Home) -> list[Outcome]:
+        """What becomes of each file."""
+        return [outcome async for _, outcome in self.mover(chosen).moves()]
+
+    async def keep(self, content: bytes = FILE, home: Home = Home.FOLDER, **fields: Any) -> Upload:
+        """An installer of a version, whole and at a home, of which nothing has been heard for a while."""
+        upload_id, tenant_id = uuid4().hex, f"t{uuid4().hex[:8]}"
+        upload = Upload(
+            tenant_id,
+            "f",
+            upload_id,
+            len(content),
+            offset=len(content),
+            status=Status.LINKED,
+            home=home,
+            server_filename=f"{upload_id}.exe",
+            size=len(content),
+            sha256=hashlib.sha256(content).hexdigest(),
+            version_uid="v1",
+        )
+        (self.root / tenant_id).mkdir()
+        source = self.root / uuid4().hex
+        source.write_bytes(content)
+        await self.home(home).put(upload, source)
+        source.unlink(missing_ok=True)
+        document = {**vars(upload), "announced": True, "lease_until": LONG_AGO, "updated_at": LONG_AGO, **fields}
+        await self.database["uploads"].insert_one(document)
+        return upload
+
+    async def record(self, upload: Upload) -> dict[str, Any]:
+        found = await self.database["uploads"].find_one({"tenant_id": upload.tenant_id, "upload_id": upload.upload_id})
+        assert found is not None
+        return found
+
+    async def let_leases_pass(self) -> None:
+        then = datetime.now(UTC) - timedelta(seconds=1)
+        await self.database["uploads"].update_many(
+            {"moving_until": {"$exists": True}}, {"$set": {"moving_until": then}}
+        )
+
+    async def bytes_at(self, home: Home, upload: Upload) -> bytes:
+        return b"".join([block async for block in self.home(home).read(upload, 0, upload.size)])
+
+    async def expect_at(self, home: Home, upload: Upload, content: bytes = FILE) -> None:
+        """The file is here, says the record; nowhere else is a byte of it."""
+        (other,) = set(Home) - {home}
+        record = await self.record(upload)
+        assert (record["home"], record.get("left") or "") == (home, "")
+        assert await self.bytes_at(home, upload) == content
+        assert await self.home(other).size(upload) is None
+        assert [path for path in self.root.rglob("*.part") if path.is_file()] == []
+
+
+@pytest.fixture
+async def estate(mongo_url: str, tmp_path: Path, object_server: ObjectServer) -> AsyncIterator[Estate]:
+    storage = StorageSettings(**object_server.settings(uuid4().hex)).object_storage
+    assert storage is not None
+    parts = Parts(tmp_path)
+    folder = FolderInstallers(tmp_path, parts)
+    async with open_database(mongo_url, f"test_moves_{uuid4().hex[:8]}") as database:
+        await make_indexes(database, INDEXES)
+        yield Estate(database, folder, ObjectInstallers(storage), Staging(folder, parts), tmp_path)

@@ -1,0 +1,122 @@
+"""client_registry served on its own, with a stand-in for upload_service."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from aiohttp import ClientSession, web
+from motor.motor_asyncio import AsyncIOMotorClient
+
+from client_registry.app import create_app
+from client_registry.settings import RegistrySettings
+from common.caller import Caller
+from common.client import HEADER_LIMIT
+from common.errors import NotFound, Problem
+from common.middleware import json_response, problems
+from common.mongo import MongoDatabase
+from common.server import serving
+from tests.support.api import Answer, ServiceApi
+from tests.support.factories import KEYS, make_caller
+
+DIGEST = "ab" * 32
+
+
+class InstallerNotFound(NotFound):
+    code = "installer_not_found"
+
+
+@dataclass
+class StandInUploads:
+    """Answers as upload_service would: `files` are complete, `refusal` is answered instead when there is one."""
+
+    files: Mapping[str, int] = field(default_factory=dict)
+    refusal: Problem | None = None
+    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def app(self) -> web.Application:
+        app = web.Application(middlewares=[problems])
+        app.router.add_post("/{tenant_id}/claim_installer", self._claim)
+        app.router.add_post("/{tenant_id}/release_installers", self._release)
+        return app
+
+    async def _claim(self, request: web.Request) -> web.Response:
+        body = await self._hear(request, "claim_installer")
+        if body["server_filename"] not in self.files:
+            raise InstallerNotFound("There is no such file.")
+        return json_response({"size": self.files[body["server_filename"]], "sha256": DIGEST})
+
+    async def _release(self, request: web.Request) -> web.Response:
+        await self._hear(request, "release_installers")
+        return json_response({})
+
+    async def _hear(self, request: web.Request, operation: str) -> dict[str, Any]:
+        body: dict[str, Any] = await request.json()
+        self.asked.append((operation, body))
+        if self.refusal:
+            raise self.refusal
+        return body
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A served client_registry: `api` calls it, `database` is its own, `uploads` stands in for upload_service."""
+
+    api: ServiceApi
+    database: MongoDatabase
+    uploads: StandInUploads
+    settings: RegistrySettings
+
+    async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
+        return await self.api.call(caller, method, operation, *segments, **request)
+
+    async def add_client(self, caller: Caller, name: str = "pc-1") -> dict[str, str]:
+        """The answer to a client that was added."""
+        answer = await self.call(caller, "POST", "add_client", data={"client_name": name})
+        assert answer.status == 201, answer.body
+        added: dict[str, str] = answer.body
+        return added
+
+    async def identify(self, caller: Caller, token: object, client: int = 1) -> str | None:
+        """The client id that a token is taken for."""
+        answer = await self.call(caller, "POST", "identify_client", json={"auth_token": token, "client": client})
+        assert answer.status == 200, answer.body
+        client_id: str | None = answer.body["client_id"]
+        return client_id
+
+    async def client(self, caller: Caller, client_id: str) -> dict[str, Any]:
+        """A client as `get_clients` lists it."""
+        listed = (await self.call(caller, "GET", "get_clients")).body
+        found: dict[str, Any] = next(item for item in listed if item["client_id"] == client_id)
+        return found
+
+    async def hidden_from(self, caller: Caller, client_id: str, ip: str = "192.0.2.1") -> list[str]:
+        """What a client does not see from an address."""
+        client = make_caller(caller.tenant, ip=ip).as_client(client_id)
+        hidden: list[str] = (await self.call(client, "POST", "hidden_packages", json={})).body["package_ids"]
+        return hidden
+
+
+@asynccontextmanager
+async def serving_registry(mongo_url: str, redis_url: str) -> AsyncIterator[Registry]:
+    """client_registry on a database of its own."""
+    uploads = StandInUploads()
+    async with AsyncExitStack() as stack:
+        upload_service = await stack.enter_async_context(serving(uploads.app(), "127.0.0.1:0"))
+        settings = RegistrySettings(
+            internal_key=KEYS,
+            client_token_key=KEYS,
+            download_key=KEYS,
+            mongo_url=mongo_url,
+            redis_url=redis_url,
+            database=f"test_clients_{uuid4().hex[:12]}",
+            upload_service_url=upload_service,
+        )
+        address = await stack.enter_async_context(serving(create_app(settings), "127.0.0.1:0"))
+        session = await stack.enter_async_context(ClientSession(max_field_size=HEADER_LIMIT))
+        mongo: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, tz_aware=True)
+        stack.callback(mongo.close)
+        stack.push_async_callback(mongo.drop_database, settings.database)
+        api = ServiceApi(session, address, "client_registry")
+        yield Registry(api, mongo[settings.database], uploads, settings)

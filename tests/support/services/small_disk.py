@@ -1,0 +1,109 @@
+"""An upload_service whose installers lie on a disk of a few MiB.
+
+`python -m tests.support.services.small_disk DATABASE BYTES` runs it.
+
+The disk is a tmpfs that only this process sees, in a mount namespace of its own; where the machine lets nobody have
+one, writing fails as it does on a full disk.
+"""
+
+import asyncio
+import errno
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from aiohttp import ClientError, ClientSession
+
+from common.events import Event
+from common.events.local import LocalEvents
+from common.server import serving, until_stopped
+from common.settings import load
+from tests.support.api import ServiceApi
+from tests.support.factories import KEY
+from tests.support.servers.ports import free_port
+from tests.support.services.upload import DOWNLOAD_KEYS, UploadApi
+from tests.support.waiting import until
+from upload_service.app import create_app
+from upload_service.settings import UploadSettings
+
+NAMESPACES = (["unshare", "--mount"], ["unshare", "--mount", "--map-root-user"])
+MOUNT = 'mount -t tmpfs -o "size=$0" none "$1" && shift && exec "$@"'
+
+
+@asynccontextmanager
+async def small_disk(mongo_url: str, database: str, folder: Path, size: int) -> AsyncIterator[UploadApi]:
+    """The service on a disk of `size` bytes at `folder`."""
+    port = free_port()
+    environment = {
+        **os.environ,
+        "INTERNAL_KEY": KEY,
+        "DOWNLOAD_KEY": DOWNLOAD_KEYS.signing,
+        "MONGO_URL": mongo_url,
+        "INSTALLERS": str(folder),
+        "LISTEN": f"127.0.0.1:{port}",
+    }
+    program = [sys.executable, "-m", __name__, database, str(size)]
+    command = [*await _mounting(folder, size), *program]
+    process = await asyncio.create_subprocess_exec(*command, env=environment)
+    try:
+        async with ClientSession() as session:
+            api = UploadApi(ServiceApi(session, f"http://127.0.0.1:{port}", "upload_service"), folder)
+
+            async def ready() -> bool:
+                assert process.returncode is None
+                try:
+                    async with session.get(f"{api.service.address}/readyz") as answer:
+                        return answer.status == 200
+                except ClientError:
+                    return False
+
+            await until(ready, patience=60)
+            yield api
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def _mounting(folder: Path, size: int) -> Sequence[str]:
+    """What to put before a command that is to see the small disk; nothing where that cannot be."""
+    for namespace in NAMESPACES if shutil.which("unshare") else ():
+        command = [*namespace, "sh", "-c", MOUNT, str(size), str(folder)]
+        attempt = await asyncio.create_subprocess_exec(*command, "true", stderr=asyncio.subprocess.DEVNULL)
+        if await attempt.wait() == 0:
+            return command
+    return ()
+
+
+def fill_up(folder: Path, size: int) -> None:
+    """Let writing fail as if the folder had no more room than `size` bytes."""
+    write = os.pwrite
+
+    def write_where_room_is(descriptor: int, data: bytes, offset: int) -> int:
+        used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        if used + len(data) > size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data, offset)
+
+    os.pwrite = write_where_room_is  # type: ignore[assignment]
+
+
+async def main(database: str, size: int) -> None:
+    settings = load(UploadSettings, database=database)
+    if not settings.installers.is_mount():
+        fill_up(settings.installers, size)
+    events = LocalEvents()
+
+    async def hear(_: Event) -> None:
+        return
+
+    await events.subscribe("tests", "upload.finished", hear)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(serving(create_app(settings, events), settings.listen))
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(until_stopped(main(sys.argv[1], int(sys.argv[2]))))

@@ -1,0 +1,188 @@
+"""An upload_service to test, over a real MongoDB and a real folder, its announcements in process."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from concurrent.futures import Executor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+from aiohttp import BytesIOPayload, ClientSession, MultipartWriter
+
+from common.caller import Caller
+from common.downloads import download_url
+from common.events import Event, Events
+from common.events.local import LocalEvents
+from common.server import management_of, serving
+from common.signing import Keys
+from tests.support.api import Answer, ServiceApi, read_answer
+from tests.support.factories import KEY, make_caller, make_tenant
+from tests.support.figures import Figures, figures_at
+from upload_service.app import create_app
+from upload_service.installers import FolderInstallers, Homes
+from upload_service.intake import Intake, TransferStore
+from upload_service.model import Home
+from upload_service.parts import Parts
+from upload_service.quota import QuotaStore
+from upload_service.removal import DoomedStore, Removal
+from upload_service.settings import UploadSettings
+from upload_service.transfers import Transfers
+
+DOWNLOAD_KEYS = Keys("a-key-for-downloads-in-tests-long-enough")
+FOREVER = 32503680000  # seconds since 1970: the year 3000
+
+
+@dataclass(frozen=True)
+class UploadApi:
+    """Calls an upload_service, and knows its folder and what it announced."""
+
+    service: ServiceApi
+    folder: Path
+    announced: list[Event] = field(default_factory=list)
+    management: str = ""
+
+    async def figures(self) -> Figures:
+        return await figures_at(self.service.session, self.management)
+
+    async def chunk(
+        self,
+        caller: Caller,
+        file_id: str,
+        data: bytes,
+        start: int,
+        total: int,
+        *,
+        end: int | None = None,
+        name: str = "c",
+    ) -> Answer:
+        """Send `data` as the bytes from `start` on."""
+        last = start + len(data) - 1 if end is None else end
+        return await self.send(caller, file_id, f"bytes {start}-{last}/{total}", form(("chunk", data, name)))
+
+    async def send(self, caller: Caller, file_id: str, content_range: str, body: MultipartWriter) -> Answer:
+        headers = {"X-File-ID": file_id, "Content-Range": content_range}
+        return await self.service.call(caller, "POST", "upload_package_version", headers=headers, data=body)
+
+    async def store(self, caller: Caller, *parts: tuple[str, bytes | str, str | None]) -> Answer:
+        """Send a one-call form."""
+        return await self.service.call(caller, "POST", "store_installer", data=form(*parts))
+
+    async def state(self, caller: Caller, file_id: str) -> Answer:
+        return await self.service.call(caller, "GET", "upload_package_version", headers={"X-File-ID": file_id})
+
+    async def give_up(self, caller: Caller, file_id: str) -> Answer:
+        return await self.service.call(caller, "DELETE", "upload_package_version", headers={"X-File-ID": file_id})
+
+    async def upload(self, caller: Caller, data: bytes, *, name: str = "c") -> str:
+        """Send a file in one chunk, and give its server filename."""
+        answer = await self.chunk(caller, uuid4().hex, data, 0, len(data), name=name)
+        assert answer.status == 200, answer.body
+        return str(answer.body["server_filename"])
+
+    async def ask(self, caller: Caller, operation: str, **question: Any) -> Answer:
+        return await self.service.call(caller, "POST", operation, json=question)
+
+    async def claim(self, caller: Caller, server_filename: str, version_uid: str = "v1") -> Answer:
+        return await self.ask(caller, "claim_installer", server_filename=server_filename, version_uid=version_uid)
+
+    async def usage(self, caller: Caller) -> tuple[int, int]:
+        """Bytes used and reserved."""
+        body = (await self.ask(caller, "storage_usage")).body
+        return body["storage_used"], body["storage_reserved"]
+
+    def files(self, caller: Caller) -> list[str]:
+        """The names of the files in the tenant's folder, those of transfers included."""
+        folder = self.folder / caller.tenant_id
+        return sorted(path.name for path in folder.rglob("*") if not path.is_dir())
+
+    def part(self, caller: Caller, file_id: str) -> Path:
+        """The file of an open transfer."""
+        (path,) = (self.folder / caller.tenant_id).rglob(f"upload_{file_id}.part")
+        return path
+
+    def address(self, caller: Caller, server_filename: str, **given: Any) -> str:
+        """A download address as catalog_service makes it."""
+        words = {"file_name": "setup.exe", "expires": FOREVER, "keys": DOWNLOAD_KEYS, **given}
+        return download_url(caller, direct=self.service.address, server_filename=server_filename, **words)
+
+    async def get(self, address: str, *, method: str = "GET", **headers: str) -> Answer:
+        """Ask for an address without any token; `_` in a header's name stands for `-`."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.service.session.request(method, address, headers=sent) as response:
+            return await read_answer(response)
+
+
+def form(*parts: tuple[str, bytes | str, str | None]) -> MultipartWriter:
+    """A multipart form of parts: name, value, and a file name or None."""
+    writer = MultipartWriter("form-data")
+    for name, value, file_name in parts:
+        words = {"name": name} if file_name is None else {"name": name, "filename": file_name}
+        payload = BytesIOPayload(BytesIO(value.encode() if isinstance(value, str) else value))
+        payload.set_content_disposition("form-data", quote_fields=False, **words)
+        writer.append_payload(payload)
+    return writer
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def make_uploader(**settings: Any) -> Caller:
+    """An administrator of a tenant with these settings."""
+    return make_caller(make_tenant(**settings))
+
+
+def settings_for(mongo_url: str, folder: Path, **settings: Any) -> UploadSettings:
+    return UploadSettings(
+        **{
+            "internal_key": KEY,
+            "download_key": DOWNLOAD_KEYS,
+            "mongo_url": mongo_url,
+            "database": f"test_upload_{uuid4().hex[:8]}",
+            "installers": folder,
+            **settings,
+        }
+    )
+
+
+def folder_homes(folder: Path) -> Homes:
+    """The shared folder as the only home."""
+    return Homes({Home.FOLDER: FolderInstallers(folder, Parts(folder))})
+
+
+def make_removal(store: DoomedStore, quota: QuotaStore, folder: Path) -> Removal:
+    return Removal(store, quota, Parts(folder), folder_homes(folder))
+
+
+class Records(TransferStore, DoomedStore, Protocol):
+    """What transfers need of the records."""
+
+
+def make_transfers(store: Records, quota: QuotaStore, folder: Path, readers: Executor) -> Transfers:
+    """Transfers of a process that has seen no chunk yet."""
+    parts, removal = Parts(folder), make_removal(store, quota, folder)
+    intake = Intake(store, quota, parts, FolderInstallers(folder, parts), removal, lambda: None, readers)
+    return Transfers(intake, folder_homes(folder))
+
+
+@asynccontextmanager
+async def serving_uploads(settings: UploadSettings, events: Events | None = None) -> AsyncIterator[UploadApi]:
+    """The service; without `events` whatever it announces is kept in `announced`."""
+    heard: list[Event] = []
+    if events is None:
+        events = LocalEvents()
+
+        async def hear(event: Event) -> None:
+            heard.append(event)
+
+        await events.subscribe("tests", "upload.finished", hear)
+    app = create_app(settings, events)
+    async with (
+        serving(app, "127.0.0.1:0") as address,
+        serving(management_of(app), "127.0.0.1:0") as management,
+        ClientSession() as session,
+    ):
+        yield UploadApi(ServiceApi(session, address, "upload_service"), settings.installers, heard, management)

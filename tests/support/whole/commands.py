@@ -1,0 +1,98 @@
+"""What requests ask of the databases, seen by the driver's own listener."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
+
+from common.telemetry import request_id
+from tests.support.services.tenant_first import TenantFirst
+
+
+class Commands(CommandListener):
+    """Notes the commands of requests, and of nothing that a service does of its own accord, while they are watched."""
+
+    def __init__(self) -> None:
+        self._watching: Watched | None = None
+
+    @contextmanager
+    def watched(self) -> Iterator["Watched"]:
+        self._watching = Watched()
+        try:
+            yield self._watching
+        finally:
+            self._watching = None
+
+    def started(self, event: CommandStartedEvent) -> None:
+        if self._watching is not None and request_id():
+            self._watching.note(event)
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: CommandFailedEvent) -> None:
+        pass
+
+
+class Watched:
+    """The commands of a while."""
+
+    def __init__(self) -> None:
+        self._tenant_first = TenantFirst()
+        self._commands: list[Mapping[str, Any]] = []
+
+    def note(self, event: CommandStartedEvent) -> None:
+        self._tenant_first.started(event)
+        self._commands.append(event.command)
+
+    @property
+    def without_tenant(self) -> list[str]:
+        """The commands whose filter or document does not begin with the tenant."""
+        return self._tenant_first.violations
+
+    def names(self) -> set[str]:
+        """Every name in every command, operators among them."""
+        return {name for path, _ in self._leaves() for name in path} - {PIPELINE}
+
+    def strings(self) -> set[str]:
+        """Every text that was sent to be written or looked for."""
+        return {value for _, value in self._leaves() if isinstance(value, str)}
+
+    def about(self, text: str) -> list[str]:
+        """The commands in which a text stands anywhere."""
+        return [str(command) for command in self._commands if text in str(command)]
+
+    def evaluated(self, text: str) -> list[str]:
+        """Where a text is an operator's, or may be an expression itself; a longer one that has it in it is text."""
+        return [
+            ".".join(path)
+            for path, value in self._leaves()
+            if (value == text and _operators(path) - PLAIN)
+            or (text in str(value) and set(path) & EVALUATED and "$literal" not in path)
+        ]
+
+    def _leaves(self) -> Iterator[tuple[tuple[str, ...], Any]]:
+        for command in self._commands:
+            yield from _leaves(command, ())
+
+
+PIPELINE = "$pipeline"  # no operator: an update that is evaluated
+EVALUATED = {PIPELINE, "$expr"}
+PLAIN = {"$set", "$setOnInsert", "$in", "$eq", "$and", "$or", "$literal"}
+
+
+def _operators(path: Sequence[str]) -> set[str]:
+    return {name for name in path if name.startswith("$")}
+
+
+def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(node, Mapping):
+        for name, child in node.items():
+            yield from _leaves(child, (*path, str(name)))
+    elif isinstance(node, list | tuple):
+        steps = (PIPELINE,) if path[-1:] in {("u",), ("update",)} else ()
+        for child in node:
+            yield from _leaves(child, (*path, *steps))
+    else:
+        yield path, node

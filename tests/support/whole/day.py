@@ -1,0 +1,189 @@
+"""A day's work of all services and its mishaps, told them with secrets in it: for what they say of it to be read."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+from yarl import URL
+
+from deploy.folder import SERVICES
+from gateway.operations import OPERATIONS
+from tests.support.api import Answer, read_answer
+from tests.support.factories import KEY
+from tests.support.processes.fleet import Fleet, fleet
+from tests.support.servers.collector import Collector, collecting
+from tests.support.servers.stores import private_stores
+from tests.support.waiting import until
+from tests.support.whole.estate import UNKNOWN, segments, title
+from tests.support.whole.services import Api, bearer
+from tests.support.whole.stories import add_package, package_id, publish, publish_in_one_call, upload, version_of
+
+SECRET_FIELDS = ("password", "old_password", "new_password", "auth_token", "Auth-Token", "token")
+STRANGERS_TRACE = f"00-{uuid4().hex}-{uuid4().hex[:16]}-01"
+SENT_SOON = {"OTEL_BSP_SCHEDULE_DELAY": "200"}  # milliseconds: a service that is killed tells nothing any more
+
+
+def canary(name: str) -> str:
+    return f"canary-{name}-{uuid4().hex[:16]}"
+
+
+@dataclass
+class Day:
+    """What was said in confidence, and where it may not turn up: in logs, in traces, and in answers that are errors."""
+
+    collector: Collector
+    secrets: dict[str, str] = field(default_factory=lambda: {"key": KEY})
+    errors: list[Answer] = field(default_factory=list)
+    logs: dict[str, str] = field(default_factory=dict)
+    upload_id: str = ""
+
+    def new(self, name: str) -> str:
+        """A secret to use."""
+        self.secrets[name] = canary(name)
+        return self.secrets[name]
+
+    async def call(self, api: Api, status: int, method: str, *path: str, **request: Any) -> Answer:
+        """Ask what is answered with this status."""
+        answer = await api.call(method, *path, **request)
+        assert answer.status == status, (path, answer.body)
+        if status >= 400:
+            self.errors.append(answer)
+        return answer
+
+    def lines(self, service: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.logs[service].splitlines()]
+
+
+@asynccontextmanager
+async def lived() -> AsyncIterator[Day]:
+    """One day of a service that logs and traces everything it ever does."""
+    async with collecting() as collector:
+        day = Day(collector)
+        await _live(day, {"LOG_LEVEL": "debug", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, **SENT_SOON})
+        yield day
+
+
+async def _live(day: Day, environment: Mapping[str, str]) -> None:
+    with TemporaryDirectory(prefix="pkgrepo-") as folder:
+        async with private_stores(Path(folder)) as stores, fleet(stores, environment) as running:
+            api = await running.services.tenant(client_authentication=True)
+            await _sign_in_and_out(day, api)
+            await _packages(day, api)
+            await _clients(day, api)
+            await _strangers(day, api)
+            await _everywhere(day, api)
+            await _mishaps(day, running, api)
+            await running.add("catalog_service", environment={"RABBITMQ_URL": f"amqp://u:{day.new('broker')}@[::1]:1/"})
+        for name in (*SERVICES, "gateway"):
+            day.logs[name] = "".join(file.read_text() for file in sorted(Path(folder).glob(f"{name}-*.log")))
+
+
+async def _sign_in_and_out(day: Day, api: Api) -> None:
+    password, other = day.new("password"), day.new("new-password")
+    await day.call(api, 201, "POST", "add_user", data={"username": "ada", "password": password})
+    ada = await api.signed_in("ada", password)
+    day.secrets["session"] = ada.headers["Authorization"].removeprefix("Bearer ")
+    changed = {"old_password": password, "new_password": other}
+    await day.call(ada, 200, "POST", "change_password", data=changed)
+    await day.call(ada, 401, "POST", "change_password", data={**changed, "new_password": day.new("another-password")})
+    await day.call(ada, 200, "POST", "logout", data={"token": day.secrets["session"]})
+    await day.call(ada, 401, "GET", "test")
+    guess = {"username": "ada", "password": day.new("guess")}
+    await day.call(api.anonymous(), 401, "POST", "login", data=guess)
+    await day.call(api.anonymous(), 400, "POST", "login", data={**guess, "username": "x" * 1000})
+    await day.call(api.anonymous(), 401, "POST", "sign_in", data=guess)
+    await day.call(api, 307, "GET", "docs", headers={"Cookie": f"session-{api.tenant_id}={day.new('cookie')}"})
+
+
+async def _packages(day: Day, api: Api) -> None:
+    name = package_id()
+    await add_package(api, name)
+    published = await publish(api, name)
+    await publish_in_one_call(api, name, "2.0", content=b"2" * 1000)
+    link = URL((await version_of(api, published))["INSTALLER_URL"], encoded=True)
+    day.secrets["signature"] = link.query["signature"]
+    for address, status in ((link, 200), (link.update_query(expires="1"), 403)):
+        async with api.session.get(address) as response:
+            answer = await read_answer(response)
+        assert answer.status == status
+        day.errors += [answer] if status >= 400 else []
+    waiting = await upload(api, b"3" * 1000)
+
+    async def announced() -> bool:
+        listed = (await api.call("GET", "get_finished_uploads")).body
+        return waiting in [row["server_filename"] for row in listed]
+
+    await until(announced)
+    day.upload_id = waiting.partition(".")[0]
+
+
+async def _clients(day: Day, api: Api) -> None:
+    added = (await day.call(api, 201, "POST", "add_client", data={"client_name": "pc"})).body
+    client_id = added["client_id"]
+    day.secrets["client token"] = added["auth_token"]
+    form = {"auth_token": added["auth_token"], "client": "1"}
+    await day.call(api.anonymous(), 200, "POST", "get_packages", data=form)
+    await day.call(api.anonymous(), 401, "POST", "client_version", data={"auth_token": day.new("no-client")})
+    rotated = (await day.call(api, 200, "POST", "rotate_client_token", client_id)).body
+    day.secrets["second client token"] = rotated["auth_token"]
+    await day.call(api, 404, "DELETE", "delete_client", client_id, added["auth_token"])
+    await day.call(api, 404, "DELETE", "delete_client", client_id, day.new("wrong-token"))
+    await day.call(api, 200, "DELETE", "delete_client", client_id, rotated["auth_token"])
+
+
+async def _strangers(day: Day, api: Api) -> None:
+    """Secrets where none belong."""
+    stranger = api.anonymous()
+    await day.call(stranger, 401, "GET", "test", headers=bearer(day.new("bearer")))
+    traced = {"traceparent": STRANGERS_TRACE, "tracestate": f"x={day.new('tracestate')}", "baggage": day.new("baggage")}
+    await day.call(stranger, 401, "GET", "test", headers=traced)
+    await day.call(stranger, 401, "GET", "test", headers={"Authorization": f"Basic {day.new('basic')}"})
+    await day.call(stranger, 404, "GET", day.new("path"), params={"password": day.new("query")})
+    await day.call(stranger, 401, "GET", "test", headers={"X-Internal-Token": day.new("internal")})
+    broken = {"Content-Type": "multipart/form-data; boundary=x"}
+    await day.call(api, 400, "POST", "add_user", data=f"--x\r\n{day.new('multipart')}", headers=broken)
+    await day.call(api, 400, "POST", "add_user", data={"username": "u", "password": f"\0{day.new('control')}"})
+    async with api.session.get(f"{api.base_url.rpartition('/')[0]}/{day.new('tenant')}/test") as response:
+        day.errors.append(await read_answer(response))
+
+
+async def _everywhere(day: Day, api: Api) -> None:
+    """Every operation is told a secret wherever one can stand, by who may call it and by who may not."""
+    for row in OPERATIONS:
+        for caller in (api, api.anonymous()):
+            secret = day.new(f"{title(row)}-{bool(caller.headers)}")
+            answer = await caller.call(
+                row.method,
+                *segments(row, {**UNKNOWN, "auth_token": secret}),
+                params={"signature": secret, "token": secret},
+                headers={
+                    "X-Internal-Token": secret,
+                    "Cookie": f"session-{api.tenant_id}={secret}",
+                    "Windows-Package-Manager": secret,
+                },
+                data=dict.fromkeys(SECRET_FIELDS, secret),
+            )
+            assert answer.status < 500, (title(row), answer.body)
+            day.errors += [answer] if answer.status >= 400 else []
+
+
+async def _mishaps(day: Day, running: Fleet, api: Api) -> None:
+    """Services and a store go away under requests with secrets in them."""
+    (registry,), (uploads,) = running.replicas["client_registry"], running.replicas["upload_service"]
+    await registry.kill()
+    await uploads.kill()
+    client = {"auth_token": day.new("token-in-a-mishap")}
+    await day.call(api.anonymous(), 500, "POST", "get_packages", data=client)
+    await day.call(api, 500, "DELETE", "delete_client", str(uuid4()), day.new("path-in-a-mishap"))
+    await day.call(api, 500, "GET", "download", "x.exe", "y.exe", params={"signature": day.new("link-in-a-mishap")})
+    await running.restart_ended()
+    running.stores.redis.kill()
+    form = {"username": "ada", "password": day.new("password-in-a-mishap")}
+    await day.call(api.anonymous(), 500, "POST", "login", data=form)
+    await day.call(api, 500, "POST", "add_user", data=form)
+    await running.stores.redis.start()

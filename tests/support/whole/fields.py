@@ -1,0 +1,85 @@
+"""The fields that each operation takes, as the interface's document describes them."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from openapi_schema_validator import OAS31Validator, oas31_format_checker
+
+from gateway.operations import Operation
+from tests.contract.gateway.test_openapi import DOCUMENT, resolved
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a form or of a query; `schema` refers to nothing else."""
+
+    name: str
+    place: str  # "data" or "params", as aiohttp's client calls them
+    schema: Mapping[str, Any]
+
+    @property
+    def is_file(self) -> bool:
+        return self.schema.get("format") == "binary"
+
+    @property
+    def is_secret(self) -> bool:
+        return self.schema.get("format") == "password"
+
+    def takes(self, text: str) -> bool:
+        """Whether the document allows this text; of a list it is one value, without commas."""
+        match self.schema:
+            case {"type": "array", "items": items}:
+                return Field(self.name, self.place, resolved(items)).takes(text)
+            case {"type": "boolean"}:
+                return text.casefold() in {"1", "0", "true", "false"}
+            case {"type": "integer"}:
+                return re.fullmatch(r"-?[0-9]+", text) is not None and self._allows(int(text))
+            case {"enum": values}:
+                return _alike(text) in map(_alike, values)
+            case _:
+                return self._allows(text)
+
+    def _allows(self, value: object) -> bool:
+        validator: Any = OAS31Validator(self.schema, format_checker=oas31_format_checker)
+        return bool(validator.is_valid(value))
+
+
+def fields_of(row: Operation) -> list[Field]:
+    """Every field of an operation but its files."""
+    return [field for field in described(row) if not field.is_file]
+
+
+def described(row: Operation) -> list[Field]:
+    """Every field of an operation, files too, each once."""
+    # The sign-in form is a browser's, and the document does not tell of it; it is that of `login`.
+    path = "login" if row.word == "sign_in" else row.path
+    operation = DOCUMENT["paths"].get(f"/{path}", {}).get(row.method.lower(), {})
+    schemas = {
+        (name, "data"): schema
+        for kind, content in operation.get("requestBody", {"content": {}})["content"].items()
+        if kind != "application/json"
+        for name, schema in _properties(content["schema"])
+    }
+    parameters = [resolved(parameter) for parameter in operation.get("parameters", [])]
+    schemas |= {(given["name"], "params"): given["schema"] for given in parameters if given["in"] == "query"}
+    return [Field(name, place, resolved(schema)) for (name, place), schema in schemas.items()]
+
+
+def names_in_document(node: Any = DOCUMENT) -> set[str]:
+    """The name of everything that the document speaks of, in requests and in answers."""
+    children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    own = set(node["properties"]) if isinstance(node, dict) and isinstance(node.get("properties"), dict) else set()
+    return own.union(*map(names_in_document, children))
+
+
+def _properties(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    whole = resolved(dict(schema))
+    yield from whole.get("properties", {}).items()
+    for part in whole.get("allOf", []):
+        yield from _properties(part)
+
+
+def _alike(text: str) -> str:
+    return text.casefold().replace("_", "-")

@@ -1,0 +1,224 @@
+"""Schemathesis over the interface's document, against the running whole.
+
+Short and always the same in the tests. `python -m tests.support.whole.fuzz 300` goes on for 300 seconds with a new seed
+each time, and prints the seed, so that a failure can be repeated.
+
+Nothing that it may send ends its own session, the deletion of its own user aside, from which `fuzz_hooks` keeps it:
+`logout` ends the session in its form only, `change_password` keeps the session that asks, `edit_settings` refuses
+networks that would shut the caller out, and whoever has a Bearer token needs no client token.
+"""
+
+import asyncio
+import json
+import os
+import secrets
+import sys
+from asyncio.subprocess import PIPE, STDOUT
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import parse_qs, urlsplit
+
+import yaml
+from aiohttp import FormData
+
+from tests.support.servers import start as servers
+from tests.support.services.catalog import picture
+from tests.support.whole.estate import Estate, furnish
+from tests.support.whole.services import PASSWORD, Api, Services, all_services
+from tests.support.whole.stories import add_package, publish
+from tests.support.winget.client import WingetClient
+
+ROOT = Path(__file__).parents[3]
+DOCUMENT = ROOT / "gateway" / "openapi.yaml"
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_schema_conformance",
+    "response_headers_conformance",
+)
+# The names and ids that the document's examples use.
+EXAMPLE_USER = {"username": "alice", "password": "correct horse battery staple"}
+EXAMPLE_CHANGE = "old_password: correct horse battery staple"
+EXAMPLE_PACKAGE = "Mozilla.Firefox"
+EXAMPLE_VERSIONS = ("3f2b8e5c-7a43-4d19-b7c8-2f4b9a1d6e70", "a9c1d0e4-5b6f-4e27-8d3a-1c0b9f8e7d6c")
+EXAMPLE_CLIENT = {
+    "client_id": "6c9f2a17-0f3c-4b8a-9d55-7e1b2c3d4e5f",
+    "auth_token": "0d9a4f1e-2a5c-4c63-9a0e-8a2f3d1b7c55",
+}
+QUOTA = 1 << 20  # bytes: small enough to be exceeded
+SEATS = 25  # clients: few enough to run out of
+SIGNED_IN_AS = "admin"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run found: `said` is its whole report, `statuses` how each operation was answered how often."""
+
+    exit_code: int
+    said: str
+    operations: int
+    cases: int
+    statuses: Mapping[str, Counter[int]]
+
+    def never_succeeded(self) -> set[str]:
+        """The documented operations that were answered with errors only."""
+        return {name for name in _documented() if not any(status < 400 for status in self.statuses[name])}
+
+    def failed_answers(self) -> int:
+        """How many answers were server errors."""
+        return sum(number for found in self.statuses.values() for status, number in found.items() if status >= 500)
+
+    def __str__(self) -> str:
+        answers = sum(self.statuses.values(), Counter())
+        return f"{self.operations} operations, {self.cases} cases, answers {dict(sorted(answers.items()))}"
+
+
+async def tight_tenant(services: Services) -> Api:
+    """A tenant whose limits are few requests away."""
+    return await services.tenant(storage_quota=QUOTA, max_clients=SEATS)
+
+
+async def fuzz(api: Api, *options: str, door: Api | None = None) -> Outcome:
+    """Run schemathesis on a tenant, once it has one of everything, and what the examples are about.
+
+    `door` is another way to the same tenant, to be taken by the requests that are made up.
+    """
+    door = door or api
+    estate = await furnish(api)
+    client = (await api.call("POST", "add_client", data={"client_name": "example"})).body
+    shown = await api.call("GET", "get_package_versions", estate.parts["package_id"])
+    versions = [version["UID"] for version in shown.body]
+    document = await _with_true_examples(api, client)
+    icon = await _example_icon(api)
+    with TemporaryDirectory(prefix="pkgrepo-") as folder:
+        (Path(folder) / "openapi.yaml").write_text(document, encoding="utf-8")
+        (Path(folder) / "schemathesis.toml").write_text(_configuration(estate, icon), encoding="utf-8")
+        outcome = await _run(door, Path(folder), _kept(estate, client["client_id"], versions), *options)
+    assert (await door.call("GET", "test")).status == 200, "the session ended during the run"
+    return outcome
+
+
+async def _with_true_examples(api: Api, client: Mapping[str, str]) -> str:
+    """The document, its examples about things that there are."""
+    assert (await api.call("POST", "add_user", data=EXAMPLE_USER)).status == 201
+    await add_package(api, EXAMPLE_PACKAGE)
+    versions = [await publish(api, EXAMPLE_PACKAGE, f"0.{number}") for number in range(len(EXAMPLE_VERSIONS))]
+    document = DOCUMENT.read_text(encoding="utf-8").replace(EXAMPLE_CHANGE, f"old_password: {PASSWORD}")
+    for example, version in zip(EXAMPLE_VERSIONS, versions, strict=True):
+        document = document.replace(example, version.uid)
+    for name, example in EXAMPLE_CLIENT.items():
+        document = document.replace(example, client[name])
+    return document
+
+
+async def _example_icon(api: Api) -> str:
+    """The signed address of the logo that the example's package gets."""
+    form = FormData()
+    form.add_field("Logo", picture(), filename="logo.png")
+    assert (await api.call("PATCH", "edit_package", EXAMPLE_PACKAGE, data=form)).status == 200
+    winget = WingetClient(api.session, f"{api.base_url}/winget")
+    address: str = (await winget.show(EXAMPLE_PACKAGE))["DefaultLocale"]["Icons"][0]["IconUrl"]
+    return address
+
+
+def _kept(estate: Estate, client_id: str, versions: list[str]) -> dict[str, list[str]]:
+    """What must stay, by the operations that would end it; `versions` are those of the estate's package."""
+    return {
+        "delete_user": [SIGNED_IN_AS],
+        "delete_package": [estate.parts["package_id"], EXAMPLE_PACKAGE],
+        "delete_package_version": versions,
+        "delete_client": [estate.parts["client_id"]],
+        "rotate_client_token": [estate.parts["client_id"], client_id],
+    }
+
+
+async def _run(api: Api, folder: Path, kept: Mapping[str, Sequence[str]], *options: str) -> Outcome:
+    command = [sys.executable, "-m", "schemathesis.cli", "--no-color", "--config-file", "schemathesis.toml", "run"]
+    command += ["openapi.yaml", "--url", api.base_url, "--header", f"Authorization: {api.headers['Authorization']}"]
+    command += ["--checks", ",".join(CHECKS), "--report", "json,har", "--report-dir", "reports", *options]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "FUZZ_KEEP": json.dumps(kept)}
+    process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=environment, stdout=PIPE, stderr=STDOUT)
+    said, _ = await process.communicate()
+    reports = {path.name.partition("-")[0]: path for path in folder.glob("reports/*.json")}
+    assert reports.keys() == {"json", "har"}, said.decode()
+    report, traffic = (json.loads(reports[kind].read_text(encoding="utf-8")) for kind in ("json", "har"))
+    return Outcome(
+        process.returncode or 0,
+        said.decode(),
+        report["operations"]["tested"],
+        report["test_cases"]["generated"],
+        _statuses(api, traffic),
+    )
+
+
+def _configuration(estate: Estate, icon: str) -> str:
+    """Half of the time the things that there are, so that operations come to more than `404 Not Found`."""
+    link = {name: values[0] for name, values in parse_qs(urlsplit(estate.link).query).items()}
+    known = {
+        **{f"path.{name}": value for name, value in estate.parts.items() if name not in {"username", "asset"}},
+        "query.signature": link["signature"],
+        "header.X-File-ID": estate.transfer,
+        "body.group": estate.form["group"],
+        "body.client_id": estate.parts["client_id"],
+        "body.auth_token": estate.parts["auth_token"],
+        "body.server_filename": estate.form["server_filename"],
+        "body.installer_url": "https://downloads.example.com/setup.exe",
+    }
+    # A signed address is good as a whole or not at all.
+    address = ("path.server_filename", "path.file_name", "query.expires")
+    values: dict[str, str | int] = {**known, "query.expires": int(link["expires"])}
+    logo = {
+        "path.package_id": EXAMPLE_PACKAGE,
+        "path.file_name": urlsplit(icon).path.rpartition("/")[2],
+        "query.expires": int(parse_qs(urlsplit(icon).query)["expires"][0]),
+        "query.signature": parse_qs(urlsplit(icon).query)["signature"][0],
+    }
+    lines = [
+        'hooks = "tests.support.whole.fuzz_hooks"',
+        "continue-on-failure = true",
+        "max-redirects = 0",
+        'generation.database = "none"',
+        "cache.enabled = false",
+        *(f"dictionaries.'{name}'.values = [{value!r}]" for name, value in values.items()),
+        *(f"dictionaries.'icon.{name}'.values = [{value!r}]" for name, value in logo.items()),
+        *(f"parameters.'{name}' = {{ dictionary = '{name}', probability = 0.5 }}" for name in known),
+        "[[operations]]",
+        "include-operation-id = 'download'",
+        *(f"parameters.'{name}' = {{ dictionary = '{name}' }}" for name in address),
+        "[[operations]]",
+        "include-operation-id = 'icon'",
+        *(f"parameters.'{name}' = {{ dictionary = 'icon.{name}' }}" for name in logo),
+    ]
+    return "\n".join(lines)
+
+
+def _documented() -> Iterator[str]:
+    for path, item in yaml.safe_load(DOCUMENT.read_text(encoding="utf-8"))["paths"].items():
+        yield from (f"{method.upper()} {path.split('/')[1]}" for method in item)
+
+
+def _statuses(api: Api, traffic: Mapping[str, object]) -> dict[str, Counter[int]]:
+    statuses: dict[str, Counter[int]] = defaultdict(Counter)
+    for entry in traffic["log"]["entries"]:  # type: ignore[index]  # as the archive's format says
+        path = entry["request"]["url"].removeprefix(api.base_url)
+        word = path.strip("/").partition("/")[0].partition("?")[0]
+        statuses[f"{entry['request']['method']} {word}"][entry["response"]["status"]] += 1
+    return statuses
+
+
+async def _main(seconds: int) -> int:
+    seed = str(secrets.randbelow(2**32))
+    async with servers.mongo() as mongo, servers.redis() as redis, servers.rabbitmq() as rabbitmq:
+        with TemporaryDirectory(prefix="pkgrepo-") as folder:
+            async with all_services(Path(folder), mongo, redis, rabbitmq) as services:
+                outcome = await fuzz(await tight_tenant(services), "--max-time", str(seconds), "--seed", seed)
+    sys.stdout.write(f"{outcome.said}\n{outcome}\n")
+    return outcome.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(_main(int(sys.argv[1]))))

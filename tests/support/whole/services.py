@@ -1,0 +1,180 @@
+"""The whole service on real stores, with a gateway of each deployment, for the stories of the system tests."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+from aiohttp import ClientSession
+from multidict import CIMultiDict
+
+from auth_service.app import create_app as create_auth_service
+from auth_service.settings import AuthSettings
+from auth_service.throttle_store import RedisFailures
+from catalog_service.app import create_app as create_catalog_service
+from catalog_service.settings import CatalogSettings
+from client_registry.app import create_app as create_client_registry
+from client_registry.settings import RegistrySettings
+from common.caller import Deployment
+from common.redis import open_redis
+from common.server import management_of, serving
+from common.tenants import Tenant
+from deploy.cluster.rights import OPERATOR
+from deploy.folder import Addresses
+from deploy.operations import Operator, open_operator
+from gateway.app import create_app as create_gateway
+from gateway.settings import GatewaySettings
+from tests.support.api import Answer, read_answer
+from tests.support.factories import KEY, KEYS, make_tenant
+from tests.support.servers.users import same_for_all
+from upload_service.app import create_app as create_upload_service
+from upload_service.settings import UploadSettings
+
+PASSWORD = "a password for tests"
+SINGLE_TENANT = f"single{uuid4().hex[:8]}"
+
+
+@dataclass(frozen=True)
+class Api:
+    """One tenant as its administrators and clients reach it through the gateway."""
+
+    session: ClientSession
+    base_url: str
+    tenant_id: str
+    deployment: Deployment
+    headers: dict[str, str] = field(default_factory=dict)
+
+    async def call(self, method: str, operation: str, *segments: str, **request: Any) -> Answer:
+        """Send `data`, `params` or `headers` as aiohttp's client takes them."""
+        path = "/".join(quote(part, safe="") for part in (operation, *segments))
+        given = CIMultiDict(request.pop("headers", ()))
+        headers = CIMultiDict({name: value for name, value in self.headers.items() if name not in given})
+        headers.extend(given)
+        async with self.session.request(
+            method, f"{self.base_url}/{path}", headers=headers, allow_redirects=False, **request
+        ) as response:
+            return await read_answer(response)
+
+    def by_alias(self) -> "Api":
+        """The same caller at the tenant's second address, `/client/api/{tenant_id}` of the multi-tenant deployment."""
+        origin = self.base_url.removesuffix(self.tenant_id)
+        return replace(self, base_url=f"{origin}client/api/{self.tenant_id}")
+
+    def anonymous(self) -> "Api":
+        return Api(self.session, self.base_url, self.tenant_id, self.deployment)
+
+    async def signed_in(self, username: str = "admin", password: str = PASSWORD) -> "Api":
+        """The same, with a session of its own."""
+        answer = await self.anonymous().call("POST", "login", data={"username": username, "password": password})
+        assert answer.status == 200, answer.body
+        return Api(self.session, self.base_url, self.tenant_id, self.deployment, bearer(answer.body["message"]))
+
+
+@dataclass(frozen=True)
+class Services:
+    """The running whole: addresses by service name, its management's too, and the operator's way in."""
+
+    session: ClientSession
+    addresses: dict[str, str]
+    operator: Operator
+    installers: Path
+    failures: RedisFailures
+    management: dict[str, str] = field(default_factory=dict)
+
+    async def tenant(self, deployment: Deployment = Deployment.MULTI, **settings: Any) -> Api:
+        """A new tenant with its administrator signed in; in the single-tenant deployment the one there is."""
+        # All tests have one address; the failed logins of one are not another's.
+        await self.failures.forget("address:127.0.0.1")
+        if deployment is Deployment.SINGLE:
+            return await self.api(SINGLE_TENANT, deployment).signed_in()
+        tenant = make_tenant(**settings)
+        await self.operator.tenants.create(tenant)
+        await self.operator.users.create(tenant.tenant_id, "admin", PASSWORD)
+        return await self.api(tenant.tenant_id, deployment).signed_in()
+
+    def api(self, tenant_id: str, deployment: Deployment = Deployment.MULTI) -> Api:
+        prefix = "client/api" if deployment is Deployment.SINGLE else tenant_id
+        return Api(self.session, f"{self.addresses[deployment]}/{prefix}", tenant_id, deployment)
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@asynccontextmanager
+async def all_services(
+    folder: Path,
+    mongo_url: str,
+    redis_url: str,
+    rabbitmq_url: str,
+    address: Callable[[str, str], str] = same_for_all,
+) -> AsyncIterator[Services]:
+    """Start everything on unix sockets in `folder`, events over the broker; the gateways on free ports.
+
+    `address` makes a service's own address of a store's.
+    """
+    names = ("auth_service", "catalog_service", "upload_service", "client_registry")
+    sockets = {name: f"unix:{folder / name}.sock" for name in names}
+    key = KEYS
+    (folder / "installers").mkdir()
+    common: dict[str, Any] = {
+        "internal_key": key,
+        "session_key": key,
+        "audit_key": KEY,
+        "download_key": key,
+        "client_token_key": key,
+        "installers": folder / "installers",
+        **{f"{name}_url": address for name, address in sockets.items()},
+    }
+    stores = {"mongo_url": mongo_url, "redis_url": redis_url, "rabbitmq_url": rabbitmq_url}
+
+    def given(service: str) -> dict[str, Any]:
+        return {**common, **{name: address(url, service) for name, url in stores.items()}}
+
+    apps = {
+        "auth_service": create_auth_service(AuthSettings(**given("auth_service"))),
+        "catalog_service": create_catalog_service(CatalogSettings(**given("catalog_service"))),
+        "upload_service": create_upload_service(UploadSettings(**given("upload_service"))),
+        "client_registry": create_client_registry(RegistrySettings(**given("client_registry"))),
+    }
+    async with AsyncExitStack() as stack:
+        addresses = {name: await stack.enter_async_context(serving(app, sockets[name])) for name, app in apps.items()}
+        for deployment in Deployment:
+            apps[deployment] = create_gateway(
+                GatewaySettings(**given("gateway"), deployment=deployment, tenant_id=SINGLE_TENANT)
+            )
+            addresses[deployment] = await stack.enter_async_context(serving(apps[deployment], "127.0.0.1:0"))
+        management = {
+            name: await stack.enter_async_context(serving(management_of(app), "127.0.0.1:0"))
+            for name, app in apps.items()
+        }
+        operator = await stack.enter_async_context(
+            open_operator(Addresses("", address(mongo_url, OPERATOR), address(redis_url, OPERATOR)))
+        )
+        await operator.tenants.create(Tenant(SINGLE_TENANT))
+        await operator.users.create(SINGLE_TENANT, "admin", PASSWORD)
+        session = await stack.enter_async_context(ClientSession())
+        redis = await stack.enter_async_context(open_redis(redis_url))
+        yield Services(session, addresses, operator, folder / "installers", RedisFailures(redis), management)
+
+
+@asynccontextmanager
+async def single_gateway(services: Services, redis_url: str, tenant: Api) -> AsyncIterator[Api]:
+    """A gateway of the single-tenant deployment for a tenant of the multi-tenant one, and its way in."""
+    key = KEYS
+    settings = GatewaySettings(
+        deployment=Deployment.SINGLE,
+        tenant_id=tenant.tenant_id,
+        internal_key=key,
+        session_key=key,
+        redis_url=redis_url,
+        auth_service_url=services.addresses["auth_service"],
+        catalog_service_url=services.addresses["catalog_service"],
+        upload_service_url=services.addresses["upload_service"],
+        client_registry_url=services.addresses["client_registry"],
+    )
+    async with serving(create_gateway(settings), "127.0.0.1:0") as address:
+        yield replace(tenant, base_url=f"{address}/client/api", deployment=Deployment.SINGLE)

@@ -1,0 +1,342 @@
+"""The audit log through the gateway: who did what from where, for every write that the table of the interface has."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+from structlog.testing import capture_logs
+
+from common.server import management_of, serving
+from gateway import recorder
+from gateway.app import create_app
+from gateway.operations import OPERATIONS, Operation
+from gateway.settings import GatewaySettings
+from tests.support.api import Answer
+from tests.support.factories import KEYS
+from tests.support.figures import figures_at
+from tests.support.servers.ports import free_port
+from tests.support.whole.estate import UNKNOWN, Estate, furnish, segments, title
+from tests.support.whole.services import PASSWORD, Api, Services
+from tests.support.whole.stories import publish_in_one_call, send_chunk
+
+LIMIT = 30  # seconds; reached only when nothing is told again
+AUDITED = [row for row in OPERATIONS if row.audited]
+# Parts of a file, of which the last is recorded, and what a session begins and ends with, which auth_service records.
+WRITES_BY_RULES = {"POST-upload_package_version", "POST-login", "POST-logout"}
+READS_BY_POST = {"POST-client_version", "POST-get_packages", "POST-winget/manifestSearch"}
+
+
+async def entries(api: Api, **query: Any) -> list[dict[str, Any]]:
+    answer = await api.call("GET", "get_audit_log", params={"limit": "1000", **query})
+    assert answer.status == 200, answer.body
+    found: list[dict[str, Any]] = answer.body
+    return found
+
+
+async def newest(api: Api) -> dict[str, Any]:
+    return (await entries(api))[0]
+
+
+@pytest.fixture
+async def estate(tenant: Api) -> Estate:
+    return await furnish(tenant)
+
+
+@pytest.fixture(scope="module")
+async def strangers(services: Services) -> Api:
+    """An administrator of a tenant that has nothing."""
+    return await services.tenant()
+
+
+def test_every_operation_that_changes_something_is_audited() -> None:
+    changing = {title(row) for row in OPERATIONS if row.method not in {"GET", "HEAD"} and row.service != "gateway"}
+
+    assert changing - WRITES_BY_RULES - READS_BY_POST == {title(row) for row in AUDITED}
+
+
+@pytest.mark.parametrize("row", AUDITED, ids=title)
+async def test_a_write_is_on_record(estate: Estate, row: Operation) -> None:
+    made_up = {"username": f"new-{estate.marker}", "version_key": "installer"}
+    answer = await estate.send(row, data={**estate.form, **made_up})
+
+    assert answer.status < 400, answer.body
+    entry = await newest(estate.api)
+    assert _who_and_what(entry) == ("admin", "127.0.0.1", row.word)
+    assert (entry["status"], entry["request_id"]) == (answer.status, answer.headers["X-Request-Id"])
+    assert entry["target"] or entry["changes"]
+
+
+@pytest.mark.parametrize("row", AUDITED, ids=title)
+async def test_a_refused_write_is_on_record(strangers: Api, row: Operation) -> None:
+    answer = await strangers.call(row.method, *segments(row, UNKNOWN), data={"no": "field"})
+
+    assert 400 <= answer.status < 500 or row.word == "edit_settings"
+    entry = await newest(strangers)
+    assert _who_and_what(entry) == ("admin", "127.0.0.1", row.word)
+    assert (entry["status"], entry["request_id"]) == (answer.status, answer.headers["X-Request-Id"])
+    assert "auth_token" not in entry["target"]
+
+
+@pytest.mark.parametrize("row", AUDITED, ids=title)
+async def test_whoever_is_nobody_leaves_no_entry(strangers: Api, row: Operation) -> None:
+    before = len(await entries(strangers))
+
+    assert (await strangers.anonymous().call(row.method, *segments(row, UNKNOWN))).status == 401
+
+    assert len(await entries(strangers)) == before
+
+
+async def test_no_secret_is_in_an_entry(estate: Estate) -> None:
+    secrets = {estate.form[name] for name in ("password", "old_password", "new_password", "token")}
+    secrets.add(estate.parts["auth_token"])
+    for row in sorted(AUDITED, key=lambda row: row.word.startswith("delete")):
+        answer = await estate.send(row, data=dict(estate.form))
+        secrets |= {answer.body["auth_token"]} if "auth_token" in answer.body else set()
+        await estate.api.call(row.method, *segments(row, {**UNKNOWN, "auth_token": estate.parts["auth_token"]}))
+    api = await estate.api.signed_in(password=estate.form["new_password"])
+    await api.anonymous().call("POST", "login", data={"username": "admin", "password": "a wrong password"})
+
+    told = str(await entries(estate.api))
+
+    assert len(secrets) == 7
+    assert not [secret for secret in (*secrets, "a wrong password") if secret in told]
+
+
+async def test_settings_are_on_record_as_they_were_and_are(tenant: Api) -> None:
+    await tenant.call("PATCH", "edit_settings", data={"allowed_networks": "127.0.0.1", "version_key": "installer"})
+    await tenant.call("PATCH", "edit_settings", data={"allowed_networks": ""})
+
+    second, first = (await entries(tenant))[:2]
+    assert first["changes"] == {
+        "allowed_networks": {"before": "", "after": "127.0.0.1"},
+        "version_key": {"before": "version", "after": "installer"},
+    }
+    assert second["changes"] == {"allowed_networks": {"before": "127.0.0.1", "after": ""}}
+
+
+@pytest.mark.parametrize(
+    ("operation", "form", "changes"),
+    [
+        (
+            ("edit_package", "Acme.Launcher"),
+            {"package_name": "Launcher", "package_publisher": "Acme", "package_description": "Starts programs"},
+            {"description": {"before": "", "after": "Starts programs"}},
+        ),
+        (("set_package_active", "Acme.Launcher"), {"package_active": "1"}, {}),
+        (
+            ("edit_settings",),
+            {"version_key": "version", "client_authentication": "true"},
+            {"client_authentication": {"before": "false", "after": "true"}},
+        ),
+    ],
+    ids=["edit_package", "set_package_active", "edit_settings"],
+)
+async def test_an_edit_records_only_the_fields_that_changed(
+    tenant: Api, operation: tuple[str, ...], form: dict[str, str], changes: dict[str, Any]
+) -> None:
+    package = {"package_id": "Acme.Launcher", "package_name": "Launcher", "package_publisher": "Acme"}
+    assert (await tenant.call("POST", "add_package", data={**package, "package_description": ""})).status == 200
+
+    assert (await tenant.call("PATCH", *operation, data=form)).status == 200
+
+    entry = await newest(tenant)
+    assert (entry["operation"], entry["changes"]) == (operation[0], changes)
+
+
+async def test_sign_ins_are_on_record_both_ways(tenant: Api) -> None:
+    await tenant.anonymous().call("POST", "login", data={"username": "admin", "password": "wrong password"})
+    await tenant.signed_in()
+    await tenant.anonymous().call("POST", "sign_in", data={"username": "admin", "password": PASSWORD})
+
+    found = await entries(tenant, operation="login")
+
+    assert [entry["status"] for entry in found] == [200, 200, 401, 200]
+    assert {_who_and_what(entry) for entry in found} == {("admin", "127.0.0.1", "login")}
+
+
+async def test_a_finished_upload_is_on_record_and_a_chunk_is_not(tenant: Api) -> None:
+    await send_chunk(tenant, "setup", b"x" * 100, 0, 50)
+    before = await entries(tenant, operation="upload_package_version")
+    answer = await send_chunk(tenant, "setup", b"x" * 100, 50, 100)
+
+    [entry] = await entries(tenant, operation="upload_package_version")
+
+    assert before == []
+    told = {name: answer.body[name] for name in ("server_filename", "sha256")}
+    assert entry["target"] == told
+
+
+async def test_a_version_in_one_call_is_one_entry(estate: Estate) -> None:
+    package = estate.parts["package_id"]
+    published = await publish_in_one_call(estate.api, package, "7.0", content=b"content")
+
+    [entry] = [found for found in await entries(estate.api) if found["target"].get("version") == "7.0"]
+
+    assert entry["target"] == {"package_id": package, "version": "7.0", "uid": published.uid}
+
+
+async def test_lines_of_json_have_every_entry(estate: Estate) -> None:
+    answer = await estate.api.call("GET", "get_audit_log", params={"format": "jsonl"})
+
+    assert answer.headers["Content-Type"] == "application/jsonl"
+    assert answer.body.count(b"\n") == len(await entries(estate.api)) > 5
+
+
+async def test_of_refusals_a_minute_has_a_bounded_number(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "REFUSALS", 3)
+    for _ in range(6):
+        assert (await tenant.call("DELETE", "delete_package", "Unknown.App")).status == 404
+    await tenant.call("PATCH", "edit_settings", data={"version_key": "installer"})
+
+    found = await entries(tenant)
+
+    assert [entry["operation"] for entry in found] == ["edit_settings", *["delete_package"] * 3, "login"]
+
+
+class Forgetful:
+    """Stands before auth_service, and does not let `record_audit` through, or not its answer, until it is told to."""
+
+    def __init__(self, address: str, *, answers_get_lost: bool) -> None:
+        self.away = True
+        self.refused = asyncio.Event()
+        self._socket = address.removeprefix("unix:")
+        self._answers_get_lost = answers_get_lost
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await _request(reader)
+        recording = b"/record_audit " in request.split(b"\r\n", 1)[0]
+        if self.away and recording and not self._answers_get_lost:
+            answer = b""
+        else:
+            answer = await self._ask(request)
+        if self.away and recording:
+            self.refused.set()
+        else:
+            writer.write(answer)
+        writer.close()
+
+    async def _ask(self, request: bytes) -> bytes:
+        reader, writer = await asyncio.open_unix_connection(self._socket)
+        head, _, body = request.partition(b"\r\n\r\n")
+        writer.write(head + b"\r\nConnection: close\r\n\r\n" + body)
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+
+async def _request(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"\r\nContent-Length: ([0-9]+)", head)
+    return head + await reader.readexactly(int(length[1]) if length else 0)
+
+
+@asynccontextmanager
+async def gateway(
+    services: Services,
+    redis_url: str,
+    tenant: Api,
+    before: Forgetful,
+    *,
+    management: str = "127.0.0.1:0",
+    **away: str,
+) -> AsyncIterator[Api]:
+    """A gateway that reaches auth_service through `before`, and tells operators of itself at `management`."""
+    server = await asyncio.start_server(before.answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    key = KEYS
+    others = ("catalog_service", "upload_service", "client_registry")
+    told: dict[str, Any] = {
+        "internal_key": key,
+        "session_key": key,
+        "redis_url": redis_url,
+        "auth_service_url": f"http://127.0.0.1:{port}",
+        **{f"{name}_url": services.addresses[name] for name in others},
+        **away,
+    }
+    app: web.Application = create_app(GatewaySettings(**told))
+    async with server, serving(app, "127.0.0.1:0") as address, serving(management_of(app), management):
+        yield Api(tenant.session, f"{address}/{tenant.tenant_id}", tenant.tenant_id, tenant.deployment, tenant.headers)
+
+
+async def rotate(api: Api) -> Answer:
+    return await api.call("POST", "add_client", data={"client_name": "pc-1"})
+
+
+async def recorded(api: Api, operation: str) -> list[dict[str, Any]]:
+    """The entries of an operation, once there are any."""
+    async with asyncio.timeout(LIMIT):
+        while not (found := await entries(api, operation=operation)):
+            pass
+    return found
+
+
+async def test_a_write_of_which_nobody_knows_is_on_record_with_what_its_address_says(
+    services: Services, redis_url: str, tenant: Api
+) -> None:
+    log = Forgetful(services.addresses["auth_service"], answers_get_lost=False)
+    log.away = False
+    client_id, token = UNKNOWN["client_id"], UNKNOWN["auth_token"]
+    async with gateway(services, redis_url, tenant, log, client_registry_url="http://127.0.0.1:1") as api:
+        assert (await api.call("DELETE", "delete_client", client_id, token)).status == 500
+        [entry] = await recorded(tenant, "delete_client")
+
+    assert (entry["status"], entry["target"]) == (500, {"client_id": client_id})
+
+
+@pytest.mark.parametrize("answers_get_lost", [False, True])
+async def test_a_write_is_on_record_once_though_the_log_was_away(
+    services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch, answers_get_lost: bool
+) -> None:
+    monkeypatch.setattr(recorder, "PAUSE", 0.01)
+    log = Forgetful(services.addresses["auth_service"], answers_get_lost=answers_get_lost)
+    with capture_logs() as logged:
+        async with gateway(services, redis_url, tenant, log) as api:
+            answer = await rotate(api)
+            await log.refused.wait()
+            log.away = False
+            found = await recorded(tenant, "add_client")
+
+    assert answer.status == 201
+    assert [entry["request_id"] for entry in found] == [answer.headers["X-Request-Id"]]
+    assert len(await entries(tenant, operation="add_client")) == 1
+    delayed = [line["entry"] for line in logged if line["event"] == "audit_delayed"]
+    assert delayed
+    assert delayed[0] == {
+        **{name: found[0][name] for name in ("id", "operation", "user", "ip", "status", "request_id", "target")},
+        "changes": {},
+        "at": delayed[0]["at"],
+    }
+
+
+async def test_a_gateway_that_stops_tells_the_log_what_it_still_has(
+    services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "PAUSE", 3600)
+    log, management = Forgetful(services.addresses["auth_service"], answers_get_lost=False), f"127.0.0.1:{free_port()}"
+    async with gateway(services, redis_url, tenant, log, management=management) as api:
+        await rotate(api)
+        assert await entries(tenant, operation="add_client") == []
+        assert (await figures_at(api.session, f"http://{management}")).value("pkgrepo_audit_waiting") == 1
+        log.away = False
+
+    assert len(await entries(tenant, operation="add_client")) == 1
+
+
+async def test_what_a_gateway_cannot_tell_before_it_stops_is_in_its_own_log(
+    services: Services, redis_url: str, tenant: Api
+) -> None:
+    log = Forgetful(services.addresses["auth_service"], answers_get_lost=False)
+    with capture_logs() as logged:
+        async with gateway(services, redis_url, tenant, log) as api:
+            answer = await rotate(api)
+
+    [line] = [line for line in logged if line["event"] == "audit_not_recorded"]
+    assert [entry["request_id"] for entry in line["entries"]] == [answer.headers["X-Request-Id"]]
+
+
+def _who_and_what(entry: dict[str, Any]) -> tuple[str, str, str]:
+    return entry["user"], entry["ip"], entry["operation"]

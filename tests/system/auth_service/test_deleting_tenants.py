@@ -1,0 +1,118 @@
+"""An operator deletes a tenant: all of it, and nothing else."""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pymongo.errors import AutoReconnect
+
+from auth_service.store import MongoTenantStore
+from common.errors import InvalidField, NotAuthenticated
+from common.mongo import MongoError, open_database
+from common.redis import RedisError, open_redis
+from common.sessions import Sessions
+from common.settings import BadSetting
+from deploy import operations
+from deploy.folder import Addresses
+from deploy.operations import delete_tenant, open_operator
+from tests.support.factories import KEYS, make_tenant
+from tests.support.step_faults import Fault, Steps
+
+
+@pytest.fixture
+def addresses(mongo_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Addresses:
+    """The stores, with no gateway that would have to forget."""
+    monkeypatch.setattr(operations, "IN_FORCE", 0)
+    return Addresses("", mongo_url, redis_url)
+
+
+@pytest.mark.parametrize("tenant_id", ["../victim", "", ".", "UPPER", "a/b"])
+async def test_an_id_that_is_none_deletes_nothing(addresses: Addresses, tmp_path: Path, tenant_id: str) -> None:
+    installers = tmp_path / "installers"
+    for folder in (tmp_path / "victim", installers / "acme", installers / "UPPER", installers / "a" / "b"):
+        folder.mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InvalidField):
+        await delete_tenant(addresses, installers, tenant_id)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+async def test_a_tenant_that_is_gone_is_deleted_again_and_reported(addresses: Addresses, tmp_path: Path) -> None:
+    tenant = make_tenant()
+    async with open_operator(addresses) as operator:
+        await operator.tenants.create(tenant)
+    assert await delete_tenant(addresses, tmp_path, tenant.tenant_id)
+    (tmp_path / tenant.tenant_id).mkdir()
+    assert not await delete_tenant(addresses, tmp_path, tenant.tenant_id)
+    assert not (tmp_path / tenant.tenant_id).exists()
+
+
+async def test_a_tenant_is_not_deleted_half_where_its_objects_cannot_be(addresses: Addresses, tmp_path: Path) -> None:
+    tenant = make_tenant()
+    async with open_operator(addresses) as operator, open_database(addresses.mongo_url, "upload") as upload:
+        await operator.tenants.create(tenant)
+        record = {"tenant_id": tenant.tenant_id, "file_id": "f", "upload_id": uuid4().hex, "home": "s3"}
+        await upload["uploads"].insert_one(record)
+        with pytest.raises(BadSetting, match="S3_URL"):
+            await delete_tenant(addresses, tmp_path, tenant.tenant_id)
+        assert tenant in await operator.tenants.list()
+        await upload["uploads"].delete_one({"tenant_id": tenant.tenant_id})
+
+
+async def test_a_session_opened_while_gateways_still_know_the_tenant_ends_too(
+    addresses: Addresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "IN_FORCE", 2)
+    tenant = make_tenant()
+    async with open_operator(addresses) as operator, open_redis(addresses.redis_url) as redis:
+        await operator.tenants.create(tenant)
+        deletion = asyncio.create_task(delete_tenant(addresses, tmp_path, tenant.tenant_id))
+        while tenant in await operator.tenants.list():
+            pass
+        sessions = Sessions(redis, keys=KEYS, lifetime=60, idle=60)
+        token = await sessions.open(tenant.tenant_id, "helga")
+        await deletion
+        with pytest.raises(NotAuthenticated):
+            await sessions.check(tenant.tenant_id, token)
+
+
+async def test_a_deleted_tenants_known_places_are_forgotten(addresses: Addresses, tmp_path: Path) -> None:
+    tenant = make_tenant()
+    async with open_operator(addresses) as operator:
+        await operator.tenants.create(tenant)
+        await operator.known_places.add(tenant.tenant_id, "helga", "192.0.2.1")
+
+        await delete_tenant(addresses, tmp_path, tenant.tenant_id)
+
+        assert not await operator.known_places.contains(tenant.tenant_id, "helga", "192.0.2.1")
+
+
+@pytest.mark.parametrize("fault", Fault)
+async def test_a_deletion_repeated_after_a_fault_at_any_step_ends_every_session(
+    addresses: Addresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault
+) -> None:
+    steps = Steps(fault=fault)
+    steps.watch_redis(monkeypatch)
+    steps.watch(monkeypatch, MongoTenantStore, "delete", AutoReconnect("a fault of this test"))
+    async with open_operator(addresses) as operator, open_redis(addresses.redis_url) as redis:
+        sessions = Sessions(redis, keys=KEYS, lifetime=60, idle=60)
+
+        async def count_left() -> int:
+            """Delete a tenant, again after a fault, and count the sessions that are left."""
+            tenant = make_tenant()
+            await operator.tenants.create(tenant)
+            tokens = [await sessions.open(tenant.tenant_id, name) for name in ("ada", "ada", "helga")]
+            delete = partial(delete_tenant, addresses, tmp_path, tenant.tenant_id)
+            try:
+                await steps.run(delete)
+            except (RedisError, MongoError):
+                await delete()
+            return len([token for token in tokens if await sessions.lives(sessions.read(token))])
+
+        assert await count_left() == 0
+        for step in range(1, steps.count + 1):
+            steps.failing_step = step
+            assert await count_left() == 0, f"step {step}"
+        assert step > 4

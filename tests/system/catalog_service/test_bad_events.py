@@ -1,0 +1,138 @@
+"""What does not belong in the exchange, published by hand: none of it stops or delays an event that does."""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import aio_pika
+import pytest
+from aio_pika.abc import AbstractExchange, AbstractQueue
+
+from common.events import Event
+from common.events.broker import EXCHANGE
+from tests.support.faults.publishers import at_rest
+from tests.support.faults.stores import QUEUE, ended, pids
+from tests.support.processes.fleet import Fleet
+from tests.support.waiting import PATIENCE, until
+from tests.support.whole.services import Api
+from tests.support.whole.stories import add_package, package_id, publish, upload
+
+DOCUMENT_LIMIT = 16 << 20  # bytes that MongoDB takes, of which the record's other fields are a few hundred
+
+
+@pytest.fixture
+async def tenant(running_fleet: Fleet) -> Api:
+    return await running_fleet.services.tenant()
+
+
+@pytest.fixture
+async def channel(running_fleet: Fleet) -> AsyncIterator[aio_pika.abc.AbstractChannel]:
+    async with await aio_pika.connect(running_fleet.stores.broker.url) as connection:
+        yield await connection.channel()
+
+
+@pytest.fixture
+async def exchange(channel: aio_pika.abc.AbstractChannel) -> AbstractExchange:
+    return await channel.get_exchange(EXCHANGE)
+
+
+@pytest.fixture
+async def dead(channel: aio_pika.abc.AbstractChannel) -> AbstractQueue:
+    """The queue of what could not be handled, empty."""
+    queue = await channel.get_queue(f"{QUEUE}.dead")
+    await queue.purge()
+    return queue
+
+
+def make_event(api: Api, **data: Any) -> Event:
+    """An event as upload_service announces, of a file that there never was."""
+    told = {"server_filename": uuid4().hex, "file_id": "f", "size": 1, "sha256": "ab" * 32, **data}
+    return Event(uuid4().hex, "upload.finished", "upload_service", api.tenant_id, datetime.now(UTC), told)
+
+
+async def send(exchange: AbstractExchange, api: Api, *bodies: bytes) -> None:
+    for body in bodies:
+        await exchange.publish(aio_pika.Message(body), f"upload.finished.{api.tenant_id}")
+
+
+async def dead_letters(queue: AbstractQueue, count: int) -> Counter[str]:
+    """Why the next dead letters are dead, as the broker says."""
+    reasons: list[str] = []
+    async with asyncio.timeout(PATIENCE), queue.iterator() as messages:
+        async for message in messages:
+            await message.ack()
+            deaths: Any = message.headers["x-death"]
+            reasons.append(deaths[0]["reason"])
+            if len(reasons) == count:
+                break
+    return Counter(reasons)
+
+
+async def waiting(api: Api) -> list[str]:
+    """The uploads that the catalog has heard of."""
+    return [row["server_filename"] for row in (await api.call("GET", "get_finished_uploads")).body]
+
+
+async def test_what_cannot_be_handled_ends_in_the_dead_letters_and_the_next_event_is_handled(
+    running_fleet: Fleet, tenant: Api, exchange: AbstractExchange, dead: AbstractQueue
+) -> None:
+    before = pids(running_fleet)
+    unreadable = [
+        b"",
+        b"poison",
+        b"\xff\xfe",
+        b"[]",
+        b'{"data": {}}',
+        make_event(tenant).encode().replace(b"upload.finished", b"upload.invented"),
+        make_event(tenant).encode().replace(b"tenant_id", b"tenant_di"),
+    ]
+    refused = [
+        make_event(tenant, size="much").encode(),
+        make_event(tenant, sha256=None).encode().replace(b'"sha256":null,', b"").replace(b',"sha256":null', b""),
+        make_event(tenant, file_id="x" * (2 * DOCUMENT_LIMIT)).encode(),
+        make_event(tenant, file_id="x" * (DOCUMENT_LIMIT - 200)).encode(),
+        make_event(tenant, size=2**63).encode(),
+    ]
+    await send(exchange, tenant, *unreadable, *refused)
+    name = await upload(tenant, os.urandom(100))
+    await at_rest(running_fleet, tenant.tenant_id)
+    assert await waiting(tenant) == [name]
+    letters = await dead_letters(dead, len(unreadable) + len(refused))
+    assert letters == {"rejected": len(unreadable) + len(refused)}
+    assert ended(running_fleet, before) == []
+
+
+async def test_an_event_that_comes_again_or_late_changes_nothing(
+    running_fleet: Fleet, tenant: Api, exchange: AbstractExchange
+) -> None:
+    package = package_id()
+    await add_package(tenant, package)
+    published = await publish(tenant, package)
+    free = await upload(tenant, os.urandom(100))
+    await at_rest(running_fleet, tenant.tenant_id)
+    uploads = await running_fleet.mongo["upload"]["uploads"].find({"tenant_id": tenant.tenant_id}).to_list()
+    events = [
+        replace(
+            make_event(tenant, **{name: row[name] for name in ("server_filename", "file_id", "size", "sha256")}),
+            event_id=row["upload_id"],
+            time=datetime.now(UTC) + shift,
+        )
+        for shift in (timedelta(0), timedelta(hours=1), timedelta(hours=-1))
+        for row in reversed(uploads)
+    ]
+    await send(exchange, tenant, *(event.encode() for event in events * 3))
+    last = make_event(tenant)
+    await send(exchange, tenant, last.encode())
+
+    async def heard() -> bool:
+        found = {"tenant_id": tenant.tenant_id, "server_filename": last.data["server_filename"]}
+        return await running_fleet.mongo["catalog"]["finished_uploads"].count_documents(found) == 1
+
+    await until(heard)
+    assert await waiting(tenant) == [free]
+    assert (await tenant.call("GET", "get_specific_package_version", published.uid)).status == 200

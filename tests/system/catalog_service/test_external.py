@@ -1,0 +1,241 @@
+"""Installers that stay where their makers have them, in both deployments: only clients ever ask for them."""
+
+import hashlib
+import io
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, FormData, TCPConnector, web
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from tests.support.api import Answer
+from tests.support.servers.certificates import self_signed
+from tests.support.whole.services import Api, Services
+from tests.support.whole.stories import INSTALLER, add_package, package_id, publish
+from tests.support.winget.client import WingetClient
+from tests.support.winget.rules import Refused
+
+HOST = "downloads.example.com"
+CONTENT = b"an installer" * 100
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@dataclass
+class Maker(AbstractResolver):
+    """Whoever made the installer: a server on https, whose name only its clients know the address of."""
+
+    port: int = 0
+    content: bytes = CONTENT
+    asked: list[str] = field(default_factory=list)
+
+    async def give(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.asked.append(request.path_qs)
+        return web.Response(body=self.content)
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        assert host == HOST
+        return [ResolveResult(hostname=host, host="127.0.0.1", port=port, family=socket.AF_INET, proto=0, flags=0)]
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    @property
+    def installer(self) -> dict[str, str]:
+        """The fields of a form that say where it is."""
+        return {"installer_url": f"https://{HOST}:{self.port}/setup.exe?build=7", "installer_sha256": SHA256}
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return self_signed(tmp_path_factory.mktemp("maker"), HOST)
+
+
+@pytest.fixture
+async def maker(certificate: Path) -> AsyncIterator[Maker]:
+    made = Maker()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    runner = web.ServerRunner(web.Server(made.give))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        made.port = runner.addresses[0][1]
+        yield made
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def windows(certificate: Path, maker: Maker) -> AsyncIterator[ClientSession]:
+    """A client's machine, which trusts the maker's certificate."""
+    connector = TCPConnector(resolver=maker, ssl=ssl.create_default_context(cafile=certificate))
+    async with ClientSession(connector=connector) as session:
+        yield session
+
+
+async def try_adding(api: Api, name: str, **fields: str) -> Answer:
+    return await api.call("POST", "add_package_version", name, data={**INSTALLER, "package_version": "1.0", **fields})
+
+
+async def add(api: Api, name: str, **fields: str) -> str:
+    answer = await try_adding(api, name, **fields)
+    assert answer.status == 201, answer.body
+    return str(answer.body["UID"])
+
+
+def in_one_call(**fields: str) -> FormData:
+    form = FormData({**INSTALLER, "package_version": "1.0", **fields}, default_to_multipart=True)
+    assert form.is_multipart
+    return form
+
+
+async def test_clients_install_from_the_makers_server_and_nobody_else_asks_it(
+    either: Api, maker: Maker, windows: ClientSession
+) -> None:
+    winget, name = WingetClient(windows, f"{either.base_url}/winget"), package_id()
+    await add_package(either, name)
+    uid = await add(either, name, **maker.installer)
+    for path in (("get_package_versions", name), ("get_specific_package_version", uid), ("get_version_details", uid)):
+        assert (await either.call("GET", *path)).status == 200
+    assert [hit.newest for hit in await winget.search(name)] == ["1.0"]
+    assert maker.asked == []
+
+    assert await winget.install(name) == CONTENT
+
+    assert maker.asked == ["/setup.exe?build=7"]
+    maker.content = b"something else"
+    with pytest.raises(Refused, match="another digest"):
+        await winget.install(name)
+
+
+async def test_what_is_listed_is_the_address_itself(either: Api, maker: Maker) -> None:
+    name = package_id()
+    await add_package(either, name)
+
+    uid = await add(either, name, **maker.installer)
+
+    (listed,) = (await either.call("GET", "get_package_versions", name)).body
+    told = (await either.call("GET", "get_version_details", uid)).body
+    assert (listed["INSTALLER_URL"], listed["INSTALLER_SHA256"]) == (maker.installer["installer_url"], SHA256)
+    assert {"installer_url": told["installer_url"], "installer_sha256": told["installer_sha256"]} == maker.installer
+
+
+async def test_a_form_without_a_file_passes_in_one_call_too(either: Api, maker: Maker) -> None:
+    name = package_id()
+    await add_package(either, name)
+
+    answer = await either.call("POST", "add_package_version", name, data=in_one_call(**maker.installer))
+
+    assert answer.status == 201, answer.body
+    found = (await either.call("GET", "get_specific_package_version", answer.body["UID"])).body
+    assert found["INSTALLER_URL"] == maker.installer["installer_url"]
+
+
+async def test_an_installer_and_an_address_are_refused_and_the_installer_is_not_kept(tenant: Api, maker: Maker) -> None:
+    name = package_id()
+    await add_package(tenant, name)
+    form = in_one_call(**maker.installer)
+    form.add_field("file", io.BytesIO(CONTENT), filename="setup.exe")
+
+    answer = await tenant.call("POST", "add_package_version", name, data=form)
+
+    assert (answer.status, answer.body["code"]) == (400, "invalid_request")
+    assert (await tenant.call("GET", "get_package_versions", name)).body == []
+    assert await stored(tenant) == 0
+
+
+async def stored(api: Api) -> int:
+    """The bytes that a tenant stores, or is about to."""
+    said = (await api.call("GET", "server_information")).body
+    return int(said["storage_used"]) + int(said["storage_reserved"])
+
+
+async def test_it_takes_no_room_and_none_is_given_back(services: Services, maker: Maker) -> None:
+    api, name = await services.tenant(storage_quota=len(CONTENT)), package_id()
+    await add_package(api, name)
+    await publish(api, name, "1.0", content=CONTENT)
+    uid = await add(api, name, **maker.installer, package_version="2.0")
+    assert await stored(api) == len(CONTENT)
+
+    gone = await api.call("DELETE", "delete_package_version", name, data={"versions_uids": uid})
+
+    assert gone.status == 200
+    assert await stored(api) == len(CONTENT)
+    assert [version["VERSION"] for version in (await api.call("GET", "get_package_versions", name)).body] == ["1.0"]
+
+
+async def test_a_package_goes_with_the_addresses_of_its_installers(either: Api, maker: Maker) -> None:
+    name = package_id()
+    await add_package(either, name)
+    uid = await add(either, name, **maker.installer)
+
+    assert (await either.call("DELETE", "delete_package", name)).status == 200
+
+    await add_package(either, name)
+    assert (await either.call("GET", "get_package_versions", name)).body == []
+    assert (await either.call("GET", "get_specific_package_version", uid)).status == 404
+
+
+async def test_one_tenant_learns_nothing_of_anothers_address(tenant: Api, other_tenant: Api, maker: Maker) -> None:
+    name = package_id()
+    await add_package(tenant, name)
+    uid = await add(tenant, name, **maker.installer)
+    await add_package(other_tenant, name)
+
+    for operation in ("get_specific_package_version", "get_version_details"):
+        assert (await other_tenant.call("GET", operation, uid)).status == 404
+    gone = await other_tenant.call("DELETE", "delete_package_version", name, data={"versions_uids": uid})
+    assert gone.status == 404
+    assert len((await tenant.call("GET", "get_package_versions", name)).body) == 1
+
+
+async def test_the_audit_log_tells_the_host_and_no_more_of_the_address(tenant: Api, maker: Maker) -> None:
+    name = package_id()
+    await add_package(tenant, name)
+    await add(tenant, name, **{**maker.installer, "installer_url": f"https://{HOST}/s3cret/setup.exe?key=s3cret"})
+
+    entries: list[dict[str, Any]] = (await tenant.call("GET", "get_audit_log")).body
+
+    [entry] = [entry for entry in entries if entry["operation"] == "add_package_version"]
+    assert f"{HOST}" in str(entry)
+    assert SHA256 in str(entry)
+    assert "s3cret" not in str(entries)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://downloads.example.com/setup.exe",
+        "file:///etc/passwd",
+        "https://169.254.169.254/latest/meta-data",
+        "https://127.0.0.1:8080/metrics",
+        "https://2130706433/",
+        "https://0x7f.1/",
+        "https://localhost/",
+        "https://[::1]/",
+        "https://[::ffff:10.0.0.1]/",
+        "https://user:s3cret@downloads.example.com/",
+        "https://downloads.example.com\\@127.0.0.1/",
+        "https://downloads.example.com/\r\nHost: other",
+        f"https://downloads.example.com/{'x' * 2048}",
+    ],
+)
+async def test_an_address_that_leads_astray_is_refused_by_each_form(each: Api, address: str) -> None:
+    name = package_id()
+    await add_package(each, name)
+    fields = {"installer_url": address, "installer_sha256": SHA256}
+
+    for data in ({**INSTALLER, "package_version": "1.0", **fields}, in_one_call(**fields)):
+        answer = await each.call("POST", "add_package_version", name, data=data)
+        assert (answer.status, answer.body["code"]) == (400, "invalid_field")
+        assert answer.body["detail"].startswith("installer_url: ")
+        assert "s3cret" not in str(answer.body)
+
+    assert (await each.call("GET", "get_package_versions", name)).body == []

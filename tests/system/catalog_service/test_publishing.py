@@ -1,0 +1,258 @@
+"""From a file to an installer that a machine can fetch, in both deployments."""
+
+import asyncio
+import hashlib
+import os
+from uuid import uuid4
+
+from aiohttp import FormData
+
+from tests.support.faults.uploader import Client
+from tests.support.samples.installers import MACHINE_MSI
+from tests.support.samples.programs import zipped
+from tests.support.waiting import until
+from tests.support.whole.services import Api, Services
+from tests.support.whole.stories import (
+    INSTALLER,
+    add_package,
+    catalog,
+    download,
+    package_id,
+    publish,
+    publish_in_one_call,
+    send_chunk,
+    upload,
+    version_of,
+)
+
+
+async def test_an_installer_sent_in_chunks_comes_back_whole(either: Api) -> None:
+    name, content = package_id(), os.urandom(3_500_000)
+    await add_package(either, name)
+    published = await publish(either, name, content=content)
+    version = await version_of(either, published)
+    assert await download(either, version["INSTALLER_URL"]) == content
+    assert version["INSTALLER_SHA256"] == hashlib.sha256(content).hexdigest()
+
+
+async def test_an_installer_sent_in_one_call_comes_back_whole(either: Api) -> None:
+    name, content = package_id(), os.urandom(3_500_000)
+    await add_package(either, name)
+    published = await publish_in_one_call(either, name, content=content)
+    version = await version_of(either, published)
+    assert await download(either, version["INSTALLER_URL"]) == content
+    assert version["INSTALLER_SHA256"] == published.sha256
+
+
+async def test_an_installer_says_what_its_form_leaves_out(either: Api) -> None:
+    name = package_id()
+    await add_package(either, name)
+    form = FormData({"switch_Silent": "/quiet"})
+    form.add_field("file", MACHINE_MSI, filename="tiny.msi")
+    answer = await either.call("POST", "add_package_version", name, data=form)
+    assert answer.status == 201, answer.body
+    version = (await either.call("GET", "get_specific_package_version", answer.body["UID"])).body
+    shown = ("VERSION", "ARCHITECTURE", "INSTALLER_TYPE", "INSTALLER_SCOPE", "PRODUCTCODE")
+    assert [version[field] for field in shown] == [
+        *("1.2.3.4", "x64", "MSI", "machine", "{0A2D3C5E-7B16-4E1F-9B1C-2F0D3C4B5A69}")
+    ]
+
+
+async def test_a_strict_tenant_refuses_what_its_installer_contradicts(tenant: Api) -> None:
+    name = package_id()
+    await add_package(tenant, name)
+    assert (await tenant.call("PATCH", "edit_settings", data={"strict_installers": "true"})).status == 200
+    for file_type, status in (("ZIP", 400), ("MSI", 201)):
+        form = FormData({**INSTALLER, "package_version": "1", "file_type": file_type})
+        form.add_field("file", MACHINE_MSI, filename="tiny.msi")
+        answer = await tenant.call("POST", "add_package_version", name, data=form)
+        assert answer.status == status, answer.body
+
+
+async def test_a_strict_tenant_publishes_while_hostile_installers_of_another_tenant_wait(
+    services: Services, tenant: Api
+) -> None:
+    name, hostile = package_id(), package_id()
+    other = await services.tenant()
+    await add_package(tenant, name)
+    await add_package(other, hostile)
+    assert (await tenant.call("PATCH", "edit_settings", data={"strict_installers": "true"})).status == 200
+    text = f"<Package><Properties><DisplayName>{'&#65;' * 800_000}</DisplayName></Properties></Package>"
+
+    files = [await upload(other, zipped({"AppxManifest.xml": text, f"{number}": ""})) for number in range(4)]
+    forms = [
+        {**INSTALLER, "package_version": f"{number}", "file_type": "MSIX", "server_filename": file}
+        for number, file in enumerate(files)
+    ]
+    async with asyncio.TaskGroup() as tasks:
+        calls = [tasks.create_task(other.call("POST", "add_package_version", hostile, data=form)) for form in forms]
+        published = await publish(tenant, name, content=MACHINE_MSI, file_type="MSI")
+    assert (await version_of(tenant, published))["INSTALLER_TYPE"] == "MSI"
+    assert [call.result().status for call in calls] == [201] * 4
+
+
+async def test_the_catalog_lists_what_was_published(either: Api) -> None:
+    name = package_id()
+    await add_package(either, name)
+    old, new = await publish(either, name, "1.9"), await publish(either, name, "1.10")
+    package = (await catalog(either))[name]
+    assert package == {
+        "PACKAGE_ID": name,
+        "PACKAGE_NAME": "Roadrunner Trap",
+        "PACKAGE_PUBLISHER": "Acme",
+        "PACKAGE_DESCRIPTION": "",
+        "PACKAGE_LOGO": "",
+        "PACKAGE_ACTIVE": "1",
+        "VERSIONS": ["1.10", "1.9"],
+        "VERSIONS_UID": [new.uid, old.uid],
+    }
+
+
+async def test_a_version_has_the_fields_of_the_interface(either: Api) -> None:
+    name = package_id()
+    await add_package(either, name)
+    published = await publish(either, name, package_locale="de-DE", channel="beta")
+    version = await version_of(either, published)
+    assert version.pop("INSTALLER_URL").startswith(f"{either.base_url}/download/")
+    assert version == {
+        "PACKAGE_ID": name,
+        "VERSION": "1.0",
+        "LOCALE": "de-DE",
+        "ARCHITECTURE": "x64",
+        "INSTALLER_TYPE": "EXE",
+        "INSTALLER_SHA256": published.sha256,
+        "INSTALLER_SCOPE": "machine",
+        "UID": published.uid,
+        "INSTALLER_NESTED_TYPE": "",
+        "PRODUCTCODE": "",
+        "UPGRADECODE": "",
+        "PACKAGE_FAMILY_NAME": "",
+        "CHANNEL": "beta",
+        "NESTED_PACKAGE_INSTALLER_PATHS": [],
+    }
+
+
+async def test_a_version_that_exists_is_refused_in_both_forms(either: Api) -> None:
+    name = package_id()
+    await add_package(either, name)
+    published = await publish(either, name)
+    form = {**INSTALLER, "package_version": "1.0", "server_filename": await upload(either, b"again")}
+    assert (await either.call("POST", "add_package_version", name, data=form)).status == 409
+    whole = FormData({**INSTALLER, "package_version": "1.0"})
+    whole.add_field("file", b"again", filename="setup.exe")
+    assert (await either.call("POST", "add_package_version", name, data=whole)).status == 409
+    assert await download(either, (await version_of(either, published))["INSTALLER_URL"]) == published.content
+
+
+async def test_a_refused_version_leaves_no_file_behind(tenant: Api) -> None:
+    name = package_id()
+    await add_package(tenant, name)
+    form = FormData({**INSTALLER, "package_version": ""})
+    form.add_field("file", b"x" * 1000, filename="setup.exe")
+    assert (await tenant.call("POST", "add_package_version", name, data=form)).status == 400
+    information = (await tenant.call("GET", "server_information")).body
+    assert (information["storage_used"], information["storage_reserved"]) == (0, 0)
+
+
+async def test_a_deleted_version_is_gone_with_its_file(either: Api) -> None:
+    name = package_id()
+    await add_package(either, name)
+    gone, kept = await publish(either, name, "1"), await publish(either, name, "2")
+    url = (await version_of(either, gone))["INSTALLER_URL"]
+    answer = await either.call("DELETE", "delete_package_version", name, data={"versions_uids": gone.uid})
+    assert (answer.status, answer.body) == (200, {"Message": "Package versions deleted successfully!"})
+    assert (await either.call("GET", "get_specific_package_version", gone.uid)).status == 404
+    async with either.session.get(url) as response:
+        assert response.status == 404
+    assert (await catalog(either))[name]["VERSIONS_UID"] == [kept.uid]
+
+
+async def test_a_deleted_package_gives_its_storage_back(tenant: Api) -> None:
+    name = package_id()
+    await add_package(tenant, name)
+    await publish(tenant, name, content=b"x" * 5000)
+    assert (await tenant.call("GET", "server_information")).body["storage_used"] == 5000
+    answer = await tenant.call("DELETE", "delete_package", name)
+    assert (answer.status, answer.body) == (200, {"Message": "Package was deleted successfully!"})
+    assert (await tenant.call("GET", "server_information")).body["storage_used"] == 0
+    assert name not in await catalog(tenant)
+    assert (await tenant.call("GET", "get_package_versions", name)).status == 404
+
+
+async def test_a_full_quota_answers_407_at_the_first_chunk_and_in_one_call(services: Services) -> None:
+    tenant = await services.tenant(storage_quota=10_000)
+    name = package_id()
+    await add_package(tenant, name)
+    await publish(tenant, name, content=b"x" * 9_000)
+    answer = await send_chunk(tenant, "too-much", b"x" * 1_001, 0, 100)
+    assert (answer.status, answer.body["code"]) == (407, "storage_exceeded")
+    form = FormData({**INSTALLER, "package_version": "2"})
+    form.add_field("file", b"x" * 1_001, filename="setup.exe")
+    assert (await tenant.call("POST", "add_package_version", name, data=form)).status == 407
+    assert (await tenant.call("GET", "server_information")).body["storage_used"] == 9_000
+
+
+async def test_a_refused_chunk_is_told_where_its_transfer_stands(either: Api) -> None:
+    content, file_id = os.urandom(100), uuid4().hex
+    await send_chunk(either, file_id, content, 0, 40)
+    gap = await send_chunk(either, file_id, content, 50, 60)
+    headers = {"X-File-ID": file_id, "Content-Range": "bytes 40-"}
+    malformed = await either.call("POST", "upload_package_version", headers=headers)
+    for answer, code in ((gap, "unexpected_chunk"), (malformed, "invalid_request")):
+        assert (answer.status, answer.body["code"]) == (400, code)
+        assert (answer.body["received"], answer.body["total"]) == (40, 100)
+
+
+async def test_a_chunk_that_the_quota_refuses_is_told_that_nothing_was_received(services: Services) -> None:
+    answer = await send_chunk(await services.tenant(storage_quota=10), "too-much", b"x" * 11, 0, 11)
+    assert (answer.status, answer.body["received"]) == (407, 0)
+
+
+async def test_a_client_goes_on_from_the_byte_that_a_refused_chunk_s_answer_names(tenant: Api) -> None:
+    content, file_id = os.urandom(5000), uuid4().hex
+    await send_chunk(tenant, file_id, content, 0, 1000)
+    server_filename = await Client(tenant).upload(content, chunk=1500, file_id=file_id)
+    state = (await tenant.call("GET", "upload_package_version", headers={"X-File-ID": file_id})).body
+    assert (state["server_filename"], state["sha256"]) == (server_filename, hashlib.sha256(content).hexdigest())
+
+
+async def test_a_part_of_an_installer_can_be_fetched(tenant: Api) -> None:
+    name, content = package_id(), os.urandom(100_000)
+    await add_package(tenant, name)
+    url = (await version_of(tenant, await publish(tenant, name, content=content)))["INSTALLER_URL"]
+    async with tenant.session.get(url, headers={"Range": "bytes=1000-1999"}) as response:
+        assert response.status == 206
+        assert response.headers["Content-Range"] == "bytes 1000-1999/100000"
+        assert await response.read() == content[1000:2000]
+    async with tenant.session.head(url) as response:
+        assert (response.status, response.headers["Content-Length"]) == (200, "100000")
+        assert response.headers["ETag"] == f'"{hashlib.sha256(content).hexdigest()}"'
+
+
+async def test_an_altered_download_address_is_refused(tenant: Api) -> None:
+    name = package_id()
+    await add_package(tenant, name)
+    url = (await version_of(tenant, await publish(tenant, name)))["INSTALLER_URL"]
+    for altered in (url.replace("signature=", "signature=0"), url.replace("expires=1", "expires=2")):
+        async with tenant.session.get(altered) as response:
+            assert response.status == 403
+
+
+async def test_a_finished_upload_is_announced_to_the_catalog(tenant: Api) -> None:
+    server_filename = await upload(tenant, b"announced")
+
+    async def listed() -> bool:
+        found = (await tenant.call("GET", "get_finished_uploads")).body
+        return [(row["server_filename"], row["size"]) for row in found] == [(server_filename, 9)]
+
+    await until(listed)
+
+
+async def test_a_package_can_be_hidden_and_shown_again(either: Api) -> None:
+    name = package_id()
+    await add_package(either, name)
+    assert (await either.call("PATCH", "set_package_active", name, data={"package_active": "0"})).status == 200
+    assert name not in await catalog(either)
+    assert (await catalog(either, params={"include_disabled": "true"}))[name]["PACKAGE_ACTIVE"] == "0"
+    assert (await either.call("PATCH", "set_package_active", name, data={"package_active": "1"})).status == 200
+    assert name in await catalog(either)

@@ -1,0 +1,335 @@
+"""Windows' own winget with a tenant as its source, in both deployments, as `tests.support.winget.client` knows it."""
+
+import re
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from aiohttp import FormData
+
+from common.caller import Deployment
+from tests.support.api import Answer, read_answer
+from tests.support.services.catalog import picture
+from tests.support.whole.raw import send_raw
+from tests.support.whole.services import Api, Services
+from tests.support.whole.stories import add_package, package_id, publish
+from tests.support.winget.client import KNOWN, Installed, WingetClient
+from tests.support.winget.rules import Refused
+
+CODE = "{%08X-89AB-CDEF-0123-456789ABCDEF}"
+
+
+def client_of(api: Api, **options: Any) -> WingetClient:
+    return WingetClient(api.session, f"{api.base_url}/winget", **options)
+
+
+async def test_a_source_is_added_listed_searched_shown_and_installed_from(either: Api) -> None:
+    winget, name = client_of(either), package_id()
+    await add_package(either, name, package_name="Roadrunner Trap", package_publisher="Acme")
+    older = await publish(either, name, "1.9")
+    newer = await publish(either, name, "1.10", switch_Silent="/S")
+    told = await winget.add()
+    assert (told["SourceIdentifier"], winget.contract) == (f"pkgrepo-{either.tenant_id}", "1.28.0")
+    assert name in {hit.package_id for hit in await winget.search()}
+    (found,) = await winget.search(name.removeprefix("Acme."))
+    assert (found.package_id, found.name, found.publisher) == (name, "Roadrunner Trap", "Acme")
+    assert [version["PackageVersion"] for version in found.versions] == ["1.10", "1.9"]
+    shown = await winget.show(name.upper())
+    assert shown["PackageVersion"] == "1.10"
+    assert shown["Installers"][0]["InstallerSwitches"] == {"Silent": "/S"}
+    assert await winget.install(name) == newer.content
+    assert await winget.install(name, "1.9") == older.content
+
+
+@pytest.mark.parametrize("version", KNOWN)
+async def test_every_client_gets_what_its_contract_knows(each: Api, version: str) -> None:
+    winget, name = client_of(each, versions=[version]), package_id()
+    await add_package(each, name)
+    published = await publish(
+        each,
+        name,
+        upgrades="deny",
+        upgradecode=CODE % 7,
+        switch_Repair="/repair",
+        desired_state_configuration='{"dscv3": {"resources": [{"type": "Acme.Editor/Settings"}]}}',
+    )
+    await winget.add()
+    assert winget.contract == version
+    installer = (await winget.show(name))["Installers"][0]
+    minor = int(version.split(".")[1])
+    assert ("AppsAndFeaturesEntries" in installer) is (minor >= 1)
+    assert ("UpgradeBehavior" in installer) is (minor >= 6)
+    assert ("InstallerSwitches" in installer and "Repair" in installer["InstallerSwitches"]) is (minor >= 7)
+    assert ("DesiredStateConfiguration" in installer) is (minor >= 28)
+    (hit,) = await winget.search(filters=[("PackageIdentifier", "StartsWith", name)])
+    assert ("UpgradeCodes" in hit.versions[0]) is (minor >= 4)
+    assert await winget.install(name) == published.content
+
+
+async def test_an_installed_program_is_upgraded_by_its_code_or_by_its_name(either: Api) -> None:
+    winget, name = client_of(either), package_id()
+    number = int(name.removeprefix("Acme.")[:8], 16)
+    title = f"Trap {name.removeprefix('Acme.').translate(str.maketrans('0123456789', 'ghijklmnop'))}"
+    await add_package(either, name, package_name=title)
+    await publish(either, name, "2.0", file_type="MSI", productcode=CODE % number)
+    by_code = Installed("Something else", "1.0", product_code=CODE % number)
+    by_name = Installed(f"{title} 1.0 (x64)", "1.0")
+    assert await winget.upgrade(by_code) == (name, "2.0")
+    assert await winget.upgrade(by_name) == (name, "2.0")
+    assert await winget.upgrade(Installed(title, "2.0", product_code=CODE % number)) is None
+    assert await winget.upgrade(Installed("Nothing that we have", "1.0")) is None
+
+
+async def offered_icon(api: Api, name: str, version: str = KNOWN[-1]) -> dict[str, Any]:
+    """The only icon in the manifest of a package."""
+    winget = client_of(api, versions=[version])
+    (icon,) = (await winget.show(name))["DefaultLocale"]["Icons"]
+    return dict(icon)
+
+
+async def fetch(api: Api, address: str, **headers: str) -> Answer:
+    """The answer at an address to a caller without any token."""
+    async with api.session.get(address, headers=headers) as response:
+        return await read_answer(response)
+
+
+async def add_package_with_logo(api: Api, name: str, **image: Any) -> None:
+    form = FormData({"package_id": name, "package_name": "Trap", "package_publisher": "Acme"})
+    form.add_field("Logo", picture(**image), filename="logo.png", content_type="image/png")
+    assert (await api.call("POST", "add_package", data=form)).status == 200
+    await publish(api, name)
+
+
+async def test_logo_is_offered_as_an_icon_that_needs_no_token(either: Api) -> None:
+    name = package_id()
+    await add_package_with_logo(either, name, size=(64, 64))
+
+    icon = await offered_icon(either, name)
+    answer = await fetch(either, icon["IconUrl"])
+
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "image/png")
+    assert sha256(answer.body).hexdigest().upper() == icon["IconSha256"]
+    assert (icon["IconFileType"], icon["IconResolution"], icon["IconTheme"]) == ("png", "64x64", "default")
+    again = await fetch(either, icon["IconUrl"], **{"If-None-Match": answer.headers["ETag"]})
+    assert (again.status, again.body) == (304, b"")
+
+
+async def test_logo_is_no_icon_for_contracts_without_icons(each: Api) -> None:
+    name = package_id()
+    await add_package_with_logo(each, name)
+
+    shown = await client_of(each, versions=["1.4.0"]).show(name)
+
+    assert "Icons" not in shown["DefaultLocale"]
+
+
+async def test_altered_or_expired_icon_address_is_refused(each: Api) -> None:
+    name, other = package_id(), package_id()
+    for package in (name, other):
+        await add_package_with_logo(each, package)
+    address = (await offered_icon(each, name))["IconUrl"]
+
+    for altered in (
+        address.replace(name, other),
+        re.sub("expires=[0-9]+", "expires=9999999999", address),
+        re.sub("expires=[0-9]+", "expires=x", address),
+        re.sub("signature=.*", "signature=x", address),
+        re.sub("signature=.*", "signature=%C3%A9", address),
+        address.partition("?")[0],
+    ):
+        assert (await fetch(each, altered)).status == 403, altered
+
+
+async def test_icon_address_ends_with_the_logo_and_with_the_package(tenant: Api) -> None:
+    name = package_id()
+    await add_package_with_logo(tenant, name)
+    former = (await offered_icon(tenant, name))["IconUrl"]
+    form = FormData()
+    form.add_field("Logo", picture(size=(16, 16)), filename="logo.png", content_type="image/png")
+    assert (await tenant.call("PATCH", "edit_package", name, data=form)).status == 200
+    present = await offered_icon(tenant, name)
+
+    assert (await fetch(tenant, former)).status == 404
+    assert (await fetch(tenant, present["IconUrl"])).status == 200
+    assert present["IconResolution"] == "16x16"
+    assert (await tenant.call("DELETE", "delete_package", name)).status == 200
+    assert (await fetch(tenant, present["IconUrl"])).status == 404
+
+
+async def test_icon_of_a_hidden_package_is_not_offered(enforcing: Api) -> None:
+    name = package_id()
+    await add_package_with_logo(enforcing, name)
+    added = (await enforcing.call("POST", "add_client", data={"client_name": f"pc-{name.lower()}"})).body
+    entry = {"client_id": added["client_id"], "package_ids": name}
+    assert (await enforcing.call("POST", "add_blacklist_entry", data=entry)).status == 201
+
+    assert await client_of(enforcing, header=added["auth_token"]).manifests(name) == []
+
+
+async def test_the_short_address_of_a_single_tenant_is_the_same_source(single: Api) -> None:
+    name = package_id()
+    await add_package(single, name)
+    published = await publish(single, name)
+    winget = WingetClient(single.session, single.base_url.replace("/client/api", "/api"))
+    assert [hit.package_id for hit in await winget.search(name)] == [name]
+    assert await winget.install(name) == published.content
+    assert single.deployment is Deployment.SINGLE
+
+
+@pytest.mark.parametrize("form", ["{{'Token': '{}'}}", '{{"Token": "{}"}}', "{{ 'token' : '{}' }}", "{}"])
+async def test_a_client_says_who_it_is_with_every_command(enforcing: Api, enforcing_single: Api, form: str) -> None:
+    name = package_id()
+    await add_package(enforcing, name)
+    published = await publish(enforcing, name)
+    added = (await enforcing.call("POST", "add_client", data={"client_name": f"pc-{name.lower()}"})).body
+    for api in (enforcing, enforcing_single):
+        winget = client_of(api, header=form.format(added["auth_token"]))
+        assert [hit.package_id for hit in await winget.search(name)] == [name]
+        assert await winget.install(name) == published.content
+        for header in ("", "{'Token': ''}", form.format("another"), f"{{'Key': '{added['auth_token']}'}}"):
+            stranger = client_of(api, header=header)
+            await stranger.add()
+            for command in (stranger.search(name), stranger.show(name)):
+                with pytest.raises(Refused, match="401 application/json"):
+                    await command
+
+
+async def test_the_blacklist_hides_the_same_from_winget(enforcing: Api, enforcing_single: Api) -> None:
+    seen, hidden = package_id(), package_id()
+    for name in (seen, hidden):
+        await add_package(enforcing, name)
+        await publish(enforcing, name)
+    added = (await enforcing.call("POST", "add_client", data={"client_name": f"pc-{seen.lower()}"})).body
+    clients = [client_of(api, header=added["auth_token"]) for api in (enforcing, enforcing_single)]
+    for winget in clients:
+        assert await winget.manifests(hidden)
+    entry = {"client_id": added["client_id"], "package_ids": hidden}
+    assert (await enforcing.call("POST", "add_blacklist_entry", data=entry)).status == 201
+    for winget in clients:
+        shown = {hit.package_id for hit in await winget.search()}
+        assert (seen in shown, hidden in shown) == (True, False)
+        assert await winget.manifests(hidden) == []
+        assert await winget.manifests(seen)
+        as_it_is = await enforcing.call("GET", "winget", "packageManifests", hidden, headers={"Version": KNOWN[-1]})
+        assert as_it_is.status == 200
+        assert await winget.manifests(hidden) == []
+
+
+async def test_what_was_found_before_a_change_is_not_found_after_it(either: Api) -> None:
+    winget, name = client_of(either), package_id()
+    await add_package(either, name)
+    await publish(either, name)
+    for active in ("1", "0", "1"):
+        changed = await either.call("PATCH", "set_package_active", name, data={"package_active": active})
+        assert changed.status == 200
+        for _ in range(2):
+            assert [hit.package_id for hit in await winget.search(name)] == [name] * int(active)
+            assert len(await winget.manifests(name)) == int(active)
+
+
+async def test_users_are_asked_to_agree_again_when_the_terms_change(tenant: Api) -> None:
+    identifiers = []
+    for terms in ('[{"label": "Terms", "text": "Be kind."}]', '[{"label": "Terms", "url": "https://example.com"}]'):
+        changed = await tenant.call("PATCH", "edit_settings", data={"source_agreements": terms})
+        assert changed.status == 200, changed.body
+        told = (await client_of(tenant).add())["SourceAgreements"]
+        identifiers.append(told["AgreementsIdentifier"])
+    assert told["Agreements"] == [{"AgreementLabel": "Terms", "AgreementUrl": "https://example.com"}]
+    assert len(set(identifiers)) == 2
+    assert (await tenant.call("PATCH", "edit_settings", data={"source_agreements": ""})).status == 200
+    assert "SourceAgreements" not in await client_of(tenant).add()
+
+
+BAD = {
+    "no JSON": b"{",
+    "no object": b"[]",
+    "an unknown match type": b'{"Query": {"KeyWord": "a", "MatchType": "Regex"}}',
+    "an unknown field": b'{"Filters": [{"PackageMatchField": "X", "RequestMatch": {}}]}',
+    "a keyword too long": b'{"Query": {"KeyWord": "%s", "MatchType": "Exact"}}' % (b"a" * 256),
+    "too many parts of values": b'{"Filters": [%s]}'
+    % b",".join(
+        b'{"PackageMatchField": "Tag", "RequestMatch": {"KeyWord": "%d", "MatchType": "Fuzzy"}}' % number
+        for number in range(9)
+    ),
+}
+
+
+@pytest.mark.parametrize("body", BAD.values(), ids=BAD)
+async def test_what_cannot_be_understood_is_told_in_the_protocols_form(each: Api, body: bytes) -> None:
+    check_told(400, await each.call("POST", "winget", "manifestSearch", data=body))
+
+
+async def test_headers_that_cannot_be_understood_are_told_so_too(each: Api) -> None:
+    for headers in ({"ContinuationToken": "x"}, {"Version": "2.0.0"}, {"Version": "latest"}):
+        check_told(400, await each.call("POST", "winget", "manifestSearch", json={}, headers=headers))
+    check_told(400, await each.call("GET", "winget", "packageManifests", "A.B", headers={"Version": "x"}))
+    check_told(400, await each.call("GET", "winget", "packageManifests", "A.B", params={"Version": "a" * 129}))
+
+
+async def test_an_unknown_package_is_nothing_and_an_unknown_tenant_is_told(each: Api, services: Services) -> None:
+    for name in ("Acme.Nobody", "nobody", "a*", "..x", "%00"[:1], "A" * 200):
+        answer = await each.call("GET", "winget", "packageManifests", name)
+        assert (answer.status, answer.body) == (204, b"")
+    nobody = services.api("nobody")
+    check_told(404, await nobody.call("GET", "winget", "packageManifests", "a/b"))
+    check_told(404, await nobody.call("GET", "winget", "information"))
+    check_told(404, await nobody.call("POST", "winget", "manifestSearch", json={}))
+
+
+# Texts that a user may type, as they stand in the path.
+TYPED = {
+    "slashes": "a/b/c",
+    "encoded slashes": "a%2Fb%5Cc",
+    "dot segments": "../information",
+    "encoded dot segments": "%2e%2e/%2e%2e/internal",
+    "no text": "%ff%00",
+    "a wrong escape": "100%",
+    "characters of no path": "a|b{c}",
+    "another script": "%E7%BC%96%E8%BE%91%E5%99%A8",
+    "an id too long": "Acme." + "e" * 6_000,
+    "spaces": "Visual%20Studio%20Code",
+    "an address": "https://example.com/a.b",
+}
+
+
+@pytest.mark.parametrize("typed", TYPED.values(), ids=TYPED)
+async def test_any_text_that_is_no_package_id_finds_nothing(each: Api, typed: str) -> None:
+    host, _, path = each.base_url.removeprefix("http://").partition("/")
+
+    answer = await send_raw(f"http://{host}", "GET", f"/{path}/winget/packageManifests/{typed}")
+
+    assert (answer.status, answer.body) == (204, b"")
+
+
+async def test_short_address_takes_any_text_as_a_package_id(single: Api) -> None:
+    address = single.base_url.removesuffix("/client/api")
+
+    answer = await send_raw(address, "GET", "/api/packageManifests/a/..%2Fb")
+
+    assert (answer.status, answer.body) == (204, b"")
+
+
+async def test_text_that_is_no_package_id_needs_a_token_where_clients_do(enforcing: Api) -> None:
+    host, _, path = enforcing.base_url.removeprefix("http://").partition("/")
+
+    answer = await send_raw(f"http://{host}", "GET", f"/{path}/winget/packageManifests/a/b")
+
+    check_told(401, answer)
+
+
+async def test_a_source_that_is_not_on_https_is_none_for_the_real_client(tenant: Api) -> None:
+    with pytest.raises(Refused, match="https"):
+        await client_of(tenant, https_only=True).add()
+
+
+async def test_what_the_source_is_counts_for_a_while(each: Api) -> None:
+    answer = await each.anonymous().call("GET", "winget", "information")
+    assert answer.headers["Cache-Control"] == "private, max-age=300"
+    assert answer.body["Data"]["ServerSupportedVersions"] == list(KNOWN)
+
+
+def check_told(status: int, answer: Answer) -> None:
+    assert (answer.status, answer.headers["Content-Type"]) == (status, "application/json")
+    told = answer.body["message"]
+    assert told
+    assert answer.body == {"code": status, "message": told, "ErrorCode": status, "ErrorMessage": told}

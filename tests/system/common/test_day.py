@@ -1,0 +1,191 @@
+"""What services tell, in logs and traces, of a day's work and of its mishaps: whose it was, and not one secret."""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from deploy.folder import SERVICES
+from gateway.operations import OPERATIONS
+from tests.support.servers.collector import Span
+from tests.support.whole.day import STRANGERS_TRACE, Day, lived
+
+ID = re.compile(r"[0-9a-f]{32}")
+A_TOKEN = "eyJ"  # how whatever is signed as our tokens are begins
+TEMPLATES = {f"/{{tenant_id}}/{row.path}" for row in OPERATIONS}
+UPLOAD = "POST /{tenant_id}/upload_package_version"
+
+
+@pytest.fixture(scope="module")
+async def day() -> AsyncIterator[Day]:
+    """A day of processes on stores of their own, and what they told of it."""
+    async with lived() as day:
+        yield day
+
+
+def test_the_logs_hold_no_secret(day: Day) -> None:
+    told = "".join(day.logs.values())
+    assert len(day.secrets) > 2 * len(OPERATIONS)
+    assert A_TOKEN not in told
+    assert {name for name, secret in day.secrets.items() if secret in told} == set()
+
+
+def test_the_errors_hold_no_secret(day: Day) -> None:
+    told = "".join(f"{answer.body} {dict(answer.headers)}" for answer in day.errors)
+    assert len(day.errors) > len(OPERATIONS)
+    assert A_TOKEN not in told
+    assert {name for name, secret in day.secrets.items() if secret in told} == set()
+
+
+@pytest.mark.parametrize("service", [*SERVICES, "gateway"])
+def test_every_request_is_logged_by_its_route_and_never_by_its_path(day: Day, service: str) -> None:
+    requests = [line for line in day.lines(service) if line["event"] == "request"]
+    assert len(requests) > 5
+    for line in requests:
+        assert ID.fullmatch(line["request_id"])
+        assert line["method"].isupper()
+        assert line["ms"] >= 0
+        assert line["route"] in {*TEMPLATES, "/{path}"} or service != "gateway"
+        assert line["route"].startswith("/{tenant_id}/") or line["status"] in {404, 401}
+
+
+def test_the_gateway_logs_what_became_of_a_request(day: Day) -> None:
+    statuses = {
+        (line["method"], line["route"], line["status"]) for line in day.lines("gateway") if line["event"] == "request"
+    }
+    assert statuses >= {
+        ("POST", "/{tenant_id}/login", 200),
+        ("POST", "/{tenant_id}/login", 401),
+        ("POST", "/{tenant_id}/login", 500),
+        ("DELETE", "/{tenant_id}/delete_client/{client_id}/{auth_token}", 404),
+        ("GET", "/{tenant_id}/download/{server_filename}/{file_name}", 200),
+        ("GET", "/{path}", 404),
+    }
+
+
+def test_one_id_leads_from_the_gateway_through_the_services_and_the_event(day: Day) -> None:
+    (handled,) = [
+        line
+        for line in day.lines("catalog_service")
+        if line["event"] == "event_handled" and line["event_id"] == day.upload_id
+    ]
+    for service in ("gateway", "upload_service"):
+        routes = [line["route"] for line in day.lines(service) if line.get("request_id") == handled["request_id"]]
+        assert routes == ["/{tenant_id}/upload_package_version"]
+
+
+def test_a_download_has_the_gateway_s_id_in_the_service_too(day: Day) -> None:
+    ids = [
+        {line["request_id"] for line in day.lines(service) if line.get("route", "").endswith("/{file_name}")}
+        for service in ("gateway", "upload_service")
+    ]
+    assert ids[1] < ids[0]  # One came while the service was away.
+
+
+def test_each_line_is_of_one_tenant_where_it_is_of_a_tenant(day: Day) -> None:
+    tenants = {line["tenant_id"] for line in day.lines("gateway") if line.get("tenant_id")}
+    assert len(tenants) == 1
+
+
+def steps(day: Day, service: str, name: str) -> Iterator[list[tuple[str, str, str]]]:
+    """What led to each such span of a service, from itself to the root."""
+    for span in day.collector.spans:
+        if (span.service, span.name) == (service, name):
+            yield [(step.service, step.kind, step.name) for step in day.collector.way(span)]
+
+
+def requests(day: Day, name: str) -> list[Span]:
+    """The requests of callers."""
+    return [span for span in day.collector.spans if span.name == name and not span.parent_id]
+
+
+def test_an_upload_is_one_tree_from_the_gateway_to_whoever_hears_of_it(day: Day) -> None:
+    to_the_service = [
+        ("upload_service", "server", UPLOAD),
+        ("gateway", "client", "POST upload_package_version"),
+        ("gateway", "server", UPLOAD),
+    ]
+    heard = [
+        ("catalog_service", "client", "update finished_uploads"),
+        ("catalog_service", "consumer", "process upload.finished"),
+        ("upload_service", "producer", "publish upload.finished"),
+        *to_the_service,
+    ]
+    assert heard in list(steps(day, "catalog_service", "update finished_uploads"))
+    assert [("upload_service", "client", "update quotas"), *to_the_service] in list(
+        steps(day, "upload_service", "update quotas")
+    )
+
+
+def test_a_catalog_s_trace_has_what_redis_and_mongodb_were_asked(day: Day) -> None:
+    name = "POST /{tenant_id}/get_packages"
+    asked: set[tuple[str, str, str]] = set()
+    for request in requests(day, name):
+        spans = day.collector.traces()[request.trace_id].values()
+        asked |= {(span.service, span.attributes.get("db.system.name", ""), span.name) for span in spans}
+    assert asked >= {
+        ("gateway", "", name),
+        ("gateway", "redis", "EVALSHA"),
+        ("gateway", "", "POST get_packages"),
+        ("catalog_service", "", name),
+        ("catalog_service", "mongodb", "find packages"),
+        ("catalog_service", "mongodb", "find versions"),
+    }
+
+
+def test_the_traces_hold_no_secret_and_no_name_of_a_callers(day: Day) -> None:
+    assert len(day.collector.spans) > 5 * len(OPERATIONS)
+    assert A_TOKEN not in str(day.collector.spans)  # what was sent has random bytes in it
+    told = {name for name, secret in day.secrets.items() if secret.encode() in day.collector.sent}
+    assert told == set()
+
+
+def test_what_is_told_of_a_span_is_of_our_own_making(day: Day) -> None:
+    texts = {(name, str(value)) for span in day.collector.spans for name, value in span.attributes.items()}
+    tenants = {value for name, value in texts if name == "pkgrepo.tenant_id"}
+    assert len(tenants) == 1
+    assert {name for name, value in texts if not re.fullmatch(r"[A-Za-z_.{}/0-9 ]{1,64}", value)} == set()
+    assert {name for name, _ in texts} == {
+        "cloudevents.event_type",
+        "db.collection.name",
+        "db.namespace",
+        "db.operation.name",
+        "db.system.name",
+        "error.type",
+        "http.request.method",
+        "http.response.status_code",
+        "http.route",
+        "messaging.operation.name",
+        "messaging.operation.type",
+        "messaging.system",
+        "pkgrepo.request_id",
+        "pkgrepo.tenant_id",
+        "service.peer.name",
+    }
+
+
+def test_requests_are_named_by_their_routes(day: Day) -> None:
+    for span in day.collector.spans:
+        if span.kind == "server":
+            assert span.name == f"{span.attributes['http.request.method']} {span.attributes['http.route']}"
+            assert span.service != "gateway" or span.attributes["http.route"] in {*TEMPLATES, "/{path}"}
+
+
+def test_a_caller_s_trace_is_none_of_ours(day: Day) -> None:
+    (linked,) = [span for span in day.collector.spans if span.links]
+    theirs = STRANGERS_TRACE.split("-")[1]
+    assert (linked.service, linked.links, linked.parent_id) == ("gateway", (theirs,), "")
+    assert theirs not in day.collector.traces()
+
+
+@pytest.mark.parametrize("service", [*SERVICES, "gateway"])
+def test_a_line_of_the_log_has_the_trace_of_its_request(day: Day, service: str) -> None:
+    spans = {
+        (span.attributes["pkgrepo.request_id"], span.trace_id)
+        for span in day.collector.spans
+        if span.kind == "server" and span.service == service
+    }
+    lines = [line for line in day.lines(service) if line["event"] == "request"]
+    assert len(lines) > 5
+    assert spans
+    assert spans <= {(line["request_id"], line["trace_id"]) for line in lines}

@@ -1,0 +1,290 @@
+"""Figures for Prometheus: what each service shows of itself, and to whom."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from aiohttp import ClientSession, UnixConnector
+from pymongo import AsyncMongoClient
+
+from auth_service.app import create_app as create_auth_service
+from auth_service.settings import AuthSettings
+from common.caller import Deployment
+from common.mongo import Document
+from common.server import management_of, serving
+from tests.support.factories import KEY, KEYS
+from tests.support.figures import Figures, figures_at
+from tests.support.waiting import PATIENCE
+from tests.support.whole.estate import Estate, furnish
+from tests.support.whole.services import Api, Services
+from tests.support.whole.stories import add_package, download, publish, send_chunk
+
+Shown = dict[str, tuple[str, tuple[str, ...]]]
+
+SERVICES = ("auth_service", "catalog_service", "upload_service", "client_registry", "gateway")
+
+
+async def shown(services: Services, name: str) -> Figures:
+    """The figures of a service; of the gateway, that of the multi-tenant deployment."""
+    return await figures_at(services.session, services.management[Deployment.MULTI if name == "gateway" else name])
+
+
+TENANT, SERVICE = ("tenant_id",), ("service",)
+# What all show, and what each does besides: its kind and its labels.
+COMMON: Shown = {
+    "pkgrepo_requests_total": ("counter", ("method", "route", "service", "status")),
+    "pkgrepo_request_seconds": ("histogram", ("method", "route", "service")),
+    "pkgrepo_requests_in_progress": ("gauge", SERVICE),
+    "pkgrepo_ready": ("gauge", ("dependency", "service")),
+    "pkgrepo_build_info": ("gauge", ("service", "version")),
+    "pkgrepo_event_loop_lag_seconds": ("gauge", SERVICE),
+    "process_resident_memory_bytes": ("gauge", SERVICE),
+    "process_cpu_seconds_total": ("counter", SERVICE),
+    "process_open_fds": ("gauge", SERVICE),
+    "process_max_fds": ("gauge", SERVICE),
+}
+WITH_DATABASE: Shown = {"pkgrepo_schema_version": ("gauge", SERVICE)}
+OWN: Mapping[str, Shown] = {
+    "gateway": {
+        "pkgrepo_catalog_bytes": ("gauge", SERVICE),
+        "pkgrepo_catalogs": ("gauge", SERVICE),
+        "pkgrepo_audit_waiting": ("gauge", ()),
+    },
+    "auth_service": {
+        "pkgrepo_logins_total": ("counter", ("outcome",)),
+        "pkgrepo_sessions": ("gauge", ()),
+        "pkgrepo_storage_quota_bytes": ("gauge", TENANT),
+        "pkgrepo_clients_max": ("gauge", TENANT),
+    },
+    "catalog_service": {
+        "pkgrepo_catalog_bytes": ("gauge", SERVICE),
+        "pkgrepo_catalogs": ("gauge", SERVICE),
+        "pkgrepo_search_indexes_dropped_total": ("counter", ()),
+        "pkgrepo_events_handled_total": ("counter", ("outcome", "type")),
+    },
+    "upload_service": {
+        "pkgrepo_upload_bytes_total": ("counter", ()),
+        "pkgrepo_download_bytes_total": ("counter", ()),
+        "pkgrepo_uploads_finished_total": ("counter", ()),
+        "pkgrepo_open_transfers": ("gauge", ()),
+        "pkgrepo_storage_used_bytes": ("gauge", TENANT),
+        "pkgrepo_storage_reserved_bytes": ("gauge", TENANT),
+        "pkgrepo_installers_free_bytes": ("gauge", ()),
+        "pkgrepo_installers_size_bytes": ("gauge", ()),
+        "pkgrepo_damaged_installers": ("gauge", ()),
+        "pkgrepo_outbox_waiting": ("gauge", ()),
+        "pkgrepo_outbox_lag_seconds": ("gauge", ()),
+    },
+    "client_registry": {"pkgrepo_clients": ("gauge", TENANT)},
+}
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing be remembered, and whoever is asked have the time that a busy machine takes."""
+    monkeypatch.setattr("common.telemetry.metrics.REMEMBERED", 0)
+    monkeypatch.setattr("common.telemetry.metrics.PATIENCE", PATIENCE)
+
+
+@pytest.fixture(scope="module")
+async def estate(services: Services) -> Estate:
+    """A tenant that has one of everything, and a bound for all that can have one."""
+    return await furnish(await services.tenant(storage_quota=1 << 30, max_clients=7))
+
+
+@pytest.mark.parametrize("name", OWN)
+async def test_a_service_shows_its_figures_and_no_others(services: Services, estate: Estate, name: str) -> None:
+    figures = await shown(services, name)
+
+    wanted = COMMON | OWN[name] | ({} if name == "gateway" else WITH_DATABASE)
+    assert figures.kinds == {figure: kind for figure, (kind, _) in wanted.items()}
+    found = {line.name.removesuffix("_bucket"): tuple(sorted(line.labels.keys() - {"le"})) for line in figures.lines}
+    assert {figure: found[figure] for figure in wanted} == {figure: labels for figure, (_, labels) in wanted.items()}
+    assert {line.labels["service"] for line in figures.lines if "service" in line.labels} == {name}
+
+
+async def test_figures_tell_what_a_tenant_has(services: Services, estate: Estate) -> None:
+    tenant_id = estate.api.tenant_id
+    told = (await estate.api.call("GET", "server_information")).body
+    uploads, auth = await shown(services, "upload_service"), await shown(services, "auth_service")
+    clients = await shown(services, "client_registry")
+
+    assert told["storage_used"] > 0
+    assert told["storage_reserved"] > 0
+    for name, figures, field in (
+        ("pkgrepo_storage_used_bytes", uploads, "storage_used"),
+        ("pkgrepo_storage_reserved_bytes", uploads, "storage_reserved"),
+        ("pkgrepo_storage_quota_bytes", auth, "storage_quota"),
+        ("pkgrepo_clients_max", auth, "max_clients"),
+        ("pkgrepo_clients", clients, "clients"),
+    ):
+        assert figures.value(name, tenant_id=tenant_id) == told[field], name
+
+
+@pytest.mark.parametrize(
+    ("name", "database", "documents"),
+    [
+        ("auth_service", "auth", {"tenants"}),
+        ("client_registry", "clients", set[str]()),
+        ("upload_service", "upload", {"uploads"}),  # the oldest that waits, and damaged ones
+    ],
+)
+async def test_figures_are_looked_up_in_indexes(
+    services: Services, estate: Estate, mongo_url: str, name: str, database: str, documents: set[str]
+) -> None:
+    async with AsyncMongoClient[Document](mongo_url) as client:
+        asked = client[database]
+        await asked.command("profile", 2)
+        try:
+            await shown(services, name)
+        finally:
+            await asked.command("profile", 0)
+        profile = asked["system.profile"].find(
+            {
+                "op": {"$in": ["query", "command"]},
+                "command.findAndModify": {"$exists": False},  # That is a service's own work, not a figure's.
+                "planSummary": {"$exists": True},
+            }
+        )
+        found = [entry async for entry in profile if entry["planSummary"] != "IDHACK"]
+        await asked["system.profile"].drop()
+    assert found != []
+    assert [entry["command"] for entry in found if "COLLSCAN" in entry["planSummary"]] == []
+    examined = {entry["ns"].partition(".")[2] for entry in found if entry["docsExamined"]}
+    assert examined <= documents
+
+
+async def test_a_tenant_without_bounds_has_no_figures_of_them(services: Services, tenant: Api) -> None:
+    figures = await shown(services, "auth_service")
+    for name in ("pkgrepo_storage_quota_bytes", "pkgrepo_clients_max"):
+        assert figures.of(name) != []
+        assert figures.of(name, tenant_id=tenant.tenant_id) == []
+
+
+async def test_what_is_uploaded_and_downloaded_counts(services: Services, tenant: Api) -> None:
+    before = await shown(services, "upload_service")
+    await add_package(tenant, "App")
+    content = bytes(100_000)
+    published = await publish(tenant, "App", "1.0", content=content)
+    address = str((await tenant.call("GET", "get_specific_package_version", published.uid)).body["INSTALLER_URL"])
+    assert await download(tenant, address) == content
+    assert (await send_chunk(tenant, "begun", b"12345", 0, 3)).status == 200
+    now = await shown(services, "upload_service")
+
+    def more(name: str) -> float:
+        return now.value(name) - before.value(name)
+
+    assert more("pkgrepo_uploads_finished_total") == 1
+    assert more("pkgrepo_open_transfers") == 1
+    for name in ("pkgrepo_upload_bytes_total", "pkgrepo_download_bytes_total"):
+        assert 100_000 <= more(name) < 110_000
+    assert now.value("pkgrepo_installers_free_bytes") > 0
+
+
+async def test_sign_ins_count_by_how_they_end(services: Services, tenant: Api) -> None:
+    before = await shown(services, "auth_service")
+    await tenant.signed_in()
+    statuses = []
+    for _ in range(11):
+        form = {"username": "admin", "password": "not theirs"}
+        statuses.append((await tenant.anonymous().call("POST", "login", data=form)).status)
+    now = await shown(services, "auth_service")
+
+    assert statuses == [401] * 10 + [429]
+    for outcome, count in (("succeeded", 1), ("refused", 10), ("throttled", 1)):
+        labels = {"outcome": outcome}
+        assert now.value("pkgrepo_logins_total", **labels) == before.value("pkgrepo_logins_total", **labels) + count
+    assert now.value("pkgrepo_sessions") == before.value("pkgrepo_sessions") + 1
+
+
+async def test_catalogs_in_memory_and_events_that_were_handled_show(services: Services, estate: Estate) -> None:
+    assert (await estate.api.call("POST", "get_packages")).status == 200
+    for name in ("gateway", "catalog_service"):
+        figures = await shown(services, name)
+        assert figures.value("pkgrepo_catalogs", service=name) > 0
+        assert figures.value("pkgrepo_catalog_bytes", service=name) > 0
+    handled = {"type": "upload.finished", "outcome": "handled"}
+    assert (await shown(services, "catalog_service")).value("pkgrepo_events_handled_total", **handled) > 0
+
+
+async def test_figures_of_a_store_that_is_away_are_left_out_and_the_others_told(mongo_url: str) -> None:
+    nowhere = "redis://127.0.0.1:1/0"
+    keys: dict[str, Any] = {"internal_key": KEYS, "session_key": KEYS, "audit_key": KEY}
+    settings = AuthSettings(**keys, mongo_url=mongo_url, redis_url=nowhere, database=f"test_auth_{uuid4().hex[:8]}")
+    app = create_auth_service(settings)
+    async with (
+        serving(app, "127.0.0.1:0"),
+        serving(management_of(app), "127.0.0.1:0") as management,
+        ClientSession() as session,
+    ):
+        figures = await figures_at(session, management)
+    assert figures.of("pkgrepo_sessions") == []
+    assert "pkgrepo_storage_quota_bytes" in figures.kinds
+    ready = {line.labels["dependency"]: line.value for line in figures.of("pkgrepo_ready")}
+    assert ready == {"mongodb": 1, "redis": 0, "schema": 1}
+
+
+async def test_a_request_counts_under_its_route_at_the_gateway_and_at_its_service(
+    services: Services, tenant: Api
+) -> None:
+    route = {"method": "DELETE", "route": "/{tenant_id}/delete_client/{client_id}/{auth_token}"}
+    before = {name: await shown(services, name) for name in ("gateway", "client_registry")}
+
+    answer = await tenant.call("DELETE", "delete_client", "a-client", "a-token-of-its-own")
+
+    assert answer.status == 404
+    for name, was in before.items():
+        now = await shown(services, name)
+        for figure, labels in (
+            ("pkgrepo_requests_total", {"service": name, "status": "404", **route}),
+            ("pkgrepo_request_seconds_count", {"service": name, **route}),
+            ("pkgrepo_request_seconds_bucket", {"service": name, "le": "+Inf", **route}),
+        ):
+            assert now.value(figure, **labels) == was.value(figure, **labels) + 1
+        assert now.value("pkgrepo_requests_in_progress", service=name) == 0
+        assert not [text for text in now.texts() if "a-token" in text or "a-client" in text]
+
+
+@pytest.mark.parametrize("name", ["gateway", "auth_service"])
+async def test_whatever_else_is_asked_is_one_route_and_one_method(services: Services, name: str) -> None:
+    address = services.addresses[Deployment.MULTI if name == "gateway" else name]
+    other, unusual = {"service": name, "route": "other"}, {"service": name, "method": "other"}
+    before = await shown(services, name)
+    async with sessions_at(address) as session:
+        for number in range(1000):
+            async with session.request("GET" if number else "PURGE", f"/made-up-{number}/op{number}") as answer:
+                assert answer.status in {401, 404}
+    now = await shown(services, name)
+
+    assert now.value("pkgrepo_requests_total", **other) == before.value("pkgrepo_requests_total", **other) + 1000
+    assert now.value("pkgrepo_requests_total", **unusual) == before.value("pkgrepo_requests_total", **unusual) + 1
+    assert len(now.lines) - len(before.lines) < 100
+    assert not [text for text in now.texts() if "made-up" in text or "PURGE" in text]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+async def test_probes_and_figures_count_for_nothing_and_stand_apart(services: Services, name: str) -> None:
+    place = Deployment.MULTI if name == "gateway" else name
+    before = await shown(services, name)
+    for probe in ("livez", "readyz", "metrics"):
+        async with services.session.get(f"{services.management[place]}/{probe}") as answer:
+            assert answer.status == 200
+    async with sessions_at(services.addresses[place]) as session:
+        for probe in ("livez", "readyz"):
+            async with session.get(f"/{probe}") as answer:
+                assert answer.status == 200
+        now = await shown(services, name)
+        async with session.get("/metrics") as answer:
+            assert answer.status == (404 if name == "gateway" else 401)
+            assert b"pkgrepo_" not in await answer.read()
+
+    asked = [line for line in now.of("pkgrepo_requests_total") if line not in before.of("pkgrepo_requests_total")]
+    assert [line for line in asked if line.labels["method"] == "GET" and line.labels["route"] == "other"] == []
+
+
+def sessions_at(address: str) -> ClientSession:
+    """A way to a service, over its socket where it has one."""
+    if address.startswith("unix:"):
+        return ClientSession("http://localhost", connector=UnixConnector(address.removeprefix("unix:")))
+    return ClientSession(address)

@@ -1,0 +1,241 @@
+"""`pkgrepo migrate`, and what all commands, backups and archives make of a database that is older or newer."""
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pydantic import SecretStr
+
+from common.mongo import MongoDatabase, open_database
+from common.mongo.schema import Done, Migration, Schema, SchemaIsNewer, set_version, version_of
+from deploy import local
+from deploy.backup.exporting import Export
+from deploy.backup.folder import BackupFolder
+from deploy.backup.importing import Import
+from deploy.backup.records import DATABASES
+from deploy.backup.taking import Backup
+from deploy.folder import Addresses
+from deploy.operations import open_operator
+from deploy.places import Places
+from deploy.schemas import KNOWN
+from deploy.storage import open_storage
+from tests.support.factories import KEY, KEYS, make_tenant
+from tests.support.processes.backup import Shown, heads, put_back
+
+# Runs commands one after another: the status and the words of each.
+COMMANDS = """
+import contextlib, io, json, sys
+from deploy.cli import main
+
+told = []
+for arguments in json.load(sys.stdin):
+    sys.argv, said, status = ["pkgrepo", *arguments], io.StringIO(), 0
+    with contextlib.redirect_stdout(said):
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code
+    told.append((status, " ".join(said.getvalue().split())))
+print(json.dumps(told))
+"""
+TENANT = make_tenant(tenant_id="acme")
+CHAIN = "auth: 1: put into the chain what releases before it wrote into the audit log"
+FILES = "upload: 1: say of each upload where its file is and that nothing is wrong with it"
+
+
+@pytest.fixture(scope="module")
+async def mongo_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """A MongoDB of one's own: the databases have fixed names."""
+    async with local.mongod(tmp_path_factory.mktemp("mongodb")) as url:
+        yield url
+
+
+@pytest.fixture
+async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
+    """The database `auth` of an installation that has nothing yet."""
+    async with open_database(mongo_url, "auth") as database:
+        await lose_everything(database)
+        yield database
+
+
+async def lose_everything(database: MongoDatabase) -> None:
+    for name in DATABASES:
+        await database.client.drop_database(name)
+    await database.client["upload"].create_collection("uploads")  # as every service has it that was started ever
+
+
+@pytest.fixture
+def where(mongo_url: str, redis_url: str, tmp_path: Path) -> Places:
+    (tmp_path / "installers").mkdir()
+    return Places(Addresses("", mongo_url, redis_url), tmp_path / "installers", SecretStr(KEY), KEYS)
+
+
+async def run(where: Places, *commands: Sequence[str], **environment: str) -> list[tuple[int | str | None, str]]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", COMMANDS),
+        stdin=PIPE,
+        stdout=PIPE,
+        env={
+            **os.environ,
+            "MONGO_URL": where.addresses.mongo_url,
+            "REDIS_URL": where.addresses.redis_url,
+            "INSTALLERS": str(where.installers),
+            "AUDIT_KEY": KEY,
+            **environment,
+        },
+    )
+    said, _ = await process.communicate(json.dumps(commands).encode())
+    return [(status, text) for status, text in json.loads(said)]
+
+
+async def write_old_log(database: MongoDatabase, tenant_id: str) -> None:
+    """Write an entry as 0.1.0 did."""
+    entry: dict[str, Any] = {"user": "ada", "ip": "192.0.2.1", "status": 200, "request_id": "", "target": []}
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    await database["audit"].insert_one({"tenant_id": tenant_id, "operation": "add_user", "at": at, **entry})
+
+
+async def make_tenant_here(where: Places) -> None:
+    async with open_operator(where.addresses) as operator:
+        await operator.tenants.create(TENANT)
+
+
+async def back_up(where: Places, folder: Path) -> Path:
+    """Make a backup; its manifest."""
+    backup = Backup(BackupFolder(folder), open_storage(where.installers), Shown(), check=False)
+    with backup.folder.locked():
+        await backup.take(where)
+    return folder / backup.name / "manifest.json"
+
+
+async def test_it_says_what_is_to_be_done_does_it_and_then_has_nothing_to_do(
+    database: MongoDatabase, where: Places
+) -> None:
+    await write_old_log(database, TENANT.tenant_id)
+    asked, done, again, asked_again = await run(
+        where, ["migrate", "--check"], ["migrate"], ["migrate"], ["migrate", "--check"]
+    )
+    assert asked[0] == 1
+    assert CHAIN in asked[1]
+    assert FILES in asked[1]
+    assert "clients: 4 indexes of clients" in asked[1]
+    assert done[0] == 0
+    assert f"{CHAIN}: done" in done[1]
+    assert again == asked_again == (0, "The databases are up to date.")
+    assert await heads(where, TENANT.tenant_id) != ["0:" + "0" * 64]
+    assert {name: await version_of(database.client[name]) for name in KNOWN} == KNOWN
+
+
+async def test_every_command_refuses_a_database_that_is_newer(
+    database: MongoDatabase, where: Places, tmp_path: Path
+) -> None:
+    archive, backups = str(tmp_path / "acme.tar"), str(tmp_path / "backups")
+    prepared = await run(where, ["tenant", "create", "acme"], ["export", "acme", archive], ["backup", backups])
+    assert [status for status, _ in prepared] == [0, 0, 0]
+    await set_version(database.client["clients"], 9)
+    password = str(tmp_path / "password")
+    commands = (
+        ("tenant", "create", "other"),
+        ("tenant", "list"),
+        ("tenant", "edit", "acme", "--max-clients", "7"),
+        ("tenant", "delete", "acme", "--yes"),
+        ("user", "create", "acme", "helga"),
+        ("user", "list", "acme"),
+        ("user", "password", "acme", "helga"),
+        ("user", "delete", "acme", "helga"),
+        ("audit", "verify"),
+        ("audit", "export", "--tenant", "acme"),
+        ("scrub",),
+        ("quota",),
+        ("quota", "--repair"),
+        ("migrate",),
+        ("migrate", "--check"),
+        ("backup", backups),
+        ("restore", backups),
+        ("export", "acme", str(tmp_path / "again.tar")),
+        ("import", archive),
+        ("storage", "migrate", "--to", "folder"),
+        ("cluster", "first-tenant", "main", "--password-file", password),
+        ("up", "--data", str(tmp_path / "data"), "--port", "0"),
+    )
+    refused = "pkgrepo: clients: schema is newer than this program, 9 where it knows 0"
+    bucket = {"S3_URL": "s3://bucket", "S3_ACCESS_KEY_ID": "id", "S3_SECRET_ACCESS_KEY": "secret"}  # never asked
+    told = await run(where, *commands, **bucket)
+    assert [
+        (command, status) for command, (status, _) in zip(commands, told, strict=True) if refused not in str(status)
+    ] == []
+    assert await database["tenants"].distinct("tenant_id") == ["acme"]
+
+
+async def test_an_older_backup_is_brought_up_to_date_when_it_is_restored(
+    database: MongoDatabase, where: Places, tmp_path: Path
+) -> None:
+    await make_tenant_here(where)
+    await write_old_log(database, TENANT.tenant_id)
+    manifest = await back_up(where, tmp_path / "backups")
+    told = json.loads(manifest.read_text())
+    assert told.pop("schemas") == dict.fromkeys(KNOWN, 0)
+    manifest.write_text(json.dumps(told))  # as it was before manifests told of that
+    await lose_everything(database)
+    for name, version in KNOWN.items():
+        await set_version(database.client[name], version)  # A service was started here.
+    elsewhere = replace(where, installers=tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    await put_back(tmp_path / "backups", elsewhere, without_seal=True)
+    assert [head.partition(":")[0] for head in await heads(where, TENANT.tenant_id)] == ["1"]
+    assert {name: await version_of(database.client[name]) for name in KNOWN} == KNOWN
+
+
+async def test_a_backup_says_how_far_the_databases_are_and_one_of_a_later_version_is_refused(
+    database: MongoDatabase, where: Places, tmp_path: Path
+) -> None:
+    await set_version(database, 1)
+    manifest = await back_up(where, tmp_path / "backups")
+    told = json.loads(manifest.read_text())
+    assert told["schemas"]["auth"] == 1
+    assert not [entry["name"] for entry in told["records"] if entry["name"].endswith(".schema.bson")]
+    manifest.write_text(json.dumps({**told, "schemas": {"catalog": 9}}))
+    with pytest.raises(SchemaIsNewer, match="the backup's catalog: schema is newer than this program"):
+        await put_back(tmp_path / "backups", where)
+    assert await database["restorations"].count_documents({}) == 0
+
+
+async def test_an_archive_of_a_later_version_is_refused_and_an_older_one_is_brought_up_to_date_before_anyone_sees_it(
+    database: MongoDatabase, where: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = {"tenant_id": TENANT.tenant_id, "group_id": str(uuid4()), "name": "games", "name_key": "games"}
+    await make_tenant_here(where)
+    await database.client["clients"]["groups"].insert_one(
+        {**group, "package_ids": ["Acme.Game"], "created_at": datetime.now(UTC)}
+    )
+    seen: list[str] = []
+
+    async def colour(clients: MongoDatabase, _: Done) -> None:
+        seen.extend(await database["tenants"].distinct("tenant_id"))
+        await clients["groups"].update_many({}, {"$set": {"colour": "red"}})
+
+    storage = open_storage(where.installers)
+    archive, newer = tmp_path / "acme.tar", tmp_path / "newer.tar"
+    await Export(archive, TENANT.tenant_id, storage, Shown()).run(where)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("deploy.backup.exporting.versions", lambda _: asyncio.sleep(0, {"upload": 9}))
+        await Export(newer, TENANT.tenant_id, storage, Shown()).run(where)
+    await lose_everything(database)
+    with pytest.raises(SchemaIsNewer, match="the archive's upload: schema is newer"):
+        await Import(newer, storage, Shown()).run(where)
+    monkeypatch.setattr("deploy.schemas.CLIENTS", Schema([Migration("give groups a colour", colour)], {}))
+    elsewhere = replace(where, installers=tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    await Import(archive, open_storage(elsewhere.installers), Shown()).run(elsewhere)
+    assert await database.client["clients"]["groups"].distinct("colour") == ["red"]
+    assert seen == []
+    assert await database["tenants"].distinct("tenant_id") == [TENANT.tenant_id]

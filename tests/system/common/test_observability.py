@@ -1,0 +1,96 @@
+"""The dashboard and the alerts ask for what services really tell: a real Prometheus looks at them and is asked."""
+
+import re
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import pytest
+
+from common.caller import Deployment
+from tests.support.deployment.observability import alerts, grouped, panels, records
+from tests.support.servers.prometheus import Prometheus, prometheus, selectors
+from tests.support.waiting import until
+from tests.support.whole.services import Api, Services
+from tests.support.whole.stories import add_package, package_id, publish, version_of
+
+ASKS = {f"{panel.title} ({number})": text for panel in panels() for number, text in enumerate(panel.asks, 1)}
+EXPRESSIONS = {**{name: rule["expr"] for name, rule in alerts().items()}, **records(), **ASKS}
+# What is not there while all is well: answers that are failures of ours, and alerts.
+UNWELL = re.compile(r'status=~"5|ALERTS')
+
+
+@pytest.fixture(scope="module")
+async def watching(services: Services, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Prometheus]:
+    """It has looked at every service, and again after each was asked something."""
+    places: dict[str, list[str]] = {}
+    for name, address in services.management.items():
+        service = "gateway" if name in set(Deployment) else name
+        places.setdefault(service, []).append(address.removeprefix("http://"))
+    tenant = await services.tenant(storage_quota=1_000_000, max_clients=10)
+    await use(tenant)
+    async with prometheus(tmp_path_factory.mktemp("prometheus"), places) as watcher:
+
+        async def seen(times: int = 1) -> bool:
+            found = await watcher.ask(f"count_over_time(pkgrepo_build_info[1m]) >= {times}")
+            return len(found) == len(services.management)
+
+        await until(seen)
+        await use(tenant)
+
+        async def rising() -> bool:
+            refused = await watcher.ask('rate(pkgrepo_requests_total{status="401"}[1m]) > 0')
+            limit = await watcher.ask(f'pkgrepo_storage_quota_bytes{{tenant_id="{tenant.tenant_id}"}}')
+            recorded = await watcher.ask("service:pkgrepo_errors:ratio_rate5m")
+            return bool(refused and limit and recorded) and await seen(2)
+
+        await until(rising)
+        yield watcher
+
+
+async def use(tenant: Api) -> None:
+    """Ask for something of everything: what answers, and what refuses."""
+    name = package_id()
+    await add_package(tenant, name)
+    version = await version_of(tenant, await publish(tenant, name))
+    async with tenant.session.get(version["INSTALLER_URL"]) as answer:
+        assert answer.status == 200
+    assert (await tenant.call("POST", "get_packages")).status == 200
+    assert (await tenant.call("POST", "add_client", data={"client_name": f"pc-{uuid4().hex[:8]}"})).status == 201
+    assert (await tenant.anonymous().call("POST", "login", data={"username": "a", "password": "b"})).status == 401
+
+
+async def found_by(watching: Prometheus, expression: str) -> list[dict[str, str]]:
+    """What an expression finds, which is nothing just after a look that took a busy service longer than its second."""
+    found: list[dict[str, str]] = []
+
+    async def any_is() -> bool:
+        found[:] = await watching.ask(expression)
+        return bool(found)
+
+    await until(any_is)
+    return found
+
+
+@pytest.mark.parametrize("ask", ASKS)
+async def test_a_panel_has_something_to_show(watching: Prometheus, ask: str) -> None:
+    if not UNWELL.search(ASKS[ask]):
+        await found_by(watching, ASKS[ask])
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+async def test_an_expression_asks_for_figures_and_labels_that_there_are(watching: Prometheus, name: str) -> None:
+    labels: set[str] = set()
+    for selector in selectors(EXPRESSIONS[name]):
+        found = await found_by(watching, selector.replace('"5.."', '"2.."'))
+        labels |= {label for series in found for label in series}
+    assert grouped(EXPRESSIONS[name]) <= labels or "ALERTS" in EXPRESSIONS[name]
+
+
+async def test_every_rule_can_be_reckoned(watching: Prometheus) -> None:
+    async def all_of_them() -> bool:
+        return all(rule["health"] != "unknown" for rule in await watching.rules())
+
+    await until(all_of_them)
+    assert {rule["name"]: rule.get("lastError", "") for rule in await watching.rules()} == dict.fromkeys(
+        [*alerts(), *records()], ""
+    )

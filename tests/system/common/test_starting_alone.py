@@ -1,0 +1,81 @@
+"""Services that start before anything they need: each says what is missing, and is ready when the last of it comes."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import pytest
+from aiohttp import ClientError, ClientSession
+
+from tests.support.processes.fleet import Fleet
+from tests.support.processes.replica import Replica
+from tests.support.servers.ports import free_port
+from tests.support.servers.proxy import Mode, Proxy, proxy
+from tests.support.servers.stores import NEEDS, target_of, url_through
+from tests.support.waiting import until
+
+
+@dataclass(frozen=True)
+class House:
+    """A process of every service, and what lies before each of the stores that they need."""
+
+    session: ClientSession
+    replicas: dict[str, Replica]
+    links: dict[str, Proxy]
+
+    async def missing(self, service: str) -> set[str] | None:
+        """What a service says is missing; None while it does not answer."""
+        try:
+            async with self.session.get(f"http://{self.replicas[service].address}/readyz") as answer:
+                told = await answer.json()
+        except (ClientError, OSError):
+            return None
+        assert answer.status == (503 if "missing" in told else 200)
+        return set(told.get("missing", ()))
+
+    async def says(self, service: str, stores: set[str]) -> None:
+        """Wait until a service misses these stores and no other; what it makes in MongoDB it misses beside that."""
+
+        async def so() -> bool:
+            missing = await self.missing(service)
+            return missing is not None and missing & set(self.links) == stores and (bool(stores) or not missing)
+
+        await until(so)
+
+
+@pytest.fixture
+async def house(running_fleet: Fleet) -> AsyncIterator[House]:
+    stores = running_fleet.stores
+    urls = {"mongodb": stores.mongod.url, "redis": stores.redis.url, "rabbitmq": stores.broker.url}
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(ClientSession())
+        links = {name: await stack.enter_async_context(proxy(target_of(url))) for name, url in urls.items()}
+        for link in links.values():
+            await link.switch(Mode.REFUSE)
+        through = {name: url_through(name, link) for name, link in links.items()}
+        environment = {
+            **running_fleet.environment,
+            "MONGO_URL": through["mongodb"],
+            "REDIS_URL": through["redis"],
+            "RABBITMQ_URL": through["rabbitmq"],
+        }
+        replicas = {}
+        for service in NEEDS:
+            log = stores.folder / f"alone-{service}.log"
+            replicas[service] = Replica(service, f"127.0.0.1:{free_port()}", log, environment)
+            stack.push_async_callback(replicas[service].stop)
+            await replicas[service].start()
+        yield House(session, replicas, links)
+
+
+async def test_a_service_names_what_is_missing_and_needs_no_other_start(house: House) -> None:
+    pids = {service: replica.pid for service, replica in house.replicas.items()}
+    away = {"mongodb", "redis"}
+    for name in ("", "rabbitmq", "redis", "mongodb"):
+        if name:
+            await house.links[name].switch(Mode.PASS)
+            away.discard(name)
+        for service, needs in NEEDS.items():
+            await house.says(service, needs & away)
+    for service, replica in house.replicas.items():
+        assert (replica.running, replica.pid) == (True, pids[service])

@@ -1,0 +1,126 @@
+"""What becomes of traces, and of requests, at a service's end and where the collector is away."""
+
+import asyncio
+import os
+import socket
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import ClientSession, TCPConnector
+
+from deploy.folder import SERVICES
+from tests.support.factories import KEY
+from tests.support.servers.collector import collecting
+from tests.support.servers.ports import free_port
+from tests.support.waiting import until
+
+START = 60  # seconds in which a process answers, however busy the machine is
+LIMIT = 20  # seconds; the library alone would wait for half a minute, and longer for a collector that is silent
+WITHOUT = "import sys; sys.modules['opentelemetry'] = None; "  # as where it is not installed
+
+
+@asynccontextmanager
+async def gateway(redis_url: str, *command: str, **environment: str) -> AsyncIterator[tuple[Process, str]]:
+    """A gateway alone, and the address of what it answers 500: there is no service behind it."""
+    port = free_port()
+    told = {
+        **os.environ,
+        "INTERNAL_KEY": KEY,
+        "SESSION_KEY": KEY,
+        "REDIS_URL": redis_url,
+        "LISTEN": f"127.0.0.1:{port}",
+        "AUTH_SERVICE_URL": "unix:/nowhere",
+        **environment,
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *(command or ("-m", "gateway")), env=told, stderr=PIPE
+    )
+    try:
+        yield process, f"http://127.0.0.1:{port}/acme/login"
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def asked(url: str) -> bool:
+    """Whether a request of a connection of its own was answered."""
+    try:
+        async with ClientSession(connector=TCPConnector(force_close=True)) as session, session.post(url) as response:
+            return response.status == 500
+    except OSError:
+        return False
+
+
+async def test_a_collector_that_is_silent_costs_no_request_and_does_not_keep_a_service_from_ending(
+    redis_url: str,
+) -> None:
+    silent = socket.create_server(("127.0.0.1", 0))
+    silent.setblocking(False)
+    settings = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}",
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "3600",
+        "OTEL_BSP_SCHEDULE_DELAY": "50",
+        "OTEL_BSP_MAX_QUEUE_SIZE": "8",
+        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "4",
+    }
+    with silent:
+        async with gateway(redis_url, **settings) as (process, url):
+            await until(lambda: asked(url), patience=START)
+            async with asyncio.timeout(LIMIT):
+                sending, _ = await asyncio.get_running_loop().sock_accept(silent)
+            with sending:
+                for _ in range(20):
+                    assert await asked(url)
+                process.terminate()
+                async with asyncio.timeout(LIMIT):
+                    assert await process.wait() == 0
+
+
+async def test_what_a_service_did_until_its_end_reaches_the_collector(redis_url: str) -> None:
+    async with (
+        collecting() as collector,
+        gateway(redis_url, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url) as (process, url),
+    ):
+        await until(lambda: asked(url), patience=START)
+        process.terminate()
+        assert await process.wait() == 0
+    (span,) = [span for span in collector.spans if span.kind == "server"]
+    assert span.attributes["http.response.status_code"] == 500
+
+
+async def test_each_worker_of_a_service_is_traced(redis_url: str) -> None:
+    async with collecting() as collector:
+        settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "WORKERS": "2", "OTEL_BSP_SCHEDULE_DELAY": "50"}
+
+        async def both_told() -> bool:
+            return await asked(url) and len(collector.processes) == 2
+
+        async with gateway(redis_url, **settings) as (_, url):
+            await until(both_told, patience=START)
+
+
+@pytest.mark.parametrize("service", [*SERVICES, "gateway"])
+async def test_without_a_collector_nothing_of_the_library_is_wanted(service: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", f"{WITHOUT} import {service}.app, common.events.broker, common.telemetry.traced"
+    )
+    assert await process.wait() == 0
+
+
+async def test_a_collector_without_the_library_stops_the_start_with_one_line(redis_url: str) -> None:
+    run = f"{WITHOUT} import runpy; runpy.run_module('gateway', run_name='__main__')"
+    async with gateway(redis_url, "-c", run, OTEL_EXPORTER_OTLP_ENDPOINT="http://[::1]:4318") as (process, _):
+        _, said = await process.communicate()
+    line = "gateway: OTEL_EXPORTER_OTLP_ENDPOINT: wants the extra `otel`: pip install 'pkgrepo[otel]'\n"
+    assert (process.returncode, said.decode()) == (1, line)
+
+
+async def test_what_the_library_cannot_be_told_stops_the_start_with_one_line(redis_url: str) -> None:
+    settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://[::1]:4318", "OTEL_BSP_MAX_QUEUE_SIZE": "0"}
+    async with gateway(redis_url, **settings) as (process, _):
+        _, said = await process.communicate()
+    assert (process.returncode, said.decode()) == (1, "gateway: max_queue_size must be a positive integer.\n")

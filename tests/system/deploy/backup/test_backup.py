@@ -1,0 +1,253 @@
+"""A backup that was made during work brings back everything that was acknowledged before it, and nothing by half."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from auth_service.audit import OPERATORS
+from deploy.backup.copies import installers_of
+from deploy.backup.folder import BackupFolder
+from deploy.backup.manifest import BackupProblem, Entry
+from deploy.backup.records import Client, Moment, at_one_moment
+from deploy.folder import DataFolder
+from deploy.places import places_at_rest
+from tests.support.factories import KEY
+from tests.support.faults.invariants import missing, violations
+from tests.support.faults.publishers import at_rest, at_work
+from tests.support.faults.uploader import Client as Uploader
+from tests.support.processes.backup import Shown, back_up, heads, places_of, put_back, run_and_kill, wipe
+from tests.support.processes.fleet import Fleet
+from tests.support.servers.objects import ObjectServer
+from tests.support.waiting import until
+from tests.support.whole.services import Api
+from tests.support.whole.stories import Published, add_package, package_id, publish, send_chunk, upload
+from tests.system.deploy.test_pkgrepo import pkgrepo
+from upload_service.installers_s3 import ObjectInstallers
+from upload_service.settings import StorageSettings
+
+
+@pytest.fixture(scope="module")
+async def published(running_fleet: Fleet) -> list[Published]:
+    """Versions of a tenant, the fewest that a backup can be cut short between."""
+    api, name = await running_fleet.services.tenant(), package_id()
+    await add_package(api, name)
+    return [await publish(api, name, f"1.{number}") for number in range(5)]
+
+
+async def test_what_was_acknowledged_before_a_backup_is_there_after_a_restore(
+    running_fleet: Fleet, tmp_path: Path
+) -> None:
+    api, content = await running_fleet.services.tenant(client_authentication=True), os.urandom(2000)
+    client = (await api.call("POST", "add_client", data={"client_name": "pc-1"})).body
+    uploads = running_fleet.mongo["upload"]["uploads"]
+    for file_id in ("halfway", "given-up"):
+        assert (await send_chunk(api, file_id, content, 0, 1000)).status == 200
+    await uploads.update_one({"tenant_id": api.tenant_id, "file_id": "given-up"}, {"$set": {"status": "deleting"}})
+    waiting = await upload(api, content)
+    await at_rest(running_fleet, api.tenant_id)
+    unheard = {"tenant_id": api.tenant_id, "server_filename": waiting}  # as if its announcement were under way
+    await running_fleet.mongo["catalog"]["finished_uploads"].delete_one(unheard)
+    await uploads.update_one(unheard, {"$set": {"updated_at": datetime.now(UTC) - timedelta(hours=23)}})
+    async with at_work(api) as work:
+        await work.more()
+        kept, gone, *deleted = work.published
+        await _delete(api, [gone])
+        (status, said), *_ = await asyncio.gather(
+            pkgrepo("backup", str(tmp_path), **running_fleet.environment), work.more(), _delete(api, deleted)
+        )
+        assert status == 0, said
+        await work.more()
+    await wipe(running_fleet)
+    status, said = await pkgrepo("restore", str(tmp_path), **running_fleet.environment)
+    assert status == 0, said
+    found = await uploads.find_one(unheard)
+    assert found is not None
+    assert datetime.now(UTC) - found["updated_at"] < timedelta(hours=1), "it would soon be taken for a leftover"
+    await running_fleet.restart_ended()
+    assert (await api.call("GET", "test")).status == 401
+    again = await api.signed_in()
+    assert await missing(again, [kept]) == []
+    assert (await again.call("GET", "get_specific_package_version", gone.uid)).status == 404
+    asked = await api.anonymous().call("POST", "get_packages", data={"auth_token": client["auth_token"]})
+    assert asked.status == 200
+    assert await heads(places_of(running_fleet), api.tenant_id, OPERATORS)
+    given_up = await again.call("DELETE", "upload_package_version", headers={"X-File-ID": "given-up"})
+    assert given_up.status == 200
+    uploader = Uploader(again)
+    await uploader.upload(content, chunk=1000, file_id="halfway")
+    await uploader.publish(work.package_id, "2.0", os.urandom(100))
+    await running_fleet.age(api.tenant_id, 61)
+    await at_rest(running_fleet, api.tenant_id)
+
+    async def settled() -> bool:  # A deletion that the backup caught halfway, too.
+        return await violations(running_fleet, [api.tenant_id]) == []
+
+    with suppress(TimeoutError):
+        await until(settled)
+    assert await violations(running_fleet, [api.tenant_id]) == []
+    heard = running_fleet.mongo["catalog"]["finished_uploads"].find({"tenant_id": api.tenant_id})
+    assert "given-up" not in [upload.get("file_id") for upload in await heard.to_list()]
+
+
+async def test_a_backup_that_was_killed_is_gone_on_with(
+    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
+) -> None:
+    killed = await run_and_kill("copies", "sync_folder", "backup", str(tmp_path), **running_fleet.environment)
+    assert killed == -9
+    folder = BackupFolder(tmp_path)
+    assert folder.made() == []
+    there = {path: path.stat().st_mtime_ns for path in tmp_path.glob("files/*/*")}
+    assert len(there) == 3
+    backup = await back_up(running_fleet, tmp_path)
+    assert folder.made() == [backup.name]
+    assert backup.copied == len(list(tmp_path.glob("files/*/*"))) - 3
+    assert {path: path.stat().st_mtime_ns for path in there} == there
+
+
+async def test_what_comes_and_goes_while_the_records_are_read_is_there_with_its_file_or_not_at_all(
+    running_fleet: Fleet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    api, name = await running_fleet.services.tenant(), package_id()
+    await add_package(api, name)
+    passing: list[Published] = []
+
+    async def in_between(client: Client, read: Callable[[Moment], Awaitable[list[Entry]]]) -> list[Entry]:
+        first = not passing
+        if first:
+            passing.extend([await publish(api, name, "1.0"), await publish(api, name, "2.0")])
+        records = await at_one_moment(client, read)
+        if first:
+            await _delete(api, passing[:1])
+        return records
+
+    monkeypatch.setattr("deploy.backup.taking.at_one_moment", in_between)
+    backup = await back_up(running_fleet, tmp_path)
+    assert backup.lacking == {}
+    named = [
+        backup.folder.file(api.tenant_id, upload.server_filename).read_bytes()
+        for upload in installers_of(backup.folder.records(backup.name))
+        if upload.tenant_id == api.tenant_id
+    ]
+    assert named == [passing[1].content]
+
+
+async def test_a_second_backup_copies_what_is_new_and_the_older_one_can_be_dropped(
+    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
+) -> None:
+    api, name = await running_fleet.services.tenant(), package_id()
+    await add_package(api, name)
+    passing = await publish(api, name, "1.0")
+    first = await back_up(running_fleet, tmp_path)
+    await _delete(api, [passing])
+    await publish(api, name, "2.0")
+    second = await back_up(running_fleet, tmp_path)
+    assert second.copied == 1
+    assert first.folder.keep(1) == [first.name]
+    assert first.folder.made() == [second.name]
+    assert len(list((tmp_path / "files" / api.tenant_id).iterdir())) == 1
+
+
+async def test_progress_counts_only_installers_that_are_copied(
+    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
+) -> None:
+    await back_up(running_fleet, tmp_path)
+    api, name = await running_fleet.services.tenant(), package_id()
+    await add_package(api, name)
+    new = await publish(api, name)
+    second, third = await back_up(running_fleet, tmp_path), await back_up(running_fleet, tmp_path)
+    total = sum(path.stat().st_size for path in tmp_path.glob("files/*/*"))
+    assert isinstance(second.row, Shown)
+    assert isinstance(third.row, Shown)
+    assert second.row.phases == [("checking", total), ("copying", len(new.content))]
+    assert (third.row.phases, third.copied) == ([("checking", total)], 0)
+
+
+async def test_an_installer_that_is_damaged_already_is_named_and_all_else_is_kept(
+    running_fleet: Fleet, tmp_path: Path
+) -> None:
+    api, name = await running_fleet.services.tenant(), package_id()
+    await add_package(api, name)
+    for version in ("1.0", "2.0"):
+        await publish(api, name, version)
+    damaged, lost = (path for path in (running_fleet.stores.installers / api.tenant_id).iterdir() if path.is_file())
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    lost.rename(lost.with_name("elsewhere"))
+    backup = await back_up(running_fleet, tmp_path)
+    assert backup.lacking == {f"{api.tenant_id}/{damaged.name}": "altered", f"{api.tenant_id}/{lost.name}": "missing"}
+    damaged.write_bytes(whole)
+    lost.with_name("elsewhere").rename(lost)
+    assert (await back_up(running_fleet, tmp_path)).lacking == {}
+
+
+async def test_a_folder_of_installers_that_is_not_the_databases_is_refused(
+    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
+) -> None:
+    with pytest.raises(BackupProblem, match="does not belong to this database"):
+        await back_up(running_fleet, tmp_path / "backups", installers=tmp_path)
+
+
+async def test_what_rots_in_a_backup_is_copied_again_where_that_is_looked_for(
+    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
+) -> None:
+    await back_up(running_fleet, tmp_path)
+    rotten = next(tmp_path.glob("files/*/*"))
+    whole = rotten.read_bytes()
+    rotten.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert (await back_up(running_fleet, tmp_path)).copied == 0
+    assert (await back_up(running_fleet, tmp_path, check=True)).copied == 1
+    assert rotten.read_bytes() == whole
+
+
+async def test_a_restore_is_refused_while_services_run(
+    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
+) -> None:
+    await back_up(running_fleet, tmp_path)
+    with pytest.raises(BackupProblem, match="upload_service: connected to the databases; stop every service first"):
+        await put_back(tmp_path, places_of(running_fleet))
+
+
+async def test_a_damaged_file_in_the_backup_is_refused_by_name_and_put_right_later(
+    running_fleet: Fleet,
+    published: Sequence[Published],
+    tmp_path: Path,
+    object_server: ObjectServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backups, data = tmp_path / "backups", DataFolder(tmp_path / "data")
+    await back_up(running_fleet, backups)
+    settings = {**object_server.settings(uuid4().hex), "installer_storage": "s3"}
+    for name, text in settings.items():
+        monkeypatch.setenv(name.upper(), text)
+    damaged = max(backups.glob("files/*/*"))
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    async with places_at_rest(data) as where:
+        with pytest.raises(BackupProblem, match=r"its AUDIT_KEY.*its CLIENT_TOKEN_KEY"):
+            await put_back(backups, where)
+    for file in ("audit-key", "keys/client-token"):
+        (data.path / file).write_text(KEY)
+    async with places_at_rest(data) as where:
+        with pytest.raises(BackupProblem, match=f"{damaged.parent.name}/{damaged.name}"):
+            await put_back(backups, where)
+        damaged.write_bytes(whole)
+        assert (await put_back(backups, where)).quiet
+        with pytest.raises(BackupProblem, match="the databases are not empty"):
+            await put_back(backups, where)
+    home = StorageSettings(**settings).object_storage
+    assert home
+    there = {f"{kept.tenant_id}/{kept.server_filename}" async for kept in ObjectInstallers(home).listed()}
+    assert there == {str(path.relative_to(backups / "files")) for path in backups.glob("files/*/*")}
+
+
+async def _delete(api: Api, versions: Sequence[Published]) -> None:
+    for version in versions:
+        gone = {"versions_uids": version.uid}
+        answer = await api.call("DELETE", "delete_package_version", version.package_id, data=gone)
+        assert answer.status == 200, answer.body

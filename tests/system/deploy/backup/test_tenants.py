@@ -1,0 +1,204 @@
+"""A tenant as an archive: out of one installation and into another, with all that it has for good."""
+
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from deploy.backup.archive import begun
+from deploy.backup.key_prints import AUDIT
+from deploy.backup.manifest import BackupProblem
+from deploy.demo import SAMPLES
+from deploy.operations import delete_tenant
+from tests.support.faults.invariants import missing, violations
+from tests.support.processes.backup import bring_in, export, heads, places_of, run_and_kill
+from tests.support.processes.fleet import Fleet
+from tests.support.services.catalog import EXTERNAL
+from tests.support.whole.services import Api
+from tests.support.whole.stories import INSTALLER, Published, add_package, catalog, package_id, publish, send_chunk
+from tests.system.deploy.test_pkgrepo import pkgrepo, up
+
+INSTALLERS = sum(len(sample.versions) for sample in SAMPLES)
+
+
+@pytest.fixture
+async def published(running_fleet: Fleet) -> tuple[Api, list[Published]]:
+    """A tenant with a few versions, which say what winget shows of them."""
+    api, name = await running_fleet.services.tenant(client_authentication=True), package_id()
+    await add_package(api, name, tags="trap,bird", locales='[{"package_locale": "de-DE", "license": "frei"}]')
+    return api, [await publish(api, name, f"1.{number}", release_notes="New.", commands="trap") for number in range(4)]
+
+
+@pytest.fixture(scope="module")
+async def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The archive of the tenant of a `pkgrepo up`, and its administrator's password."""
+    folder = tmp_path_factory.mktemp("small")
+    archive = folder / "demo.tar"
+    async with up(folder / "data", "--demo"):
+        status, said = await pkgrepo("export", "demo", str(archive), "--data", str(folder / "data"))
+        assert status == 0, said
+        assert f"with {INSTALLERS} installers" in said
+    return archive, (folder / "data" / "admin-password").read_text()
+
+
+async def all_said(api: Api, version: Published) -> list[object]:
+    """All that a version and its package say of themselves."""
+    found = await api.call("GET", "get_package_details", version.package_id)
+    return [found.body, (await api.call("GET", "get_version_details", version.uid)).body]
+
+
+async def test_a_tenant_grows_out_of_one_machine_into_a_cluster(running_fleet: Fleet, demo: tuple[Path, str]) -> None:
+    archive, password = demo
+    status, said = await pkgrepo("import", str(archive), **running_fleet.environment)
+    assert status == 0, said
+    assert "another CLIENT_TOKEN_KEY" in said
+    assert "another AUDIT_KEY" in said
+    api = await running_fleet.services.api("demo").signed_in(password=password)
+    assert set(await catalog(api)) == {sample.package_id for sample in SAMPLES}
+    for sample in SAMPLES:
+        for version in (await api.call("GET", "get_package_versions", sample.package_id)).body:
+            async with api.session.get(version["INSTALLER_URL"]) as answer:
+                assert answer.status == 200
+    assert await violations(running_fleet, ["demo"]) == []
+    entries = (await api.call("GET", "get_audit_log")).body
+    operations = [entry["operation"] for entry in entries]
+    assert {"tenant_create", "user_create", "tenant_export", "tenant_import"} <= set(operations)
+    assert await heads(places_of(running_fleet), "demo")
+    status, said = await pkgrepo("import", str(archive), **running_fleet.environment)
+    assert (status, "demo: is here already" in said) == (1, True), said
+
+
+async def test_under_the_same_keys_tokens_and_the_chain_go_along(
+    running_fleet: Fleet, published: tuple[Api, list[Published]], tmp_path: Path
+) -> None:
+    api, versions = published
+    client = (await api.call("POST", "add_client", data={"client_name": "pc-1"})).body
+    assert (await send_chunk(api, "halfway", os.urandom(2000), 0, 1000)).status == 200
+    (head,) = await heads(places_of(running_fleet), api.tenant_id)
+    said = await all_said(api, versions[0])
+    await export(running_fleet, api.tenant_id, tmp_path / "tenant.tar")
+    await forget(running_fleet, api)
+    done = await bring_in(running_fleet, tmp_path / "tenant.tar")
+    assert done.other_keys == []
+    again = await api.signed_in()
+    assert await missing(again, versions) == []
+    assert await all_said(again, versions[0]) == said
+    assert await violations(running_fleet, [api.tenant_id]) == []
+    asked = await api.anonymous().call("POST", "get_packages", data={"auth_token": client["auth_token"]})
+    assert asked.status == 200
+    log = running_fleet.mongo["auth"]["audit_log"]
+    sequence, _, seal = head.partition(":")
+    assert await log.find_one({"tenant_id": api.tenant_id, "sequence": int(sequence), "hash": seal})
+    assert await heads(places_of(running_fleet), api.tenant_id)
+
+
+async def test_an_installer_that_stays_elsewhere_goes_along_as_its_address(
+    running_fleet: Fleet, published: tuple[Api, list[Published]], tmp_path: Path
+) -> None:
+    api, (version, *_) = published
+    form = {**INSTALLER, **EXTERNAL, "package_version": "2.0"}
+    uid = (await api.call("POST", "add_package_version", version.package_id, data=form)).body["UID"]
+    archive = tmp_path / "tenant.tar"
+    await export(running_fleet, api.tenant_id, archive)
+    await forget(running_fleet, api)
+
+    await bring_in(running_fleet, archive)
+
+    again = await api.signed_in()
+    listed = (await again.call("GET", "get_package_versions", version.package_id)).body
+    assert [one["INSTALLER_URL"] for one in listed if one["UID"] == uid] == [EXTERNAL["installer_url"]]
+    assert len(listed) == 5
+    assert await violations(running_fleet, [api.tenant_id]) == []
+
+
+async def test_an_export_and_an_import_that_were_killed_are_gone_on_with(
+    running_fleet: Fleet, published: tuple[Api, list[Published]], tmp_path: Path
+) -> None:
+    api, versions = published
+    archive = tmp_path / "tenant.tar"
+    environment = running_fleet.environment
+    assert await run_and_kill("exporting", "checked", "export", api.tenant_id, str(archive), **environment) == -9
+    assert not archive.exists()
+    assert (await export(running_fleet, api.tenant_id, archive)).resumed == 2
+    assert not begun(archive).exists()
+    await forget(running_fleet, api)
+    assert await run_and_kill("importing", "copy", "import", str(archive), **environment) == -9
+    assert len(list((running_fleet.stores.installers / api.tenant_id).glob("*"))) == 2
+    assert (await api.anonymous().call("POST", "get_packages")).status == 404
+    await bring_in(running_fleet, archive)
+    assert await missing(await api.signed_in(), versions) == []
+    assert await violations(running_fleet, [api.tenant_id]) == []
+
+
+async def test_an_export_begins_anew_where_what_it_named_was_deleted(
+    running_fleet: Fleet, published: tuple[Api, list[Published]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, (first, *others) = published
+    archive = tmp_path / "tenant.tar"
+    with monkeypatch.context() as stopped:
+        stopped.setattr("deploy.backup.exporting.checked", None)
+        with pytest.raises(TypeError):  # where the first installer was to be written
+            await export(running_fleet, api.tenant_id, archive)
+    assert begun(archive).exists()
+    gone = {"versions_uids": ",".join(version.uid for version in others)}
+    await api.call("DELETE", "delete_package_version", first.package_id, data=gone)
+    await export(running_fleet, api.tenant_id, archive)
+    await forget(running_fleet, api)
+    await bring_in(running_fleet, archive)
+    again = await api.signed_in()
+    assert await missing(again, [first]) == []
+    assert (await again.call("GET", "get_specific_package_version", others[0].uid)).status == 404
+
+
+async def test_an_audit_log_that_was_altered_on_the_way_is_not_imported(
+    running_fleet: Fleet, published: tuple[Api, list[Published]], tmp_path: Path
+) -> None:
+    api, _ = published
+    log = running_fleet.mongo["auth"]["audit_log"]
+    await log.update_one({"tenant_id": api.tenant_id, "sequence": 2}, {"$set": {"ip": "192.0.2.99"}})
+    await export(running_fleet, api.tenant_id, tmp_path / "tenant.tar")
+    await forget(running_fleet, api)
+    with pytest.raises(BackupProblem, match="entry 2 is not as it was written"):
+        await bring_in(running_fleet, tmp_path / "tenant.tar")
+    assert (await api.anonymous().call("POST", "get_packages")).status == 404
+    done = await bring_in(running_fleet, tmp_path / "tenant.tar", audit_key="k" * 40)
+    assert done.other_keys == [AUDIT]
+
+
+@pytest.mark.parametrize(
+    ("collection", "change"),
+    [
+        ("auth.users", {"password_hash": f"$argon2id$v=19$m=524288,t=1,p=1${'A' * 22}${'A' * 43}"}),
+        ("catalog.packages", {"name": "a" + "!" * 11_998 + "a"}),
+        ("catalog.versions", {"switches.silent": "a" * (1 << 20)}),
+        ("clients.clients", {"name": "../x"}),
+    ],
+    ids=["costly password hash", "long name", "long switch", "path in a name"],
+)
+async def test_an_archive_with_a_value_that_no_form_takes_is_not_imported(
+    running_fleet: Fleet,
+    published: tuple[Api, list[Published]],
+    tmp_path: Path,
+    collection: str,
+    change: dict[str, str],
+) -> None:
+    api, _ = published
+    await api.call("POST", "add_client", data={"client_name": "pc-1"})
+    database, _, name = collection.partition(".")
+    await running_fleet.mongo[database][name].update_one({"tenant_id": api.tenant_id}, {"$set": change})
+    await export(running_fleet, api.tenant_id, tmp_path / "tenant.tar")
+    with pytest.raises(BackupProblem, match=rf"{collection}\.bson: the record"):  # before it looks at the databases
+        await bring_in(running_fleet, tmp_path / "tenant.tar")
+
+
+async def forget(fleet: Fleet, api: Api) -> None:
+    where = places_of(fleet)
+    assert await delete_tenant(where.addresses, where.installers, api.tenant_id)
+
+
+async def test_the_archive_is_an_ordinary_tar_file(demo: tuple[Path, str]) -> None:
+    with tarfile.open(demo[0]) as archive:
+        names = archive.getnames()
+    assert names[0] == "manifest.json"
+    assert len([name for name in names if name.startswith("files/")]) == INSTALLERS

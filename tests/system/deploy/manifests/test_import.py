@@ -1,0 +1,303 @@
+"""`pkgrepo import` of winget's manifests against the real services, and `pkgrepo manifests` back."""
+
+import json
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from rich.console import Console
+
+from common.tenants import VersionKey
+from deploy.manifests.finding import find
+from deploy.manifests.importing import ManifestImport, Trial
+from deploy.manifests.installers import InstallersFolder, Sources
+from deploy.manifests.reading import Manifest
+from deploy.manifests.report import Row
+from deploy.manifests.values import Fields
+from deploy.publishing.interface import Interface
+from deploy.publishing.progress import Lines
+from deploy.publishing.publisher import Publisher
+from tests.support.processes.publish_command import publishing, run, session_of
+from tests.support.servers.certificates import self_signed
+from tests.support.waiting import until
+from tests.support.whole.services import Api, Services
+from tests.support.whole.stories import download
+from tests.support.winget.client import WingetClient
+from tests.support.winget.manifests import MINORS, Made, every_version, installer, make, whole
+
+COUNT = 204  # manifests of one run: 17 of each schema version
+
+
+async def imported(api: Api, tree: Path, *, trial: bool = False, keep_addresses: bool = False) -> Sequence[Row]:
+    """What came of an import of a tree with its installers, within the test's process."""
+    sources = Sources(InstallersFolder(tree / "installers"), None)
+    async with session_of(api) as session:
+        interface = Interface(session, patience=20)
+        publisher = Publisher(interface, Lines(Console(quiet=True)), 1 << 20, open_installer=sources.open)
+        one = await interface.one_installer_a_version()
+        publish = Trial(interface, sources).publish if trial else publisher.publish
+        work = ManifestImport(publish, one_installer_a_version=one, at_once=4, keep_addresses=keep_addresses)
+        await work.run(find([tree]))
+    return work.rows
+
+
+def outcomes(rows: Sequence[Row]) -> Sequence[tuple[str, str]]:
+    return sorted((row.package_id, row.outcome) for row in rows)
+
+
+async def test_hundreds_of_every_schema_version_are_published_and_reported(tenant: Api, tmp_path: Path) -> None:
+    manifests = list(every_version(COUNT, of_each=6))
+    for number, made in enumerate(manifests):
+        if number % 5 == 0:
+            made.locales = []
+        made.write(tmp_path, singleton=number % 5 == 0)
+    options = ("--installers", tmp_path / "installers", "--at-once", "16", "--json")
+    said = await run(tenant, tmp_path, *options, command="import")
+    assert said.status == 0, said.log
+    report = json.loads(said.output)
+    assert {name: report[name] for name in ("published", "there", "refused")} == {
+        "published": COUNT,
+        "there": 0,
+        "refused": 0,
+    }
+    assert f"{COUNT} published" in said.log
+    assert len({made.minor for made in manifests}) == len(MINORS)
+    found = sorted((row["package"], row["version"], row["outcome"]) for row in report["installers"])
+    assert found == sorted((made.package_id, made.version, "published") for made in manifests)
+    # Of one of them all is there, to the last byte.
+    made = manifests[len(MINORS) * 3 + 11]
+    versions = (await tenant.call("GET", "get_package_versions", made.package_id)).body
+    [listed] = [one for one in versions if one["VERSION"] == made.version]
+    assert listed["INSTALLER_SHA256"] == made.installers[0]["InstallerSha256"].lower()
+    assert [await download(tenant, listed["INSTALLER_URL"])] == list(made.content.values())
+
+
+async def test_what_is_imported_comes_back_as_the_manifest_that_it_was(either: Api, tmp_path: Path) -> None:
+    made = [whole(900 + minor, minor) for minor in MINORS]
+    for one in made:
+        del one.installers[0]["SignatureSha256"]  # These are no MSIX.
+    archive, font, signed = make(1000, 12, **ARCHIVE), make(1001, 12, InstallerType="font"), make_signed(1002)
+    made += [archive, font, signed]
+    for one in made:
+        # What is not said is the interface's default, and comes back as that.
+        one.root.update(Scope="user", InstallerLocale="fr-FR", UpgradeBehavior="install")
+        one.write(tmp_path / "before")
+    assert {outcome for _, outcome in outcomes(await imported(either, tmp_path / "before"))} == {"published"}
+    packages = options_of([one.package_id for one in made])
+    written = await run(either, tmp_path / "after", *packages, command="manifests")
+    assert (written.status, len(written.output.splitlines())) == (0, len(made)), written.log
+    before, after = read(tmp_path / "before"), read(tmp_path / "after")
+    assert [content(one) for one in after] == [content(one) for one in before]
+
+
+def make_signed(number: int) -> Made:
+    """The manifest of an MSIX that has the digest of its signature."""
+    made = make(number, 12, InstallerType="msix")
+    made.installers[0]["SignatureSha256"] = "CD" * 32
+    return made
+
+
+ARCHIVE = {
+    "InstallerType": "zip",
+    "NestedInstallerType": "portable",
+    "NestedInstallerFiles": [
+        {"RelativeFilePath": "bin/a, b.exe", "PortableCommandAlias": "a"},
+        {"RelativeFilePath": "bin/c.exe"},
+    ],
+}
+
+
+def read(tree: Path) -> list[Manifest]:
+    found = list(find([tree]))
+    manifests = [one for one in found if isinstance(one, Manifest)]
+    assert len(manifests) == len(found), found
+    return manifests
+
+
+def content(manifest: Manifest) -> dict[str, Any]:
+    """What a manifest says, whatever the version of its schema; that of each installer without its address."""
+    return {
+        "package_id": manifest.package_id,
+        "version": manifest.version,
+        "texts": said(manifest.texts),
+        "locales": [said(locale) for locale in manifest.locales],
+        "installers": [said(one) for one in manifest.installers],
+    }
+
+
+def said(part: Fields) -> dict[str, Any]:
+    return part.model_dump(exclude_none=True, exclude={"installer_url", "manifest_version"})
+
+
+async def test_a_version_has_all_its_installers_where_the_tenant_keeps_several(
+    services: Services, tmp_path: Path
+) -> None:
+    tenant = await services.tenant(version_key=VersionKey.INSTALLER)
+    made = make(0, Scope="machine", InstallerSwitches={"Silent": "/S"})
+    # The same bytes for two scopes, as many a manifest has it.
+    [(name, bytes_of_it)] = made.content.items()
+    made.installers.append(installer(name, bytes_of_it, Scope="user", InstallerSwitches={"Custom": "/me"}))
+    made.installers.append(installer("other.exe", b"other", "arm64"))
+    made.content["other.exe"] = b"other"
+    made.write(tmp_path)
+    assert outcomes(await imported(tenant, tmp_path)) == [(made.package_id, "published")] * 3
+    winget = WingetClient(tenant.session, f"{tenant.base_url}/winget")
+    await winget.add()
+    shown = (await winget.show(made.package_id))["Installers"]
+    assert sorted((one["Architecture"], one["Scope"], one["InstallerSwitches"]["Silent"]) for one in shown) == [
+        ("arm64", "machine", "/S"),
+        ("x64", "machine", "/S"),
+        ("x64", "user", "/S"),
+    ]
+    # What is there is not even looked for.
+    for path in (tmp_path / "installers").iterdir():
+        path.unlink()
+    assert outcomes(await imported(tenant, tmp_path)) == [(made.package_id, "there")] * 3
+
+
+async def test_what_is_refused_is_told_with_its_reason_and_keeps_nothing_else_from_being_published(
+    tenant: Api, tmp_path: Path
+) -> None:
+    several, missing, other, wrong, server, good = (make(number) for number in range(6))
+    several.installers.append(installer("x.exe", b"x", "arm64"))
+    missing.content.clear()
+    other.content = dict.fromkeys(other.content, b"other bytes")
+    wrong.texts["License"] = "no"
+    server.texts["Author"] = "W\u202eile"  # what the schema has nothing against
+    for made in (several, missing, other, wrong, server, good):
+        made.write(tmp_path)
+    rows = await imported(tenant, tmp_path)
+    problems = {row.package_id or row.manifest.name: row.problem for row in rows}
+    for named, code, reason in (
+        ("Acme.App0", "manifest_refused", "with version_key=installer in edit_settings"),
+        ("Acme.App1", "installer_missing", "setup-1.exe is not in"),
+        ("Acme.App2", "sha256_differs", "setup-2.exe has the SHA-256"),
+        ("Acme.App3", "manifest_refused", "may lack Acme.App3.locale.en-US.yaml, which is refused"),
+        ("Acme.App3.locale.en-US.yaml", "manifest_refused", "License: String should have at least 3 characters"),
+        ("Acme.App4", "invalid_field", "author"),
+    ):
+        problem = problems[named]
+        assert problem is not None
+        assert (problem.code, reason in problem.detail) == (code, True)
+    assert [row.outcome for row in rows if not row.problem] == ["published"]
+    # What failed leaves nothing behind.
+    assert (await tenant.call("GET", "get_package_versions", "Acme.App2")).body == []
+
+
+async def test_nothing_in_a_manifest_or_its_name_speaks_to_the_terminal(tenant: Api, tmp_path: Path) -> None:
+    made = make(0)
+    made.package_id = "Acme.App\x9b31m"
+    made.texts["\x1b]0;owned\x07"] = "[red]"
+    made.write(tmp_path / "tree")
+    (tmp_path / "tree" / "\x1b[2J\udcff.yaml").write_text("\n")
+    said = await run(tenant, tmp_path / "tree", "--fetch", "--json", command="import")
+    assert said.status == 1
+    assert (said.output + said.log).replace("\n", " ").isprintable()
+    assert all(
+        text in said.log
+        for text in (r"Acme.App\x9b31m 1.0", r"\x1b]0;owned\x07: is not known", r"/\x1b[2J\udcff.yaml:")
+    )
+    assert len(json.loads(said.output)["installers"]) == 3
+
+
+async def test_a_trial_says_the_same_and_changes_nothing(tenant: Api, tmp_path: Path) -> None:
+    for made in every_version(2):
+        made.write(tmp_path)
+    lost = make(2)
+    lost.content.clear()
+    lost.write(tmp_path)
+    rows = await imported(tenant, tmp_path, trial=True)
+    assert outcomes(rows) == [("Acme.App0", "new"), ("Acme.App1", "new"), ("Acme.App2", "refused")]
+    assert (await tenant.call("POST", "get_packages")).body == []
+
+
+async def test_a_run_that_is_killed_is_finished_by_the_same_command(tenant: Api, tmp_path: Path) -> None:
+    manifests = list(every_version(12))
+    for made in manifests:
+        made.write(tmp_path)
+    options = (tmp_path, "--installers", tmp_path / "installers", "--json", "--at-once", "2")
+
+    async def begun() -> bool:
+        versions = [package["VERSIONS"] for package in (await tenant.call("POST", "get_packages")).body]
+        return sum(map(len, versions)) >= 3
+
+    async with publishing(tenant, *options, command="import") as process:
+        await until(begun)
+        process.kill()
+        await process.communicate()
+    rows = await imported(tenant, tmp_path)
+    assert {row.outcome for row in rows} <= {"published", "there"}
+    assert sum(row.outcome == "there" for row in rows) >= 3
+    assert sorted(row.package_id for row in rows) == sorted(made.package_id for made in manifests)
+
+
+async def test_installers_are_fetched_where_they_are_not_in_the_folder(tenant: Api, tmp_path: Path) -> None:
+    certificate = self_signed(tmp_path, "127.0.0.1")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    right, altered = make(0), make(1)
+
+    async def give(request: web.BaseRequest) -> web.StreamResponse:
+        name = request.path.strip("/")
+        return web.Response(body=right.content.get(name, b"something else"))
+
+    runner = web.ServerRunner(web.Server(give))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        port = runner.addresses[0][1]
+        for made in (right, altered):
+            [name] = made.content
+            made.installers[0]["InstallerUrl"] = f"https://127.0.0.1:{port}/{name}"
+            made.write(tmp_path / "tree", tmp_path / "elsewhere")
+        options = (tmp_path / "tree", "--fetch", "--json", "--ca-file", certificate)
+        said = await run(tenant, *options, "--allow-network", "127.0.0.1/32", command="import")
+    finally:
+        await runner.cleanup()
+    assert said.status == 1
+    found = {row["package"]: row for row in json.loads(said.output)["installers"]}
+    assert found["Acme.App0"]["outcome"] == "published"
+    assert found["Acme.App1"]["error"]["code"] == "sha256_differs"
+
+
+async def test_addresses_are_kept_and_come_back_as_they_were(either: Api, tmp_path: Path) -> None:
+    made = [make(2000), make_signed(2001)]
+    for one in made:
+        one.content.clear()  # They are nowhere that anybody could look.
+        one.root.update(Scope="user", InstallerLocale="fr-FR", UpgradeBehavior="install")
+        one.write(tmp_path / "before")
+    ids = [one.package_id for one in made]
+    for outcome in ("new", "published", "there"):
+        rows = await imported(either, tmp_path / "before", trial=outcome == "new", keep_addresses=True)
+        assert outcomes(rows) == [(name, outcome) for name in ids]
+    written = await run(either, tmp_path / "after", *options_of(ids), command="manifests")
+    assert written.status == 0, written.log
+    before, after = read(tmp_path / "before"), read(tmp_path / "after")
+    assert [content(one) for one in after] == [content(one) for one in before]
+    assert [addresses(one) for one in after] == [addresses(one) for one in before]
+
+
+def options_of(ids: Sequence[str]) -> Sequence[str]:
+    return [part for name in ids for part in ("--package", name)]
+
+
+def addresses(manifest: Manifest) -> Sequence[str]:
+    return [one.installer_url for one in manifest.installers]
+
+
+async def test_the_command_keeps_addresses_and_needs_no_installers(tenant: Api, tmp_path: Path) -> None:
+    kept, refused = make(0), make(1)
+    refused.installers[0]["InstallerUrl"] = "https://192.168.0.7/setup-1.exe"
+    for made in (kept, refused):
+        made.content.clear()
+        made.write(tmp_path)
+    for option, outcome in (("--dry-run", "new"), ("--json", "published")):
+        said = await run(tenant, tmp_path, "--keep-addresses", "--json", option, command="import")
+        assert said.status == 1, said.log
+        found = {row.get("package"): row for row in json.loads(said.output)["installers"]}
+        assert found["Acme.App0"]["outcome"] == outcome
+        assert "InstallerUrl: has an IP address that is not public" in found["Acme.App1"]["error"]["detail"]
+    (listed,) = (await tenant.call("GET", "get_package_versions", "Acme.App0")).body
+    assert listed["INSTALLER_URL"] == kept.installers[0]["InstallerUrl"]

@@ -1,0 +1,179 @@
+"""`pkgrepo publish` over a line that breaks, for a server that goes away, and after a Ctrl-C."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.support.processes.publish_command import LIMIT, end_of, publishing, run
+from tests.support.whole.services import Api
+from tests.support.whole.stories import add_package, download, package_id
+
+MIB = 1 << 20
+
+
+class Line:
+    """A TCP line that passes `reach` bytes up of each connection and then breaks it, `breaks` times.
+
+    After the last break it stays whole, or where it `stays_down`, takes no connection any more. One that `holds`
+    breaks nothing and passes nothing on from there, until the caller goes.
+    """
+
+    def __init__(self, reach: int, breaks: int = 0, *, stays_down: bool = False, holds: bool = False) -> None:
+        self._reached = asyncio.Event()
+        self.breaks = breaks
+        self._reach = reach
+        self._stays_down = stays_down
+        self._holds = holds
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def reach(self) -> None:
+        """Wait until a connection came to where the line holds."""
+        async with asyncio.timeout(LIMIT):
+            await self._reached.wait()
+
+    @asynccontextmanager
+    async def to(self, api: Api) -> AsyncIterator[Api]:
+        """The same interface at the near end of the line."""
+        target = urlsplit(api.base_url)
+
+        async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task
+            self._tasks.add(task)
+            far_reader, far_writer = await asyncio.open_connection(target.hostname, target.port)
+            down = asyncio.create_task(self._down(far_reader, writer))
+            try:
+                await self._up(reader, far_writer)
+            except (ConnectionError, asyncio.CancelledError):
+                pass
+            finally:
+                writer.transport.abort()
+                far_writer.transport.abort()
+                await down
+                self._tasks.discard(task)
+
+        server = await asyncio.start_server(take, "127.0.0.1", 0)
+        self._server = server
+        port = server.sockets[0].getsockname()[1]
+        try:
+            yield replace(api, base_url=f"http://127.0.0.1:{port}{target.path}")
+        finally:
+            server.close()
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Raises ConnectionError where it breaks."""
+        passed = 0
+        while block := await reader.read(1 << 16):
+            passed += len(block)
+            if passed > self._reach and self._holds:
+                self._reached.set()
+                continue
+            if passed > self._reach and self.breaks:
+                self.breaks -= 1
+                if not self.breaks and self._stays_down:
+                    self._server.close()
+                raise ConnectionResetError
+            writer.write(block)
+            await writer.drain()
+
+    async def _down(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while block := await reader.read(1 << 16):
+                writer.write(block)
+                await writer.drain()
+
+
+@pytest.fixture
+async def package(tenant: Api) -> str:
+    name = package_id()
+    await add_package(tenant, name)
+    return name
+
+
+def make_file(folder: Path, size: int) -> Path:
+    path = folder / "setup.exe"
+    path.write_bytes(os.urandom(size))
+    return path
+
+
+async def content_of(api: Api, package: str) -> bytes:
+    """Of the installer of a package's only version."""
+    [version] = (await api.call("GET", "get_package_versions", package)).body
+    return await download(api, version["INSTALLER_URL"])
+
+
+async def test_a_line_that_breaks_in_mid_chunk_costs_no_byte(tenant: Api, package: str, tmp_path: Path) -> None:
+    file, line = make_file(tmp_path, 12 * MIB), Line(2 * MIB + 500_000, breaks=4)
+    async with line.to(tenant) as near:
+        said = await run(near, file, "--package", package, "--version", "1", "--chunk-size", "1")
+    assert said.status == 0, said.log
+    assert line.breaks == 0
+    assert said.log.count("Trying again in") >= 4
+    assert await content_of(tenant, package) == file.read_bytes()
+
+
+async def test_a_line_on_which_no_whole_chunk_gets_through_is_given_smaller_ones(
+    tenant: Api, package: str, tmp_path: Path
+) -> None:
+    file = make_file(tmp_path, 3 * MIB)
+    async with Line(MIB + 200_000, breaks=100).to(tenant) as near:
+        said = await run(near, file, "--package", package, "--version", "1", "--chunk-size", "2")
+    assert said.status == 0, said.log
+    assert await content_of(tenant, package) == file.read_bytes()
+
+
+async def test_a_server_that_stays_away_is_given_up_and_the_same_command_resumes(
+    tenant: Api, package: str, tmp_path: Path
+) -> None:
+    file = make_file(tmp_path, 6 * MIB)
+    command = (file, "--package", package, "--version", "1", "--chunk-size", "1", "--json")
+    async with Line(4 * MIB + 500_000, breaks=1, stays_down=True).to(tenant) as near:
+        said = await run(near, *command, "--patience", "2")
+    assert said.status == 1
+    assert said.documents[0]["error"]["code"] == "unreachable"
+    assert "Gave up after 2 s. The same command goes on from where the server stands." in said.log
+    again = await run(tenant, *command)
+    assert (again.status, again.documents[0]["resumed_from"]) == (0, 4 * MIB), again.log
+    assert await content_of(tenant, package) == file.read_bytes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_run_that_is_stopped_ends_cleanly_and_the_same_command_resumes(
+    tenant: Api, package: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    file, line = make_file(tmp_path, 6 * MIB), Line(3 * MIB + 500_000, holds=True)
+    command = (file, "--package", package, "--version", "1", "--chunk-size", "1", "--json")
+    async with line.to(tenant) as near, publishing(near, *command) as process:
+        await line.reach()
+        process.send_signal(number)
+        said = await end_of(process)
+    assert (said.status, said.output) == (130, "")
+    assert said.log.endswith("Stopped. The same command goes on from where the server stands.")
+    again = await run(tenant, *command)
+    assert (again.status, again.documents[0]["resumed_from"]) == (0, 3 * MIB), again.log
+    assert await content_of(tenant, package) == file.read_bytes()
+
+
+async def test_a_file_that_changed_after_a_break_is_sent_from_its_beginning(
+    tenant: Api, package: str, tmp_path: Path
+) -> None:
+    file, line = make_file(tmp_path, 3 * MIB), Line(2 * MIB + 500_000, holds=True)
+    command = (file, "--package", package, "--version", "1", "--chunk-size", "1", "--json")
+    async with line.to(tenant) as near, publishing(near, *command) as process:
+        await line.reach()
+        process.send_signal(signal.SIGINT)
+        await end_of(process)
+    make_file(tmp_path, 3 * MIB)
+    again = await run(tenant, *command)
+    assert (again.status, again.documents[0]["resumed_from"]) == (0, 0), again.log
+    assert await content_of(tenant, package) == file.read_bytes()

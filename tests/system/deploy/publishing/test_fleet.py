@@ -1,0 +1,45 @@
+"""`pkgrepo publish` to a service of several processes that are killed while it sends."""
+
+import asyncio
+import hashlib
+import os
+from pathlib import Path
+
+from catalog_service.enumerations import Architecture, FileType
+from deploy.publishing.model import Installer
+from tests.support.processes.fleet import Fleet
+from tests.support.processes.publish_command import LIMIT, end_of, publishing
+from tests.support.whole.services import Api
+from tests.support.whole.stories import add_package, download, package_id
+
+MIB = 1 << 20
+
+
+async def received(tenant: Api, file_id: str) -> int:
+    """How many bytes of a transfer the server has; 0 where it does not know it, or does not answer."""
+    answer = await tenant.call("GET", "upload_package_version", headers={"X-File-ID": file_id})
+    return int(answer.body["received"]) if answer.status == 200 else 0
+
+
+async def test_killing_the_whole_service_in_mid_file_costs_no_byte(running_fleet: Fleet, tmp_path: Path) -> None:
+    tenant, name, file = await running_fleet.services.tenant(), package_id(), tmp_path / "setup.exe"
+    await add_package(tenant, name)
+    file.write_bytes(os.urandom(24 * MIB))
+    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    file_id = next(Installer(file, name, "1", Architecture.X64, FileType.EXE).file_ids(sha256))
+    running_fleet.proxies["gateway"].latency = 0.01
+    async with (
+        asyncio.timeout(2 * LIMIT),
+        publishing(tenant, file, "--package", name, "--version", "1", "--chunk-size", "1") as process,
+    ):
+        while await received(tenant, file_id) < 8 * MIB:  # Each question gives it time.
+            assert process.returncode is None
+        every = [replica for replicas in running_fleet.replicas.values() for replica in replicas]
+        await asyncio.gather(*(replica.kill() for replica in every))
+        await running_fleet.restart_ended()
+        running_fleet.proxies["gateway"].latency = 0.0
+        said = await end_of(process)
+    assert said.status == 0, said.log
+    assert "Trying again in" in said.log
+    [version] = (await tenant.call("GET", "get_package_versions", name)).body
+    assert await download(tenant, version["INSTALLER_URL"]) == file.read_bytes()

@@ -1,0 +1,251 @@
+"""`pkgrepo publish` from a file to a version, in both deployments, and what it is refused."""
+
+import hashlib
+import os
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tests.support.processes.publish_command import run
+from tests.support.whole.services import PASSWORD, Api, Services
+from tests.support.whole.stories import add_package, catalog, download, package_id, publish
+
+
+@pytest.fixture
+async def package(tenant: Api) -> str:
+    """A package of the tenant, without versions."""
+    name = package_id()
+    await add_package(tenant, name)
+    return name
+
+
+def make_file(folder: Path, name: str = "setup.exe", size: int = 100_000) -> Path:
+    path = folder / name
+    path.write_bytes(os.urandom(size))
+    return path
+
+
+async def listed(api: Api, package: str) -> list[dict[str, str]]:
+    answer = await api.call("GET", "get_package_versions", package)
+    assert answer.status == 200
+    found: list[dict[str, str]] = answer.body
+    return found
+
+
+async def storage(api: Api) -> tuple[int, int]:
+    """Bytes used and reserved."""
+    information = (await api.call("GET", "server_information")).body
+    return information["storage_used"], information["storage_reserved"]
+
+
+async def test_a_file_becomes_a_version_that_comes_back_whole(either: Api, tmp_path: Path) -> None:
+    name, file = package_id(), make_file(tmp_path, size=(3 << 20) + 5)
+    await add_package(either, name)
+    said = await run(either, file, "--package", name, "--version", "1.2.3", "--chunk-size", "1", "--json")
+    assert said.status == 0, said.log
+    [version] = await listed(either, name)
+    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert said.documents == [
+        {
+            "file": str(file),
+            "uid": version["UID"],
+            "version": "1.2.3",
+            "architecture": "x64",
+            "sha256": sha256,
+            "size": file.stat().st_size,
+            "resumed_from": 0,
+            "created": True,
+        }
+    ]
+    assert version["INSTALLER_SHA256"] == sha256
+    assert await download(either, version["INSTALLER_URL"]) == file.read_bytes()
+
+
+async def test_without_json_the_output_is_the_uid_alone(tenant: Api, package: str, tmp_path: Path) -> None:
+    said = await run(tenant, make_file(tmp_path), "--package", package, "--version", "1")
+    assert (said.status, str(UUID(said.output.strip()))) == (0, said.output.strip())
+    assert f"{package} 1 (x64) is published" in said.log
+
+
+async def test_what_the_options_say_reaches_the_version(tenant: Api, package: str, tmp_path: Path) -> None:
+    product, upgrade = "{1294A4C5-9977-480F-9497-C0EA1E630130}", "{3118AB4C-B433-4FBB-B9FA-8F9CA4B5C103}"
+    options = {
+        "--version": "128.0.3",
+        "--scope": "USER",
+        "--locale": "de-de",
+        "--channel": "beta",
+        "--switch": "silent=/S /D=C:\\App",
+        "--nested-type": "MSI",
+        "--nested-path": "setup/firefox.msi",
+        "--product-code": product,
+        "--upgrade-code": upgrade,
+        "--package-family-name": "Mozilla.Firefox_n80bbvh6b1yt2",
+        "--needs-package": "Microsoft.VCRedist=14.40",
+    }
+    given = [part for option in options.items() for part in option]
+    said = await run(tenant, make_file(tmp_path, "firefox-win32.zip"), "--package", package, *given)
+    assert said.status == 0, said.log
+    [version] = await listed(tenant, package)
+    assert {name: value for name, value in version.items() if not name.startswith("INSTALLER_URL")} == {
+        "PACKAGE_ID": package,
+        "VERSION": "128.0.3",
+        "LOCALE": "de-DE",
+        "ARCHITECTURE": "x86",
+        "INSTALLER_TYPE": "ZIP",
+        "INSTALLER_SHA256": version["INSTALLER_SHA256"],
+        "INSTALLER_SCOPE": "user",
+        "UID": said.output.strip(),
+        "INSTALLER_NESTED_TYPE": "MSI",
+        "PRODUCTCODE": product,
+        "UPGRADECODE": upgrade,
+        "PACKAGE_FAMILY_NAME": "Mozilla.Firefox_n80bbvh6b1yt2",
+        "CHANNEL": "beta",
+        "NESTED_PACKAGE_INSTALLER_PATHS": [{"RelativeFilePath": "setup/firefox.msi"}],
+    }
+
+
+async def test_the_same_command_again_is_a_success_that_sends_nothing(
+    tenant: Api, package: str, tmp_path: Path
+) -> None:
+    command = (make_file(tmp_path), "--package", package, "--version", "1", "--json")
+    first, again = await run(tenant, *command), await run(tenant, *command)
+    assert (first.status, again.status) == (0, 0)
+    assert again.documents == [{**first.documents[0], "resumed_from": 100_000, "created": False}]
+    assert "was there already" in again.log
+    assert await storage(tenant) == (100_000, 0)
+
+
+async def test_other_bytes_for_a_version_that_exists_are_refused_before_they_are_sent(
+    tenant: Api, package: str, tmp_path: Path
+) -> None:
+    published = await publish(tenant, package, "1")
+    said = await run(tenant, make_file(tmp_path), "--package", package, "--version", "1", "--json")
+    assert said.status == 1
+    assert said.documents[0]["error"]["code"] == "version_exists"
+    assert published.uid in said.log
+    assert await storage(tenant) == (len(published.content), 0)
+
+
+async def test_the_same_bytes_become_another_version_too(tenant: Api, package: str, tmp_path: Path) -> None:
+    file = make_file(tmp_path)
+    for version in ("1", "2"):
+        assert (await run(tenant, file, "--package", package, "--version", version)).status == 0
+    assert [version["VERSION"] for version in await listed(tenant, package)] == ["2", "1"]
+
+
+async def test_a_deleted_version_is_published_again(tenant: Api, package: str, tmp_path: Path) -> None:
+    command = (make_file(tmp_path), "--package", package, "--version", "1")
+    uid = (await run(tenant, *command)).output.strip()
+    assert (await tenant.call("DELETE", "delete_package_version", package, data={"versions_uids": uid})).status == 200
+    again = await run(tenant, *command)
+    assert again.status == 0, again.log
+    [version] = await listed(tenant, package)
+    assert version["UID"] == again.output.strip() != uid
+
+
+async def test_files_of_several_architectures_become_installers_of_one_version(
+    services: Services, tmp_path: Path
+) -> None:
+    tenant, name = await services.tenant(version_key="installer"), package_id()
+    await add_package(tenant, name)
+    files = [make_file(tmp_path, f"app-{word}.msi") for word in ("x64", "win32", "arm64")]
+    said = await run(tenant, *files, "--package", name, "--version", "1", "--json")
+    assert said.status == 0, said.log
+    found = {version["UID"]: version["INSTALLER_SHA256"] for version in await listed(tenant, name)}
+    assert [row["architecture"] for row in said.documents] == ["x64", "x86", "arm64"]
+    assert [found[row["uid"]] for row in said.documents] == [
+        hashlib.sha256(file.read_bytes()).hexdigest() for file in files
+    ]
+
+
+async def test_the_same_bytes_serve_two_scopes_of_a_version(services: Services, tmp_path: Path) -> None:
+    tenant, name, file = await services.tenant(version_key="installer"), package_id(), make_file(tmp_path)
+    await add_package(tenant, name)
+    for scope in ("machine", "user"):
+        said = await run(tenant, file, "--package", name, "--version", "1", "--scope", scope)
+        assert said.status == 0, said.log
+    assert {version["INSTALLER_SCOPE"] for version in await listed(tenant, name)} == {"machine", "user"}
+
+
+async def test_a_file_that_is_refused_keeps_no_other_from_being_published(
+    tenant: Api, package: str, tmp_path: Path
+) -> None:
+    await publish(tenant, package, "1")
+    taken, free, empty = make_file(tmp_path, "a.exe"), make_file(tmp_path, "b.exe"), make_file(tmp_path, "c.exe", 0)
+    versions = ("--version", "1", "--version", "2", "--version", "3")
+    said = await run(tenant, taken, free, empty, "--package", package, *versions, "--json")
+    assert said.status == 1
+    refused, published, unusable = said.documents
+    assert refused["error"]["code"] == "version_exists"
+    assert unusable["error"] == {"code": "file_unusable", "detail": f"{empty} is empty."}
+    assert {version["UID"] for version in await listed(tenant, package)} > {published["uid"]}
+
+
+async def test_a_package_that_does_not_exist_is_added_on_request(tenant: Api, tmp_path: Path) -> None:
+    name, described = package_id(), ("--package-name", "Trap", "--publisher", "Acme", "--description", "Snap.")
+    file = make_file(tmp_path)
+    missing = await run(tenant, file, "--package", name, "--version", "1")
+    assert (missing.status, missing.output) == (1, "")
+    assert f"There is no package '{name}'" in missing.log
+    for version in ("1", "2"):
+        assert (await run(tenant, file, "--package", name, "--version", version, *described)).status == 0
+    added = (await catalog(tenant))[name]
+    assert (added["PACKAGE_NAME"], added["PACKAGE_PUBLISHER"], added["PACKAGE_DESCRIPTION"]) == (
+        "Trap",
+        "Acme",
+        "Snap.",
+    )
+    assert added["VERSIONS"] == ["2", "1"]
+
+
+async def test_a_wrong_password_is_told_in_the_server_s_words(tenant: Api, package: str, tmp_path: Path) -> None:
+    wrong = "not the password of anybody"
+    said = await run(tenant, make_file(tmp_path), "--package", package, "--version", "1", PKGREPO_PASSWORD=wrong)
+    answer = await tenant.anonymous().call("POST", "login", data={"username": "admin", "password": wrong})
+    assert (said.status, said.output) == (1, "")
+    assert said.log == f"pkgrepo: {answer.body['detail']}"
+
+
+async def test_the_password_may_lie_in_a_file(tenant: Api, package: str, tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text(f"{PASSWORD}\n")
+    environment = {"PKGREPO_PASSWORD": "", "PKGREPO_PASSWORD_FILE": str(secret)}
+    said = await run(tenant, make_file(tmp_path), "--package", package, "--version", "1", **environment)
+    assert said.status == 0, said.log
+
+
+async def test_a_token_is_used_and_left_as_it_was(tenant: Api, package: str, tmp_path: Path) -> None:
+    token = tenant.headers["Authorization"].removeprefix("Bearer ")
+    environment = {"PKGREPO_USER": "", "PKGREPO_PASSWORD": "", "PKGREPO_TOKEN": token}
+    said = await run(tenant, make_file(tmp_path), "--package", package, "--version", "1", **environment)
+    assert said.status == 0, said.log
+    assert token not in said.log
+    assert (await tenant.call("GET", "test")).status == 200
+
+
+async def test_a_full_quota_is_told_in_the_server_s_words(services: Services, tmp_path: Path) -> None:
+    tenant, name = await services.tenant(storage_quota=1000), package_id()
+    await add_package(tenant, name)
+    said = await run(tenant, make_file(tmp_path, size=20 << 20), "--package", name, "--version", "1", "--json")
+    assert said.status == 1
+    assert said.documents[0]["error"]["code"] == "storage_exceeded"
+    assert said.documents[0]["error"]["detail"] in said.log
+
+
+async def test_what_the_server_refuses_in_the_form_is_told_and_can_be_mended_without_sending_again(
+    tenant: Api, package: str, tmp_path: Path
+) -> None:
+    command = (make_file(tmp_path), "--package", package, "--version", "1", "--json", "--product-code")
+    refused = await run(tenant, *command, "1294A4C5")
+    assert refused.status == 1
+    assert refused.documents[0]["error"]["detail"].startswith("productcode: must be a GUID")
+    mended = await run(tenant, *command, "{1294A4C5-9977-480F-9497-C0EA1E630130}")
+    assert (mended.status, mended.documents[0]["resumed_from"]) == (0, 100_000)
+
+
+async def test_a_tenant_that_does_not_exist_is_told(tenant: Api, tmp_path: Path) -> None:
+    gateway = tenant.base_url.removesuffix(f"/{tenant.tenant_id}")
+    said = await run(tenant, make_file(tmp_path), "--package", "x", "--version", "1", "--url", f"{gateway}/nobody")
+    assert (said.status, said.output) == (1, "")
+    assert "tenant" in said.log

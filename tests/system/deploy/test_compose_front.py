@@ -1,0 +1,189 @@
+"""The service in containers behind one address with a certificate, while its parts go and come; wants an engine."""
+
+import asyncio
+import hashlib
+import os
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from uuid import uuid4
+
+import pytest
+from aiohttp import ClientError
+from docker.models.containers import Container
+from pymongo import AsyncMongoClient
+from pymongo.errors import OperationFailure
+
+from deploy.cluster.rights import MONGODB
+from deploy.cluster.secrets import ClusterSecrets
+from tests.support.deployment.composition import OURS, STARTED_WITHIN, Composition, composition_with_a_certificate
+from tests.support.faults.callers import Counting, callers
+from tests.support.samples.held import BOUNDARY, HEAD, TAIL
+from tests.support.servers.stores import NEEDS
+from tests.support.waiting import until
+from tests.support.whole.services import Api
+from tests.support.whole.stories import add_package, download, package_id, publish, send_chunk, version_of
+
+SCALE = dict.fromkeys(OURS, 2) | {"upload_service": 3}
+CHUNK = 1 << 20  # bytes
+PIECE = 1 << 16  # bytes of a slow body
+PAUSE = 0.2  # seconds between two of them
+ORDERS = (("mongodb", "redis", "rabbitmq"), ("redis", "rabbitmq", "mongodb"), ("rabbitmq", "mongodb", "redis"))
+
+
+@pytest.fixture(scope="module")
+async def project() -> AsyncIterator[Composition]:
+    async with composition_with_a_certificate(**SCALE) as running:
+        yield running
+
+
+@pytest.fixture
+async def front(project: Composition) -> AsyncIterator[Api]:
+    async with project.front() as api:
+        yield api
+
+
+async def test_every_replica_of_every_service_is_replaced_and_nobody_notices(project: Composition, front: Api) -> None:
+    async with callers(front) as counting:
+        for service in OURS:
+            asked, failed = counting.asked.total(), Counter(counting.failed)
+            for replica in project.containers(service):
+                await _restart(project, replica)
+            asked = counting.asked.total() - asked
+            sys.stdout.write(f"{service}: {asked} requests, {(counting.failed - failed).total()} failed\n")
+            assert (counting.failed - failed, asked > 0) == ({}, True), service
+
+
+async def test_no_request_fails_while_every_password_at_the_stores_is_replaced(
+    project: Composition, front: Api
+) -> None:
+    old = ClusterSecrets(project.secrets).credentials("mongodb")
+    async with callers(front) as counting:
+        await project.renew_passwords()
+        assert counting.failed == {}, "while the stores took the new users"
+        for service in OURS:
+            for replica in project.containers(service):
+                await _restart(project, replica)
+            assert counting.failed == {}, f"while {service} was restarted"
+        await project.renew_passwords("--finish")
+        asked = counting.asked.total()
+        await until(lambda: _more(counting, asked))
+        assert counting.failed == {}, "while the stores dropped the old users"
+    assert len(old) == len(MONGODB)
+    for found in old:
+        async with AsyncMongoClient[dict[str, object]](project.store_url("mongodb", str(found))) as client:
+            with pytest.raises(OperationFailure, match="Authentication failed"):
+                await client["auth"].list_collection_names()
+
+
+async def _more(counting: Counting, asked: int) -> bool:
+    """Whether callers have asked 50 times since."""
+    return counting.asked.total() > asked + 50
+
+
+async def test_a_long_upload_goes_on_where_it_was_when_its_gateway_is_replaced(
+    project: Composition, front: Api
+) -> None:
+    file_id, content = uuid4().hex, os.urandom(64 * CHUNK)
+    assert (await send_chunk(front, file_id, content, 0, CHUNK)).status == 200
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield HEAD
+        for start in range(CHUNK, len(content), PIECE):
+            yield content[start : start + PIECE]
+            await asyncio.sleep(PAUSE)
+        yield TAIL
+
+    headers = {
+        "X-File-ID": file_id,
+        "Content-Range": f"bytes {CHUNK}-{len(content) - 1}/{len(content)}",
+        "Content-Type": f"multipart/form-data; boundary={BOUNDARY}",
+    }
+    sending = asyncio.ensure_future(front.call("POST", "upload_package_version", data=slowly(), headers=headers))
+    for replica in project.containers("gateway"):
+        await _restart(project, replica)
+    with suppress(ClientError):
+        assert (await sending).status >= 500
+    where = await front.call("GET", "upload_package_version", headers={"X-File-ID": file_id})
+    assert where.body["received"] == CHUNK
+    answer = await send_chunk(front, file_id, content, CHUNK, len(content))
+    assert (answer.status, answer.body["complete"]) == (200, True)
+    assert answer.body["sha256"] == hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=" ".join)
+async def test_services_that_start_before_their_stores_are_ready_when_the_last_of_them_comes(
+    project: Composition, front: Api, order: tuple[str, ...]
+) -> None:
+    services, stores = project.containers(*OURS), project.containers(*order)
+    one_of_each = list({_service_of(container): container for container in services}.values())
+    await _all(Container.stop, [*services, *stores], timeout=30)
+    await _all(Container.start, services)
+    away = set(order)
+    await _all_miss(project, one_of_each, away)
+    for name, store in zip(order, stores, strict=True):
+        await asyncio.to_thread(store.start)
+        away.discard(name)
+        await _all_miss(project, one_of_each, away)
+    await project.ready(*services)
+    for container in services:
+        await asyncio.to_thread(container.reload)
+        assert container.attrs["RestartCount"] == 0
+    name = package_id()
+    await until(lambda: _answers(front))
+    await add_package(front, name)
+    published = await publish(front, name, content=os.urandom(3 * CHUNK))
+    assert await download(front, (await version_of(front, published))["INSTALLER_URL"]) == published.content
+
+
+async def test_a_backup_brings_everything_back_where_all_volumes_are_lost(project: Composition, front: Api) -> None:
+    name = package_id()
+    await add_package(front, name)
+    published = await publish(front, name, content=os.urandom(3 * CHUNK))
+    client = (await front.call("POST", "add_client", data={"client_name": "pc-7.example"})).body
+    head = next(line for line in (await project.operate("audit", "verify")).splitlines() if line.startswith("main: "))
+    assert "is a backup" in await project.operate("backup", "/backups", "--keep", "14")
+    assert " 0 installers were copied" in await project.operate("backup", "/backups", "--check")
+    await project.compose("down", "--volumes", "--timeout", "20")
+    await project.start_stores()
+    assert "is restored" in await project.operate("restore", "/backups")
+    await project.up()
+    for words in (["quota"], ["scrub"], ["audit", "verify", "--tenant", "main", "--expect", head.rpartition(" ")[2]]):
+        await project.operate(*words)
+    async with project.front() as again:
+        assert await download(again, (await version_of(again, published))["INSTALLER_URL"]) == published.content
+        asking = {"auth_token": client["auth_token"], "client": "1"}
+        packages = (await again.anonymous().call("POST", "get_packages", data=asking)).body
+        assert name in [row["PACKAGE_ID"] for row in packages]
+
+
+async def _restart(project: Composition, replica: Container) -> None:
+    await asyncio.to_thread(replica.restart, timeout=30)
+    await project.ready(replica)
+
+
+async def _all(act: object, containers: list[Container], **options: object) -> None:
+    await asyncio.gather(*(asyncio.to_thread(act, container, **options) for container in containers))  # type: ignore[arg-type]
+
+
+async def _all_miss(project: Composition, services: list[Container], away: set[str]) -> None:
+    """Wait until each service misses those of the stores that it needs, and no other."""
+
+    async def so() -> bool:
+        told = await asyncio.gather(*(project.says(container) for container in services))
+        return all(
+            bool(said) and set(said.get("missing", ())) & {"mongodb", "redis", "rabbitmq"} == NEEDS[service] & away
+            for said, service in zip(told, map(_service_of, services), strict=True)
+        )
+
+    await until(so, patience=STARTED_WITHIN)
+
+
+def _service_of(container: Container) -> str:
+    service: str = container.labels["com.docker.compose.service"]
+    return service
+
+
+async def _answers(api: Api) -> bool:
+    return (await api.call("GET", "test")).status == 200

@@ -1,0 +1,165 @@
+"""Operator commands in containers, while clients work; needs a container engine: `make test-compose`."""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from uuid import uuid4
+
+import pytest
+from docker import DockerClient
+from yarl import URL
+
+from deploy.cluster.secrets import SERVICES_USER
+from tests.support.deployment.composition import STORE_IMAGES, Composition, composition, copy_of
+from tests.support.faults.callers import Counting, callers
+from tests.support.waiting import until
+from tests.support.whole.services import Api
+from tests.support.whole.stories import add_package, download, package_id, publish, version_of
+
+STORES = ("mongodb", "redis", "rabbitmq")
+CHUNK = 1 << 20  # bytes
+
+
+@pytest.fixture(scope="module")
+def store_images() -> Iterator[dict[str, str]]:
+    """The store images under tags of this test run: variable name to tag."""
+    engine, run = DockerClient.from_env(), uuid4().hex[:8]
+    tags = {name: f"pkgrepo-test-{name.partition('_')[0].lower()}:{run}" for name in STORE_IMAGES}
+    for name, tag in tags.items():
+        engine.images.get(os.environ.get(name, STORE_IMAGES[name])).tag(tag)
+    yield tags
+    for tag in tags.values():
+        engine.images.remove(tag)
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+async def project(store_images: dict[str, str]) -> AsyncIterator[Composition]:
+    async with composition(store_images, gateway=2) as running:
+        yield running
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """A key rotation that was begun and ended under load. The session and the address are from before it."""
+
+    failures: Counter[str]
+    failures_of_the_end: Counter[str]
+    earlier_session: Api
+    earlier_address: str
+
+
+@pytest.fixture(scope="module")
+async def rotation(project: Composition) -> Rotation:
+    """Shared, because the key of client tokens cannot rotate again before every client has called."""
+    earlier, name = await project.signed_in(), package_id()
+    await add_package(earlier[0], name)
+    address = (await version_of(earlier[0], await publish(earlier[0], name)))["INSTALLER_URL"]
+    async with load(earlier) as clients:
+        await project.operate("keys", "rotate", "--folder", "/keys")
+    async with load(await project.signed_in()) as later_clients:
+        await project.operate("keys", "rotate", "--folder", "/keys", "--finish")
+    return Rotation(failures(clients), failures(later_clients), earlier[0], address)
+
+
+@pytest.fixture
+async def gateways(project: Composition) -> list[Api]:
+    """The first administrator at each gateway."""
+    return await project.signed_in()
+
+
+async def test_operator_command_with_another_variable_keeps_the_stores_running(
+    project: Composition, gateways: list[Api]
+) -> None:
+    before = store_ids(project)
+    async with load(gateways) as clients:
+        await project.operate("tenant", "list", MONGODB_CACHE_GB="0.6")
+    assert (failures(clients), store_ids(project)) == ({}, before)
+
+
+async def test_operator_command_with_newer_store_images_on_the_host_keeps_the_stores_running(
+    project: Composition, gateways: list[Api], store_images: dict[str, str]
+) -> None:
+    before = store_ids(project)
+    for tag in store_images.values():
+        await asyncio.to_thread(replace_image, project.engine, tag)
+    async with load(gateways) as clients:
+        await project.operate("tenant", "list")
+    assert (failures(clients), store_ids(project)) == ({}, before)
+
+
+async def test_key_rotation_fails_no_request(rotation: Rotation) -> None:
+    assert rotation.failures == {}
+
+
+async def test_end_of_a_key_rotation_fails_no_request_of_sessions_that_began_after_the_rotation(
+    rotation: Rotation,
+) -> None:
+    assert rotation.failures_of_the_end == {}
+
+
+async def test_end_of_a_key_rotation_ends_earlier_sessions_and_download_addresses(rotation: Rotation) -> None:
+    async def has_ended() -> bool:
+        session = await rotation.earlier_session.call("GET", "test")
+        async with rotation.earlier_session.session.get(URL(rotation.earlier_address, encoded=True)) as download:
+            return (session.status, download.status) == (401, 403)
+
+    await until(has_ended)
+
+
+async def test_first_start_makes_the_backup_folder_for_the_services_user(project: Composition) -> None:
+    status = (project.folder / "backups").stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (SERVICES_USER, SERVICES_USER, 0o700)
+
+
+async def test_backup_restores_into_an_empty_project_of_another_name(project: Composition, gateways: list[Api]) -> None:
+    api, name = gateways[0], package_id()
+    await add_package(api, name)
+    published = await publish(api, name, content=os.urandom(3 * CHUNK))
+    client = (await api.call("POST", "add_client", data={"client_name": f"{name}.example"})).body
+    log = await project.operate("audit", "verify", "--tenant", "main")
+    head = next(line for line in log.splitlines() if line.startswith("main: ")).rpartition(" ")[2]
+    assert "is a backup" in await project.operate("backup", "/backups")
+    async with copy_of(project) as drill:
+        await drill.start_stores()
+        assert "is restored" in await drill.operate("restore", "/backups")
+        await drill.up()
+        await drill.operate("quota")
+        await drill.operate("scrub")
+        await drill.operate("audit", "verify", "--tenant", "main", "--expect", head)
+        [restored] = await drill.signed_in()
+        assert await download(restored, (await version_of(restored, published))["INSTALLER_URL"]) == published.content
+        form = {"auth_token": client["auth_token"], "client": "1"}
+        packages = (await restored.anonymous().call("POST", "get_packages", data=form)).body
+        assert name in [package["PACKAGE_ID"] for package in packages]
+
+
+@asynccontextmanager
+async def load(gateways: list[Api]) -> AsyncIterator[list[Counting]]:
+    """Let clients send requests through every gateway within the block. Each sends at least one in it."""
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(callers(api)) for api in gateways]
+        before = [client.asked.total() for client in clients]
+
+        async def has_load() -> bool:
+            return all(client.asked.total() > total for client, total in zip(clients, before, strict=True))
+
+        yield clients
+        await until(has_load)
+
+
+def failures(clients: list[Counting]) -> Counter[str]:
+    return sum((client.failed for client in clients), Counter())
+
+
+def store_ids(project: Composition) -> list[str | None]:
+    return [container.id for container in project.containers(*STORES)]
+
+
+def replace_image(engine: DockerClient, tag: str) -> None:
+    """Put another image under the tag, which differs in a label alone."""
+    engine.images.build(fileobj=BytesIO(f"FROM {tag}\nLABEL newer={uuid4().hex}\n".encode()), tag=tag)

@@ -1,0 +1,233 @@
+"""The Kubernetes manifests as kustomize renders them; wants that program: `make test-kubernetes`."""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from common.settings import load
+from deploy.cluster.secrets import ClusterSecrets
+from deploy.cluster.stores import OtherStores
+from deploy.key_files import KeyFiles
+from tests.support.deployment.kubernetes import FOLDER, VERSIONS, Resource, known, of_kind, pods, read, refusal, where
+from tests.support.deployment.observability import OBSERVABILITY
+
+SERVICES = ["auth-service", "catalog-service", "client-registry", "gateway", "upload-service"]
+STORES = {"mongo_url": "mongodb://u:p@mongodb.stores/", "redis_url": "redis://:p@r", "rabbitmq_url": "amqp://u:p@q"}
+OVERLAYS = ("production", "single-node", "with-components")
+# What an operator makes beside them: certificates, and the key of an object storage.
+OPERATOR_S = {"packages-tls", "files-tls", "object-storage"}
+
+Render = Callable[[str], list[Resource]]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the manifests with secrets, and one more overlay."""
+    copy = tmp_path_factory.mktemp("kubernetes") / "kubernetes"
+    shutil.copytree(FOLDER, copy)
+    shutil.copytree(OBSERVABILITY, copy.parent / OBSERVABILITY.name)
+    ClusterSecrets(copy / "secrets", load(OtherStores, **STORES)).make()
+    every = [path.name for path in sorted((copy / "components").iterdir()) if path.name != "backups-at-hand"]
+    _with(copy / "overlays" / "production", "with-components", [f"../../components/{name}" for name in every])
+    _with(copy / "operator", "operator-with-backups", ["../components/backups-at-hand"])
+    return copy
+
+
+def _with(folder: Path, name: str, components: list[str]) -> None:
+    """A copy of a folder beside it, which takes these components too."""
+    copy = folder.with_name(name)
+    shutil.copytree(folder, copy)
+    says = yaml.safe_load((copy / "kustomization.yaml").read_text())
+    says["components"] = components
+    (copy / "kustomization.yaml").write_text(yaml.safe_dump(says))
+
+
+@pytest.fixture(scope="session")
+def render(folder: Path, pytestconfig: pytest.Config) -> Render:
+    def rendered(overlay: str) -> list[Resource]:
+        command = [pytestconfig.getoption("--kustomize"), "build", str(folder / overlay)]
+        return read(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+
+    return rendered
+
+
+@pytest.fixture(scope="session", params=OVERLAYS)
+def resources(request: pytest.FixtureRequest, render: Render) -> list[Resource]:
+    return render(f"overlays/{request.param}")
+
+
+def containers(resources: list[Resource]) -> Iterator[tuple[Resource, Resource]]:
+    """Every container, with its pod."""
+    for pod in pods(resources).values():
+        for container in pod["spec"]["containers"]:
+            yield pod, container
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_takes_every_resource(resources: list[Resource], version: str) -> None:
+    assert [found for resource in known(resources) if (found := refusal(resource, version))] == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("beside", "namespace"), [("stores", "stores"), ("operator", "pkgrepo"), ("operator-with-backups", "pkgrepo")]
+)
+def test_kubernetes_takes_what_is_applied_beside(render: Render, beside: str, namespace: str, version: str) -> None:
+    found = render(beside)
+    assert [refusal(resource, version) for resource in found] == [""] * len(found)
+    assert {resource["metadata"]["namespace"] for resource in found} == {namespace}
+
+
+def test_what_watches_a_cluster_is_given_alerts_a_dashboard_and_whom_to_ask(render: Render) -> None:
+    resources = render("overlays/with-components")
+    assert list(of_kind("PodMonitor", resources)) == ["pkgrepo"]
+    assert list(of_kind("PrometheusRule", resources)) == ["pkgrepo"]
+    dashboard = of_kind("ConfigMap", resources)["pkgrepo-dashboard"]
+    assert dashboard["metadata"]["labels"] == {"grafana_dashboard": "1"}
+    assert dashboard["data"] == {"pkgrepo.json": (OBSERVABILITY / "dashboard.json").read_text()}
+
+
+def test_secrets_can_be_handed_out_alone(render: Render) -> None:
+    alone, all_of_it = of_kind("Secret", render("secrets")), of_kind("Secret", render("overlays/production"))
+    assert {name: found["data"] for name, found in alone.items()} == {
+        name: found["data"] for name, found in all_of_it.items()
+    }
+    assert not any("namespace" in found["metadata"] for found in alone.values())  # `-n` says it.
+
+
+def test_kubernetes_refuses_what_it_does_not_know(resources: list[Resource]) -> None:
+    deployment = of_kind("Deployment", resources)["gateway"]
+    wrong = {**deployment, "spec": {**deployment["spec"], "replica": 2}}
+    assert all("replica" in refusal(wrong, version) for version in VERSIONS)
+
+
+def test_all_that_is_named_is_there(resources: list[Resource]) -> None:
+    there = {where(resource) for resource in resources} | {f"Secret {name}" for name in OPERATOR_S}
+    named = set()
+    for pod, container in containers(resources):
+        named.add(f"ServiceAccount {pod['spec']['serviceAccountName']}")
+        named |= {f"ConfigMap {row['configMapRef']['name']}" for row in container.get("envFrom", [])}
+        for volume in pod["spec"]["volumes"]:
+            if "secret" in volume:
+                named.add(f"Secret {volume['secret']['secretName']}")
+            if "persistentVolumeClaim" in volume:
+                named.add(f"PersistentVolumeClaim {volume['persistentVolumeClaim']['claimName']}")
+        assert {row["name"] for row in container["volumeMounts"]} == {row["name"] for row in pod["spec"]["volumes"]}
+    for ingress in of_kind("Ingress", resources).values():
+        named |= {f"Secret {row['secretName']}" for row in ingress["spec"]["tls"]}
+        for rule in ingress["spec"]["rules"]:
+            named |= {f"Service {path['backend']['service']['name']}" for path in rule["http"]["paths"]}
+    for scaler in of_kind("HorizontalPodAutoscaler", resources).values():
+        named.add(f"Deployment {scaler['spec']['scaleTargetRef']['name']}")
+    assert named <= there
+    assert len(named) > 3 * len(SERVICES)
+
+
+def test_everything_stands_in_one_namespace_of_the_restricted_kind(resources: list[Resource]) -> None:
+    assert {resource["metadata"].get("namespace", "pkgrepo") for resource in resources} == {"pkgrepo"}
+    labels = of_kind("Namespace", resources)["pkgrepo"]["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_a_container_is_of_a_version_and_held_to_its_share(resources: list[Resource]) -> None:
+    for _, container in containers(resources):
+        name, _, tag = container["image"].rpartition(":")
+        assert "/" in name
+        assert tag not in {"", "latest"}
+        assert set(container["resources"]["limits"]) == set(container["resources"]["requests"]) == {"cpu", "memory"}
+
+
+def test_a_container_has_no_more_rights_than_it_needs(resources: list[Resource]) -> None:
+    for pod, container in containers(resources):
+        spec = pod["spec"]
+        assert spec["automountServiceAccountToken"] is False
+        assert (spec["securityContext"]["runAsNonRoot"], spec["securityContext"]["runAsUser"]) == (True, 10001)
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        mounts = {row["mountPath"]: row.get("readOnly", False) for row in container["volumeMounts"]}
+        written = {"/tmp", "/backups", "/var/lib/pkgrepo/installers"}  # noqa: S108  a folder of the container
+        if pod["metadata"]["labels"]["app.kubernetes.io/name"] == "backup":
+            written.remove("/var/lib/pkgrepo/installers")
+        assert all(read_only is (path not in written) for path, read_only in mounts.items())
+    assert {account["automountServiceAccountToken"] for account in of_kind("ServiceAccount", resources).values()} == {
+        False
+    }
+
+
+def test_services_are_found_and_asked_how_they_are(resources: list[Resource]) -> None:
+    templates, services = pods(resources), of_kind("Service", resources)
+    assert sorted(services) == sorted(of_kind("Deployment", resources)) == SERVICES
+    for name, service in services.items():
+        picked = [pod for pod, found in templates.items() if service["spec"]["selector"].items() <= labels_of(found)]
+        assert picked == [name]
+        [container] = templates[name]["spec"]["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert ports == {"http": 8080, "management": 9090}
+        assert [(port["port"], port["targetPort"]) for port in service["spec"]["ports"]] == [(8080, "http")]
+        probes = {kind: container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
+        assert {kind: (probe["path"], probe["port"]) for kind, probe in probes.items()} == {
+            "startup": ("/livez", "management"),
+            "liveness": ("/livez", "management"),
+            "readiness": ("/readyz", "management"),
+        }
+
+
+def labels_of(pod: Resource) -> set[tuple[str, str]]:
+    return set(pod["metadata"]["labels"].items())
+
+
+def test_a_deployment_s_selector_picks_its_own_pods(resources: list[Resource]) -> None:
+    templates = pods(resources)
+    for name, deployment in of_kind("Deployment", resources).items():
+        selector = deployment["spec"]["selector"]["matchLabels"].items()
+        assert [pod for pod, found in templates.items() if selector <= labels_of(found)] == [name]
+
+
+def test_replicas_of_one_service_keep_away_from_each_other(render: Render) -> None:
+    resources = render("overlays/production")
+    for name in SERVICES:
+        pod = pods(resources)[name]
+        constraints = pod["spec"]["topologySpreadConstraints"]
+        topologies = {constraint["topologyKey"] for constraint in constraints}
+        assert topologies == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+        for constraint in constraints:
+            assert set(constraint["labelSelector"]["matchLabels"].items()) <= labels_of(pod)
+            assert "app.kubernetes.io/name" in constraint["matchLabelKeys"]
+
+
+def test_the_folder_of_installers_is_shared_where_there_are_several_nodes(render: Render) -> None:
+    claims = {
+        overlay: of_kind("PersistentVolumeClaim", render(f"overlays/{overlay}"))["installers"]["spec"]["accessModes"]
+        for overlay in OVERLAYS
+    }
+    assert claims == {
+        "production": ["ReadWriteMany"],
+        "single-node": ["ReadWriteOnce"],
+        "with-components": ["ReadWriteMany"],
+    }
+
+
+def test_one_node_is_entered_through_its_own_ingress(render: Render) -> None:
+    [rule] = of_kind("NetworkPolicy", render("overlays/single-node"))["from-ingress"]["spec"]["ingress"]
+    [peer] = rule["from"]
+    assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "kube-system"}
+
+
+def test_new_keys_reach_running_pods_and_a_new_address_makes_new_ones(folder: Path, render: Render) -> None:
+    before = pods(render("overlays/production"))
+    KeyFiles(folder / "secrets" / "keys").prepare()
+    rotated = render("overlays/production")
+    assert pods(rotated) == before
+
+    moved = load(OtherStores, **{**STORES, "rabbitmq_url": "amqp://elsewhere"})
+    ClusterSecrets(folder / "secrets", moved).make()
+    after = pods(render("overlays/production"))
+    assert {name for name in before if after[name] != before[name]} == {"catalog-service", "upload-service"}

@@ -1,0 +1,130 @@
+"""`pkgrepo storage migrate` beside a running `pkgrepo up`, and `pkgrepo up` with an object storage."""
+
+import asyncio
+import hashlib
+import os
+import signal
+from asyncio.subprocess import PIPE, STDOUT
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from aiohttp import ClientSession
+
+from deploy.demo import SAMPLES as PUBLISHED
+from tests.support.servers.objects import ObjectServer
+from tests.support.waiting import until
+from tests.system.deploy.test_pkgrepo import LIMIT, PKGREPO, pkgrepo, up
+
+SAMPLES = sum(len(sample.versions) for sample in PUBLISHED)
+
+
+@pytest.fixture(scope="module")
+def storage(object_server: ObjectServer) -> dict[str, str]:
+    """The environment that names a storage."""
+    return {name.upper(): text for name, text in object_server.settings(uuid4().hex).items()}
+
+
+@pytest.fixture(scope="module")
+async def folder(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Path]:
+    """The data of an `up` that runs, knows of no object storage and has a few installers."""
+    data = tmp_path_factory.mktemp("moving")
+    async with up(data, "--demo"):
+        yield data
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted((folder / "installers" / "demo").glob("*.*"))
+
+
+async def migrate(folder: Path, storage: Mapping[str, str], home: str) -> tuple[int | None, str]:
+    return await pkgrepo("storage", "migrate", "--to", home, "--data", str(folder), **storage)
+
+
+async def test_without_an_object_storage_there_is_nowhere_to_move(folder: Path) -> None:
+    status, said = await migrate(folder, {}, "s3")
+    assert (status, said) == (1, "pkgrepo: S3_URL: must be given, as it is to the upload service")
+
+
+async def test_an_object_storage_that_is_away_is_said_to_be(folder: Path, storage: dict[str, str]) -> None:
+    status, said = await migrate(folder, {**storage, "S3_ENDPOINT": "http://127.0.0.1:9"}, "s3")
+    assert status == 1
+    assert "pkgrepo: The object storage does not answer" in said
+    assert len(files(folder)) == SAMPLES
+
+
+async def test_a_move_that_is_interrupted_is_gone_on_with(folder: Path, storage: dict[str, str]) -> None:
+    moving = asyncio.Event()
+
+    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        moving.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(swallow, "127.0.0.1", 0) as hole:
+        port = hole.sockets[0].getsockname()[1]
+        environment = {**os.environ, **storage, "S3_ENDPOINT": f"http://127.0.0.1:{port}"}
+        command = (*PKGREPO, "storage", "migrate", "--to", "s3", "--data", str(folder))
+        process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=PIPE, stderr=STDOUT)
+        async with asyncio.timeout(LIMIT):
+            await moving.wait()
+            process.send_signal(signal.SIGINT)
+            said, _ = await process.communicate()
+    assert process.returncode == 130, said
+    assert b"goes on from here" in said
+    assert len(files(folder)) == SAMPLES
+    status, again = await migrate(folder, storage, "s3")
+    assert (status, files(folder)) == (0, []), again
+    assert f"{SAMPLES} files were moved to the object storage." in again
+
+
+async def test_files_are_moved_back_as_they_were(folder: Path, storage: dict[str, str]) -> None:
+    assert (await migrate(folder, storage, "s3"))[0] == 0
+    status, said = await migrate(folder, storage, "folder")
+    assert status == 0, said
+    assert len(files(folder)) == SAMPLES
+    assert f"{SAMPLES} files were moved to the folder." in said
+    assert "0 files were moved" in (await migrate(folder, storage, "folder"))[1]
+
+
+async def test_what_is_damaged_stays_and_makes_the_command_fail(folder: Path, storage: dict[str, str]) -> None:
+    assert (await migrate(folder, storage, "folder"))[0] == 0
+    damaged, *_ = files(folder)
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    status, said = await migrate(folder, storage, "s3")
+    assert (status, files(folder)) == (1, [damaged])
+    assert f"demo/{damaged.name}: altered" in said
+    assert "1 files stay where they are" in said
+    assert (await migrate(folder, storage, "s3"))[0] == 1
+
+
+async def test_up_moves_to_the_object_storage_and_sends_downloads_there(
+    tmp_path: Path, storage: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {**storage, "S3_URL": f"{storage['S3_URL']}-up", "INSTALLER_STORAGE": "s3", "S3_REDIRECT": "true"}
+    for name, text in given.items():
+        monkeypatch.setenv(name, text)
+    async with up(tmp_path, "--demo") as service, ClientSession() as session:
+        installer = await an_installer(session, service.base_url, tmp_path)
+        address = installer["INSTALLER_URL"]
+
+        async def is_sent_there() -> bool:
+            async with session.get(address, allow_redirects=False) as answer:
+                return answer.status == 307 and answer.headers["Location"].startswith(storage["S3_ENDPOINT"])
+
+        await until(is_sent_there, patience=LIMIT)
+        async with session.get(address) as answer:
+            assert hashlib.sha256(await answer.read()).hexdigest() == installer["INSTALLER_SHA256"].lower()
+
+
+async def an_installer(session: ClientSession, base_url: str, folder: Path) -> dict[str, Any]:
+    """A version of a sample package, as administrators see it."""
+    credentials = {"username": "admin", "password": (folder / "admin-password").read_text()}
+    async with session.post(f"{base_url}/login", data=credentials) as answer:
+        headers = {"Authorization": f"Bearer {(await answer.json())['message']}"}
+    async with session.get(f"{base_url}/get_package_versions/Example.Hello", headers=headers) as answer:
+        versions: list[dict[str, Any]] = await answer.json()
+    return versions[0]

@@ -1,0 +1,52 @@
+"""Two replicas bring what publishers send to an object storage, while they are killed and the network to it fails."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+from tests.support.faults.invariants import missing
+from tests.support.faults.publishers import at_rest, at_work
+from tests.support.processes.fleet import OFTEN, Fleet, fleet
+from tests.support.servers.objects import ObjectServer
+from tests.support.servers.proxy import Mode, proxy
+from tests.support.servers.stores import private_stores
+from tests.support.waiting import until
+from upload_service.installers_s3 import ObjectInstallers
+from upload_service.settings import StorageSettings
+
+OFTEN_MOVED = {**OFTEN, "upload_service.app:MOVING_PAUSE": 0.05, "upload_service.store_moves:SETTLED": 100}
+
+
+async def test_every_version_ends_up_whole_in_the_object_storage_whatever_dies(object_server: ObjectServer) -> None:
+    with TemporaryDirectory(prefix="pkgrepo-") as folder:
+        async with private_stores(Path(folder)) as stores, proxy(f"127.0.0.1:{object_server.port}") as network:
+            given = {**object_server.settings(uuid4().hex), "s3_endpoint": f"http://{network.address}"}
+            environment = {**{name.upper(): text for name, text in given.items()}, "INSTALLER_STORAGE": "s3"}
+            async with fleet(stores, environment, OFTEN_MOVED, upload_service=2) as running:
+                api = await running.services.tenant()
+                async with at_work(api) as work:
+                    for mode in (Mode.RESET, Mode.HALF_OPEN):
+                        for replica in running.replicas["upload_service"]:
+                            await work.more()
+                            await replica.kill()
+                            await running.restart_ended()
+                        async with network.failing(mode):
+                            await work.more()
+                await at_rest(running, api.tenant_id)
+                await until(lambda: _all_moved(running, api.tenant_id), patience=90)
+                assert await missing(api, work.published) == []
+            storage = StorageSettings(**given).object_storage
+            assert storage is not None
+            objects = [kept async for kept in ObjectInstallers(storage).listed() if kept.tenant_id == api.tenant_id]
+            assert len(objects) == len(work.published)
+            assert [path for path in (stores.installers / api.tenant_id).rglob("*") if path.is_file()] == []
+
+
+async def _all_moved(running: Fleet, tenant_id: str) -> bool:
+    """Whether nothing of a tenant is in the folder any more; the leases of who was killed run out meanwhile."""
+    uploads = running.mongo["upload"]["uploads"]
+    now = datetime.now(UTC)
+    await uploads.update_many({"tenant_id": tenant_id, "moving_until": {"$gt": now}}, {"$set": {"moving_until": now}})
+    elsewhere = {"tenant_id": tenant_id, "$or": [{"home": "folder"}, {"left": {"$gt": ""}}]}
+    return await uploads.count_documents(elsewhere) == 0

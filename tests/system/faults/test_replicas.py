@@ -1,0 +1,186 @@
+"""Several replicas of upload_service at one transfer: rivals, one that was stopped past its lease, one cut off."""
+
+import asyncio
+import hashlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from uuid import uuid4
+
+import pytest
+
+from common.caller import Caller
+from tests.support.api import Answer
+from tests.support.factories import make_caller
+from tests.support.faults.invariants import missing, violations
+from tests.support.faults.publishers import at_rest, at_work
+from tests.support.processes.direct import direct
+from tests.support.processes.fleet import Fleet
+from tests.support.processes.steps import add_failing
+from tests.support.samples.held import HeldChunk
+from tests.support.servers.proxy import Mode, proxy
+from tests.support.services.upload import UploadApi
+from tests.support.waiting import until
+
+CHUNK = 3 << 20  # bytes; half of it is more than what is written at once
+PAST_A_LEASE = 20  # seconds
+FREED_WITHIN = 60.0  # seconds
+
+
+@pytest.fixture
+async def rivals(running_fleet: Fleet) -> AsyncIterator[tuple[UploadApi, UploadApi]]:
+    async with AsyncExitStack() as stack:
+        first, second = running_fleet.replicas["upload_service"]
+        ways = [await stack.enter_async_context(direct(running_fleet, replica)) for replica in (first, second)]
+        yield ways[0], ways[1]
+
+
+async def test_one_chunk_sent_to_two_replicas_at_once_a_hundred_times_counts_once(
+    running_fleet: Fleet, rivals: tuple[UploadApi, UploadApi]
+) -> None:
+    caller, size = make_caller(), 2000
+
+    async def send_a_file() -> None:
+        file_id, content = uuid4().hex, os.urandom(10 * size)
+        for start in range(0, len(content), size):
+            sent = [
+                rival.chunk(caller, file_id, content[start : start + size], start, len(content)) for rival in rivals
+            ]
+            both = await asyncio.gather(*sent)
+            assert [answer.status for answer in both] == [200, 200], both
+            assert both[0].body == both[1].body
+        await _holds(running_fleet, caller, both[0], content)
+
+    await asyncio.gather(*(send_a_file() for _ in range(10)))
+    await _all_is_well(running_fleet, caller)
+
+
+@pytest.mark.parametrize("stopped_at", [1, 2], ids=["in the middle", "at the last chunk"])
+async def test_a_replica_stopped_past_its_lease_changes_nothing(
+    running_fleet: Fleet, rivals: tuple[UploadApi, UploadApi], stopped_at: int
+) -> None:
+    (stale, fresh), caller, file_id = rivals, make_caller(), uuid4().hex
+    content = os.urandom(3 * CHUNK)
+    for start in range(0, stopped_at * CHUNK, CHUNK):
+        assert (await stale.chunk(caller, file_id, content[start : start + CHUNK], start, len(content))).status == 200
+    start = stopped_at * CHUNK
+    held = HeldChunk(stale, caller, file_id, os.urandom(CHUNK), start, len(content))
+    await _written(running_fleet, caller, start + 1)
+    replica = running_fleet.replicas["upload_service"][0]
+    replica.hold()
+    try:
+        await running_fleet.age(caller.tenant_id, PAST_A_LEASE)
+        answer = await fresh.chunk(caller, file_id, content[start : start + CHUNK], start, len(content))
+        assert answer.status == 200, answer.body
+    finally:
+        replica.go_on()
+    assert (await held.go_on()).status >= 400
+    for later in range(start + CHUNK, len(content), CHUNK):
+        answer = await fresh.chunk(caller, file_id, content[later : later + CHUNK], later, len(content))
+        assert answer.status == 200, answer.body
+    await _holds(running_fleet, caller, answer, content)
+    again = await stale.chunk(caller, file_id, content[-CHUNK:], len(content) - CHUNK, len(content))
+    assert (again.status, again.body) == (200, answer.body)
+    await _all_is_well(running_fleet, caller)
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["in the middle", "at the last chunk"])
+async def test_a_replica_stopped_with_all_bytes_written_changes_nothing(running_fleet: Fleet, *, last: bool) -> None:
+    """It has synced the chunk, and stands still before it can say so."""
+    caller, file_id, content = make_caller(), uuid4().hex, os.urandom(6000)
+    number = 3 if last else 2
+    environment = {"FAILPOINT": f"upload_service.parts:PartFile.sync:hold:{number}"}
+    command = (sys.executable, "-m", "tests.support.processes.failing", "upload_service")
+    replica = await running_fleet.add("upload_service", environment=environment, command=command, aside=True)
+    fresh_one = running_fleet.replicas["upload_service"][0]
+    async with direct(running_fleet, replica) as stale, direct(running_fleet, fresh_one) as fresh:
+        for start in range(0, (number - 1) * 2000, 2000):
+            answer = await stale.chunk(caller, file_id, content[start : start + 2000], start, 6000)
+            assert answer.status == 200, answer.body
+        start = (number - 1) * 2000
+        stopped = asyncio.create_task(stale.chunk(caller, file_id, content[start : start + 2000], start, 6000))
+
+        async def held() -> bool:
+            return replica.held
+
+        await until(held)
+        await running_fleet.age(caller.tenant_id, PAST_A_LEASE)
+        answer = await fresh.chunk(caller, file_id, content[start : start + 2000], start, 6000)
+        assert answer.status == 200, answer.body
+        replica.go_on()
+        assert (await stopped).status == 500
+        for later in range(start + 2000, 6000, 2000):
+            answer = await fresh.chunk(caller, file_id, content[later : later + 2000], later, 6000)
+            assert answer.status == 200, answer.body
+    await running_fleet.remove(replica)
+    await _holds(running_fleet, caller, answer, content)
+    await _all_is_well(running_fleet, caller)
+
+
+async def test_a_lease_held_for_a_client_behind_a_dead_network_is_freed(running_fleet: Fleet) -> None:
+    """The promise is a minute; how long a body may stand still is shortened here."""
+    caller, file_id, content = make_caller(), uuid4().hex, os.urandom(CHUNK)
+    cut_off, _ = await add_failing(running_fleet, "upload_service", patches={"common.bodies:PATIENCE": 1.0})
+    async with (
+        proxy(cut_off.address) as network,
+        direct(running_fleet, cut_off, address=network.address) as far,
+        direct(running_fleet, running_fleet.replicas["upload_service"][0]) as near,
+    ):
+        held = HeldChunk(far, caller, file_id, content, 0, len(content))
+        await _written(running_fleet, caller, 1)
+        await network.switch(Mode.HALF_OPEN)
+        answers = []
+
+        async def taken() -> bool:
+            answers.append(await near.chunk(caller, file_id, content, 0, len(content)))
+            return answers[-1].status == 200
+
+        await until(taken, patience=FREED_WITHIN)
+        await held.break_off()
+    await running_fleet.remove(cut_off)
+    assert all(answer.status == 500 for answer in answers[:-1]), answers
+    await _holds(running_fleet, caller, answers[-1], content)
+    await _all_is_well(running_fleet, caller)
+
+
+async def test_all_uploads_finish_with_one_two_and_three_replicas(running_fleet: Fleet) -> None:
+    """L9: under load, each number of replicas in turn, and nobody is told to try again."""
+    api, targets = await running_fleet.services.tenant(), running_fleet.proxies["upload_service"].targets
+    third = await running_fleet.add("upload_service")
+    every = list(targets)
+    for number in (1, 2, 3):
+        targets[:] = every[:number]
+        async with at_work(api, size=1 << 20) as work:
+            await work.more()
+        assert not work.client.failures, number
+        assert await missing(api, work.published) == [], number
+    await at_rest(running_fleet, api.tenant_id)
+    assert await violations(running_fleet, [api.tenant_id]) == []
+    await running_fleet.remove(third)
+
+
+async def _written(fleet: Fleet, caller: Caller, size: int) -> None:
+    """Wait until a file of the tenant's only transfer has this many bytes."""
+    folder = fleet.stores.installers / caller.tenant_id / "transfers"
+
+    async def there() -> bool:
+        return any(path.is_file() and path.stat().st_size >= size for path in folder.glob("*/*"))
+
+    await until(there)
+
+
+async def _holds(fleet: Fleet, caller: Caller, answer: Answer, content: bytes) -> None:
+    """The answer, the record and the file are those of this content."""
+    assert answer.body["complete"], answer.body
+    assert answer.body["sha256"] == hashlib.sha256(content).hexdigest()
+    name = answer.body["server_filename"]
+    record = await fleet.mongo["upload"]["uploads"].find_one({"tenant_id": caller.tenant_id, "server_filename": name})
+    assert record is not None
+    assert (record["sha256"], record["size"]) == (answer.body["sha256"], len(content))
+    assert (fleet.stores.installers / caller.tenant_id / name).read_bytes() == content
+
+
+async def _all_is_well(fleet: Fleet, caller: Caller) -> None:
+    await at_rest(fleet, caller.tenant_id)
+    assert await violations(fleet, [caller.tenant_id]) == []

@@ -1,0 +1,177 @@
+"""Values that no client would send, in every field of every operation: refused, or kept and shown as they are."""
+
+import json
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from gateway.operations import OPERATIONS, Access, Operation
+from tests.support.api import Answer
+from tests.support.whole.commands import Commands
+from tests.support.whole.estate import Estate, furnish, title
+from tests.support.whole.fields import described, fields_of, names_in_document
+from tests.support.whole.raw import send_raw
+from tests.support.whole.services import Api, Services
+from tests.system.gateway.test_malformed_bodies import TRANSFER, good_form, multipart, part
+
+TEXTS = {
+    "a NUL": "a\0b",
+    "a line": "a\r\nb",
+    "a delete": "a\x7fb",
+    "a control of the second set": "a\x85b",
+    "a line separator": "a\u2028b",
+    "a turn to the left": "a\u202eb",
+    "an isolate": "a\u2066b",
+    "a flood of marks": "a" + "\u0301" * 20_000,
+    "below zero": "-1",
+    "2 to the 31": str(2**31),
+    "2 to the 63": str(2**63),
+    "10 to the 30": str(10**30),
+    "an exponent": "1e3",
+    "a base": "0x1",
+    "a sign": "+1",
+    "an underscore": "1_0",
+    "a fraction": "1.5",
+    "digits of another script": "\u0661",
+    "wide digits": "\uff11",
+    "no number": "NaN",
+}
+# Letters of many scripts and widths, one of them in two ways, and what a database or a page could take for its own.
+LETTERS = "$tenant_id o\u0308\u00f6 \u65e5\u672c \u0639 \U0001f9f0 {$ne} <b>'`%00\\"
+FILE_IDS = (
+    "",
+    ".",
+    "..",
+    "../../x",
+    "a/b",
+    "a\\b",
+    "%2e%2e%2fx",
+    "x" * 300,
+    "a b",
+    "\xd0\xb0",  # a letter that looks like a Latin one
+    "~a",
+    "a\xff",  # no text at all
+)
+RANGES = (
+    "*",
+    "bytes */4",
+    "bytes -1-3/4",
+    "bytes 3-0/4",
+    "bytes 0-4/4",
+    "bytes +0-3/4",
+    "bytes 0_0-3/4",
+    "bytes \xef\xbc\x90-3/4",
+    f"bytes 0-3/{10**30}",
+    "bytes 0-0/0",
+    "chunks 0-3/4",
+    "bytes 0-3/4, bytes 0-3/4",
+)
+WITH_FIELDS = [row for row in OPERATIONS if fields_of(row) and row.access is not Access.SIGNED]
+WRITES = [row for row in OPERATIONS if row.audited]
+UPLOADS = [row for row in OPERATIONS if title(row) == "POST-upload_package_version"]
+
+
+@pytest.fixture(scope="module")
+async def estate(services: Services) -> Estate:
+    """A tenant that the tests may add to."""
+    return await furnish(await services.tenant())
+
+
+def own_form(row: Operation, estate: Estate) -> dict[str, str]:
+    """Good values for what an operation cannot do without.
+
+    Of an archive every field is read; the session goes on; and a client that is known would be noted as seen.
+    """
+    good, names = good_form(row, estate), {field.name for field in fields_of(row)}
+    if row.access is Access.CLIENT:
+        names.discard("auth_token")
+    good |= {"file_type": "ZIP", "token": "another session's"}
+    return {name: value for name, value in good.items() if name in names}
+
+
+async def send(row: Operation, estate: Estate, *, without: str = "", **given: Any) -> Answer:
+    """Call an operation with a good form, but for what is left out of it and what is `given` as `data` or `params`."""
+    api = estate.api.anonymous() if row.access is Access.CLIENT else estate.api
+    form = {name: value for name, value in own_form(row, estate).items() if name != without}
+    return await estate.send(row, api, **{**given, "data": {**form, **given.get("data", {})}})
+
+
+@pytest.mark.parametrize("row", WITH_FIELDS, ids=title)
+async def test_a_value_that_the_document_does_not_allow_is_refused_and_nothing_is_written(
+    row: Operation, guarded: tuple[Estate, Mapping[str, str]]
+) -> None:
+    estate, before = guarded
+    cases = [(field, kind) for field in fields_of(row) for kind in TEXTS if not field.takes(TEXTS[kind])]
+    assert cases
+    for field, kind in cases:
+        given: dict[str, Any] = {field.place: {field.name: TEXTS[kind]}}
+        answer = await send(row, estate, **given)
+        # Of the audit log there may be entries: somebody by whatever name tried to sign in.
+        entries = answer.body if row.method == "GET" and answer.status == 200 else [{}]
+        told = all(TEXTS[kind] in entry.values() for entry in entries)
+        assert told or 400 <= answer.status < 500, (field.name, kind, answer.body)
+    assert await estate.contents() == before
+
+
+def letters(row: Operation) -> dict[str, str]:
+    """A text of many letters for each field that takes it, of each field another."""
+    texts = [(field, f"{LETTERS} {field.name}") for field in fields_of(row) if not field.is_secret]
+    return {field.name: text for field, text in texts if field.takes(text)}
+
+
+@pytest.mark.parametrize("row", [row for row in WRITES if letters(row)], ids=title)
+async def test_text_is_shown_as_it_was_sent_in_its_normal_form(
+    row: Operation, estate: Estate, commands: Commands
+) -> None:
+    sent = letters(row)
+    with commands.watched() as watched:
+        answer = await send(row, estate, data=sent)
+    assert answer.status in {200, 201}, answer.body
+    written = watched.strings()
+    shown = " ".join((await estate.contents()).values())
+    for name, text in sent.items():
+        normal = unicodedata.normalize("NFC", text)
+        assert normal in written, name
+        assert json.dumps(normal)[1:-1] in shown, name
+
+
+async def test_fields_that_an_operation_does_not_know_reach_no_database(services: Services, commands: Commands) -> None:
+    with commands.watched() as furnishing:
+        estate = await furnish(await services.tenant())
+    names = names_in_document() | furnishing.names()  # Those of everything that is stored are among them.
+    for row in [*WRITES, *UPLOADS]:
+        marker = f"foreign{uuid4().hex}"
+        own = {field.name.casefold() for field in described(row)}
+        foreign = dict.fromkeys([name for name in names if name.casefold() not in own], marker)
+        with commands.watched() as watched:
+            answer = await send_whole(row, estate, foreign)
+            if answer.status >= 400:  # What it is about was ended by an operation before.
+                estate = await furnish(await services.tenant())
+                answer = await send_whole(row, estate, foreign)
+        assert answer.status < 300, (title(row), answer.body)
+        assert watched.about(marker) == []
+        assert marker not in f"{answer.body}{answer.headers}"
+
+
+async def send_whole(row: Operation, estate: Estate, more: Mapping[str, str]) -> Answer:
+    """Call an operation with all that it needs, and more."""
+    chunk = part("chunk", b"abcd", '; filename="blob"')
+    headers, body = multipart({**own_form(row, estate), **more}, more=chunk)
+    transfer = TRANSFER if row in UPLOADS else {}
+    return await estate.send(row, headers={**headers, **transfer}, data=body)
+
+
+async def test_a_chunk_with_a_hostile_head_is_refused_and_no_file_is_made(each: Api, services: Services) -> None:
+    gateway, _, prefix = each.base_url.removeprefix("http://").partition("/")
+    headers, body = multipart({}, more=part("chunk", b"abcd", '; filename="blob"'))
+    length = {"Content-Length": str(len(body))}
+    before = set(services.installers.parent.rglob("*"))
+    heads = [{"X-File-ID": text} for text in FILE_IDS] + [{"Content-Range": text} for text in RANGES]
+    for head in heads:
+        all_headers = {**each.headers, **headers, **length, **TRANSFER, **head}
+        answer = await send_raw(f"http://{gateway}", "POST", f"/{prefix}/upload_package_version", all_headers, body)
+        assert answer.status == 400, head
+    assert set(services.installers.parent.rglob("*")) == before

@@ -1,0 +1,137 @@
+"""Every route of every service, called directly: closed to all but the gateway and the fellow services."""
+
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack
+
+import jwt
+import pytest
+from aiohttp import ClientSession, UnixConnector
+from yarl import URL
+
+from common.caller import INTERNAL_TOKEN, Caller, sign
+from common.signing import ALGORITHM
+from gateway.operations import OPERATIONS, UPLOAD, Access
+from tests.support.api import Answer, read_answer
+from tests.support.factories import KEY, make_caller, make_tenant
+from tests.support.samples.forgeries import forgeries
+from tests.support.whole.routes import APPLICATIONS, PROBES, ROUTES, Route
+from tests.support.whole.services import Services
+
+# upload_service answers downloads without the gateway, too; catalog_service answers icons through it only.
+SIGNED = {row.word for row in OPERATIONS if row.access is Access.SIGNED and row.service == UPLOAD}
+CLOSED = [route for route in ROUTES if route.word not in SIGNED]
+REFUSED = (401, "untrusted_caller")
+
+
+@pytest.fixture(scope="module")
+async def doors(services: Services) -> AsyncIterator[Mapping[str, ClientSession]]:
+    """A way to each service past the gateway."""
+    async with AsyncExitStack() as stack:
+        yield {
+            service: await stack.enter_async_context(
+                ClientSession(connector=UnixConnector(services.addresses[service].removeprefix("unix:")))
+            )
+            for service in APPLICATIONS
+        }
+
+
+def path_of(route: Route, tenant_id: str) -> str:
+    return "/".join("x" if part.startswith("{") else part for part in route.path.split("/")).replace(
+        "/x/", f"/{tenant_id}/", 1
+    )
+
+
+async def knock(door: ClientSession, method: str, path: str, token: str | None) -> Answer:
+    headers = {} if token is None else {INTERNAL_TOKEN: token}
+    async with door.request(method, URL(f"http://localhost{path}", encoded=True), headers=headers) as response:
+        return await read_answer(response)
+
+
+def bad_tokens(route: Route, caller: Caller) -> Iterator[tuple[str, str | None]]:
+    good = sign(KEY, caller, service=route.service, operation=route.word)
+    claims = jwt.decode(good, KEY, algorithms=[ALGORITHM], audience=route.service)
+    head, payload, _ = good.split(".")
+    yield "none", None
+    yield "empty", ""
+    yield "no token", "x.y.z"
+    yield "forged", sign(f"not {KEY}", caller, service=route.service, operation=route.word)
+    yield "unsigned", jwt.encode(claims, "", algorithm="none")
+    yield "another algorithm", jwt.encode(claims, KEY * 2, algorithm="HS512")
+    yield "without a signature", f"{head}.{payload}."
+    yield "another's signature", f"{head}.{payload}.{sign(KEY, caller, service='x', operation='x').split('.')[2]}"
+    yield "expired", jwt.encode({**claims, "exp": int(time.time()) - 600}, KEY, algorithm=ALGORITHM)
+    for missing in ("exp", "iat", "aud", "op", "tenant", "kind"):
+        rest = {name: value for name, value in claims.items() if name != missing}
+        yield f"without {missing}", jwt.encode(rest, KEY, algorithm=ALGORITHM)
+    for other in {*APPLICATIONS, "gateway", "session"} - {route.service}:
+        yield f"for {other}", sign(KEY, caller, service=other, operation=route.word)
+    for other in {found.word for found in ROUTES if found.service == route.service} - {route.word}:
+        yield f"for {other}", sign(KEY, caller, service=route.service, operation=other)
+    stranger = make_caller()
+    yield "another tenant's", sign(KEY, stranger, service=route.service, operation=route.word)
+    session = {name: claims[name] for name in ("iat", "exp")}
+    session |= {"aud": "session", "tenant": caller.tenant_id, "sub": "admin", "jti": "x"}
+    yield "a session's", jwt.encode(session, KEY, algorithm=ALGORITHM)
+
+
+@pytest.mark.parametrize("route", CLOSED, ids=str)
+async def test_a_service_answers_nothing_without_a_token_for_it(
+    route: Route, doors: Mapping[str, ClientSession]
+) -> None:
+    caller = make_caller()
+    path = path_of(route, caller.tenant_id)
+    for kind, token in bad_tokens(route, caller):
+        answer = await knock(doors[route.service], route.method, path, token)
+        assert (answer.status, answer.body["code"]) == REFUSED, kind
+    good = sign(KEY, caller, service=route.service, operation=route.word)
+    assert (await knock(doors[route.service], route.method, path, good)).status != 401
+
+
+@pytest.mark.parametrize("service", APPLICATIONS)
+async def test_a_forged_token_is_told_what_any_wrong_one_is(service: str, doors: Mapping[str, ClientSession]) -> None:
+    route, caller = next(route for route in CLOSED if route.service == service), make_caller()
+    said = set()
+    for trick, forged in forgeries(sign(KEY, caller, service=service, operation=route.word), KEY):
+        answer = await knock(doors[service], route.method, path_of(route, caller.tenant_id), forged)
+        assert (answer.status, answer.body["code"]) == REFUSED, trick
+        said.add(str({**answer.body, "request_id": ""}))
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("route", CLOSED, ids=str)
+async def test_no_spelling_of_a_path_gets_around_the_token(route: Route, doors: Mapping[str, ClientSession]) -> None:
+    tenant_id = make_tenant().tenant_id
+    rest = path_of(route, tenant_id).removeprefix(f"/{tenant_id}/")
+    for word in (*SIGNED, "livez", "readyz"):
+        for path in (
+            f"/{tenant_id}%2F{word}/{rest}",
+            f"/{tenant_id}%2f{word}%2fx/{rest}",
+            f"/{tenant_id}/{word}/../{rest}",
+            f"/%2F{word}/{rest}",
+            f"/{word}/{rest}",
+            f"/{word}%2F..%2F{tenant_id}/{rest}",
+        ):
+            answer = await knock(doors[route.service], route.method, path, None)
+            assert answer.status in {401, 403, 404, 405}, path
+
+
+@pytest.mark.parametrize("service", APPLICATIONS)
+async def test_only_the_probes_are_open(service: str, doors: Mapping[str, ClientSession]) -> None:
+    for path in PROBES:
+        assert (await knock(doors[service], "GET", path, None)).status == 200
+    for path in ("/", "/x", "/x/nothing", "/metrics", "/livez/x", "/x/livez", "/livez/", "//livez"):
+        answer = await knock(doors[service], "GET", path, None)
+        assert (answer.status, answer.body["code"]) == REFUSED
+
+
+async def test_a_download_checks_its_own_signature(doors: Mapping[str, ClientSession]) -> None:
+    (route,) = (route for route in ROUTES if route.word in SIGNED)
+    for query in ("", "?expires=9999999999&signature=x", "?expires=x&signature=%C3%A9", "?signature=%00"):
+        answer = await knock(doors[route.service], route.method, path_of(route, "acme") + query, None)
+        assert (answer.status, answer.body["code"]) == (403, "forbidden")
+
+
+def test_every_operation_of_the_table_is_a_route_of_its_service() -> None:
+    table = {(row.service, row.method, f"/{{tenant_id}}/{row.path}") for row in OPERATIONS if row.service != "gateway"}
+    assert table <= {(route.service, route.method, route.path) for route in ROUTES}

@@ -1,0 +1,195 @@
+"""What one tenant has is nothing to another: every operation of the table, with one tenant's things at the other's."""
+
+import pytest
+from yarl import URL
+
+from auth_service.throttle_store import RedisFailures
+from common.redis import open_redis
+from gateway.operations import OPERATIONS, Access, Operation, is_value
+from tests.support.whole.estate import (
+    CLIENTS,
+    LONG_PASSWORD,
+    UNKNOWN,
+    Estate,
+    furnish,
+    names_something,
+    segments,
+    title,
+)
+from tests.support.whole.services import Api, Services
+from tests.support.whole.stories import send_chunk
+
+GUARDED = [row for row in OPERATIONS if row.access is Access.ADMINISTRATOR]
+WRITES = [row for row in GUARDED if row.method != "GET"]
+CLIENT_FACING = [row for row in OPERATIONS if row.access in CLIENTS]
+
+
+def given_ids(row: Operation) -> set[str]:
+    """The parts of its path that the product chose, not the tenant."""
+    return {part for part in row.parts if is_value(part)} - {"{package_id}", "{username}"}
+
+
+@pytest.fixture(scope="module")
+async def owner(services: Services) -> Estate:
+    """The tenant whose things the others try to reach."""
+    return await furnish(await services.tenant())
+
+
+def test_the_owner_has_everything_that_a_path_may_name() -> None:
+    assert {part.strip("{}") for row in OPERATIONS for part in row.parts if is_value(part)} == UNKNOWN.keys()
+
+
+@pytest.mark.parametrize("row", GUARDED, ids=title)
+async def test_a_session_of_one_tenant_opens_nothing_of_another(row: Operation, owner: Estate, each: Api) -> None:
+    answer = await owner.send(row, each.anonymous(), headers=owner.api.headers, data=owner.form)
+    assert answer.status == 401
+    assert not owner.leaked(answer, owner.parts, owner.form)
+
+
+@pytest.mark.parametrize("row", GUARDED, ids=title)
+async def test_a_strangers_session_changes_nothing_of_the_owner(
+    row: Operation, owner: Estate, other_tenant: Api
+) -> None:
+    async with owner.unharmed():
+        answer = await owner.send(row, owner.api.anonymous(), headers=other_tenant.headers, data=owner.form)
+    assert answer.status == 401
+    assert not owner.leaked(answer, owner.parts, owner.form)
+
+
+@pytest.mark.parametrize("row", [row for row in GUARDED if names_something(row)], ids=title)
+async def test_the_ids_of_one_tenant_are_unknown_to_another(row: Operation, owner: Estate, other_tenant: Api) -> None:
+    async with owner.unharmed():
+        answer = await owner.send(row, other_tenant, data=owner.form)
+    assert answer.status == 404
+    assert not owner.leaked(answer, segments(row, owner.parts), owner.form)
+
+
+@pytest.mark.parametrize("row", [row for row in GUARDED if given_ids(row)], ids=title)
+async def test_the_ids_of_one_tenant_are_unknown_to_one_that_gave_its_things_the_same_names(
+    row: Operation, owner: Estate, services: Services
+) -> None:
+    twin = await furnish(await services.tenant(), owner.marker)
+    async with owner.unharmed():
+        answer = await owner.send(row, twin.api, data=owner.form)
+    assert answer.status == 404
+
+
+@pytest.mark.parametrize("row", WRITES, ids=title)
+async def test_a_form_full_of_one_tenants_ids_does_not_reach_it_from_another(
+    row: Operation, owner: Estate, services: Services
+) -> None:
+    stranger = await furnish(await services.tenant())
+    async with owner.unharmed():
+        answer = await stranger.send(row, data=owner.form, headers={"Content-Range": "bytes 0-3/4"})
+    assert answer.status < 500
+    assert not owner.leaked(answer, owner.form)
+
+
+@pytest.mark.parametrize("row", [row for row in GUARDED if row.method == "GET" and not names_something(row)], ids=title)
+async def test_a_list_holds_nothing_of_another_tenant(row: Operation, owner: Estate, other_tenant: Api) -> None:
+    answer = await owner.send(row, other_tenant)
+    assert answer.status in {200, 404}  # 404 where a transfer of the owner is asked for
+    assert not owner.leaked(answer)
+
+
+@pytest.mark.parametrize(
+    ("method", "operation", "field"),
+    [
+        ("POST", "add_package_version", "server_filename"),
+        ("POST", "publish_client", "server_filename"),
+        ("DELETE", "delete_package_version", "versions_uids"),
+        ("POST", "add_blacklist_entry", "client_id"),
+        ("POST", "add_blacklist_entry", "group"),
+    ],
+)
+async def test_a_form_cannot_name_what_another_tenant_has(
+    method: str, operation: str, field: str, owner: Estate, services: Services
+) -> None:
+    twin = await furnish(await services.tenant(), owner.marker)
+    path = [twin.parts["package_id"]] if operation.endswith("version") else []
+    named = {name: value for name, value in owner.form.items() if name not in {"client_id", "group"} or name == field}
+    async with owner.unharmed():
+        answer = await twin.api.call(method, operation, *path, data=named)
+    assert answer.status == 404
+    assert not owner.leaked(answer, owner.form)
+
+
+@pytest.mark.parametrize("row", [row for row in WRITES if names_something(row)], ids=title)
+async def test_things_of_the_same_name_in_two_tenants_are_two_things(
+    row: Operation, owner: Estate, services: Services
+) -> None:
+    twin = await furnish(await services.tenant(), owner.marker)
+    async with owner.unharmed():
+        answer = await twin.send(row, data={**twin.form, "versions_uids": twin.parts["version_uid"]})
+    assert answer.status in {200, 201}
+
+
+@pytest.mark.parametrize("row", CLIENT_FACING, ids=title)
+async def test_a_client_token_of_one_tenant_identifies_nobody_at_another(
+    row: Operation, owner: Estate, other_tenant: Api, enforcing: Api, enforcing_single: Api
+) -> None:
+    async with owner.unharmed():
+        for credentials in ({"data": owner.form}, {"headers": owner.api.headers}):
+            for api in (enforcing, enforcing_single):
+                answer = await owner.send(row, api.anonymous(), **credentials)
+                assert answer.status == 401
+            answer = await owner.send(row, other_tenant.anonymous(), **credentials)
+            assert answer.status == (204 if row.of_winget else 200)
+            assert not owner.leaked(answer)
+
+
+async def test_a_user_of_one_tenant_cannot_sign_in_to_another(owner: Estate, either: Api, redis_url: str) -> None:
+    credentials = {"username": owner.parts["username"], "password": LONG_PASSWORD}
+    assert (await owner.api.anonymous().call("POST", "login", data=credentials)).status == 200
+    owner.shown.clear()  # Its own log has an entry more.
+    for operation in ("login", "sign_in"):
+        assert (await either.anonymous().call("POST", operation, data=credentials)).status == 401
+    async with open_redis(redis_url) as redis:  # All tests share one address, which may not fail too often.
+        await RedisFailures(redis).forget("address:127.0.0.1")
+
+
+async def test_another_tenant_cannot_end_a_session(owner: Estate, either: Api) -> None:
+    async with owner.unharmed():
+        answer = await either.anonymous().call("POST", "logout", data={"token": owner.form["token"]})
+    assert answer.status == 200
+
+
+async def test_a_download_address_is_good_at_its_own_tenant_only(owner: Estate, other_tenant: Api, single: Api) -> None:
+    link = URL(owner.link)
+    path = link.parts[2:]
+    for api, status in ((owner.api, 200), (other_tenant, 403), (single, 403)):
+        assert (await api.call("GET", *path, params=link.query)).status == status
+
+
+async def test_the_signature_of_one_tenant_is_no_good_for_a_file_of_another(owner: Estate, services: Services) -> None:
+    stranger = await furnish(await services.tenant())
+    own, theirs = URL(stranger.link), URL(owner.link)
+    answer = await stranger.api.call("GET", *own.parts[2:-1], theirs.name, params=theirs.query)
+    assert answer.status == 403
+    answer = await owner.api.call("GET", *theirs.parts[2:], params=own.query)
+    assert answer.status == 403
+
+
+@pytest.mark.parametrize("page", ["docs", "openapi.json"])
+async def test_a_browsers_session_is_good_at_its_own_tenant_only(page: str, owner: Estate, either: Api) -> None:
+    for name in (owner.api.tenant_id, either.tenant_id):
+        cookie = {"Cookie": f"session-{name}={owner.form['token']}"}
+        assert (await either.anonymous().call("GET", page, headers=cookie)).status == 307
+
+
+async def test_one_file_id_in_two_tenants_is_two_transfers(owner: Estate, other_tenant: Api) -> None:
+    where = {"X-File-ID": owner.transfer}
+    assert (await other_tenant.call("GET", "upload_package_version", headers=where)).status == 404
+    async with owner.unharmed():
+        answer = await send_chunk(other_tenant, owner.transfer, b"x" * 100, 0, 100)
+    assert (answer.status, answer.body["received"], answer.body["complete"]) == (200, 100, True)
+
+
+async def test_the_audit_log_pages_through_its_own_tenants_entries_only(owner: Estate, other_tenant: Api) -> None:
+    newest = (await owner.api.call("GET", "get_audit_log")).body[0]["sequence"]
+    await other_tenant.call("POST", "add_user", data={"username": "helga", "password": LONG_PASSWORD})
+    for query in ({"before": newest}, {"user": owner.parts["username"]}, {"operation": "add_package"}):
+        answer = await other_tenant.call("GET", "get_audit_log", params=query)
+        assert answer.status == 200
+        assert not owner.leaked(answer, query)
+        assert {entry["tenant_id"] for entry in answer.body} <= {other_tenant.tenant_id}

@@ -1,0 +1,179 @@
+"""The documentation pages stand behind a browser's session (section 5.2, rule 5)."""
+
+from dataclasses import replace
+from http.cookies import SimpleCookie
+from unittest.mock import AsyncMock
+from urllib.parse import urlsplit
+
+import pytest
+from yarl import URL
+
+from common.errors import Unavailable
+from gateway.dashboard import sign_in as sign_in_page
+from gateway.operations import OPERATIONS, Access
+from tests.support.whole.estate import CLIENTS, READS, UNKNOWN, furnish, segments, title
+from tests.support.whole.services import PASSWORD, Api, Services
+from tests.system.gateway.test_problems import gateway
+
+SCRIPT = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>${alert(1)}"
+
+
+async def sign_in(api: Api, **fields: str) -> dict[str, str]:
+    """A browser's cookie header after signing in."""
+    form = {"username": "admin", "password": PASSWORD, **fields}
+    answer = await api.anonymous().call("POST", "sign_in", data=form)
+    assert (answer.status, answer.headers["Location"]) == (303, f"{urlsplit(api.base_url).path}/dashboard")
+    (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
+    assert (cookie["httponly"], cookie["samesite"], cookie["path"]) == (True, "Lax", "/")
+    return {"Cookie": f"{cookie.key}={cookie.value}"}
+
+
+@pytest.mark.parametrize("page", ["docs", "openapi.json"])
+async def test_without_a_session_the_pages_redirect_to_the_tenants_sign_in_page(either: Api, page: str) -> None:
+    for headers in ({}, {"Cookie": f"session-{either.tenant_id}=forged"}, either.headers, {"Host": "evil.example"}):
+        answer = await either.anonymous().call("GET", page, headers=headers)
+        assert answer.status == 307
+        assert answer.headers["Location"].startswith(f"{urlsplit(either.base_url).path}/sign_in?next=/")
+
+
+@pytest.mark.parametrize("page", ["docs", "openapi.json", "sign_in"])
+async def test_no_redirect_leads_to_another_origin(either: Api, page: str) -> None:
+    there = urlsplit(either.base_url).path
+    for query in ("//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "%0d%0aX: 1"):
+        named = dict.fromkeys(("next", "url", "redirect", "return_to", "continue"), query)
+        for headers in (
+            {"Host": "evil.example"},
+            {"X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "javascript", "X-Forwarded-Prefix": "/evil"},
+            {"Forwarded": "host=evil.example", "X-Original-Url": "//evil.example", "Referer": "https://evil.example/"},
+            {"Cookie": f"session-{either.tenant_id}=forged; next=//evil.example"},
+        ):
+            answer = await either.anonymous().call("GET", page, params=named, headers=headers)
+            if page == "sign_in":
+                assert answer.status == 200
+                assert f'name="next" value="{there}/dashboard"'.encode() in answer.body
+            else:
+                assert answer.status == 307
+                assert answer.headers["Location"].startswith(f"{there}/sign_in?next={there}/")
+            if page == "docs":
+                form = {"username": "admin", "password": PASSWORD, **named}
+                answer = await either.anonymous().call("POST", "sign_in", params=named, data=form, headers=headers)
+                assert (answer.status, answer.headers["Location"]) == (303, f"{there}/dashboard")
+
+
+async def test_a_browser_signs_in_and_reads_the_documentation(either: Api) -> None:
+    cookie = await sign_in(either)
+    page = await either.anonymous().call("GET", "docs", headers=cookie)
+    assert (page.status, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    document = await either.anonymous().call("GET", "openapi.json", headers=cookie)
+    assert document.body["servers"] == [{"url": either.base_url}]
+    assert "/get_packages" in document.body["paths"]
+
+
+async def test_what_the_pages_load_comes_from_the_same_origin(either: Api) -> None:
+    for asset in ("swagger-ui-bundle.js", "swagger-ui.css", "docs.js", "style.css"):
+        assert (await either.anonymous().call("GET", "docs", "assets", asset)).status == 200
+    for stranger in ("docs.html", "sign_in.html", "openapi.yaml", "__init__.py", "LICENSE"):
+        assert (await either.anonymous().call("GET", "docs", "assets", stranger)).status == 404
+
+
+async def test_wrong_credentials_show_the_sign_in_page_again(either: Api) -> None:
+    form = {"username": "<script>", "password": "wrong"}
+    answer = await either.anonymous().call("POST", "sign_in", data=form)
+    assert answer.status == 401
+    assert b"The username or the password is wrong." in answer.body
+    assert b"<script>" not in answer.body
+
+
+async def test_where_nobody_can_be_signed_in_just_now_the_page_says_so(
+    tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sign_in_page, "_asked", AsyncMock(side_effect=Unavailable("Nobody answers.")))
+    form = {"username": "admin", "password": PASSWORD}
+    answer = await tenant.anonymous().call("POST", "sign_in", data=form)
+    assert (answer.status, answer.headers["Content-Type"]) == (500, "text/html; charset=utf-8")
+    assert b"Something that is needed does not answer; try again soon." in answer.body
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "", "x"])
+async def test_a_sign_in_form_of_another_site_is_refused(either: Api, site: str) -> None:
+    form = {"username": "admin", "password": PASSWORD}
+    answer = await either.anonymous().call("POST", "sign_in", data=form, headers={"Sec-Fetch-Site": site})
+    assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
+
+
+async def test_over_plain_http_a_sign_in_form_is_known_by_its_origin(either: Api) -> None:
+    form, own = {"username": "admin", "password": PASSWORD}, URL(either.base_url)
+    elsewhere = f"http://{own.host}:1"
+    for origin, status in {str(own.origin()): 303, elsewhere: 403, "http://evil.example": 403, "null": 403}.items():
+        answer = await either.anonymous().call("POST", "sign_in", data=form, headers={"Origin": origin})
+        assert (answer.status, "Set-Cookie" in answer.headers) == (status, status == 303), origin
+    assert b"The form was sent by a page of another site; sign in here." in answer.body
+
+
+async def test_a_browser_that_signs_in_again_ends_the_session_that_it_had(either: Api, other_tenant: Api) -> None:
+    cookie, elsewhere = await sign_in(either), await sign_in(other_tenant)
+    form = {"username": "admin", "password": "wrong"}
+    shown = {"Cookie": f"{cookie['Cookie']}; {elsewhere['Cookie']}"}
+    await either.anonymous().call("POST", "sign_in", data=form, headers=shown)
+    assert (await either.anonymous().call("GET", "docs", headers=cookie)).status == 200
+    answer = await either.anonymous().call("POST", "sign_in", data={**form, "password": PASSWORD}, headers=shown)
+    assert answer.status == 303
+    assert (await either.anonymous().call("GET", "docs", headers=cookie)).status == 307
+    assert (await other_tenant.anonymous().call("GET", "docs", headers=elsewhere)).status == 200
+
+
+async def test_an_address_alone_signs_nobody_in(either: Api) -> None:
+    answer = await either.anonymous().call("GET", "sign_in", params={"username": "admin", "password": PASSWORD})
+    assert (answer.status, "Set-Cookie" in answer.headers) == (200, False)
+
+
+async def test_over_tls_the_cookie_is_of_one_host_and_stays_on_tls(
+    services: Services, redis_url: str, tenant: Api
+) -> None:
+    async with gateway(services, redis_url, public_url="https://packages.example.com") as address:
+        behind = replace(tenant.anonymous(), base_url=f"{address}/{tenant.tenant_id}")
+        answer = await behind.call("POST", "sign_in", data={"username": "admin", "password": PASSWORD})
+        (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
+        assert (cookie["secure"], cookie["httponly"], cookie["samesite"]) == (True, True, "Lax")
+        assert (cookie["path"], cookie["domain"]) == ("/", "")
+        # A neighbouring host can set the name without the prefix, for all of its domain.
+        for name, status in ((f"__Host-session-{tenant.tenant_id}", 200), (f"session-{tenant.tenant_id}", 307)):
+            assert (await behind.call("GET", "docs", headers={"Cookie": f"{name}={cookie.value}"})).status == status
+
+
+async def test_the_cookie_is_no_session_token_for_the_interface(
+    either: Api, enforcing: Api, enforcing_single: Api
+) -> None:
+    for api, accesses in ((either, {Access.ADMINISTRATOR}), (enforcing, CLIENTS), (enforcing_single, CLIENTS)):
+        cookie = await sign_in(api)
+        for row in OPERATIONS:
+            if row.access in accesses:
+                answer = await api.anonymous().call(row.method, *segments(row, UNKNOWN), headers=cookie)
+                assert answer.status == 401, title(row)
+
+
+async def test_what_tenants_write_is_never_part_of_a_page(tenant: Api) -> None:
+    estate = await furnish(tenant)
+    texts = ("package_name", "package_publisher", "package_description", "channel", "name", "switch_Silent")
+    stored = {**estate.form, **dict.fromkeys((*texts, "file_nested_path", "package_family_name"), SCRIPT)}
+    everywhere = dict.fromkeys(stored, SCRIPT)
+    for row in OPERATIONS:
+        if row.access is Access.ADMINISTRATOR and row.method in {"POST", "PATCH"} and row.word != "change_password":
+            for form in (stored, everywhere):
+                answer = await estate.send(row, data=form)
+                kind = "application/json" if answer.status < 400 else "application/problem+json"
+                assert answer.headers["Content-Type"].partition(";")[0] == kind, title(row)
+    told = set()
+    for row in READS:
+        answer = await estate.send(row, params={"include_disabled": "true"} if row.word == "get_packages" else {})
+        kind = answer.headers.get("Content-Type", "").partition(";")[0]
+        told_as = "image/png" if row.word == "get_package_logo" else "application/json"
+        assert kind == ("" if answer.status == 204 else told_as), title(row)
+        told |= {row.word} if "alert(1)" in str(answer.body) else set()
+    assert told >= {"get_packages", "get_package_versions", "get_blacklist_groups", "get_audit_log"}
+    cookie = await sign_in(tenant)
+    for page in ("docs", "openapi.json", "sign_in"):
+        answer = await tenant.anonymous().call("GET", page, headers=cookie, params={"next": SCRIPT, "x": SCRIPT})
+        assert (answer.status, b"alert(1)" in str(answer.body).encode()) == (200, False)
+    answer = await tenant.anonymous().call("GET", "docs", "assets", SCRIPT.replace("/", ""))
+    assert answer.headers["Content-Type"] == "application/problem+json"

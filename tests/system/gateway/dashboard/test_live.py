@@ -1,0 +1,180 @@
+"""What happens while a page is open reaches it: by a stream of events that ends with its session, or the server."""
+
+import asyncio
+import io
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+from unittest.mock import AsyncMock, Mock
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import orjson
+import pytest
+from aiohttp import ClientResponse, ClientTimeout, web
+
+from common.events import Event
+from common.redis import open_redis
+from common.server import serving
+from common.sessions import Look, Session, Sessions
+from gateway.dashboard.live import stream as stream_of
+from gateway.dashboard.visits import UNATTENDED, Visit
+from gateway.keys import LIVE, SESSIONS, TENANTS
+from gateway.live import Live
+from gateway.tenants import TenantDirectory
+from tests.support.factories import make_caller
+from tests.support.waiting import until
+from tests.support.whole.raw import with_small_buffers
+from tests.support.whole.services import Api, Services
+from tests.system.gateway.dashboard.test_documentation import sign_in
+from tests.system.gateway.test_problems import gateway
+
+PATIENCE = 20  # seconds after which a test has failed
+
+
+@asynccontextmanager
+async def watching(api: Api, base_url: str = "") -> AsyncIterator[ClientResponse]:
+    """A page's stream, from the moment on at which it is told."""
+    cookie = await sign_in(api)
+    address = f"{base_url or api.base_url}/dashboard/live"
+    async with api.session.get(address, headers=cookie, timeout=ClientTimeout(PATIENCE)) as stream:
+        assert (stream.status, stream.content_type) == (200, "text/event-stream")
+        assert await stream.content.readuntil(b"\n\n") == b"retry: 3000\n\n"
+        yield stream
+
+
+async def told(stream: ClientResponse) -> dict[str, Any]:
+    """What the next event says."""
+    head, data, end, _ = (await stream.content.readuntil(b"\n\n")).split(b"\n")
+    assert (head, end) == (b"event: upload.finished", b"")
+    found: dict[str, Any] = orjson.loads(data.removeprefix(b"data: "))
+    return found
+
+
+@pytest.fixture(scope="module")
+async def hearing(services: Services) -> None:
+    """The gateway hears of uploads: it begins once the broker lets it, and of those before nobody is told."""
+    api = await services.tenant()
+    async with watching(api) as stream:
+        telling = asyncio.ensure_future(told(stream))
+
+        async def heard() -> bool:
+            await upload(api, uuid4().hex)
+            return telling.done()
+
+        await until(heard)
+        await telling
+
+
+async def test_without_a_session_nobody_is_told(either: Api) -> None:
+    for headers in ({}, {"Cookie": f"session-{either.tenant_id}=forged"}, either.headers):
+        answer = await either.anonymous().call("GET", "dashboard", "live", headers=headers)
+        assert (answer.status, answer.body["code"]) == (401, "not_authenticated")
+
+
+@pytest.mark.usefixtures("hearing")
+async def test_a_finished_upload_is_told_to_its_own_tenant_alone(tenant: Api, other_tenant: Api) -> None:
+    async with watching(tenant) as ours, watching(other_tenant) as theirs:
+        names = [await upload(api, name) for api, name in ((tenant, "ours"), (other_tenant, "theirs"))]
+        heard = [await told(stream) for stream in (ours, theirs)]
+    assert [event["server_filename"] for event in heard] == names
+    assert [event["file_id"] for event in heard] == ["ours", "theirs"]
+
+
+async def upload(api: Api, name: str) -> str:
+    """A small file; the name that it got."""
+    headers = {"X-File-ID": name, "Content-Range": f"bytes 0-{len(name) - 1}/{len(name)}"}
+    answer = await api.call(
+        "POST", "upload_package_version", headers=headers, data={"chunk": io.BytesIO(name.encode())}
+    )
+    return str(answer.body["server_filename"])
+
+
+async def test_a_stream_on_which_nothing_comes_is_kept_alive_until_its_session_ends(
+    tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.dashboard.live.HEARTBEAT", 0.01)
+    async with watching(tenant) as stream:
+        assert await stream.content.readuntil(b"\n\n") == b":\n\n"
+        token = stream.request_info.headers["Cookie"].partition("=")[2]
+        assert (await tenant.call("POST", "logout", data={"token": token})).status == 200
+        assert set((await stream.content.read()).split(b"\n\n")) <= {b":", b""}
+
+
+async def test_who_is_shut_out_meanwhile_is_told_nothing_more(
+    services: Services, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.dashboard.live.HEARTBEAT", 0.01)
+    async with watching(tenant) as stream:
+        await services.operator.tenants.edit(tenant.tenant_id, {"allowed_networks": ["192.0.2.1"]})
+        assert set((await stream.content.read()).split(b"\n\n")) <= {b":", b""}
+
+
+async def test_a_gateway_that_stops_ends_its_streams(services: Services, tenant: Api, redis_url: str) -> None:
+    async with AsyncExitStack() as open_still, AsyncExitStack() as stopping:
+        address = await stopping.enter_async_context(gateway(services, redis_url))
+        stream = await open_still.enter_async_context(watching(tenant, f"{address}/{tenant.tenant_id}"))
+        await stopping.aclose()
+        assert await stream.content.read() == b"retry: 3000\n\n"
+
+
+async def test_without_a_broker_that_answers_all_else_goes_on(services: Services, tenant: Api, redis_url: str) -> None:
+    nobody = "amqp://guest:guest@127.0.0.1:1/"
+    async with (
+        gateway(services, redis_url, rabbitmq_url=nobody) as address,
+        watching(tenant, f"{address}/{tenant.tenant_id}"),
+        tenant.session.get(f"{address}/readyz") as ready,
+    ):
+        assert ready.status == 200
+
+
+async def test_a_browser_that_does_not_read_is_let_go_and_leaves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.dashboard.live.READ_PATIENCE", 0.2)
+    caller, left = make_caller(ip="127.0.0.1"), asyncio.Event()
+    session = Session(caller.tenant_id, caller.username, "a-session", int(time.time()) + PATIENCE)
+
+    async def watched(request: web.Request) -> web.StreamResponse:
+        with_small_buffers(request)
+        transport = request.transport
+        try:
+            return await stream_of(Visit(request, caller, session, "", "en"))
+        finally:
+            assert transport is not None
+            if transport.is_closing():
+                left.set()
+
+    app, live = web.Application(), Live()
+    sessions: Sessions = Mock(Sessions, lives=AsyncMock(return_value=True), look=AsyncMock(return_value=Look("1")))
+    tenants: TenantDirectory = Mock(TenantDirectory, find=AsyncMock(return_value=caller.tenant))
+    app[LIVE], app[SESSIONS], app[TENANTS] = live, sessions, tenants
+    app.router.add_get("/", watched)
+    async with serving(app, "127.0.0.1:0") as address:
+        url = urlsplit(address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port, limit=1024)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readuntil(b"retry: 3000\n\n")
+        long = {"server_filename": "a" * (16 << 20)}
+        live.tell(Event("1", "upload.finished", "tests", caller.tenant_id, datetime.now(UTC), long))
+        async with asyncio.timeout(PATIENCE):
+            await left.wait()
+        writer.close()
+
+
+async def test_what_a_page_asks_of_its_own_accord_is_no_use_of_its_session(tenant: Api, redis_url: str) -> None:
+    cookie = await sign_in(tenant)
+    publish = ("GET", "dashboard", "publish")
+    async with open_redis(redis_url) as redis:
+        sessions = [key async for key in redis.scan_iter(match=f"session:{{{tenant.tenant_id}:*")]
+        for key in sessions:
+            await redis.expire(key, 60)
+        async with tenant.session.get(f"{tenant.base_url}/dashboard/live", headers=cookie) as stream:
+            assert stream.status == 200
+        unattended = {**cookie, UNATTENDED: "true"}
+        assert (await tenant.anonymous().call(*publish, headers=unattended)).status == 200
+        assert max([await redis.ttl(key) for key in sessions]) <= 60
+        assert (await tenant.anonymous().call(*publish, headers=cookie)).status == 200
+        assert max([await redis.ttl(key) for key in sessions]) > 60
+    await tenant.call("POST", "logout", data={"token": cookie["Cookie"].partition("=")[2]})
+    assert (await tenant.anonymous().call(*publish, headers=unattended)).status == 307

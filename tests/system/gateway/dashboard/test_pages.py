@@ -1,0 +1,197 @@
+"""What the dashboard's pages are open to, and by which door they write."""
+
+import io
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import pytest
+
+from catalog_service.enumerations import Switch
+from gateway.dashboard.table import PAGES
+from gateway.operations import OPERATIONS, Access
+from tests.support.api import Answer
+from tests.support.whole.estate import UNKNOWN, segments, title
+from tests.support.whole.services import Api, Services
+from tests.support.whole.stories import upload
+from tests.system.gateway.dashboard.test_documentation import sign_in
+from tests.system.gateway.test_problems import gateway
+
+NO_ADMINISTRATORS = [row for row in OPERATIONS if row.access is not Access.ADMINISTRATOR]
+WRITES = [row for row in OPERATIONS if row.access is Access.ADMINISTRATOR and row.method != "GET"]
+PAGE = "text/html; charset=utf-8"
+PACKAGE = {
+    "package_id": "Acme.App",
+    "package_name": "App",
+    "package_publisher": "Acme",
+    "package_description": "An app",
+}
+
+
+async def token_of(api: Api, cookie: dict[str, str]) -> str:
+    """The token that a page of this session sends with what it writes."""
+    page = await api.anonymous().call("GET", "dashboard", headers=cookie)
+    return str(page.body).partition('data-csrf-token="')[2].partition('"')[0]
+
+
+async def write(api: Api, cookie: dict[str, str], token: str, *way: str, method: str = "POST", **form: str) -> Answer:
+    headers = {**cookie, "X-CSRF-Token": token}
+    return await api.anonymous().call(method, "dashboard", "operations", *way, headers=headers, data=form)
+
+
+@pytest.mark.parametrize("path", [[], ["packages"], ["packages", "A.B"], ["operations", "get_packages"], ["nowhere"]])
+async def test_without_a_session_there_is_no_page(either: Api, path: list[str]) -> None:
+    there = urlsplit(either.base_url).path
+    for headers in ({}, {"Cookie": f"session-{either.tenant_id}=forged"}, either.headers):
+        answer = await either.anonymous().call("GET", "dashboard", *path, headers=headers)
+        if path[:1] == ["operations"]:
+            assert (answer.status, answer.body["code"]) == (401, "not_authenticated")
+        else:
+            where = "/".join([f"{there}/dashboard", *path])
+            assert (answer.status, answer.headers["Location"]) == (307, f"{there}/sign_in?next={where}")
+
+
+async def test_htmx_is_told_to_show_the_sign_in_page_itself(either: Api) -> None:
+    answer = await either.anonymous().call("GET", "dashboard", headers={"HX-Request": "true"})
+    assert (answer.status, "Location" in answer.headers) == (401, False)
+    assert answer.headers["HX-Redirect"].startswith(f"{urlsplit(either.base_url).path}/sign_in?next=/")
+
+
+async def test_nothing_is_written_without_the_sessions_own_token(tenant: Api) -> None:
+    cookie, another = await sign_in(tenant), await sign_in(tenant)
+    for token in ("", "forged", "\u00e9", await token_of(tenant, another)):
+        for row in WRITES:
+            answer = await write(tenant, cookie, token, *segments(row, UNKNOWN), method=row.method)
+            assert (answer.status, answer.body["code"]) == (403, "forbidden"), title(row)
+    answer = await tenant.anonymous().call(
+        "POST", "dashboard", "sign_out", headers=cookie, data={"csrf_token": "forged"}
+    )
+    assert answer.status == 403
+    assert (await tenant.anonymous().call("GET", "dashboard", headers=cookie)).status == 200
+
+
+async def test_the_pages_door_is_to_administrators_operations_alone(tenant: Api) -> None:
+    cookie = await sign_in(tenant)
+    token = await token_of(tenant, cookie)
+    for row in NO_ADMINISTRATORS:
+        answer = await write(tenant, cookie, token, *segments(row, UNKNOWN), method=row.method)
+        assert (answer.status, answer.body["code"]) == (404, "operation_not_found"), title(row)
+
+
+async def test_a_session_opens_the_pages_of_its_tenant_alone(tenant: Api, other_tenant: Api) -> None:
+    cookie = await sign_in(tenant)
+    (named,) = cookie["Cookie"].split("; ")
+    value = named.partition("=")[2]
+    theirs = {"Cookie": f"session-{other_tenant.tenant_id}={value}"}
+    for headers in (cookie, theirs):
+        assert (await other_tenant.anonymous().call("GET", "dashboard", headers=headers)).status == 307
+
+
+async def test_what_a_page_writes_is_on_record_as_its_operation(tenant: Api) -> None:
+    cookie = await sign_in(tenant)
+    answer = await write(tenant, cookie, await token_of(tenant, cookie), "add_package", **PACKAGE)
+    assert (answer.status, answer.body) == (200, {"Message": "Package was added successfully!"})
+    (entry,) = (await tenant.call("GET", "get_audit_log", params={"operation": "add_package"})).body
+    assert (entry["user"], entry["status"], entry["target"]) == ("admin", 200, {"package_id": "Acme.App"})
+
+
+async def test_a_full_storage_is_told_with_a_status_that_browsers_show(services: Services) -> None:
+    tenant = await services.tenant(storage_quota=10)
+    cookie = await sign_in(tenant)
+    headers = {
+        **cookie,
+        "X-CSRF-Token": await token_of(tenant, cookie),
+        "X-File-ID": "a-transfer",
+        "Content-Range": "bytes 0-10/11",
+    }
+    way = ("dashboard", "operations", "upload_package_version")
+    answer = await tenant.anonymous().call("POST", *way, headers=headers, data={"chunk": io.BytesIO(b"0123456789a")})
+    assert (answer.status, answer.body["code"]) == (413, "storage_exceeded")
+
+
+@pytest.mark.parametrize(
+    ("language", "words"), [("de", "Ein Paket mit dieser ID gibt es schon."), ("en", "A package with")]
+)
+async def test_a_problem_is_told_in_the_language_of_the_page(tenant: Api, language: str, words: str) -> None:
+    cookie = {"Cookie": f"{(await sign_in(tenant))['Cookie']}; language={language}"}
+    token = await token_of(tenant, cookie)
+    await write(tenant, cookie, token, "add_package", **PACKAGE)
+    answer = await write(tenant, cookie, token, "add_package", **PACKAGE)
+    assert (answer.status, answer.body["detail"][: len(words)]) == (401, words)
+
+
+async def test_what_is_wrong_with_a_field_is_told_in_the_language_of_the_page_and_in_english_to_programs(
+    tenant: Api,
+) -> None:
+    cookie = {"Cookie": f"{(await sign_in(tenant))['Cookie']}; language=de"}
+    form = {**PACKAGE, "package_name": "x" * 257}
+    answer = await write(tenant, cookie, await token_of(tenant, cookie), "add_package", **form)
+    assert (answer.status, answer.body["detail"]) == (400, "package_name: ist länger als 256 Zeichen")
+    answer = await tenant.call("POST", "add_package", data=form)
+    assert (answer.status, answer.body["detail"]) == (400, "package_name: is longer than 256 characters")
+
+
+async def test_that_there_is_no_session_is_told_to_scripts_in_the_language_of_the_page(tenant: Api) -> None:
+    answer = await write(tenant, {"Accept-Language": "de"}, "", "add_package", **PACKAGE)
+    assert (answer.status, answer.body["code"]) == (401, "not_authenticated")
+    assert answer.body["detail"] == "Ihre Sitzung ist beendet. Bitte neu anmelden."
+
+
+async def test_files_that_wait_for_a_version_are_listed_in_parts(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.dashboard.paging.SIZE", 1)
+    older, newer = [await upload(tenant, content) for content in (b"first", b"second")]
+    cookie, way = await sign_in(tenant), ("dashboard", "publish")
+    asked = [{"package": "A.B", "page": number} for number in ("1", "2")]
+    answers = [await tenant.anonymous().call("GET", *way, headers=cookie, params=one) for one in asked]
+    pages = [str(answer.body) for answer in answers]
+    assert [[name in page for name in (older, newer)] for page in pages] == [[False, True], [True, False]]
+    assert "/dashboard/publish?package=A.B&amp;page=2" in pages[0]
+
+
+async def test_the_form_of_a_version_has_every_switch(tenant: Api) -> None:
+    name = await upload(tenant, b"of no known kind")
+    way, by_hand = ("dashboard", "publish", name), {"by_hand": "1"}
+    page = await tenant.anonymous().call("GET", *way, headers=await sign_in(tenant), params=by_hand)
+    assert [switch for switch in Switch if f'name="switch_{switch}"' not in str(page.body)] == []
+
+
+@pytest.mark.parametrize("path", [["nowhere"], ["packages", ""]])
+async def test_an_address_that_is_no_page_is_answered_with_a_page(tenant: Api, path: list[str]) -> None:
+    answer = await tenant.anonymous().call("GET", "dashboard", *path, headers=await sign_in(tenant))
+    assert (answer.status, answer.headers["Content-Type"]) == (404, PAGE)
+
+
+async def test_an_address_answers_to_its_own_methods_alone(tenant: Api) -> None:
+    cookie, reads = await sign_in(tenant), "GET, HEAD"
+    pages = [page.path.replace("{", "").replace("}", "") for page in PAGES]
+    allowed = dict.fromkeys((*pages, "assets/a/dashboard.css", "language/de"), reads)
+    for path, methods in {**allowed, "live": "GET", "sign_out": "POST"}.items():
+        for method in {"GET", "HEAD", "POST", "PATCH", "DELETE"} - set(methods.split(", ")):
+            answer = await tenant.anonymous().call(method, "dashboard", *path.split("/"), headers=cookie)
+            assert (answer.status, answer.headers.get("Allow")) == (405, methods), (method, path)
+
+
+async def test_what_was_sent_to_a_page_is_not_sent_to_the_sign_in_page(either: Api) -> None:
+    answer = await either.anonymous().call("POST", "dashboard", "sign_out", data={"csrf_token": "an older session's"})
+    assert answer.status == 303
+    assert answer.headers["Location"].startswith(f"{urlsplit(either.base_url).path}/sign_in?next=/")
+
+
+async def test_a_browser_keeps_the_pages_files_until_there_are_others(tenant: Api) -> None:
+    page = await tenant.anonymous().call("GET", "sign_in")
+    version = str(page.body).partition("/dashboard/assets/")[2].partition("/")[0]
+    for given, kept in ((version, "immutable"), ("older", "max-age=3600")):
+        answer = await tenant.anonymous().call("GET", "dashboard", "assets", given, "dashboard.css")
+        assert (answer.status, kept in answer.headers["Cache-Control"]) == (200, True)
+    assert (await tenant.anonymous().call("GET", "dashboard", "assets", version, "no.css")).status == 404
+
+
+@pytest.mark.parametrize("path", [["dashboard"], ["docs"]])
+async def test_where_sessions_cannot_be_looked_up_a_page_says_so(
+    services: Services, tenant: Api, path: list[str]
+) -> None:
+    cookie = await sign_in(tenant)
+    async with gateway(services, "redis://127.0.0.1:1") as address:
+        alone = replace(tenant.anonymous(), base_url=f"{address}/{tenant.tenant_id}")
+        answer = await alone.call("GET", *path, headers=cookie)
+    assert (answer.status, answer.headers["Content-Type"]) == (500, PAGE)
+    assert b"Something that is needed does not answer" in answer.body

@@ -1,0 +1,196 @@
+"""More requests at one instant than can be answered: some are, the others are told to come again, and none is lost."""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, TCPConnector, web
+from structlog.testing import capture_logs
+
+from auth_service.passwords import Passwords
+from common.client import CONNECTIONS
+from common.errors import Overloaded
+from common.middleware import problem_response
+from tests.support.api import Answer, read_answer
+from tests.support.whole.services import PASSWORD, Api, Services
+from tests.support.whole.standin import instead
+from tests.system.gateway.test_problems import check_problem, gateway
+
+SOON = 60  # seconds: an upper bound for a machine that does other things too
+AT_ONE_INSTANT = 1000
+
+
+@pytest.fixture
+async def crowd() -> AsyncIterator[ClientSession]:
+    """Callers without number, each on a connection of their own."""
+    async with ClientSession(connector=TCPConnector(limit=0, force_close=True)) as session:
+        yield session
+
+
+async def call(crowd: ClientSession, api: Api, method: str, operation: str, **request: Any) -> Answer:
+    async with crowd.request(method, f"{api.base_url}/{operation}", headers=api.headers, **request) as response:
+        return await read_answer(response)
+
+
+def check_refused(answer: Answer) -> None:
+    check_problem(answer, 503, "overloaded")
+    assert int(answer.headers["Retry-After"]) > 0
+
+
+async def test_of_a_thousand_requests_at_one_instant_each_is_answered_or_told_to_come_again(
+    crowd: ClientSession, tenant: Api
+) -> None:
+    operations = [("GET", "test"), ("POST", "get_packages"), ("GET", "get_users"), ("POST", "client_version")]
+    calls = operations * (AT_ONE_INSTANT // len(operations))
+    async with asyncio.timeout(SOON):
+        answers = await asyncio.gather(*(call(crowd, tenant, *operation) for operation in calls))
+    for answer in answers:
+        if answer.status != 200:
+            check_refused(answer)
+    assert Counter(answer.status for answer in answers)[200] > 0
+
+
+async def test_whose_turn_at_a_service_does_not_come_is_told_to_come_again(
+    services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.client.TURN_PATIENCE", 0.5)
+    monkeypatch.setattr("common.client.ANSWER_PATIENCE", SOON)
+    too_many, asked, release = 100, 0, asyncio.Event()
+
+    async def busy(_: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        await release.wait()
+        return web.json_response([])
+
+    async with instead(busy) as catalog, gateway(services, redis_url, catalog_service_url=catalog) as address:
+        before = replace(tenant, base_url=f"{address}/{tenant.tenant_id}")
+        answering = [
+            asyncio.ensure_future(call(crowd, before, "GET", "get_finished_uploads"))
+            for _ in range(CONNECTIONS + too_many)
+        ]
+        async with asyncio.timeout(SOON):
+            coming = asyncio.as_completed(answering)
+            for _ in range(too_many):
+                check_refused(await next(coming))
+            # Another service's turns are its own.
+            assert (await call(crowd, before, "GET", "get_users")).status == 200
+            release.set()
+            answers = await asyncio.gather(*answering)
+    assert Counter(answer.status for answer in answers) == {200: CONNECTIONS, 503: too_many}
+    assert asked == CONNECTIONS
+
+
+async def test_what_takes_its_time_keeps_no_short_question_waiting(
+    services: Services, redis_url: str, crowd: ClientSession, tenant: Api
+) -> None:
+    many, asked, release = CONNECTIONS + 10, 0, asyncio.Event()
+
+    async def busy(request: web.Request) -> web.Response:
+        nonlocal asked
+        if "delete_package" in request.path:
+            asked += 1
+            await release.wait()
+        return web.json_response([])
+
+    async with instead(busy) as catalog, gateway(services, redis_url, catalog_service_url=catalog) as address:
+        before = replace(tenant, base_url=f"{address}/{tenant.tenant_id}")
+        deleting = [asyncio.ensure_future(call(crowd, before, "DELETE", "delete_package/a")) for _ in range(many)]
+        async with asyncio.timeout(SOON):
+            while asked < many:  # noqa: ASYNC110  the stand-in is not told who waits
+                await asyncio.sleep(0.01)
+            assert (await call(crowd, before, "GET", "get_finished_uploads")).status == 200
+            release.set()
+            assert {answer.status for answer in await asyncio.gather(*deleting)} == {200}
+
+
+async def test_streams_that_never_end_leave_others_their_turns(
+    services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.client.STREAMS", 4)
+    monkeypatch.setattr("common.client.STREAMS_OF_ONE_PLACE", 3)
+    monkeypatch.setattr("common.client.STREAM_PATIENCE", 0.5)
+    asked, release = 0, asyncio.Event()
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        nonlocal asked
+        if "get_packages" not in request.path:
+            return web.json_response([])
+        asked += 1
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await release.wait()
+        return response
+
+    away: dict[str, Any] = {"trusted_proxies": "127.0.0.0/8"}
+    async with instead(endless) as catalog, gateway(services, redis_url, catalog_service_url=catalog, **away) as there:
+
+        async def ask(ip: str, method: str, operation: str) -> Answer:
+            headers = {**tenant.headers, "X-Forwarded-For": ip}
+            # With a query that the gateway remembers nothing for.
+            url = f"{there}/{tenant.tenant_id}/{operation}?x=y"
+            async with crowd.request(method, url, headers=headers) as response:
+                return await read_answer(response)
+
+        async def begun(streams: int) -> None:
+            while asked < streams:  # noqa: ASYNC110  the stand-in is not told who waits
+                await asyncio.sleep(0.01)
+
+        async with asyncio.timeout(SOON):
+            one_place = ["2001:db8::1", "2001:db8::2", "2001:db8::3"]
+            reading = [asyncio.ensure_future(ask(ip, "POST", "get_packages")) for ip in one_place]
+            await begun(3)
+            check_refused(await ask("2001:db8::4", "POST", "get_packages"))
+            reading.append(asyncio.ensure_future(ask("192.0.2.1", "POST", "get_packages")))
+            await begun(4)
+            # All turns of streams are taken now. A long question that is none has its own.
+            assert (await ask("192.0.2.1", "DELETE", "delete_package/a")).status == 200
+            release.set()
+            assert {answer.status for answer in await asyncio.gather(*reading)} == {200}
+
+
+async def test_what_a_crowd_is_refused_neither_fills_the_audit_log_nor_reads_as_an_error(
+    services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.recorder.REFUSALS", 3)
+
+    async def busy(_: web.Request) -> web.Response:
+        return problem_response(Overloaded())
+
+    async with instead(busy) as catalog, gateway(services, redis_url, catalog_service_url=catalog) as address:
+        before = replace(tenant, base_url=f"{address}/{tenant.tenant_id}")
+        with capture_logs() as logs:
+            for _ in range(6):
+                check_refused(await call(crowd, before, "DELETE", "delete_package/a"))
+    recorded = [entry["status"] for entry in (await tenant.call("GET", "get_audit_log")).body]
+    assert (recorded.count(503), [entry for entry in logs if entry["log_level"] == "error"]) == (3, [])
+
+
+async def test_of_two_hundred_logins_at_once_four_compare_their_password(
+    crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, running, counted = threading.Lock(), 0, []
+    compare = Passwords._matches
+
+    def counting(passwords: Passwords, password_hash: str, password: str) -> bool:
+        nonlocal running
+        with lock:
+            running += 1
+            counted.append(running)
+        try:
+            return compare(passwords, password_hash, password)
+        finally:
+            with lock:
+                running -= 1
+
+    monkeypatch.setattr(Passwords, "_matches", counting)
+    form = {"username": "admin", "password": PASSWORD}
+    async with asyncio.timeout(SOON):
+        answers = await asyncio.gather(*(call(crowd, tenant, "POST", "login", data=form) for _ in range(200)))
+    assert all(answer.status == 200 or "Retry-After" in answer.headers for answer in answers)
+    assert len(counted) >= Counter(answer.status for answer in answers)[200] > 0
+    assert max(counted) <= 4

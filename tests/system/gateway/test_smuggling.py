@@ -1,0 +1,221 @@
+"""Requests that two parsers would cut at different places: what reaches a service is what was sent, or nothing."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.support.whole.services import Api, Services
+from tests.support.whole.standin import Standin, standin
+from tests.system.gateway.test_problems import gateway
+
+OUTER = ("add_package", "upload_package_version")  # read before a service is asked, and streamed to it
+BODY = b"abcd"
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+# What comes after it is {inner}: a request that nobody sent. The head ends where the list of lines does.
+REFUSED: dict[str, tuple[bytes, bytes]] = {
+    "a length and chunks": (b"Content-Length: 5\r\n" + CHUNKED, b"0\r\n\r\n{inner}"),
+    "chunks and a length": (CHUNKED + b"Content-Length: 5\r\n", b"0\r\n\r\n{inner}"),
+    "chunks and a length that ends before them": (CHUNKED + b"Content-Length: 4\r\n", b"4\r\nabcd\r\n0\r\n\r\n{inner}"),
+    "a coding that is nearly chunked": (b"Transfer-Encoding: xchunked\r\n", b"0\r\n\r\n{inner}"),
+    "a coding in quotes": (b'Transfer-Encoding: "chunked"\r\n', b"0\r\n\r\n{inner}"),
+    "a coding after a control character": (b"Transfer-Encoding: \x0bchunked\r\n", b"0\r\n\r\n{inner}"),
+    "a space before the colon": (b"Transfer-Encoding : chunked\r\n", b"0\r\n\r\n{inner}"),
+    "a folded coding": (b"Transfer-Encoding:\r\n chunked\r\n", b"0\r\n\r\n{inner}"),
+    "chunked, then another coding": (b"Transfer-Encoding: chunked, identity\r\n", b"0\r\n\r\n{inner}"),
+    "two codings": (CHUNKED + b"Transfer-Encoding: identity\r\n", b"0\r\n\r\n{inner}"),
+    "chunked twice": (CHUNKED + CHUNKED, b"0\r\n\r\n{inner}"),
+    "a compressed transfer": (b"Transfer-Encoding: gzip, chunked\r\nContent-Length: 4\r\n", b"0\r\n\r\n{inner}"),
+    "identity and a length": (b"Transfer-Encoding: identity\r\nContent-Length: 4\r\n", b"abcd{inner}"),
+    "two lengths": (b"Content-Length: 0\r\nContent-Length: 4\r\n", b"abcd{inner}"),
+    "one length twice": (b"Content-Length: 4\r\nContent-Length: 4\r\n", b"abcd{inner}"),
+    "a list of lengths": (b"Content-Length: 4, 4\r\n", b"abcd{inner}"),
+    "a length with a sign": (b"Content-Length: +4\r\n", b"abcd{inner}"),
+    "a negative length": (b"Content-Length: -4\r\n", b"abcd{inner}"),
+    "a hexadecimal length": (b"Content-Length: 0x4\r\n", b"abcd{inner}"),
+    "a length in two parts": (b"Content-Length: 4 4\r\n", b"abcd{inner}"),
+    "a length with an underscore": (b"Content-Length: 0_4\r\n", b"abcd{inner}"),
+    "a length without end": (b"Content-Length: 18446744073709551620\r\n", b"abcd{inner}"),
+    "a length after a NUL": (b"Content-Length\0: 4\r\n", b"abcd{inner}"),
+    "a line that ends with LF": (b"X: a\nContent-Length: 0\r\nContent-Length: 4\r\n", b"abcd{inner}"),
+    "a line that ends with CR": (b"X: a\rContent-Length: 4\r\n", b"abcd{inner}"),
+    "a head that ends with LF": (b"Content-Length: 4\n\n", b"abcd{inner}"),
+    "two hosts": (b"Host: y\r\nContent-Length: 4\r\n", b"abcd{inner}"),
+    "a chunk of hexadecimal length": (CHUNKED, b"0x4\r\nabcd\r\n0\r\n\r\n{inner}"),
+    "a chunk with a sign": (CHUNKED, b"+4\r\nabcd\r\n0\r\n\r\n{inner}"),
+    "a chunk of negative length": (CHUNKED, b"-1\r\nabcd\r\n0\r\n\r\n{inner}"),
+    "a chunk with a space": (CHUNKED, b"4 \r\nabcd\r\n0\r\n\r\n{inner}"),
+    "a chunk without end": (CHUNKED, b"10000000000000004\r\nabcd\r\n0\r\n\r\n{inner}"),
+    "a chunk longer than its size": (CHUNKED, b"3\r\nabcd\r\n0\r\n\r\n{inner}"),
+    "a chunk that ends with LF": (CHUNKED, b"4\r\nabcd\n0\r\n\r\n{inner}"),
+    "a length after the chunks": (CHUNKED, b"4\r\nabcd\r\n0\r\nContent-Length: 500\r\n\r\n{inner}"),
+    "a size that ends with LF": (CHUNKED, b"4\nabcd\r\n0\r\n\r\n{inner}"),
+    "a size with LF in its extension": (CHUNKED, b"4;a\nb\r\nabcd\r\n0\r\n\r\n{inner}"),
+}
+TAKEN: dict[str, tuple[bytes, bytes]] = {
+    "a length": (b"Content-Length: 4\r\n", BODY),
+    "a length among white space": (b"Content-Length: \t 4 \t\r\n", BODY),
+    "a length with zeros before it": (b"Content-Length: 0004\r\n", BODY),
+    "a length that is nominated": (b"Content-Length: 4\r\nConnection: Content-Length, Host\r\n", BODY),
+    "chunks": (CHUNKED, b"2\r\nab\r\n2\r\ncd\r\n0\r\n\r\n"),
+    "chunks in capitals": (b"TRANSFER-ENCODING: CHUNKED\r\n", b"0004\r\nabcd\r\n0\r\n\r\n"),
+    "chunks with an extension": (CHUNKED, b"4;a=b\r\nabcd\r\n0\r\n\r\n"),
+    "chunks with trailers": (CHUNKED, b"4\r\nabcd\r\n0\r\nX-Mine: a\r\nX-File-ID: a\r\n\r\n"),
+    "a wish to be asked": (b"Content-Length: 4\r\nExpect: 100-continue\r\n", BODY),
+    "a wish that nobody knows": (b"Content-Length: 4\r\nExpect: the-unexpected\r\n", BODY),
+    "a length and chunks of another name": (b"Content-Length: 4\r\nX-Transfer-Encoding: chunked\r\n", BODY),
+}
+
+
+@pytest.fixture(scope="module")
+async def service(services: Services, redis_url: str) -> AsyncIterator[Standin]:
+    async with standin() as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+async def api(services: Services, redis_url: str, service: Standin) -> AsyncIterator[Api]:
+    """A tenant before a gateway whose services only count what they are asked."""
+    known = await services.tenant()
+    away = {f"{name}_service_url": service.address for name in ("catalog", "upload")}
+    async with gateway(services, redis_url, **away) as address:
+        yield Api(known.session, f"{address}/{known.tenant_id}", known.tenant_id, known.deployment, known.headers)
+
+
+async def exchange(api: Api, sent: bytes) -> list[int]:
+    """Write all at once, and what the gateway answered until it closed the connection: the final statuses."""
+    url = urlsplit(api.base_url)
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    try:
+        writer.write(sent)
+        async with asyncio.timeout(20):
+            received = await reader.read()
+    finally:
+        writer.close()
+    # What is no request is answered in HTTP/1.0.
+    statuses = [int(status) for status in re.findall(rb"HTTP/[0-9.]+ ([0-9]{3}) ", received)]
+    return [status for status in statuses if status != 100]
+
+
+def request(api: Api, line: str, lines: bytes = b"") -> bytes:
+    method, _, path = line.partition(" ")
+    token = f"Authorization: {api.headers['Authorization']}\r\n"
+    return f"{method} /{api.tenant_id}/{path} HTTP/1.1\r\nHost: x\r\n{token}".encode() + lines + b"\r\n"
+
+
+def last(api: Api) -> bytes:
+    return request(api, "GET get_package_versions/Last", b"Connection: close\r\n")
+
+
+def words(service: Standin) -> list[str]:
+    return [received.path.split("/", 2)[2] for received in service.received]
+
+
+@pytest.mark.parametrize("operation", OUTER)
+@pytest.mark.parametrize("case", REFUSED)
+async def test_what_may_be_cut_in_two_ways_is_refused_with_all_that_follows(
+    case: str, operation: str, api: Api, service: Standin
+) -> None:
+    service.received.clear()
+    lines, body = REFUSED[case]
+    inner = request(api, "GET get_package_versions/Smuggled")
+    statuses = await exchange(
+        api, request(api, f"POST {operation}", lines) + body.replace(b"{inner}", inner) + last(api)
+    )
+    assert (statuses, words(service)) == ([400], [])
+
+
+@pytest.mark.parametrize("operation", OUTER)
+@pytest.mark.parametrize("case", TAKEN)
+async def test_what_has_one_meaning_reaches_the_service_once(
+    case: str, operation: str, api: Api, service: Standin
+) -> None:
+    service.received.clear()
+    lines, body = TAKEN[case]
+    statuses = await exchange(api, request(api, f"POST {operation}", lines) + body + last(api))
+    assert (statuses, words(service)) == ([200, 200], [operation, "get_package_versions/Last"])
+    assert service.received[0].body == BODY
+
+
+@pytest.mark.parametrize("operation", OUTER)
+@pytest.mark.parametrize("protocol", ["h2c", "websocket", "TLS/1.0"])
+async def test_a_connection_that_was_to_speak_another_protocol_ends(
+    protocol: str, operation: str, api: Api, service: Standin
+) -> None:
+    service.received.clear()
+    lines = f"Content-Length: 4\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n".encode()
+    statuses = await exchange(api, request(api, f"POST {operation}", lines) + BODY + last(api))
+    assert (statuses, words(service)) == ([200], [operation])
+
+
+@pytest.mark.parametrize("operation", OUTER)
+async def test_a_connection_that_was_to_be_a_tunnel_ends(operation: str, api: Api, service: Standin) -> None:
+    service.received.clear()
+    inner = request(api, "GET get_package_versions/Smuggled")
+    length = f"Content-Length: {len(inner)}\r\n".encode()
+    statuses = await exchange(api, request(api, f"CONNECT {operation}", length) + inner + last(api))
+    assert (statuses, words(service)) == ([404], [])
+
+
+@pytest.mark.parametrize("line", ["GET get_package_versions/First", "HEAD get_package_versions/First"])
+async def test_a_body_that_nobody_expects_is_no_request(line: str, api: Api, service: Standin) -> None:
+    service.received.clear()
+    inner = request(api, "GET get_package_versions/Smuggled")
+    statuses = await exchange(api, request(api, line, f"Content-Length: {len(inner)}\r\n".encode()) + inner + last(api))
+    assert (statuses, words(service)) == ([200, 200], ["get_package_versions/First", "get_package_versions/Last"])
+
+
+async def test_requests_in_a_row_are_answered_in_their_order(api: Api, service: Standin) -> None:
+    service.received.clear()
+    row = [f"get_package_versions/{number}" for number in range(50)]
+    statuses = await exchange(api, b"".join(request(api, f"GET {path}") for path in row) + last(api))
+    assert (statuses, words(service)) == ([200] * 51, [*row, "get_package_versions/Last"])
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET /x HTTP/1.1\r\n\r\n",  # no host
+        b"GET /x\r\n\r\n",
+        b"GET /x HTTP/1.1 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET\t/x\tHTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /x HTTP/01.1\r\nHost: x\r\n\r\n",
+        b"GET /x HTTP/2.0\r\nHost: x\r\n\r\n",
+        b"\0GET /x HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /x HTTP/1.1\r\n Host: x\r\n\r\n",
+        b"G@T /x HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)
+async def test_after_what_is_no_request_nothing_is_read(start: bytes, api: Api, service: Standin) -> None:
+    service.received.clear()
+    assert (await exchange(api, start + last(api)), words(service)) == ([400], [])
+
+
+async def test_what_is_older_than_http_1_0_is_no_request(api: Api) -> None:
+    # Nothing comes after it: that alone would be refused.
+    assert await exchange(api, b"GET /livez\r\n\r\n") == [400]
+
+
+async def test_what_is_about_one_connection_does_not_travel(api: Api, service: Standin) -> None:
+    service.received.clear()
+    mine = {
+        "Connection": "keep-alive, X-File-ID, X-Mine",
+        "Keep-Alive": "timeout=9",
+        "Proxy-Authorization": "Basic x",
+        "Proxy-Connection": "keep-alive",
+        "TE": "trailers",
+        "Trailer": "X-Mine",
+        "Upgrade": "mine",
+        "X-Mine": "mine",
+        "Via": "1.1 mine",
+        "Cookie": "mine=1",
+        "Expect": "mine",
+    }
+    answer = await api.call("POST", "add_package", data={"package_id": "a"}, headers=mine)
+    assert answer.status == 200
+    (received,) = service.received
+    assert not {name for name in mine if received.headers.get(name) == mine[name]}
+    assert "Authorization" not in received.headers

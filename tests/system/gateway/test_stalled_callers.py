@@ -1,0 +1,220 @@
+"""Callers who take their time keep nobody else waiting."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import web
+
+from common.protocol import _Connection
+from tests.support.whole.raw import read_slowly, with_small_buffers
+from tests.support.whole.services import Api
+from tests.support.whole.standin import instead
+from tests.support.whole.stories import add_package, package_id, publish, version_of
+
+SOON = 20  # seconds, where a deadline is shortened to a fraction of one
+STALLED = "127.0.0.2"  # the address of the stalled connections; all other requests come from 127.0.0.1
+MANY = 140  # more than the connections that a gateway keeps for questions to one service
+
+
+@asynccontextmanager
+async def stalled(api: Api, request: bytes) -> AsyncIterator[None]:
+    """Many connections from one address that sent this much and then neither write nor read."""
+    address = urlsplit(api.base_url)
+    opened = [
+        await asyncio.open_connection(address.hostname, address.port, limit=1024, local_addr=(STALLED, 0))
+        for _ in range(MANY)
+    ]
+    try:
+        for _, writer in opened:
+            writer.write(request)
+            await writer.drain()
+        yield
+    finally:
+        for _, writer in opened:
+            writer.transport.abort()
+
+
+async def test_forms_that_never_end_do_not_keep_others_from_a_service(tenant: Api) -> None:
+    path = f"/{tenant.tenant_id}/login"
+    begun = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nu".encode()
+    async with stalled(tenant, begun):
+        assert (await tenant.call("GET", "get_users")).status == 200
+
+
+async def test_slow_downloads_do_not_keep_others_from_the_upload_service(tenant: Api) -> None:
+    name = package_id()
+    await add_package(tenant, name)
+    published = await publish(tenant, name, content=os.urandom(8 << 20))
+    url = urlsplit((await version_of(tenant, published))["INSTALLER_URL"])
+    async with stalled(tenant, f"GET {url.path}?{url.query} HTTP/1.1\r\nHost: x\r\n\r\n".encode()):
+        state = await tenant.call("GET", "upload_package_version", headers={"X-File-ID": "unknown"})
+        assert state.status == 404
+        async with tenant.session.head(url.geturl()) as answer:
+            assert answer.status == 200
+
+
+async def test_a_body_that_comes_too_slowly_is_refused(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.bodies.PATIENCE", 0.1)
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"username=admin"
+        await asyncio.Event().wait()
+
+    answer = await tenant.call("POST", "login", data=body())
+    assert (answer.status, answer.body["detail"]) == (400, "The body came too slowly.")
+
+
+async def served(api: Api, path: str = "test") -> None:
+    """An honest caller's request, at once."""
+    async with asyncio.timeout(SOON):
+        assert (await api.call("GET", path)).status == 200
+
+
+async def dribble(api: Api, start: bytes, rest: bytes) -> bytes:
+    """What is answered on a connection on which one byte comes after the other, and no end."""
+    address = urlsplit(api.base_url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    got = bytearray()
+
+    async def listen() -> None:
+        with suppress(ConnectionError):  # bytes that nobody read make a reset of the end
+            while block := await reader.read(4096):
+                got.extend(block)
+
+    writer.write(start)
+    listening = asyncio.ensure_future(listen())
+    try:
+        async with asyncio.timeout(SOON):
+            while not listening.done():
+                writer.write(rest)
+                await asyncio.wait({listening}, timeout=0.02)
+        return bytes(got)
+    finally:
+        listening.cancel()
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("start", "rest"),
+    [
+        (b"", b""),
+        (b"", b"G"),
+        (b"GET /test HTTP/1.1\r\nHost: x\r\n", b"X: a\r\n"),
+        (b"GET /test HTTP/1.1\r\nHost: x\r\nX: ", b"a"),
+        (b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\nGET /test HTTP/1.1\r\nHost: x\r\nX: ", b"a"),
+        (b"", b"\r\n"),
+    ],
+)
+async def test_heads_that_never_end_are_let_go_while_others_are_served(
+    start: bytes, rest: bytes, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.protocol.HEAD_PATIENCE", 0.5)
+    slow = [asyncio.ensure_future(dribble(tenant, start, rest)) for _ in range(50)]
+    await served(tenant)
+    answers = await asyncio.gather(*slow)
+    # The whole request before an endless one was answered; that one was not.
+    assert {answer.count(b"HTTP/1.1") for answer in answers} == {1 if b"nothing" in start else 0}
+
+
+async def test_a_connection_may_be_idle_for_longer_between_two_requests(
+    tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.protocol.HEAD_PATIENCE", 0.5)
+    address = urlsplit(tenant.base_url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    try:
+        for _ in range(2):
+            writer.write(b"HEAD /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 404")
+            await asyncio.sleep(0.7)  # longer than a head may take
+    finally:
+        writer.close()
+
+
+async def test_bodies_that_never_end_are_let_go_while_others_are_served(
+    tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.bodies.PATIENCE", 0.5)
+    token = f"Authorization: {tenant.headers['Authorization']}"
+    form, parts = "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"
+    slow = []
+    # Before it is known who calls, before a service is asked, on the way to one, and never.
+    for word, kind in {"login": form, "add_package": form, "upload_package_version": parts, "nothing": form}.items():
+        head = f"POST /{tenant.tenant_id}/{word} HTTP/1.1\r\nHost: x\r\n{token}\r\nContent-Type: {kind}\r\n"
+        head += f"X-File-ID: {word}\r\nContent-Range: bytes 0-1999/2000\r\nContent-Length: 2000\r\n\r\n"
+        slow += [asyncio.ensure_future(dribble(tenant, head.encode(), b"a")) for _ in range(10)]
+    await served(tenant)
+    await asyncio.gather(*slow)
+
+
+async def test_an_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.protocol.READ_PATIENCE", 0.2)
+    given_up = asyncio.Event()
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(bytes(64 << 10))
+        finally:
+            given_up.set()
+
+    async with instead(endless) as address:
+        url = urlsplit(address)
+        _, writer = await asyncio.open_connection(url.hostname, url.port, limit=1024)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(SOON):
+            await given_up.wait()
+        writer.close()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_who_reads_slowly_and_steadily_gets_all(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.protocol.READ_PATIENCE", 0.5)
+    monkeypatch.setattr("common.protocol.READ_PROGRESS", 1)
+    size, slices = 4 << 20, 4
+
+    async def large(request: web.Request) -> web.StreamResponse:
+        with_small_buffers(request)
+        if whole:
+            return web.Response(body=bytes(size))
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(slices):
+            await response.write(bytes(size // slices))
+        return response
+
+    async with instead(large) as address, asyncio.timeout(SOON):
+        assert len(await read_slowly(address, pause=0.02)) > size
+
+
+async def test_a_short_answer_that_nobody_reads_is_given_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.protocol.READ_PATIENCE", 0.2)
+    given_up, lose = asyncio.Event(), _Connection.connection_lost
+
+    def losing(connection: _Connection, exc: BaseException | None) -> None:
+        lose(connection, exc)
+        given_up.set()
+
+    monkeypatch.setattr(_Connection, "connection_lost", losing)
+
+    async def short(request: web.Request) -> web.Response:
+        with_small_buffers(request)
+        return web.Response(body=bytes(60 << 10))
+
+    async with instead(short) as address:
+        url = urlsplit(address)
+        with socket.socket() as caller:
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            caller.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(caller, (url.hostname, url.port))
+            await loop.sock_sendall(caller, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            async with asyncio.timeout(SOON):
+                await given_up.wait()

@@ -1,0 +1,335 @@
+"""Bodies and answers that the system moves past us: whole, at their own pace, and given up where they must be."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import uvloop
+from aiohttp import ClientError, ClientPayloadError, ClientSession, web
+
+from common.middleware import problem_response
+from common.protocol import Runner
+from gateway.proxy import SPLICED, Body, answer
+from tests.support.whole.raw import read_one, read_slowly, with_small_buffers
+from tests.support.whole.standin import instead
+from upload_service.downloads import Opened
+from upload_service.model import Upload
+from upload_service.wire import Part, send_installer
+
+SOON = 20  # seconds, where a deadline is shortened to a fraction of one
+SIZE = SPLICED * 4 + 3
+PIECE = 100_000  # bytes that a sender has at once
+UPLOAD = Upload("acme", "f", "u", SIZE, size=SIZE, sha256="0" * 64)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Way = Callable[[Handler], AbstractAsyncContextManager[str]]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("installers") / "installer"
+    path.write_bytes(os.urandom(SIZE))
+    return path
+
+
+@asynccontextmanager
+async def through_the_gateway(handler: Handler) -> AsyncIterator[str]:
+    """The address of a gateway that gives on whatever a service answers."""
+
+    async def relay(request: web.Request) -> web.StreamResponse:
+        with_small_buffers(request)
+        async with session.get(service) as response:
+            return await answer(request, response)
+
+    async with instead(handler) as service, ClientSession() as session, instead(relay) as address:
+        yield address
+
+
+def sending(file: Path, ended: asyncio.Event | None = None) -> Handler:
+    """What upload_service does with a download."""
+
+    async def send(request: web.Request) -> web.StreamResponse:
+        with_small_buffers(request)
+        try:
+            with file.open("rb") as content:
+                opened = Opened(UPLOAD, 0, SIZE, content)
+                return await send_installer(request, opened, Part(0, SIZE, whole=True), "setup.exe")
+        finally:
+            if ended:
+                ended.set()
+
+    return send
+
+
+both_ways = pytest.mark.parametrize("way", [instead, through_the_gateway])
+
+
+@both_ways
+async def test_a_large_answer_comes_whole_and_its_connection_serves_the_next(way: Way, file: Path) -> None:
+    async with way(sending(file)) as address, asyncio.timeout(SOON):
+        url = urlsplit(address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        for _ in range(2):
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await read_one(reader)).endswith(b"\r\n\r\n" + file.read_bytes())
+        writer.close()
+
+
+@both_ways
+async def test_who_takes_nothing_of_a_large_answer_is_given_up(
+    way: Way, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.protocol.READ_PATIENCE", 0.2)
+    ended = asyncio.Event()
+    async with way(sending(file, ended)) as address:
+        url = urlsplit(address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port, limit=1024)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(SOON):
+            await ended.wait()
+            with suppress(ConnectionResetError):
+                while await reader.read(1 << 16):
+                    pass
+        writer.close()
+
+
+@both_ways
+async def test_who_takes_a_large_answer_slowly_and_steadily_gets_all(
+    way: Way, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.protocol.READ_PATIENCE", 0.5)
+    monkeypatch.setattr("common.protocol.READ_PROGRESS", 1)
+    async with way(sending(file)) as address, asyncio.timeout(SOON):
+        assert (await read_slowly(address, pause=0.02)).endswith(file.read_bytes())
+
+
+@both_ways
+async def test_an_answer_that_breaks_off_is_not_taken_for_a_whole_one(way: Way, file: Path, tmp_path: Path) -> None:
+    shorter = tmp_path / "shorter"
+    shorter.write_bytes(file.read_bytes()[: SPLICED * 2])
+    async with way(sending(shorter)) as address, asyncio.timeout(SOON):
+        url = urlsplit(address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+            await read_one(reader)
+        writer.close()
+
+
+async def test_an_answer_that_stays_away_in_its_middle_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.proxy.BLOCK_PATIENCE", 0.2)
+    over = asyncio.Event()
+
+    async def half(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": str(SIZE)})
+        await response.prepare(request)
+        await response.write(bytes(SIZE // 2))
+        await over.wait()
+        return response
+
+    async with through_the_gateway(half) as address, asyncio.timeout(SOON):
+        async with ClientSession() as session, session.get(address) as response:
+            with pytest.raises(ClientPayloadError):
+                await response.read()
+        over.set()
+
+
+@dataclass
+class Taken:
+    """What a service got behind a gateway that sends whole requests on."""
+
+    address: str = ""
+    bodies: list[bytes] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def taking(handler: Handler | None = None) -> AsyncIterator[Taken]:
+    """A service that takes whatever comes through a gateway, or does as it is told."""
+    taken = Taken()
+
+    async def take(request: web.Request) -> web.StreamResponse:
+        taken.bodies.append(await request.read())
+        return web.Response(text="taken")
+
+    async def relay(request: web.Request) -> web.StreamResponse:
+        content = Body(request)
+        headers = {"Content-Length": request.headers["Content-Length"]}
+        try:
+            async with session.post(service, data=content, headers=headers) as response:
+                return await answer(request, response)
+        except ClientError:
+            assert content.problem is not None
+            return problem_response(content.problem)
+
+    async with instead(handler or take) as service, ClientSession() as session, instead(relay) as taken.address:
+        yield taken
+
+
+def head_of(body: bytes) -> bytes:
+    return f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+
+
+@pytest.fixture
+def moved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes the system has moved, each time."""
+    moved, real = list[int](), os.splice
+
+    def noted(*given: Any, **options: Any) -> int:
+        moved.append(real(*given, **options))
+        return moved[-1]
+
+    monkeypatch.setattr(os, "splice", noted)
+    return moved
+
+
+async def test_a_large_body_arrives_whole_and_its_connection_serves_the_next(file: Path, moved: list[int]) -> None:
+    body = file.read_bytes()
+    async with taking() as taken, asyncio.timeout(SOON):
+        url = urlsplit(taken.address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        for _ in range(2):
+            writer.write(head_of(body))
+            for start in range(0, len(body), PIECE):
+                writer.write(body[start : start + PIECE])
+                await asyncio.sleep(0)
+            writer.write(head_of(b"next") + b"next")
+            assert [(await read_one(reader)).partition(b"\r\n\r\n")[2] for _ in range(2)] == [b"taken"] * 2
+        writer.close()
+    assert taken.bodies == [body, b"next"] * 2
+    assert sum(moved) > 2 * len(body)  # Half of each at least, and each byte is moved twice.
+
+
+async def test_a_large_body_that_comes_later_than_its_head_follows_it(file: Path) -> None:
+    begun, body, bodies = asyncio.Event(), file.read_bytes(), list[bytes]()
+
+    async def take(request: web.Request) -> web.Response:
+        begun.set()
+        bodies.append(await request.read())
+        return web.Response(text="taken")
+
+    async with taking(take) as taken, asyncio.timeout(SOON):
+        url = urlsplit(taken.address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        writer.write(head_of(body))
+        await begun.wait()
+        writer.write(body)
+        assert (await read_one(reader)).endswith(b"taken")
+        writer.close()
+    assert bodies == [body]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_large_body_that_stops_in_its_middle_is_refused(
+    file: Path, monkeypatch: pytest.MonkeyPatch, *, ends: bool
+) -> None:
+    monkeypatch.setattr("common.bodies.PATIENCE", 0.2)
+    body = file.read_bytes()
+    async with taking() as taken, asyncio.timeout(SOON):
+        url = urlsplit(taken.address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        writer.write(head_of(body) + body[:-1])
+        if ends:
+            writer.write_eof()
+        assert (await reader.read()).startswith(b"" if ends else b"HTTP/1.1 400")
+        writer.close()
+    assert taken.bodies == []
+
+
+async def test_a_large_body_that_is_refused_before_its_end_is_answered(file: Path) -> None:
+    body = file.read_bytes() * 4
+
+    async def refuse(request: web.Request) -> web.Response:
+        await request.content.readany()
+        return web.Response(status=507, headers={"Connection": "close"})
+
+    async with taking(refuse) as taken, asyncio.timeout(SOON):
+        url = urlsplit(taken.address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        writer.write(head_of(body) + body[: len(body) // 2])
+        assert (await reader.readline()).startswith(b"HTTP/1.1 500")
+        writer.close()
+
+
+async def _sent_on_while_the_server_stops(monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """What a service got of a body, and of what came after it, where the gateway was told to stop in its middle."""
+    got, all_there, servers = bytearray(), asyncio.Event(), list[web.Server]()
+    real = Runner._make_server
+
+    async def noted(runner: Runner) -> web.Server:
+        servers.append(await real(runner))
+        return servers[-1]
+
+    async def service(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        while block := await reader.read(1 << 16):
+            got.extend(block)
+            if len(got) >= SIZE:
+                all_there.set()
+        writer.close()
+
+    async def relay(request: web.Request) -> web.StreamResponse:
+        headers = {"Content-Length": request.headers["Content-Length"]}
+        async with session.post(address, data=Body(request), headers=headers) as response:
+            return await answer(request, response)
+
+    monkeypatch.setattr(Runner, "_make_server", noted)
+    async with await asyncio.start_server(service, "127.0.0.1", 0) as server, ClientSession() as session:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with instead(relay) as gateway, asyncio.timeout(SOON):
+            url = urlsplit(gateway)
+            _, writer = await asyncio.open_connection(url.hostname, url.port)
+            writer.write(head_of(bytes(SIZE)) + bytes(SIZE // 2))
+            while len(got) < SIZE // 2:  # noqa: ASYNC110  nothing tells of each block
+                await asyncio.sleep(0.01)
+            servers[0].pre_shutdown()
+            writer.write(bytes(SIZE - SIZE // 2) + b"GET /another HTTP/1.1\r\n\r\n")
+            await all_there.wait()
+            await asyncio.sleep(0.1)
+            writer.transport.abort()
+            return bytes(got)
+
+
+async def test_what_follows_a_body_is_never_sent_on_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await _sent_on_while_the_server_stops(monkeypatch) == bytes(SIZE)
+
+
+async def _answered_where_the_service_breaks_off() -> bytes:
+    """What a caller is answered who sends all of a large body before reading, though the service has gone."""
+    gone = asyncio.Event()
+
+    async def service(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(SIZE // 2)
+        await asyncio.sleep(0.1)
+        writer.transport.abort()
+        gone.set()
+
+    async def relay(request: web.Request) -> web.StreamResponse:
+        headers = {"Content-Length": request.headers["Content-Length"]}
+        with suppress(ClientError):
+            async with session.post(address, data=Body(request), headers=headers):
+                pass
+        return web.Response(status=500)
+
+    async with await asyncio.start_server(service, "127.0.0.1", 0) as server, ClientSession() as session:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with instead(relay) as gateway, asyncio.timeout(SOON):
+            url = urlsplit(gateway)
+            reader, writer = await asyncio.open_connection(url.hostname, url.port)
+            writer.write(head_of(bytes(8 * SIZE)) + bytes(SIZE // 2 + PIECE))
+            await gone.wait()
+            await asyncio.sleep(0.1)
+            writer.write(bytes(8 * SIZE - SIZE // 2 - PIECE))
+            await writer.drain()
+            line = await reader.readline()
+            writer.close()
+            return line
+
+
+def test_who_sends_on_after_the_service_has_gone_is_read_to_the_end() -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as the gateway does
+        assert runner.run(_answered_where_the_service_breaks_off()).startswith(b"HTTP/1.1 500")

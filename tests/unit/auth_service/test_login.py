@@ -1,0 +1,166 @@
+"""A login while its user is deleted, or given another password."""
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import pytest
+
+from auth_service.audit import Audit
+from auth_service.login import Login
+from auth_service.model import AuditEntry, BadCredentials, TooManyFailures, User
+from auth_service.passwords import Passwords
+from auth_service.throttle import Throttle
+from common.errors import Overloaded
+from common.sessions import Session
+from tests.support.factories import make_caller
+
+PASSWORD = "a password for tests"
+
+
+class ChangingUsers:
+    """Gives another answer each time a user is looked up, as if someone else changed them in between."""
+
+    def __init__(self, *found: User | None) -> None:
+        self._found = iter(found)
+
+    async def find(self, tenant_id: str, username: str) -> User | None:
+        return next(self._found)
+
+    async def set_password(self, tenant_id: str, username: str, password_hash: str) -> bool:
+        return next(self._found) is not None
+
+
+class OpenSessions:
+    """Keeps which sessions are open; a token is the session's id."""
+
+    def __init__(self) -> None:
+        self.open_ones: dict[str, Session] = {}
+
+    async def open(self, tenant_id: str, username: str) -> str:
+        session = Session(tenant_id, username, f"session-{len(self.open_ones)}", 0)
+        self.open_ones[session.session_id] = session
+        return session.session_id
+
+    async def lives(self, session: Session) -> bool:
+        return session.session_id in self.open_ones
+
+    async def close(self, session: Session) -> None:
+        del self.open_ones[session.session_id]
+
+    def close_all_around(self, tenant_id: str, username: str, *, keep: str = "") -> AbstractAsyncContextManager[None]:
+        raise NotImplementedError
+
+    def read(self, token: str) -> Session:
+        return self.open_ones[token]
+
+
+@dataclass
+class CountedFailures:
+    """Lets `free` questions pass and refuses the rest."""
+
+    free: int = 100
+    counted: int = 0
+
+    async def count(self, name: str, window: int) -> int:
+        self.counted += not name.startswith("refused:")
+        return self.counted
+
+    async def wait(self, limits: Mapping[str, int]) -> int:
+        self.free -= 1
+        return 0 if self.free >= 0 else 60
+
+    async def forget(self, name: str) -> None:
+        self.counted = 0
+
+
+class NoKnownPlaces:
+    """Knows no place of a user."""
+
+    async def add(self, tenant_id: str, username: str, place: str) -> None: ...
+
+    async def contains(self, tenant_id: str, username: str, place: str) -> bool:
+        return False
+
+    async def forget(self, tenant_id: str, username: str) -> None: ...
+
+
+class Kept(Audit):
+    """Knows what it was told."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[str, int]] = []
+
+    async def record(self, tenant_id: str, entry: AuditEntry) -> None:
+        self.kept.append((entry.operation, entry.status))
+
+
+@pytest.fixture
+def sessions() -> OpenSessions:
+    return OpenSessions()
+
+
+@pytest.fixture
+async def user() -> User:
+    return User("acme", "ada", await Passwords().hash(PASSWORD), datetime.now(UTC))
+
+
+def make_login(sessions: OpenSessions, *found: User | None, failures: CountedFailures | None = None) -> Login:
+    throttle = Throttle(failures or CountedFailures(), NoKnownPlaces())
+    return Login(ChangingUsers(*found), Passwords(), throttle, sessions, Kept())
+
+
+async def test_a_user_who_stays_as_they_are_is_signed_in(sessions: OpenSessions, user: User) -> None:
+    token = await make_login(sessions, user, user).login(make_caller(), "ada", PASSWORD, request_id="")
+
+    assert list(sessions.open_ones) == [token]
+
+
+async def test_a_user_deleted_during_their_login_is_not_signed_in(sessions: OpenSessions, user: User) -> None:
+    with pytest.raises(BadCredentials):
+        await make_login(sessions, user, None).login(make_caller(), "ada", PASSWORD, request_id="")
+
+    assert sessions.open_ones == {}
+
+
+async def test_a_password_changed_during_a_login_does_not_sign_in(sessions: OpenSessions, user: User) -> None:
+    changed = replace(user, password_hash="another")
+    with pytest.raises(BadCredentials):
+        await make_login(sessions, user, changed).login(make_caller(), "ada", PASSWORD, request_id="")
+
+    assert sessions.open_ones == {}
+
+
+async def test_too_many_failures_meanwhile_end_a_login_that_waited_its_turn(sessions: OpenSessions, user: User) -> None:
+    failures = CountedFailures(free=1)
+    with pytest.raises(TooManyFailures) as error:
+        await make_login(sessions, user, failures=failures).login(make_caller(), "ada", "wrong", request_id="")
+
+    assert (error.value.retry_after, failures.counted) == (60, 0)
+
+
+async def test_a_login_whose_turn_does_not_come_is_on_record(
+    sessions: OpenSessions, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("auth_service.passwords.AT_ONCE", 0)
+    monkeypatch.setattr("auth_service.passwords.PATIENCE", 0.01)
+    audit = Kept()
+    login = Login(ChangingUsers(user), Passwords(), Throttle(CountedFailures(), NoKnownPlaces()), sessions, audit)
+    with pytest.raises(Overloaded):
+        await login.login(make_caller(), "ada", PASSWORD, request_id="")
+
+    assert audit.kept == [("login", 503)]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["wrong password", "unknown user"])
+async def test_a_failure_counts_for_the_user_for_the_place_and_for_both_together(
+    sessions: OpenSessions, user: User, known: bool
+) -> None:
+    failures = CountedFailures()
+    with pytest.raises(BadCredentials):
+        await make_login(sessions, user if known else None, failures=failures).login(
+            make_caller(), "ada", "wrong", request_id=""
+        )
+
+    assert (failures.counted, sessions.open_ones) == (3, {})

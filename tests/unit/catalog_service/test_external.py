@@ -1,0 +1,198 @@
+"""Where clients may be sent for an installer: to a host on https, never to themselves or a number in their network."""
+
+from ipaddress import ip_address
+
+import pytest
+
+from catalog_service.external import LIMIT, is_public, parse_address
+from common.errors import InvalidField
+
+KEPT = [
+    "https://downloads.example.com/acme/2.0/setup.exe",
+    "https://downloads.example.com",
+    "https://downloads.example.com:8443/setup.exe?token=a%2Fb&x=(1)",
+    "HTTPS://Downloads.Example.COM/Setup%20x64.exe",
+    "https://downloads.example.com?file=setup.exe",
+    "https://downloads.example.com/~acme/a+b/c@d;e=f,g!$'*:h/../setup.exe",
+    "https://fileserver/setup.exe",
+    "https://files.corp.internal/setup.exe",
+    "https://xn--mnchen-3ya.example/setup.exe",
+    "https://localhost.example.com/setup.exe",
+    "https://127.0.0.1.example.com/setup.exe",
+    "https://1.1.1.1/setup.exe",
+    "https://1.1.1.1:443/setup.exe",
+    "https://[2606:4700::1111]/setup.exe",
+    "https://[2606:4700::1111]:8443/setup.exe",
+    "https://[::ffff:1.1.1.1]/setup.exe",
+    "https://[64:ff9b::101:101]/setup.exe",
+    f"https://{'a' * 63}.{'b' * 63}.{'c' * 63}.{'d' * 61}/",
+    f"https://a.example/{'x' * (LIMIT - 18)}",
+]
+REFUSED = {
+    "must begin with https://": [
+        "http://downloads.example.com/setup.exe",
+        "ftp://downloads.example.com/setup.exe",
+        "file:///C:/Windows/System32/cmd.exe",
+        "javascript:alert(1)//https://a.example",
+        "data:application/octet-stream,x",
+        "\\\\fileserver\\share\\setup.exe",
+        "//downloads.example.com/setup.exe",
+        "https:/downloads.example.com/setup.exe",
+        "https:downloads.example.com",
+        "downloads.example.com/setup.exe",
+        " https://downloads.example.com/",
+        "\nhttps://downloads.example.com/",
+        "view-source:https://downloads.example.com/",
+        "\uff48ttps://downloads.example.com/",
+    ],
+    "is longer than": [f"https://a.example/{'x' * (LIMIT - 17)}"],
+    "the name or the password of a user": [
+        "https://user:secret@downloads.example.com/setup.exe",
+        "https://user@downloads.example.com/setup.exe",
+        "https://@downloads.example.com/setup.exe",
+        "https://downloads.example.com@127.0.0.1/setup.exe",
+        "https://downloads.example.com:443@127.0.0.1/setup.exe",
+    ],
+    "must not have a fragment": [
+        "https://downloads.example.com/setup.exe#x",
+        "https://downloads.example.com/setup.exe#",
+        "https://downloads.example.com#@127.0.0.1/",
+    ],
+    "must be a host and a path": [
+        "https://",
+        "https:///setup.exe",
+        "https://:443/setup.exe",
+        "https://downloads.example.com:/setup.exe",
+        "https://downloads.example.com:+443/setup.exe",
+        "https://downloads.example.com:443443/setup.exe",
+        "https://downloads.example.com/a b",
+        "https://downloads.example.com/a\tb",
+        "https://downloads.example.com/\r\nHost: other",
+        "https://downloads.example.com/setup.exe\n",
+        "https://downloads.example.com/\0",
+        "https://downloads.example.com/\u202eexe.piz",
+        "https://downloads.example.com/\u00e4",
+        "https://downloads.example.com/\ud800",
+        "https://downloads.example.com/%",
+        "https://downloads.example.com/%zz",
+        "https://downloads.example.com\\@127.0.0.1/",
+        "https://downloads.example.com\\.other.example/",
+        "https://downloads.example.com/<script>",
+        'https://downloads.example.com/"x',
+        "https://downloads.example.com/{x}",
+        "https://downloads.example.com/[x]",
+        "https://m\u00fcnchen.example/setup.exe",
+        "https://127\u30020\u30020\u30021/",
+        "https://\uff11\uff12\uff17.0.0.1/",
+        "https://\u2460\u2461\u2466.0.0.1/",
+        "https://loc\u0430lhost/",
+        "https://localho%73t/",
+        "https://%31%32%37.0.0.1/",
+        "https://127.0.0.1%2eexample.com/",
+        "https://a_b.example.com/",
+        "https://[fe80::1%25eth0]/",
+        "https://[fe80::1%eth0]/",
+        "https://[v1.x]/",
+        "https://[::1/",
+        "https://::1/",
+        "https://*.example.com/",
+    ],
+    "must have a port": [
+        "https://downloads.example.com:0/setup.exe",
+        "https://downloads.example.com:65536/setup.exe",
+        "https://downloads.example.com:99999/setup.exe",
+    ],
+    "has a host that is no name": [
+        "https://downloads..example.com/",
+        "https://.example.com/",
+        "https://downloads.example.com./",
+        "https://127.0.0.1./",
+        "https://localhost./",
+        "https://-a.example.com/",
+        "https://a-.example.com/",
+        "https://./",
+        f"https://{'a' * 64}.example.com/",
+        f"https://{'a' * 63}.{'b' * 63}.{'c' * 63}.{'d' * 62}/",
+    ],
+    "which is another one for each client": [
+        "https://localhost/setup.exe",
+        "https://LocalHost:8443/setup.exe",
+        "https://a.localhost/setup.exe",
+        "https://localhost.localdomain/setup.exe",
+        "https://printer.local/setup.exe",
+    ],
+    "in its usual spelling": [
+        "https://2130706433/",
+        "https://0/",
+        "https://127.1/",
+        "https://127.0.1/",
+        "https://0177.0.0.1/",
+        "https://127.0.0.01/",
+        "https://0x7f000001/",
+        "https://0X7F.0.0.1/",
+        "https://127.0.0.0x1/",
+        "https://127.0.0.0x/",
+        "https://0xdeadbeef/",
+        "https://1.1.1.256/",
+        "https://1.1.1.1.1/",
+        "https://example.1/",
+        "https://[1.1.1.1]/",
+        "https://[1::2::3]/",
+        "https://[1:2:3]/",
+    ],
+    "an IP address that is not public": [
+        "https://127.0.0.1/setup.exe",
+        "https://0.0.0.0/setup.exe",
+        "https://10.1.2.3/setup.exe",
+        "https://100.64.0.1/setup.exe",
+        "https://169.254.169.254/latest/meta-data",
+        "https://172.16.0.1/setup.exe",
+        "https://192.168.1.1:8443/setup.exe",
+        "https://198.18.0.1/setup.exe",
+        "https://224.0.0.1/setup.exe",
+        "https://240.0.0.1/setup.exe",
+        "https://255.255.255.255/setup.exe",
+        "https://[::]/setup.exe",
+        "https://[::1]/setup.exe",
+        "https://[0:0:0:0:0:0:0:1]:8443/setup.exe",
+        "https://[::127.0.0.1]/setup.exe",
+        "https://[::1.1.1.1]/setup.exe",
+        "https://[::ffff:127.0.0.1]/setup.exe",
+        "https://[::FFFF:a9fe:a9fe]/setup.exe",
+        "https://[64:ff9b::7f00:1]/setup.exe",
+        "https://[64:ff9b:1::1]/setup.exe",
+        "https://[2002:7f00:1::]/setup.exe",
+        "https://[2002:a9fe:a9fe::1]/setup.exe",
+        "https://[2001:0:7f00:1::]/setup.exe",
+        "https://[2001:db8::1]/setup.exe",
+        "https://[fd00:ec2::254]/setup.exe",
+        "https://[fe80::1]/setup.exe",
+        "https://[fec0::1]/setup.exe",
+        "https://[ff02::1]/setup.exe",
+        "https://[4000::1]/setup.exe",
+    ],
+}
+
+
+@pytest.mark.parametrize("address", KEPT)
+def test_an_address_is_kept_as_it_is(address: str) -> None:
+    assert parse_address(address) == address
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"), [(address, reason) for reason, group in REFUSED.items() for address in group]
+)
+def test_an_address_that_could_lead_a_client_astray_is_refused_with_its_reason(address: str, reason: str) -> None:
+    with pytest.raises(InvalidField, match=r"^installer_url: ") as refused:
+        parse_address(address)
+    assert reason in refused.value.detail
+    assert "secret" not in refused.value.detail
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0", "127.0.0.1", "169.254.1.1", "192.168.0.1", "239.1.1.1"])
+def test_an_ipv6_address_is_no_more_public_than_the_one_within_it(text: str) -> None:
+    inside = int(ip_address(text))
+    assert not is_public(ip_address(text))
+    for outside, place in (("::ffff:0:0", 0), ("64:ff9b::", 0), ("2002::", 80)):
+        assert not is_public(ip_address(int(ip_address(outside)) + (inside << place)))
+        assert is_public(ip_address(int(ip_address(outside)) + (int(ip_address("1.1.1.1")) << place)))

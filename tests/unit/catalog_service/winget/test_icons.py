@@ -1,0 +1,37 @@
+"""The package's logo as an icon of the client's, at a signed address."""
+
+import pytest
+
+from catalog_service.manifests.package import Icon, IconFileType
+from catalog_service.winget.icons import icon_url, with_logo_icon
+from tests.support.factories import KEYS, make_caller
+from tests.support.samples.sources import make_entry
+from tests.support.services.catalog import picture
+
+OWN = Icon(icon_url="https://acme.example/icon.ico", icon_file_type=IconFileType.ICO, icon_sha256="ab" * 32)
+
+
+@pytest.mark.parametrize(
+    ("size", "resolution"),
+    [((16, 16), "16x16"), ((256, 256), "256x256"), ((64, 32), "custom"), ((65, 65), "custom"), ((1, 1), "custom")],
+)
+def test_resolution_is_the_client_s_word_for_the_size(size: tuple[int, int], resolution: str) -> None:
+    entry = with_logo_icon(make_entry(logo=picture(size=size)), "https://acme.example/logo.png")
+
+    (icon,) = entry.package.manifest.icons
+
+    assert icon.icon_resolution == resolution
+
+
+def test_logo_stands_after_the_icons_of_the_package() -> None:
+    entry = with_logo_icon(make_entry(logo=picture(), icons=(OWN,)), "https://acme.example/logo.png")
+
+    assert [icon.icon_url for icon in entry.package.manifest.icons] == [OWN.icon_url, "https://acme.example/logo.png"]
+
+
+@pytest.mark.parametrize("package_id", ["Acme.Editor", "Acme.Éditeur", "Acme.100%", "Acme.a&b=c#d"])
+def test_address_holds_the_package_id_as_one_segment(package_id: str) -> None:
+    address = icon_url(make_caller(), KEYS, package_id=package_id, logo=b"logo", expires=1)
+
+    assert address.startswith(f"{make_caller().base_url.rpartition('/')[0]}/")
+    assert address.partition("?")[0].count("/") == make_caller().base_url.count("/") + 3

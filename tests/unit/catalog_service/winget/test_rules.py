@@ -1,0 +1,75 @@
+"""The client of these tests refuses what the real one does."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.winget.rules import INSTALLER_RULES, Refused, check_manifest
+
+URL = "https://example.com/x"
+GOOD: dict[str, Any] = {
+    "Architecture": "x64",
+    "InstallerType": "msi",
+    "InstallerUrl": URL,
+    "InstallerSha256": "ab" * 32,
+}
+WRONG: dict[str, dict[str, Any]] = {
+    "a type that is none": {"InstallerType": "rpm"},
+    "an architecture that is none": {"Architecture": "mips"},
+    "no address": {"InstallerUrl": "ftp://example.com"},
+    "no digest": {"InstallerSha256": "ab"},
+    "an upgrade behaviour that is none": {"UpgradeBehavior": "maybe"},
+    "a product code on a packaged app": {"InstallerType": "msix", "ProductCode": "x"},
+    "entries of what leaves none": {"InstallerType": "font", "AppsAndFeaturesEntries": [{"DisplayName": "x"}]},
+    "an approximate version": {"AppsAndFeaturesEntries": [{"DisplayVersion": "> 1"}]},
+    "a family name of what has none": {},
+    "a portable program with several commands or entries": {"InstallerType": "portable", "Commands": ["a", "b"]},
+    "a locale that is none": {"InstallerLocale": "en_US"},
+    "markets of both kinds": {"Markets": {"AllowedMarkets": ["US"], "ExcludedMarkets": ["DE"]}},
+    "a return code twice": {
+        "InstallerSuccessCodes": [1],
+        "ExpectedReturnCodes": [{"InstallerReturnCode": 1, "ReturnResponse": "custom"}],
+    },
+    "an archive of nothing, or of several installers": {"InstallerType": "zip", "NestedInstallerType": "msi"},
+    "a path that leads out of the archive": {
+        "InstallerType": "zip",
+        "NestedInstallerType": "msi",
+        "NestedInstallerFiles": [{"RelativeFilePath": r"..\a.msi"}],
+    },
+    "a path or an alias twice": {
+        "InstallerType": "zip",
+        "NestedInstallerType": "portable",
+        "NestedInstallerFiles": [{"RelativeFilePath": "a.exe"}, {"RelativeFilePath": "A.exe"}],
+    },
+    "a configuration without resources": {"DesiredStateConfiguration": {"PowerShell": [{"ModuleName": "Acme"}]}},
+    "a Windows feature that is none": {"Dependencies": {"WindowsFeatures": ["NetFx3", "Net Fx 4"]}},
+}
+
+
+def test_each_thing_that_is_wrong_spoils_all_of_a_manifest() -> None:
+    assert WRONG.keys() == INSTALLER_RULES.keys()
+    locale = {"PackageLocale": "en-US", "Publisher": "A", "PackageName": "B", "ShortDescription": "C", "License": "D"}
+
+    def of(*installers: dict[str, Any], **version: Any) -> dict[str, Any]:
+        told = {"PackageVersion": "1.0", "DefaultLocale": locale, "Installers": list(installers), **version}
+        return {"PackageIdentifier": "A.B", "Versions": [told]}
+
+    check_manifest(of(GOOD), 28)
+    for reason, change in WRONG.items():
+        if change:
+            with pytest.raises(Refused, match=reason):
+                check_manifest(of({**GOOD, **change}), 28)
+    with pytest.raises(Refused, match="a family name"):
+        check_manifest(of({**GOOD, "PackageFamilyName": "x"}), 1)
+    for wrong in (
+        of(GOOD, GOOD),
+        of({**GOOD, "InstallerType": "msix"}, {**GOOD, "InstallerType": "appx"}),
+        of(),
+        of(GOOD, Channel="stable"),
+        of(GOOD, PackageVersion="> 1"),
+        of({**GOOD, "x": 1}),
+    ):
+        with pytest.raises(Refused):
+            check_manifest(wrong, 28)
+    with pytest.raises(Refused, match="empty"):
+        check_manifest(of({**GOOD, "Scope": ""}), 28)

@@ -1,0 +1,153 @@
+"""How searches share a service: what each tenant is shown stays right while others need room, and their turn."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from catalog_service.entries import WholeEntry
+from catalog_service.revisions import Change, Standing
+from catalog_service.winget.block import Block
+from catalog_service.winget.fields import Field
+from catalog_service.winget.index import Index
+from catalog_service.winget.matching import Match, MatchType
+from catalog_service.winget.requests import Search
+from catalog_service.winget.searches import PASSING, Searches
+from tests.support.samples.sources import make_entry, make_version
+
+
+def entries_of(*package_ids: str) -> list[WholeEntry]:
+    return [make_entry(package_id, make_version(package_id)) for package_id in package_ids]
+
+
+@dataclass
+class Catalogs:
+    """Where catalogs stand, and what is in them.
+
+    Who reads only some packages, or the catalog of a tenant that is `slow`, waits until it is let on; `reading` is how
+    many do.
+    """
+
+    entries: dict[str, Sequence[WholeEntry]] = field(default_factory=dict)
+    standings: dict[str, Standing] = field(default_factory=dict)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    let_on: asyncio.Event = field(default_factory=asyncio.Event)
+    slow: str = ""
+    reading: int = 0
+
+    async def standing(self, tenant_id: str, known: str) -> Standing:
+        return self.standings.get(tenant_id, Standing("1"))
+
+    async def read(
+        self, tenant_id: str, package_ids: Collection[str] | None = None
+    ) -> AsyncIterator[Sequence[WholeEntry]]:
+        if package_ids is not None or tenant_id == self.slow:
+            self.asked.set()
+            self.reading += 1
+            await self.let_on.wait()
+            self.reading -= 1
+        yield [one for one in self.entries[tenant_id] if package_ids is None or one.package.package_id in package_ids]
+
+
+async def ids(searches: Searches, tenant_id: str) -> list[str]:
+    return [record.package_id for record in (await searches.find(tenant_id, Search(), frozenset())).records]
+
+
+async def test_a_search_is_answered_while_the_index_that_it_renews_gives_way_to_another() -> None:
+    catalogs = Catalogs({"one": entries_of("Acme.Editor"), "other": entries_of("Acme.Other", "Acme.Third")})
+    alone = Searches(catalogs, catalogs, memory=1 << 20)
+    assert await ids(alone, "one") == ["Acme.Editor"]
+    searches = Searches(catalogs, catalogs, memory=alone.size * 5 // 2)  # not enough for both
+    assert await ids(searches, "one") == ["Acme.Editor"]
+    catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
+    catalogs.standings["one"] = Standing("2", [Change("1", ""), Change("2", "Acme.Later")])
+    renewing = asyncio.create_task(ids(searches, "one"))
+    await catalogs.asked.wait()
+    assert await ids(searches, "other") == ["Acme.Other", "Acme.Third"]
+    catalogs.let_on.set()
+    assert await renewing == ["Acme.Editor", "Acme.Later"]
+    assert 0 < searches.size <= alone.size * 5 // 2
+
+
+async def test_what_gives_way_to_another_tenants_is_counted() -> None:
+    catalogs = Catalogs({name: entries_of("Acme.Editor") for name in ("one", "other", "third")})
+    alone = Searches(catalogs, catalogs, memory=1 << 20)
+    await ids(alone, "one")
+    drops = 0
+
+    def dropped() -> None:
+        nonlocal drops
+        drops += 1
+
+    searches = Searches(catalogs, catalogs, memory=2 * alone.size, dropped=dropped)
+    for tenant_id, expected in (("one", 0), ("other", 0), ("one", 0), ("third", 1), ("one", 1), ("other", 2)):
+        assert await ids(searches, tenant_id) == ["Acme.Editor"]
+        assert drops == expected
+    assert searches.size == 2 * alone.size
+
+
+async def test_a_tenant_that_is_forgotten_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalogs = Catalogs({name: entries_of("Acme.Editor") for name in ("one", "other")})
+    searches = Searches(catalogs, catalogs, memory=1 << 20)
+    await ids(searches, "one")
+    size = searches.size
+    monkeypatch.setattr("catalog_service.winget.searches.TENANTS", 1)
+    catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
+    catalogs.standings["one"] = Standing("2", [Change("1", ""), Change("2", "Acme.Later")])
+    renewing = asyncio.create_task(ids(searches, "one"))
+    await catalogs.asked.wait()
+    assert await ids(searches, "other") == ["Acme.Editor"]
+    catalogs.let_on.set()
+    assert await renewing == ["Acme.Editor", "Acme.Later"]
+    assert searches.size == size
+
+
+async def test_who_reads_a_catalog_too_large_to_be_kept_keeps_no_other_tenant_waiting() -> None:
+    catalogs = Catalogs({name: entries_of("Acme.Editor") for name in ("one", "other")})
+    searches = Searches(catalogs, catalogs, memory=0)
+    for tenant_id in catalogs.entries:
+        await ids(searches, tenant_id)
+    catalogs.slow = "one"
+    waiting = [asyncio.create_task(ids(searches, "one")) for _ in range(2 * PASSING)]
+    await catalogs.asked.wait()
+    assert await ids(searches, "other") == ["Acme.Editor"]
+    assert catalogs.reading == 1
+    catalogs.let_on.set()
+    assert await asyncio.gather(*waiting) == [["Acme.Editor"]] * 2 * PASSING
+
+
+async def test_what_did_not_change_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalogs = Catalogs({"one": entries_of("Acme.Editor")})
+    searches = Searches(catalogs, catalogs, memory=1 << 20)
+    await ids(searches, "one")
+    monkeypatch.delattr(Index, "replaced")
+    assert await ids(searches, "one") == ["Acme.Editor"]
+
+
+async def test_others_have_their_turn_between_two_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalogs = Catalogs({"one": entries_of("Acme.Editor")})
+    searches = Searches(catalogs, catalogs, memory=1 << 20)
+    assert await ids(searches, "one") == ["Acme.Editor"]
+    running: list[int] = []
+    turns = 0
+
+    def within(_: Match, block: Block) -> set[int]:
+        running.append(turns)
+        time.sleep(0.006)
+        return {0}
+
+    monkeypatch.setattr(Match, "within", within)
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    matches = tuple(Match(frozenset([Field.TAG]), str(number), MatchType.SUBSTRING) for number in range(3))
+    waiting = asyncio.create_task(others())
+    assert len((await searches.find("one", Search(matches, matches), frozenset())).records) == 1
+    waiting.cancel()
+    assert len(set(running)) == 6

@@ -1,0 +1,192 @@
+"""When a sighting of a client is written, and what the single-tenant deployment asks of a name."""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from client_registry.clients import Clients, SeatTaken, Wanted
+from client_registry.model import Client, ClientLimitExceeded, NameNotResolved
+from client_registry.tokens import ClientTokens
+from common.caller import Caller, Deployment
+from common.signing import Keys
+from tests.support.factories import KEY, KEYS, make_caller, make_tenant
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+NOWHERE = "nowhere.invalid"
+
+
+@dataclass
+class OneClient:
+    """A store with room for one client, which counts the sightings it is told of."""
+
+    client: Client | None = None
+    digest: str = ""
+    sightings: int = 0
+    contended: list[int] = field(default_factory=list)
+
+    async def list(self, tenant_id: str) -> Sequence[Client]:
+        return [self.client] if self.client else []
+
+    async def find(self, tenant_id: str, wanted: Wanted) -> tuple[Sequence[Client], int]:
+        return await self.list(tenant_id), await self.count(tenant_id)
+
+    async def count(self, tenant_id: str) -> int:
+        return len(await self.list(tenant_id))
+
+    async def seats(self, tenant_id: str) -> AbstractSet[int]:
+        return set(range(await self.count(tenant_id)))
+
+    async def add(self, tenant_id: str, client: Client, *, digest: str, seat: int) -> None:
+        if self.contended:
+            self.contended.pop()
+            raise SeatTaken
+        self.client, self.digest = client, digest
+
+    async def find_by_digests(self, tenant_id: str, digests: Sequence[str]) -> Client | None:
+        return self.client if self.digest in digests else None
+
+    async def note_sighting(
+        self, tenant_id: str, client_id: str, *, digests: Sequence[str], ip: str, program: int, at: datetime
+    ) -> None:
+        assert self.client
+        self.digest = digests[0]
+        self.client = replace(self.client, ip=ip, program=program, last_seen=at)
+        self.sightings += 1
+
+    async def set_enabled(self, tenant_id: str, client_id: str, enabled: bool) -> bool:
+        assert self.client
+        self.client = replace(self.client, enabled=enabled)
+        return True
+
+    async def set_token(self, tenant_id: str, client_id: str, *, digest: str, hint: str) -> bool:
+        self.digest = digest
+        return True
+
+    async def delete(self, tenant_id: str, client_id: str, *, digests: Sequence[str]) -> bool:
+        self.client = None
+        return True
+
+
+class Names:
+    """Resolves every name but one."""
+
+    async def resolve(self, name: str) -> str:
+        if name == NOWHERE:
+            raise NameNotResolved(name)
+        return "192.0.2.9"
+
+
+@dataclass
+class World:
+    """One registered client and a clock to turn."""
+
+    clients: Clients
+    store: OneClient
+    caller: Caller
+    token: str
+    clock: "Clock"
+
+    async def call(self, *, after: int, ip: str = "192.0.2.1", program: int = 1) -> None:
+        """Identify the client `after` seconds."""
+        self.clock.now += timedelta(seconds=after)
+        assert await self.clients.identify(replace(self.caller, ip=ip), self.token, program)
+
+
+@dataclass
+class Clock:
+    now: datetime = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+async def world() -> World:
+    store, clock, caller = OneClient(), Clock(), make_caller()
+    clients = Clients(store, ClientTokens(KEYS), Names(), clock)
+    _, token = await clients.add(caller, "pc")
+    return World(clients, store, caller, token.text, clock)
+
+
+async def test_the_first_sighting_is_written(world: World) -> None:
+    await world.call(after=0)
+
+    assert world.store.client
+    assert (world.store.client.ip, world.store.client.program) == ("192.0.2.1", 1)
+    assert world.store.client.last_seen == START
+
+
+async def test_sightings_are_written_once_a_minute(world: World) -> None:
+    for _ in range(13):
+        await world.call(after=10)
+
+    assert world.store.sightings == 3  # at 10, 70 and 130 seconds
+
+
+async def test_a_sighting_from_another_address_is_written_at_once(world: World) -> None:
+    await world.call(after=0)
+    await world.call(after=1, ip="192.0.2.2")
+
+    assert world.store.sightings == 2
+
+
+async def test_a_sighting_of_another_program_is_written_at_once(world: World) -> None:
+    await world.call(after=0)
+    await world.call(after=1, program=0)
+
+    assert world.store.sightings == 2
+
+
+async def test_a_token_of_the_key_before_is_known_and_kept_under_the_present_one_from_then_on(world: World) -> None:
+    present = "the-key-that-takes-the-place-of-the-first"
+    rotating = Clients(world.store, ClientTokens(Keys(f"{present} {KEY}")), Names(), world.clock)
+    finished = Clients(world.store, ClientTokens(Keys(present)), Names(), world.clock)
+
+    assert await finished.identify(world.caller, world.token, 1) is None
+    assert await rotating.identify(world.caller, world.token, 1)
+    assert await finished.identify(world.caller, world.token, 1)
+    assert await world.clients.identify(world.caller, world.token, 1) is None
+
+
+async def test_a_client_that_is_not_enabled_is_not_sighted(world: World) -> None:
+    await world.clients.edit(world.caller.tenant_id, "6c9f2a17-0f3c-4b8a-9d55-7e1b2c3d4e5f", enabled=False)
+
+    assert await world.clients.identify(world.caller, world.token, 1) is None
+    assert world.store.sightings == 0
+
+
+async def test_a_seat_that_was_taken_meanwhile_is_tried_anew() -> None:
+    store = OneClient(contended=[1, 2, 3])
+    client, _ = await Clients(store, ClientTokens(KEYS), Names()).add(make_caller(), "pc")
+
+    assert store.client == client
+
+
+async def test_the_multi_tenant_deployment_does_not_resolve_names() -> None:
+    store = OneClient()
+    client, _ = await Clients(store, ClientTokens(KEYS), Names()).add(make_caller(), NOWHERE)
+
+    assert client.ip is None
+
+
+async def test_the_single_tenant_deployment_keeps_the_resolved_address() -> None:
+    caller = make_caller(deployment=Deployment.SINGLE)
+    client, _ = await Clients(OneClient(), ClientTokens(KEYS), Names()).add(caller, "pc")
+
+    assert client.ip == "192.0.2.9"
+
+
+async def test_the_single_tenant_deployment_refuses_a_name_without_an_address() -> None:
+    store = OneClient()
+
+    with pytest.raises(NameNotResolved):
+        await Clients(store, ClientTokens(KEYS), Names()).add(make_caller(deployment=Deployment.SINGLE), NOWHERE)
+    assert store.client is None
+
+
+async def test_a_tenant_that_may_have_no_clients_gets_none() -> None:
+    with pytest.raises(ClientLimitExceeded):
+        await Clients(OneClient(), ClientTokens(KEYS), Names()).add(make_caller(make_tenant(max_clients=0)), "pc")

@@ -1,0 +1,227 @@
+"""A service knows its caller by a token made for it, for one operation of one tenant, within half a minute."""
+
+import base64
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jwt
+import orjson
+import pytest
+
+from common.caller import LIFETIME, REUSED, Caller, Callers, Deployment, Signer, UntrustedCaller, sign
+from common.errors import NotAuthenticated
+from common.signing import ALGORITHM, Keys
+from common.tenants import Tenant, VersionKey
+from tests.support.factories import KEY, KEYS, make_caller, make_tenant
+
+OTHER_KEY = "another-key-for-tests-long-enough-too"
+TENANT = make_tenant(tenant_id="acme")
+DOOR = {"service": "catalog_service", "operation": "add_package", "tenant_id": "acme"}
+
+
+def token_for(caller: Caller | None = None, key: str = KEY) -> str:
+    return sign(key, caller or make_caller(TENANT), service="catalog_service", operation="add_package")
+
+
+def verify(keys: Keys, token: str, *, service: str, operation: str, tenant_id: str) -> Caller:
+    """The caller whom a service knows by the token, that it has not seen before."""
+    return Callers(keys, service=service).verify(token, operation=operation, tenant_id=tenant_id)
+
+
+def forged(changes: Mapping[str, Any], *, key: str = KEY, algorithm: str = ALGORITHM) -> str:
+    """A token whose claims are others than `sign` gives; None takes a claim away."""
+    claims = jwt.decode(token_for(), KEY, algorithms=[ALGORITHM], audience="catalog_service")
+    kept = {name: value for name, value in {**claims, **changes}.items() if value is not None}
+    return jwt.encode(kept, key, algorithm=algorithm)
+
+
+@pytest.mark.parametrize(
+    "caller",
+    [
+        Caller(TENANT, ip="2001:db8::1", base_url="https://packages.example.com/acme"),
+        Caller(TENANT).as_administrator("ada", "51"),
+        Caller(TENANT, deployment=Deployment.SINGLE).as_client("c1"),
+        Caller.service(make_tenant(tenant_id="acme", storage_quota=7, max_clients=3, version_key=VersionKey.INSTALLER)),
+        Caller(make_tenant(tenant_id="acme", strict_installers=True)).as_administrator("ada", "52"),
+    ],
+    ids=lambda caller: caller.kind,
+)
+def test_a_caller_arrives_as_it_was_sent(caller: Caller) -> None:
+    assert verify(KEYS, token_for(caller), **DOOR) == caller
+
+
+def test_what_only_the_gateway_decides_by_does_not_travel() -> None:
+    tenant = make_tenant(tenant_id="acme", client_authentication=True, allowed_networks=("192.0.2.0/24",))
+
+    assert verify(KEYS, token_for(Caller(tenant)), **DOOR).tenant == Tenant("acme")
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        {**DOOR, "service": "upload_service"},
+        {**DOOR, "operation": "delete_package"},
+        {**DOOR, "operation": ""},
+        {**DOOR, "tenant_id": "another"},
+        {**DOOR, "tenant_id": ""},
+    ],
+    ids=["another service", "another operation", "no operation", "another tenant", "no tenant"],
+)
+def test_a_token_opens_one_door_only(door: dict[str, str]) -> None:
+    with pytest.raises(NotAuthenticated):
+        verify(KEYS, token_for(), **door)
+
+
+def at(seconds: int) -> int:
+    """A moment so many seconds from now."""
+    return int(time.time()) + seconds
+
+
+# Made when they are used: a token of the future is one of today a minute later.
+BAD: dict[str, Callable[[], str]] = {
+    "none": lambda: "",
+    "nonsense": lambda: "nonsense",
+    "not ASCII": lambda: "\udcff.\udcff.\udcff",
+    "another key": lambda: token_for(key=OTHER_KEY),
+    "another key of the same claims": lambda: forged({}, key=OTHER_KEY),
+    "expired": lambda: forged({"iat": at(-2 * LIFETIME), "exp": at(-LIFETIME)}),
+    "of the future": lambda: forged({"iat": at(LIFETIME)}),
+    "no expiry": lambda: forged({"exp": None}),
+    "no time of issue": lambda: forged({"iat": None}),
+    "no service": lambda: forged({"aud": None}),
+    "no operation": lambda: forged({"op": None}),
+    "no tenant": lambda: forged({"tenant": None}),
+    "a tenant that is no object": lambda: forged({"tenant": "acme"}),
+    "an unknown kind": lambda: forged({"kind": "root"}),
+    "a kind that is no word": lambda: forged({"kind": {}}),
+    "an unknown deployment": lambda: forged({"deployment": "both"}),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_token_is_no_caller(kind: str) -> None:
+    with pytest.raises(NotAuthenticated) as refused:
+        verify(KEYS, BAD[kind](), **DOOR)
+
+    assert refused.value.detail == "This service answers the gateway only."
+
+
+def test_a_token_of_another_algorithm_is_no_caller() -> None:
+    long_key = KEY * 2  # HS512 wants 64 bytes
+
+    with pytest.raises(NotAuthenticated):
+        verify(Keys(long_key), forged({}, key=long_key, algorithm="HS512"), **DOOR)
+
+
+@pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "nOnE", ""])
+def test_a_token_without_a_signature_is_no_caller(algorithm: str) -> None:
+    _, claims, _ = token_for().split(".")
+    header = base64.urlsafe_b64encode(orjson.dumps({"alg": algorithm, "typ": "JWT"})).rstrip(b"=").decode()
+
+    with pytest.raises(NotAuthenticated):
+        verify(KEYS, f"{header}.{claims}.", **DOOR)
+
+
+@pytest.mark.parametrize("segment", [0, 1, 2])
+def test_a_token_with_a_letter_changed_is_no_caller(segment: int) -> None:
+    parts = token_for().split(".")
+    parts[segment] = parts[segment][:9] + ("A" if parts[segment][9] != "A" else "B") + parts[segment][10:]
+
+    with pytest.raises(NotAuthenticated):
+        verify(KEYS, ".".join(parts), **DOOR)
+
+
+class Clock:
+    """A clock that a test moves, for who signs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = time.time()
+        monkeypatch.setattr("common.caller.time", self)
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of the key for tests, whose change is known at once."""
+    monkeypatch.setattr("common.signing.NOTICED", 0.0)
+    file = tmp_path / "key"
+    file.write_text(KEY)
+    return file
+
+
+def test_a_token_serves_what_a_caller_asks_of_an_operation_for_a_while(clock: Clock) -> None:
+    signer, caller = Signer(KEYS, service="catalog_service"), make_caller(TENANT)
+    first = signer.sign(caller, "add_package")
+
+    clock.now += REUSED - 1
+    assert signer.sign(replace(caller), "add_package") == first
+
+    clock.now += 1
+    assert signer.sign(caller, "add_package") != first
+    assert REUSED < LIFETIME / 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        make_caller(make_tenant(tenant_id="acme", storage_quota=7)),
+        make_caller(make_tenant(tenant_id="another")),
+        make_caller(TENANT, username="ada"),
+        make_caller(TENANT, ip="192.0.2.1"),
+        Caller(TENANT).as_client("c1"),
+    ],
+    ids=["other settings", "another tenant", "another user", "another address", "a client"],
+)
+def test_another_caller_has_a_token_of_their_own(other: Caller) -> None:
+    signer = Signer(KEYS, service="catalog_service")
+    signer.sign(make_caller(TENANT), "add_package")
+
+    token = signer.sign(other, "add_package")
+
+    assert verify(KEYS, token, **{**DOOR, "tenant_id": other.tenant_id}) == other
+
+
+def test_another_operation_has_a_token_of_its_own() -> None:
+    signer, caller = Signer(KEYS, service="catalog_service"), make_caller(TENANT)
+
+    assert signer.sign(caller, "add_package") != signer.sign(caller, "delete_package")
+
+
+def test_a_token_is_not_signed_with_the_key_of_before(key_file: Path) -> None:
+    signer, caller = Signer(Keys(key_file), service="catalog_service"), make_caller(TENANT)
+    signer.sign(caller, "add_package")
+    key_file.write_text(f"{OTHER_KEY} {KEY}")
+
+    assert verify(Keys(OTHER_KEY), signer.sign(caller, "add_package"), **DOOR) == caller
+
+
+def test_a_token_that_was_verified_opens_no_other_door() -> None:
+    callers, token = Callers(KEYS, service="catalog_service"), token_for()
+
+    for _ in range(2):
+        assert callers.verify(token, operation="add_package", tenant_id="acme") == make_caller(TENANT)
+        for door in (("delete_package", "acme"), ("add_package", "another"), ("", "acme"), ("add_package", "")):
+            with pytest.raises(UntrustedCaller):
+                callers.verify(token, operation=door[0], tenant_id=door[1])
+
+
+def test_a_token_that_was_verified_is_refused_once_its_key_is_gone(key_file: Path) -> None:
+    callers, token = Callers(Keys(key_file), service="catalog_service"), token_for()
+    callers.verify(token, operation="add_package", tenant_id="acme")
+    key_file.write_text(f"{OTHER_KEY} {KEY}")
+    assert callers.verify(token, operation="add_package", tenant_id="acme")
+
+    key_file.write_text(OTHER_KEY)
+
+    with pytest.raises(UntrustedCaller):
+        callers.verify(token, operation="add_package", tenant_id="acme")

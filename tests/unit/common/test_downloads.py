@@ -1,0 +1,33 @@
+"""Where download addresses lead: to the gateway, or past it to upload_service."""
+
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+import pytest
+
+from client_registry.model import Installer, Release
+from client_registry.settings import RegistrySettings
+from client_registry.wire import client_version
+from common.downloads import download_url
+from tests.support.factories import KEYS, make_caller, make_tenant
+
+CALLER = make_caller(make_tenant(tenant_id="acme"), base_url="https://packages.example.com/client/api")
+PAST = "https://files.example.com"
+
+
+@pytest.mark.parametrize(
+    ("direct", "base"), [("", "https://packages.example.com/client/api"), (PAST, "https://files.example.com/acme")]
+)
+def test_an_address_leads_past_the_gateway_where_there_is_such_a_way(direct: str, base: str) -> None:
+    address = download_url(CALLER, KEYS, direct=direct, server_filename="one.exe", file_name="setup.exe", expires=1)
+
+    assert address.startswith(f"{base}/download/one.exe/setup.exe?")
+
+
+def test_the_client_program_is_fetched_past_the_gateway_too() -> None:
+    settings = RegistrySettings(internal_key=KEYS, client_token_key=KEYS, download_key=KEYS, download_url=PAST)
+    release = Release("uid", "1.0.0.0", datetime.now(UTC), Installer("one.exe", 1, "00"))
+
+    answer = client_version(release, CALLER, settings, 0)
+
+    assert urlsplit(answer["INSTALLER_URL"]).netloc == "files.example.com"

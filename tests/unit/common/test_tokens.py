@@ -1,0 +1,109 @@
+"""A signature is computed once, and nothing wrong is ever remembered as right."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+
+from common import tokens
+from common.signing import ALGORITHM, CLOCK_SKEW, Keys
+from common.tokens import Tokens
+from tests.support.factories import KEY
+
+OTHER_KEY = "another-key-for-tests-long-enough-too"
+LIFETIME = 60  # seconds
+
+
+class CountedKeys(Keys):
+    """Counts the signatures that are computed."""
+
+    computed = 0
+
+    def claims(self, token: str, **wanted: Any) -> Mapping[str, Any]:
+        self.computed += 1
+        return super().claims(token, **wanted)
+
+
+class Clock:
+    """A clock that stands."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def time(self) -> float:
+        return self.now
+
+
+def reader(keys: Keys) -> Tokens[str]:
+    return Tokens(keys, audience="here", required=["sub"], parse=lambda claims: str(claims["sub"]))
+
+
+def token(key: str = KEY, **changes: Any) -> str:
+    now = int(time.time())
+    return jwt.encode({"aud": "here", "sub": "ada", "iat": now, "exp": now + LIFETIME, **changes}, key, ALGORITHM)
+
+
+def test_a_signature_is_computed_once() -> None:
+    keys = CountedKeys(KEY)
+    known, ada, bob = reader(keys), token(), token(sub="bob")
+
+    assert [known.read(text) for text in (ada, ada, bob, ada, bob)] == ["ada", "ada", "bob", "ada", "bob"]
+    assert keys.computed == 2
+
+
+@pytest.mark.parametrize(
+    "wrong", [token(OTHER_KEY), token(aud="elsewhere"), token()[:-4] + "AAAA", "", "x"], ids=range(5)
+)
+def test_a_wrong_token_is_wrong_each_time(wrong: str) -> None:
+    keys = CountedKeys(KEY)
+    known = reader(keys)
+    known.read(token())
+    for _ in range(2):
+        with pytest.raises(jwt.InvalidTokenError):
+            known.read(wrong)
+    assert keys.computed == 3
+
+
+def test_what_was_read_expires_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = CountedKeys(KEY)
+    known, text, ends = reader(keys), token(), int(time.time()) + LIFETIME + CLOCK_SKEW
+    known.read(text)
+
+    monkeypatch.setattr(tokens, "time", Clock(ends - 1))
+    assert (known.read(text), keys.computed) == ("ada", 1)
+
+    monkeypatch.setattr(tokens, "time", Clock(ends + 1))
+    known.read(text)  # by the clock of the test's machine, at which it is not over
+    assert keys.computed == 2
+
+
+def test_other_keys_make_everything_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.signing.NOTICED", 0.0)
+    file, text = tmp_path / "key", token()
+    file.write_text(KEY)
+    known = reader(Keys(file))
+    known.read(text)
+    file.write_text(f"{OTHER_KEY} {KEY}")
+    assert known.read(text) == "ada"
+
+    file.write_text(OTHER_KEY)
+
+    with pytest.raises(jwt.InvalidSignatureError):
+        known.read(text)
+
+
+def test_no_more_tokens_are_remembered_than_may_and_none_in_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "REMEMBERED_AT_MOST", 3)
+    keys = CountedKeys(KEY)
+    known, texts = reader(keys), [token(sub=f"user-{number}") for number in range(4)]
+    for text in (*texts, *texts[1:]):
+        known.read(text)
+    assert keys.computed == 4
+
+    known.read(texts[0])
+
+    assert keys.computed == 5
+    assert not any(text in repr(vars(known)) + repr(vars(known._verified)) for text in texts)

@@ -1,0 +1,171 @@
+"""A folder of backups may lie where others can write: links are not followed, and a seal shows every change."""
+
+import os
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+
+import bson
+import pytest
+from pydantic import SecretStr
+
+from deploy.backup.copies import UPLOADS
+from deploy.backup.folder import BackupFolder, check_records
+from deploy.backup.manifest import BackupManifest, BackupProblem, Entry
+from tests.support.factories import KEY
+
+NAME = f"{'1' * 32}.exe"
+AUDIT_KEY, OTHER_KEY = SecretStr(KEY), SecretStr("another-key-that-is-long-enough-to-be-one")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> BackupFolder:
+    folder = BackupFolder(tmp_path / "backups")
+    folder.path.mkdir()
+    return folder
+
+
+def make_backup(folder: BackupFolder, audit_key: SecretStr = AUDIT_KEY) -> str:
+    """A backup without installers; its name."""
+    (folder.begin() / UPLOADS).touch()
+    return folder.finish(BackupManifest(made_at=datetime.now(UTC), keys={}, records=[], lacking=[]), audit_key)
+
+
+def test_a_backup_is_sealed_under_the_audit_key(folder: BackupFolder) -> None:
+    make_backup(folder)
+    assert folder.read(None).is_sealed(AUDIT_KEY)
+    assert not folder.read(None).is_sealed(OTHER_KEY)
+
+
+def test_a_seal_under_an_old_key_is_valid_while_the_old_key_stands_behind_the_new_one(folder: BackupFolder) -> None:
+    make_backup(folder)
+    both = SecretStr(f"{OTHER_KEY.get_secret_value()} {KEY}")
+    assert folder.read(None).is_sealed(both)
+    make_backup(folder, both)
+    assert folder.read(None).is_sealed(OTHER_KEY)
+
+
+@pytest.mark.parametrize("seal", ["", "0" * 64, "é" * 64, "x"])
+def test_another_seal_is_not_valid(folder: BackupFolder, seal: str) -> None:
+    (folder.path / make_backup(folder) / "manifest.seal").write_text(seal)
+    assert not folder.read(None).is_sealed(AUDIT_KEY)
+
+
+def test_a_changed_manifest_does_not_match_its_seal(folder: BackupFolder) -> None:
+    manifest = folder.path / make_backup(folder) / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes() + b" ")
+    assert not folder.read(None).is_sealed(AUDIT_KEY)
+
+
+def test_an_old_backup_under_a_newer_name_does_not_match_its_seal(folder: BackupFolder) -> None:
+    (folder.path / make_backup(folder)).rename(folder.path / "2999-01-01T000000.000000Z")
+    assert folder.read(None).name == "2999-01-01T000000.000000Z"
+    assert not folder.read(None).is_sealed(AUDIT_KEY)
+
+
+@pytest.mark.parametrize(
+    ("tenant_id", "server_filename"),
+    [
+        ("../../pwn", NAME),
+        ("/etc", NAME),
+        ("..", NAME),
+        ("", NAME),
+        ("a\\b", NAME),
+        ("acme", "../../../etc/cron.d/x"),
+        ("acme", "/etc/cron.d/x"),
+        ("acme", "x\0"),
+        ("acme", "."),
+        ("acme", ""),
+    ],
+)
+def test_a_name_that_leads_out_of_the_backups_is_refused(
+    folder: BackupFolder, tenant_id: str, server_filename: str
+) -> None:
+    with pytest.raises(BackupProblem, match="a name that leads out of the backups"):
+        folder.file(tenant_id, server_filename)
+
+
+@pytest.mark.parametrize("place", ["files", "files/acme", f"files/acme/{NAME}"])
+def test_a_link_on_the_way_to_an_installer_is_refused(folder: BackupFolder, tmp_path: Path, place: str) -> None:
+    link = folder.path / place
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(tmp_path)
+    with pytest.raises(BackupProblem, match="is a link, and backups have none"):
+        folder.file("acme", NAME)
+
+
+def test_dropping_old_backups_deletes_nothing_behind_a_link(folder: BackupFolder, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "installers"
+    elsewhere.mkdir()
+    (elsewhere / NAME).touch()
+    unused = folder.path / "files" / "acme" / NAME
+    unused.parent.mkdir(parents=True)
+    unused.touch()
+    (folder.path / "files" / "other").symlink_to(elsewhere)
+    make_backup(folder)
+    folder.keep(1)
+    assert (elsewhere / NAME).exists()
+    assert not unused.exists()
+
+
+def test_a_link_in_the_place_of_the_lock_changes_no_other_file(folder: BackupFolder, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("text")
+    (folder.path / ".lock").symlink_to(other)
+    with pytest.raises(OSError, match="symbolic link"), folder.locked():
+        pass
+    assert other.read_text() == "text"
+
+
+def test_a_link_to_a_backup_is_no_backup(folder: BackupFolder, tmp_path: Path) -> None:
+    name = make_backup(folder)
+    moved = (folder.path / name).rename(tmp_path / name)
+    (folder.path / name).symlink_to(moved)
+    assert folder.made() == []
+
+
+def test_records_that_are_no_plain_file_are_refused_and_not_opened(folder: BackupFolder) -> None:
+    os.mkfifo(folder.path / UPLOADS)
+    with pytest.raises(BackupProblem, match="no plain file"):
+        check_records(folder.path, [Entry(name=UPLOADS, size=0, sha256="0" * 64)])
+
+
+@pytest.mark.parametrize("tenant_id", ["../../pwn", "", "UPPER", None, 1, ["acme"], {"$ne": 1}])
+def test_a_record_of_an_impossible_tenant_is_refused(folder: BackupFolder, tenant_id: object) -> None:
+    entry = write_records(folder.path, "catalog.packages.bson", {"_id": 1, "tenant_id": tenant_id})
+    with pytest.raises(BackupProblem, match="a tenant whose id no tenant can have"):
+        check_records(folder.path, [entry])
+
+
+@pytest.mark.parametrize("record", [{"tenant_id": "acme"}, {"tenant_id": "internal"}, {}])
+def test_a_record_of_a_tenant_of_the_operators_or_of_nobody_is_taken(
+    folder: BackupFolder, record: dict[str, str]
+) -> None:
+    check_records(folder.path, [write_records(folder.path, "auth.audit_log.bson", {"_id": 1, **record})])
+
+
+def write_records(folder: Path, name: str, *records: dict[str, object]) -> Entry:
+    """Write a file of records; its entry in a manifest."""
+    content = b"".join(bson.encode(record) for record in records)
+    (folder / name).write_bytes(content)
+    return Entry(name=name, size=len(content), sha256=sha256(content).hexdigest())
+
+
+def test_backups_without_an_installer_are_kept_in_number(folder: BackupFolder) -> None:
+    first, second = make_backup(folder), make_backup(folder)
+    assert folder.keep(1) == [first]
+    assert folder.made() == [second]
+
+
+def test_a_pipe_in_the_place_of_records_is_refused(folder: BackupFolder) -> None:
+    records = folder.records(make_backup(folder)) / UPLOADS
+    records.unlink()
+    os.mkfifo(records)
+    with pytest.raises(BackupProblem, match="no plain file"):
+        folder.keep(1)
+
+
+def test_a_pipe_in_the_place_of_the_lock_keeps_nobody_waiting(folder: BackupFolder) -> None:
+    os.mkfifo(folder.path / ".lock")
+    with folder.locked():
+        assert folder.made() == []

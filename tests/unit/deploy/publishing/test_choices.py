@@ -1,0 +1,101 @@
+"""What the options of `pkgrepo publish` make of the files."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from catalog_service.enumerations import Architecture, FileType
+from common.settings import BadSetting
+from deploy.cli import app
+from deploy.publishing.choices import ForAll, PerFile, installers, packages_needed, switches
+
+README = (Path(__file__).parents[4] / "README.md").read_text(encoding="utf-8")
+FILES = [Path("app-x64.exe"), Path("app-arm64.msi")]
+
+
+def test_a_value_that_is_given_once_is_for_all_files() -> None:
+    made = installers(FILES, "Acme.App", PerFile(["1"]), ForAll(channel="beta"))
+    assert [(one.path, one.version, one.architecture, one.file_type, one.channel) for one in made] == [
+        (FILES[0], "1", "x64", "EXE", "beta"),
+        (FILES[1], "1", "arm64", "MSI", "beta"),
+    ]
+
+
+def test_values_that_are_given_for_each_file_go_by_their_order() -> None:
+    per_file = PerFile(["1", "2"], [Architecture.X86, Architecture.ARM], [FileType.INNO, FileType.WIX], ["{A}", "{B}"])
+    made = installers(FILES, "Acme.App", per_file, ForAll())
+    assert [(one.version, one.architecture, one.file_type, dict(one.more)) for one in made] == [
+        ("1", "x86", "INNO", {"productcode": "{A}"}),
+        ("2", "arm", "WIX", {"productcode": "{B}"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "per_file", "reason"),
+    [
+        (FILES, PerFile(["1", "2", "3"]), "--version: give it once, or once for each of the 2 files"),
+        (FILES, PerFile(["1"], product_codes=["{A}", "{B}", "{C}"]), "--product-code"),
+        (FILES, PerFile([""]), "--version: must not be empty"),
+        ([Path("a.exe"), Path("b.exe")], PerFile(["1"]), "a.exe and b.exe would be the same version, 1 for x64"),
+        ([Path("setup.run")], PerFile(["1"]), "--type: setup.run does not say its type"),
+    ],
+)
+def test_what_does_not_fit_the_files_is_refused(files: list[Path], per_file: PerFile, reason: str) -> None:
+    with pytest.raises(BadSetting, match=re.escape(reason)):
+        installers(files, "Acme.App", per_file, ForAll())
+
+
+def test_switches_have_the_interface_s_names() -> None:
+    assert switches(["silent=/S", "silent-with-progress=/P=1", "InstallLocation="]) == [
+        ("switch_Silent", "/S"),
+        ("switch_SilentWithProgress", "/P=1"),
+        ("switch_InstallLocation", ""),
+    ]
+    for wrong in ("silent", "quiet=/S", "=/S"):
+        with pytest.raises(BadSetting, match="one of Silent, "):
+            switches([wrong])
+
+
+def test_packages_needed_have_their_lowest_versions_beside_them() -> None:
+    assert packages_needed(["Acme.Runtime=2.0", "Acme.Fonts"]) == [
+        ("dep_pkg_identifier", "Acme.Runtime"),
+        ("dep_pkg_min_version", "2.0"),
+        ("dep_pkg_identifier", "Acme.Fonts"),
+        ("dep_pkg_min_version", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "reason"),
+    [
+        ((), {"PKGREPO_USER": "admin"}, "set PKGREPO_USER and PKGREPO_PASSWORD"),
+        (("--url", "packages.example.com/acme"), {"PKGREPO_TOKEN": "t"}, "--url: must be https://host/tenant"),
+        (("--url", "https://packages.example.com/"), {"PKGREPO_TOKEN": "t"}, "--url: must be https://host/tenant"),
+        (("--url", "https://a:b@packages.example.com/acme"), {"PKGREPO_TOKEN": "t"}, "neither credentials"),
+        (("--package-name", "App"), {"PKGREPO_TOKEN": "t"}, "--package-name and --publisher: give both"),
+    ],
+)
+def test_what_the_command_lacks_is_said_before_anything_is_sent(
+    tmp_path: Path, arguments: tuple[str, ...], environment: dict[str, str], reason: str
+) -> None:
+    file = tmp_path / "setup.exe"
+    file.write_bytes(b"MZ")
+    nothing = dict.fromkeys(("PKGREPO_USER", "PKGREPO_PASSWORD", "PKGREPO_PASSWORD_FILE", "PKGREPO_TOKEN"), "")
+    result = CliRunner().invoke(
+        app,
+        ["publish", str(file), "--package", "Acme.App", "--version", "1", *arguments],
+        env={**nothing, "PKGREPO_URL": "https://packages.example.com/acme", **environment},
+    )
+    assert isinstance(result.exception, BadSetting)
+    assert reason in str(result.exception)
+
+
+def test_the_newcomer_s_page_names_options_that_there_are() -> None:
+    section = README.partition("## Publish from a pipeline")[2].partition("Without the command")[0]
+    said = CliRunner().invoke(app, ["publish", "--help"], env={"COLUMNS": "300"}).output
+    option = r"(?<![\w-])--[a-z-]+"
+    named = set(re.findall(option, section))
+    assert named
+    assert named <= set(re.findall(option, re.sub(r"\x1b\[[0-9;]*m", "", said)))

@@ -1,0 +1,148 @@
+"""What `pkgrepo publish` makes of answers, of none, and of strangers at the address."""
+
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import stamina
+from aiohttp import web
+
+from common.errors import Answered
+from deploy.publishing import server as server_module
+from deploy.publishing.interface import Interface
+from deploy.publishing.problems import NotTheInterface, Unreachable, Untrusted
+from deploy.publishing.server import Server, open_server
+from deploy.publishing.session import Credentials, Session
+from tests.support.servers.certificates import self_signed
+
+ATTEMPTS = 4
+Answer = Callable[[], web.Response]
+
+
+@pytest.fixture(autouse=True)
+def no_pauses() -> Iterator[None]:
+    with stamina.set_testing(True, attempts=ATTEMPTS):
+        yield
+
+
+class Scripted:
+    """A server that gives answer after answer, the last one again and again, and counts them; None breaks the line."""
+
+    def __init__(self, *answers: Answer | None) -> None:
+        self._answers = answers
+        self.asked = 0
+
+    @asynccontextmanager
+    async def serve(self, context: ssl.SSLContext | None = None, ca_file: Path | None = None) -> AsyncIterator[Server]:
+        runner = web.ServerRunner(web.Server(self._handle))
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+            port = runner.addresses[0][1]
+            async with open_server(f"http{'s' if context else ''}://127.0.0.1:{port}/acme", ca_file) as server:
+                yield server
+        finally:
+            await runner.cleanup()
+
+    async def _handle(self, request: web.BaseRequest) -> web.Response:
+        answer = self._answers[min(self.asked, len(self._answers) - 1)]
+        self.asked += 1
+        if answer is None:
+            assert request.transport
+            request.transport.abort()
+            return fine()
+        return answer()
+
+
+def fine() -> web.Response:
+    return web.json_response([])
+
+
+def problem(status: int, code: str, retry_after: str = "") -> Answer:
+    headers = {"Retry-After": retry_after} if retry_after else {}
+    return lambda: web.json_response({"detail": "Said.", "code": code}, status=status, headers=headers)
+
+
+def page(status: int, **headers: str) -> Answer:
+    return lambda: web.Response(status=status, text="<html>", content_type="text/html", headers=headers)
+
+
+async def ask(scripted: Scripted, patience: float = 60) -> object:
+    credentials = Credentials(pkgrepo_token="a token")  # type: ignore[arg-type]  # pydantic makes it secret
+    async with scripted.serve() as server:
+        return await Interface(Session(server, credentials), patience).versions("Acme.App")
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [problem(500, "dependency_unavailable", "5"), problem(429, "too_many_requests", "1"), page(502), page(503)],
+)
+async def test_what_may_pass_is_asked_again(passing: Answer) -> None:
+    scripted = Scripted(passing, passing, fine)
+    assert await ask(scripted) == []
+    assert scripted.asked == 3
+
+
+@pytest.mark.parametrize(
+    ("refusal", "code"),
+    [
+        (problem(400, "invalid_field"), "invalid_field"),
+        (problem(403, "forbidden"), "forbidden"),
+        (problem(404, "tenant_not_found"), "tenant_not_found"),
+        (problem(409, "version_exists"), "version_exists"),
+        (problem(500, "transfer_damaged"), "transfer_damaged"),
+        (problem(429, "too_many_requests", "3600"), "too_many_requests"),
+        (page(403), "refused"),
+    ],
+)
+async def test_what_is_refused_for_good_is_asked_once(refusal: Answer, code: str) -> None:
+    scripted = Scripted(refusal, fine)
+    with pytest.raises(Answered) as raised:
+        await ask(scripted)
+    assert (raised.value.code, scripted.asked) == (code, 1)
+
+
+@pytest.mark.parametrize("stranger", [page(200), page(301, Location="https://packages.example.com/acme/")])
+async def test_a_stranger_at_the_address_is_told(stranger: Answer) -> None:
+    with pytest.raises(NotTheInterface):
+        await ask(Scripted(stranger))
+
+
+async def test_a_server_that_is_away_is_asked_again() -> None:
+    scripted = Scripted(None, None, fine)
+    assert await ask(scripted) == []
+    assert scripted.asked == 3
+
+
+async def test_a_server_that_stays_away_is_given_up() -> None:
+    scripted = Scripted(None)
+    with pytest.raises(Unreachable):
+        await ask(scripted)
+    assert scripted.asked >= ATTEMPTS
+
+
+async def test_a_server_that_never_answers_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "STALL", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with open_server(f"http://127.0.0.1:{silent.getsockname()[1]}/acme", None) as server:
+            with pytest.raises(Unreachable, match="does not answer"):
+                await server.ask("GET", "server_information")
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A self-signed certificate of 127.0.0.1 with its key, in PEM."""
+    return self_signed(tmp_path, "127.0.0.1")
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_refused_unless_its_file_is_given(certificate: Path) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    async with Scripted(fine).serve(context) as server:
+        with pytest.raises(Untrusted):
+            await server.ask("GET", "get_package_versions", "Acme.App")
+    async with Scripted(fine).serve(context, certificate) as server:
+        assert await server.ask("GET", "get_package_versions", "Acme.App") == []

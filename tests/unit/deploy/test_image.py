@@ -1,0 +1,46 @@
+"""The image's recipe and the compose files hold what those who know the formats ask of them."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+BIN = Path(sys.executable).parent
+FILES = sorted(DEPLOY.glob("compose*.yaml"))
+
+
+def test_hadolint_finds_nothing_in_the_recipe() -> None:
+    said = subprocess.run([BIN / "hadolint", DEPLOY / "Dockerfile"], capture_output=True, check=False, text=True)
+    assert (said.returncode, said.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_a_compose_file_is_as_its_specification_says(file: Path, tmp_path: Path) -> None:
+    # The schema's own program does not know compose's tag for what a file before it said, which is an empty list.
+    plain = tmp_path / file.name
+    plain.write_text(file.read_text().replace("!reset ", ""))
+    command = [str(BIN / "check-jsonschema"), "--builtin-schema", "vendor.compose-spec", str(plain)]
+    said = subprocess.run(command, capture_output=True, check=False, text=True)
+    assert said.returncode == 0, said.stdout
+
+
+def test_the_image_runs_as_nobody_else_on_the_machine() -> None:
+    recipe = (DEPLOY / "Dockerfile").read_text().splitlines()
+    assert [line for line in recipe if line.startswith("USER")] == ["USER 10001:10001"]
+
+
+def test_nothing_that_is_not_named_gets_into_the_image() -> None:
+    ignored = (DEPLOY.parent / ".dockerignore").read_text().splitlines()
+    assert ignored[0] == "*"
+    assert "deploy/secrets" in ignored
+
+
+def test_the_probes_of_a_container_are_where_its_manifest_asks() -> None:
+    told = re.findall(r"(?<!_)(LISTEN|MANAGEMENT_LISTEN)=0\.0\.0\.0:(\d+)", (DEPLOY / "Dockerfile").read_text())
+    manifest = (DEPLOY / "kubernetes" / "base" / "every-service.yaml").read_text()
+    ports = re.findall(r"\{name: (\w+), containerPort: (\d+)\}", manifest)
+    names = {"LISTEN": "http", "MANAGEMENT_LISTEN": "management"}
+    assert [(names[name], port) for name, port in told] == ports

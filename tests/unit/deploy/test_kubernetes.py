@@ -1,0 +1,218 @@
+"""The Kubernetes manifests give the services what they read, and no more rights or secrets than they need."""
+
+import os
+import re
+from itertools import product
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from common.server import DRAIN_PATIENCE, SHUTDOWN_PATIENCE
+from common.settings import BadSetting, load
+from deploy.cluster.rights import DEFAULT_USER, MONGODB, OPERATOR, RABBITMQ, REDIS
+from deploy.cluster.secrets import SETTINGS, ClusterSecrets
+from deploy.cluster.stores import OtherStores
+from deploy.places import StoreSettings
+from tests.support.deployment.kubernetes import (
+    FOLDER,
+    NAMES,
+    OVERLAYS,
+    VERSIONS,
+    Resource,
+    images_variables,
+    known,
+    kustomizations,
+    of_kind,
+    patches,
+    pods,
+    refusal,
+    selected,
+    settings_of,
+    where,
+    written,
+)
+
+RESOURCES = list(written())
+COMMON = next(found for found in patches() if where(found) == "Deployment any" and "strategy" in found["spec"])
+STORES = {"mongo_url": "mongodb://u:p@mongodb.stores/", "redis_url": "rediss://:p@r", "rabbitmq_url": "amqps://u:p@q"}
+CLOSING = 5  # seconds that a service may take to close what it opened
+BESIDE = ("backup", "first-tenant", "operator")  # pods that run the operator's command
+
+
+@pytest.fixture
+def secrets(tmp_path: Path) -> Path:
+    """The folder that `pkgrepo cluster secrets` makes."""
+    ClusterSecrets(tmp_path, load(OtherStores, **STORES)).make()
+    return tmp_path
+
+
+def container(service: str) -> Resource:
+    found: Resource = pods(RESOURCES)[NAMES[service]]["spec"]["containers"][0]
+    return found
+
+
+def variables(service: str) -> dict[str, str]:
+    """What the manifests give to a service, object storage included."""
+    added = [found["spec"]["template"]["spec"] for found in patches() if where(found) == f"Deployment {NAMES[service]}"]
+    given = [container(service), *(spec["containers"][0] for spec in added)]
+    return {row["name"]: row["value"] for found in given for row in found.get("env", [])}
+
+
+def generated() -> dict[str, list[str]]:
+    """The files of each Secret."""
+    return {row["name"]: row["files"] for row in kustomizations()[FOLDER / "secrets"]["secretGenerator"]}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("resource", known(RESOURCES), ids=where)
+def test_kubernetes_takes_a_resource_as_it_is_written(resource: Resource, version: str) -> None:
+    assert refusal(resource, version) == ""
+
+
+@pytest.mark.parametrize("service", SETTINGS)
+def test_every_variable_is_a_setting_of_its_service(service: str) -> None:
+    given = {variable.removesuffix("_FILE").lower() for variable in variables(service)}
+    assert given <= set(SETTINGS[service].model_fields)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_setting_of_an_overlay_is_some_service_s(overlay: str) -> None:
+    known = {name.upper() for settings in SETTINGS.values() for name in settings.model_fields}
+    assert set(settings_of(overlay)) <= known
+
+
+@pytest.mark.parametrize(("service", "overlay"), list(product(SETTINGS, OVERLAYS)))
+def test_a_service_starts_with_what_it_is_given_and_finds_the_others(service: str, overlay: str, secrets: Path) -> None:
+    given = {**images_variables(), **settings_of(overlay), **variables(service)}
+    given |= {name: "" for name in given if name.startswith(("S3_", "INSTALLER_STORAGE"))}
+    here = {name: re.sub("^/run/(keys|urls)/", rf"{secrets}/\1/{service}/", value) for name, value in given.items()}
+    with patch.dict(os.environ, here, clear=True):
+        settings = load(SETTINGS[service])
+    addresses = {f"{name}_url": f"http://{address}:8080" for name, address in NAMES.items()} | STORES
+    found = {name: getattr(settings, name) for name in type(settings).model_fields if name in addresses}
+    assert found == {name: addresses[name] for name in found}
+    assert settings.listen == "0.0.0.0:8080"
+
+
+@pytest.mark.parametrize("service", SETTINGS)
+def test_a_service_s_secrets_are_all_that_is_made_for_it_and_no_others(service: str, secrets: Path) -> None:
+    volumes = {volume["name"]: volume for volume in pods(RESOURCES)[NAMES[service]]["spec"]["volumes"]}
+    for kind in ("keys", "urls"):
+        made = {file.relative_to(secrets).as_posix() for file in (secrets / kind / service).iterdir()}
+        assert set(generated()[volumes[kind]["secret"]["secretName"]]) == made
+
+
+def test_operators_have_room_for_the_records_of_an_archive() -> None:
+    [place] = [volume for volume in pods(RESOURCES)["operator"]["spec"]["volumes"] if volume["name"] == "tmp"]
+    assert re.fullmatch(r"[1-9]\d*Gi", place["emptyDir"]["sizeLimit"])
+
+
+@pytest.mark.parametrize("pod", BESIDE)
+def test_a_command_has_the_files_that_it_reads(pod: str, secrets: Path) -> None:
+    files = generated()["operator"]
+    assert all((secrets / file).is_file() for file in files)
+    [command] = pods(RESOURCES)[pod]["spec"]["containers"]
+    reads = [row["value"] for row in command["env"]]
+    reads += [word for word in command["command"] if word.startswith("/run/")]
+    assert set(reads) <= {f"/run/secrets/{Path(file).name}" for file in files}
+    assert {row["name"].removesuffix("_FILE").lower() for row in command["env"]} <= set(StoreSettings.model_fields)
+
+
+def test_git_keeps_no_secret() -> None:
+    assert (FOLDER / "secrets" / ".gitignore").read_text().split() == ["*", "!.gitignore", "!kustomization.yaml"]
+
+
+def test_stores_that_others_run_have_their_addresses_in_the_secrets_and_nothing_else(secrets: Path) -> None:
+    for name, url in STORES.items():
+        files = sorted(secrets.glob(f"urls/*/{name}"))
+        assert files
+        assert {file.read_text() for file in files} == {url}
+    assert sorted(path.name for path in secrets.iterdir()) == ["administrator", "keys", "urls"]
+
+
+def test_the_guide_lists_the_rights_of_every_user_at_every_store() -> None:
+    guide = (FOLDER / "README.md").read_text().splitlines()
+    for user, databases in MONGODB.items():
+        role = "; `pkgrepoConnections`" if user == OPERATOR else ""
+        assert f"| `{user}` | `readWrite` on {', '.join(f'`{name}`' for name in databases)}{role} |" in guide
+    assert DEFAULT_USER in guide
+    for user in SETTINGS.keys() & REDIS.keys() | {OPERATOR}:
+        assert f"user {user} on resetchannels {REDIS[user]}" in guide
+    for user, rights in RABBITMQ.items():
+        permissions = f"'{rights.configure}' '{rights.write}' '{rights.read}'"
+        assert f"$ rabbitmqctl set_permissions {user} {permissions}" in guide
+
+
+def test_the_guide_lists_the_files_of_the_addresses(secrets: Path) -> None:
+    guide = (FOLDER / "README.md").read_text().splitlines()
+    for folder in (secrets / "urls").iterdir():
+        [row] = [line for line in guide if line.startswith("| ") and f"`{folder.name}`" in line and "_url`" in line]
+        assert set(re.findall(r"`(\w+_url)`", row)) == {file.name for file in folder.iterdir()}
+
+
+def test_a_store_that_moves_gets_its_new_address_and_all_else_stays(secrets: Path) -> None:
+    before = {file: file.read_bytes() for file in secrets.rglob("*") if file.is_file()}
+    moved = load(OtherStores, **{**STORES, "redis_url": "redis://elsewhere"})
+    made = ClusterSecrets(secrets, moved).make()
+    assert set(made) == set(secrets.glob("urls/*/redis_url"))
+    assert {file.read_text() for file in made} == {"redis://elsewhere"}
+    assert {file: file.read_bytes() for file in before if file not in made} == {
+        file: text for file, text in before.items() if file not in made
+    }
+
+
+def test_an_address_that_is_none_is_refused_before_it_is_handed_out() -> None:
+    with pytest.raises(BadSetting, match="MONGO_URL"):
+        load(OtherStores, mongo_url="postgres://u:p@h")
+
+
+def test_a_pod_is_given_the_time_that_its_service_takes_to_end() -> None:
+    spec = COMMON["spec"]["template"]["spec"]
+    [service] = spec["containers"]
+    out_of_the_way = service["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert out_of_the_way > 0
+    assert spec["terminationGracePeriodSeconds"] >= out_of_the_way + 2 * DRAIN_PATIENCE + SHUTDOWN_PATIENCE + CLOSING
+    assert COMMON["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+
+
+@pytest.mark.parametrize(
+    "spec", [COMMON["spec"]["template"]["spec"], *(pods(RESOURCES)[name]["spec"] for name in BESIDE)]
+)
+def test_a_pod_has_no_more_rights_than_it_needs(spec: Resource) -> None:
+    assert spec["automountServiceAccountToken"] is False
+    pod = spec["securityContext"]
+    assert (pod["runAsNonRoot"], pod["runAsUser"], pod["seccompProfile"]) == (True, 10001, {"type": "RuntimeDefault"})
+    assert [found["securityContext"] for found in spec["containers"]] == [
+        {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    ]
+
+
+def test_no_service_takes_rights_of_its_own() -> None:
+    for name, pod in pods(RESOURCES).items():
+        if name not in BESIDE:
+            spec = pod["spec"]
+            assert not {"securityContext", "hostNetwork", "automountServiceAccountToken"} & {
+                *spec,
+                *(word for found in spec["containers"] for word in found),
+            }
+
+
+@pytest.mark.parametrize("folder", ["overlays/production", "overlays/single-node", "operator"])
+def test_an_image_is_of_a_version(folder: str) -> None:
+    [image] = kustomizations()[FOLDER / folder]["images"]
+    assert image["name"] == container("gateway")["image"]
+    assert image.get("digest") or image["newTag"] not in {"latest", ""}
+
+
+@pytest.mark.parametrize("kind", ["HorizontalPodAutoscaler", "PodDisruptionBudget"])
+def test_every_service_grows_and_is_kept_from_being_emptied_out(kind: str) -> None:
+    found = of_kind(kind, RESOURCES)
+    assert sorted(found) == sorted(NAMES.values())
+    for name, resource in found.items():
+        if kind == "HorizontalPodAutoscaler":
+            assert resource["spec"]["scaleTargetRef"]["name"] == name
+            assert 2 <= resource["spec"]["minReplicas"] < resource["spec"]["maxReplicas"]
+        else:
+            assert selected(resource["spec"]["selector"]) == [name]
+            assert resource["spec"]["maxUnavailable"] == 1

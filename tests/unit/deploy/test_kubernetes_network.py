@@ -1,0 +1,114 @@
+"""The Kubernetes manifests let those speak to each other who have to, and lead from outside where they should."""
+
+import re
+from collections.abc import Iterable
+from itertools import product
+
+import pytest
+import yaml
+
+from common.caller import Caller
+from common.downloads import download_url
+from common.signing import Keys
+from common.tenants import Tenant
+from deploy.cluster.secrets import SETTINGS
+from tests.support.deployment.kubernetes import (
+    FOLDER,
+    NAMES,
+    OVERLAYS,
+    Resource,
+    of_kind,
+    selected,
+    settings_of,
+    written,
+)
+from upload_service.routes import routes
+
+RESOURCES = list(written())
+
+
+def lets(direction: str, side: str) -> set[tuple[str, str]]:
+    """Who may ask whom, by the policies of a direction, `ingress` or `egress`, whose rules have this side."""
+    return {
+        (one, other)
+        for policy in of_kind("NetworkPolicy", RESOURCES).values()
+        for rule in policy["spec"].get(direction, [])
+        if rule.get("ports") == [{"port": "http"}]
+        for peer in rule[side]
+        if "podSelector" in peer
+        for one in selected(policy["spec"]["podSelector"])
+        for other in selected(peer["podSelector"])
+    }
+
+
+def test_services_ask_whom_they_are_given_the_address_of_and_nobody_else() -> None:
+    asks = {
+        (NAMES[asker], NAMES[asked])
+        for asker, asked in product(SETTINGS, SETTINGS)
+        if f"{asked}_url" in SETTINGS[asker].model_fields
+    }
+    assert lets("egress", "to") == asks
+    assert {(asker, asked) for asked, asker in lets("ingress", "from")} == asks
+
+
+@pytest.mark.parametrize(
+    ("store", "setting", "command"),
+    [
+        ("to-mongodb", "mongo_url", ["first-tenant", "backup", "operator"]),
+        ("to-redis", "redis_url", ["first-tenant", "backup", "operator"]),
+        ("to-rabbitmq", "rabbitmq_url", []),
+        ("to-object-storage", "s3_url", ["backup", "operator"]),
+        ("to-traces", "otel_exporter_otlp_endpoint", []),
+    ],
+)
+def test_a_store_is_reached_by_those_who_are_given_its_address(store: str, setting: str, command: list[str]) -> None:
+    readers = [NAMES[service] for service in SETTINGS if setting in SETTINGS[service].model_fields]
+    policy = of_kind("NetworkPolicy", RESOURCES)[store]
+    assert sorted(selected(policy["spec"]["podSelector"])) == sorted([*readers, *command])
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_collector_that_the_settings_show_is_the_one_that_may_be_reached(overlay: str) -> None:
+    text = (FOLDER / "overlays" / overlay / "settings.env").read_text()
+    shown = re.findall(r"# OTEL_EXPORTER_OTLP_ENDPOINT=http://\w+\.(\w+):(\d+)\n", text)
+    [rule] = of_kind("NetworkPolicy", RESOURCES)["to-traces"]["spec"]["egress"]
+    namespace = rule["to"][0]["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
+    assert shown == [(namespace, str(rule["ports"][0]["port"]))]
+
+
+def test_whatever_no_policy_allows_is_forbidden() -> None:
+    nobody = of_kind("NetworkPolicy", RESOURCES)["nobody"]
+    assert nobody["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+
+def paths_of(resources: Iterable[Resource], name: str) -> tuple[str, Resource]:
+    """The host of an Ingress with a certificate, and its one path."""
+    spec = of_kind("Ingress", resources)[name]["spec"]
+    [rule] = spec["rules"]
+    assert [rule["host"]] == [host for tls in spec["tls"] for host in tls["hosts"]]
+    [path] = rule["http"]["paths"]
+    return rule["host"], path
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_what_is_given_out_as_our_address_leads_to_the_gateway(overlay: str) -> None:
+    found = list(yaml.safe_load_all((FOLDER / "overlays" / overlay / "ingress.yaml").read_text()))
+    host, path = paths_of(found, "gateway")
+    assert settings_of(overlay)["PUBLIC_URL"] == f"https://{host}"
+    assert path["backend"]["service"]["name"] == "gateway"
+
+
+def test_the_host_of_downloads_leads_to_downloads_and_to_nothing_else_of_the_service() -> None:
+    host, path = paths_of(RESOURCES, "downloads")
+    direct = settings_of("production")["DOWNLOAD_URL"]
+    caller = Caller(Tenant("acme_2"))
+    url = download_url(
+        caller, Keys("k" * 32), direct=direct, server_filename="0" * 32, file_name="a b.exe", expires=2_000_000_000
+    )
+    assert url.startswith(f"https://{host}/")
+    assert re.fullmatch(path["path"], url.removeprefix(f"https://{host}").partition("?")[0])
+
+    samples = {route.path: re.sub(r"\{[^}]+\}", "some", route.path) for route in routes}  # type: ignore[attr-defined]
+    samples |= {more: more for more in ("/livez", "/readyz", "/metrics", "/some/download/x/y/z", "/some/download/x")}
+    open_ones = [template for template, sample in samples.items() if re.search(path["path"], sample)]
+    assert open_ones == ["/{tenant_id}/download/{server_filename:[^/]+}/{file_name:[^/]+}"]

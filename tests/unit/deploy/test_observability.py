@@ -1,0 +1,147 @@
+"""What watches the service: Prometheus' configuration, the alert rules, the dashboard, and their Kubernetes shape."""
+
+import json
+import re
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.cluster.secrets import SETTINGS
+from tests.support.deployment.kubernetes import (
+    FOLDER,
+    NAMES,
+    images_variables,
+    kustomizations,
+    of_kind,
+    pods,
+    read,
+    written,
+)
+from tests.support.deployment.observability import (
+    OBSERVABILITY,
+    Panel,
+    alerts,
+    dashboard,
+    grouped,
+    panels,
+    promtool,
+    records,
+)
+
+DEPLOY = OBSERVABILITY.parent
+ALERTS = alerts()
+PANELS = panels()
+
+
+def test_prometheus_takes_its_configuration_and_the_rules() -> None:
+    assert promtool("check", "config", "--lint=all", "--lint-fatal", OBSERVABILITY / "prometheus.yaml") == ""
+
+
+def test_every_service_of_the_compose_file_is_looked_for_where_it_tells() -> None:
+    [job] = yaml.safe_load((OBSERVABILITY / "prometheus.yaml").read_text())["scrape_configs"]
+    [found] = job["dns_sd_configs"]
+    assert sorted(found["names"]) == sorted(SETTINGS)
+    assert set(SETTINGS) <= set(yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"])
+    assert images_variables()["MANAGEMENT_LISTEN"].endswith(f":{found['port']}")
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_says_what_it_means_and_where_it_is_written_what_to_do(alert: str) -> None:
+    says = ALERTS[alert]["annotations"]
+    assert sorted(says) == ["description", "runbook", "summary"]
+    assert ALERTS[alert]["labels"]["severity"] in {"critical", "warning"}
+    guide = (DEPLOY / "README.md").read_text().partition("\n## When an alert fires\n")[2]
+    assert f"\n### {alert}\n\n" in guide
+    assert says["runbook"] == f"deploy/README.md#{alert.lower()}"
+
+
+def test_the_guide_tells_of_no_alert_that_is_not_there() -> None:
+    assert re.findall(r"^### (Pkgrepo\w+)$", (DEPLOY / "README.md").read_text(), re.MULTILINE) == list(ALERTS)
+
+
+def test_a_service_that_is_not_even_found_is_missed() -> None:
+    named = re.findall(r'absent\(up\{job="pkgrepo", service="(\w+)"\}\)', ALERTS["PkgrepoServiceMissing"]["expr"])
+    assert sorted(named) == sorted(SETTINGS)
+
+
+def test_what_is_recorded_is_asked_for() -> None:
+    asked = " ".join([rule["expr"] for rule in ALERTS.values()] + [text for panel in PANELS for text in panel.asks])
+    assert [name for name in records() if f"{name}{{" not in asked] == []
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.title)
+def test_a_panel_says_what_it_shows_in_which_unit_and_where_it_becomes_an_alert(panel: Panel) -> None:
+    assert panel.description.endswith(".")
+    assert panel.unit or panel.kind in {"stat", "table"}
+    named = re.findall(r"Pkgrepo\w+", panel.description)
+    assert set(named) <= set(ALERTS)
+    told = {float(number) for name in named for number in re.findall(r"[<>=] ?([\d.]+)", ALERTS[name]["expr"])}
+    assert {limit for limit in panel.limits if panel.unit} <= told
+
+
+def test_a_legend_names_labels_by_which_its_figures_are_told_apart() -> None:
+    for panel in dashboard()["panels"]:
+        for target in panel.get("targets", []):
+            named = re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", ""))
+            recorded = [text for name, text in records().items() if name in target["expr"]]
+            assert set(named) <= grouped(" ".join([target["expr"], *recorded])), panel["title"]
+
+
+def test_every_alert_is_seen_in_a_panel() -> None:
+    assert {name for panel in PANELS for name in re.findall(r"Pkgrepo\w+", panel.description)} == set(ALERTS)
+
+
+def test_panels_have_numbers_and_places_of_their_own() -> None:
+    every = dashboard()["panels"]
+    assert len({panel["id"] for panel in every}) == len(every)
+    assert [(a["title"], b["title"]) for a, b in combinations(every, 2) if _overlap(a["gridPos"], b["gridPos"])] == []
+    assert max(panel["gridPos"]["x"] + panel["gridPos"]["w"] for panel in every) == 24
+
+
+def _overlap(a: Mapping[str, int], b: Mapping[str, int]) -> bool:
+    return all(a[at] < b[at] + b[size] and b[at] < a[at] + a[size] for at, size in (("x", "w"), ("y", "h")))
+
+
+def test_the_dashboard_asks_the_prometheus_that_is_chosen() -> None:
+    chosen = {"type": "prometheus", "uid": "${datasource}"}
+    variables = {variable["name"]: variable for variable in dashboard()["templating"]["list"]}
+    assert list(variables) == ["datasource", "service", "tenant"]
+    asking = [*PANELS, *(variable for name, variable in variables.items() if name != "datasource")]
+    assert {json.dumps(one.source if isinstance(one, Panel) else one["datasource"]) for one in asking} == {
+        json.dumps(chosen)
+    }
+
+
+def test_kubernetes_is_given_the_same_rules() -> None:
+    [rule] = read((FOLDER / "components" / "observability" / "alerts.yaml").read_text())
+    assert rule["kind"] == "PrometheusRule"
+    assert rule["spec"] == yaml.safe_load((OBSERVABILITY / "rules.yaml").read_text()), "run `make alerts`"
+
+
+def test_kubernetes_pods_are_asked_under_the_names_that_services_have() -> None:
+    resources = list(written())
+    spec = of_kind("PodMonitor", resources)["pkgrepo"]["spec"]
+    [pairs] = [row["pairs"] for row in kustomizations()[FOLDER / "base"]["labels"]]
+    assert spec["selector"]["matchLabels"] == pairs
+    [endpoint] = spec["podMetricsEndpoints"]
+    [policy] = [row["spec"] for name, row in of_kind("NetworkPolicy", resources).items() if name == "from-monitoring"]
+    assert policy["ingress"][0]["ports"] == [{"port": endpoint["port"]}]
+    assert endpoint["honorLabels"] is True
+    for service, name in NAMES.items():
+        labels = pods(resources)[name]["metadata"]["labels"]
+        assert _relabeled(endpoint["relabelings"], labels) == {"job": "pkgrepo", "service": service}
+
+
+def _relabeled(rules: list[dict[str, Any]], pod: Mapping[str, str]) -> dict[str, str]:
+    """The labels that a pod's figures get by these rules."""
+    of_pod = {f"__meta_kubernetes_pod_label_{re.sub('[./-]', '_', name)}": text for name, text in pod.items()}
+    made: dict[str, str] = {}
+    for rule in rules:
+        found = ";".join({**of_pod, **made}[name] for name in rule.get("sourceLabels", []))
+        if match := re.fullmatch(rule.get("regex", "(.*)"), found):
+            by = rule.get("replacement", "$1" if "sourceLabels" in rule else "")
+            made[rule["targetLabel"]] = match.expand(re.sub(r"\$\{?(\d)\}?", r"\\\1", by))
+    return made

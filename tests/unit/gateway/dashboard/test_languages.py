@@ -1,0 +1,62 @@
+"""Every text of the dashboard stands in every language."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from babel.messages.extract import extract
+from babel.messages.pofile import read_po
+
+from gateway.dashboard.languages import ENGLISH, LANGUAGES
+
+DASHBOARD = Path(__file__).parents[4] / "gateway" / "dashboard"
+OTHERS = [language for language in LANGUAGES if language != ENGLISH]
+Text = Any  # a string, or the forms of one
+
+
+def texts() -> Iterator[Text]:
+    for folder, ending, method in (
+        (DASHBOARD, "*.py", "python"),
+        (DASHBOARD / "templates", "*.html", "jinja2.ext:babel_extract"),
+    ):
+        for path in folder.glob(ending):
+            with path.open("rb") as source:
+                for _, text, _, _ in extract(method, source, options={"silent": "false", "encoding": "utf-8"}):
+                    yield text
+
+
+def catalogue(language: str) -> dict[Text, Text]:
+    with (DASHBOARD / "texts" / f"{language}.po").open("rb") as source:
+        return {message.id: message.string for message in read_po(source) if message.id}
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_no_text_is_missing_in_a_language(language: str) -> None:
+    there = catalogue(language)
+    assert sorted(str(text) for text in set(texts()) if not there.get(text)) == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_a_catalogue_has_no_text_that_no_page_has(language: str) -> None:
+    assert sorted(str(text) for text in catalogue(language).keys() - set(texts())) == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_a_catalogue_has_a_text_once(language: str) -> None:
+    lines = (DASHBOARD / "texts" / f"{language}.po").read_text(encoding="utf-8").splitlines()
+    texts = Counter(line for line in lines if line.startswith("msgid "))
+    assert [text for text, times in texts.items() if times > 1 and text != 'msgid ""'] == []
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_a_translation_has_the_same_values_in_it(language: str) -> None:
+    for text, translated in catalogue(language).items():
+        once = [text] if isinstance(text, str) else list(text)
+        other = [translated] if isinstance(translated, str) else list(translated)
+        assert {values(one) for one in other} <= {values(one) for one in once}, text
+
+
+def values(text: str) -> frozenset[str]:
+    return frozenset(part.partition(")")[0] for part in text.split("%(")[1:])

@@ -1,0 +1,40 @@
+"""Where a browser is led after it has signed in or chosen a language."""
+
+import pytest
+
+from common.caller import Caller
+from gateway.dashboard.ways import way_back
+from tests.support.factories import make_tenant
+
+CALLER = Caller(make_tenant(tenant_id="acme"), base_url="https://packages.example.com/acme")
+ELSEWHERE = [
+    "",
+    "dashboard",
+    "//evil.example",
+    "https://evil.example/acme/dashboard",
+    "/\\evil.example",
+    "\\\\evil.example",
+    "/acme/dashboard//evil.example",
+    "/acme/dashboard\r\nSet-Cookie: a=b",
+    "/acme/dashboard\t",
+    "/acme/dashboard/../../other/dashboard",
+    "/acme/dashboard/..",
+    "/acme/dashboard/..%2f..%2fother",
+    "/acme/dashboard/%2e%2e/%2E%2e/other/dashboard",
+    "/acme/dashboards",
+    "/other/dashboard",
+    "/acme/logout",
+    "javascript:alert(1)",
+    "/acme/dashboard/" + "a" * 3000,
+]
+THERE = ["/acme/dashboard", "/acme/dashboard/packages?text=a%20b&page=2", "/acme/docs", "/acme/dashboard/packages/A.B"]
+
+
+@pytest.mark.parametrize("wanted", ELSEWHERE)
+def test_what_is_no_page_of_the_tenants_leads_to_its_overview(wanted: str) -> None:
+    assert way_back(wanted, CALLER) == "/acme/dashboard"
+
+
+@pytest.mark.parametrize("wanted", THERE)
+def test_a_page_of_the_tenants_is_led_back_to(wanted: str) -> None:
+    assert way_back(wanted, CALLER) == wanted

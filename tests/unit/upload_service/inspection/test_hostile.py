@@ -1,0 +1,259 @@
+"""Whatever an uploaded file holds, reading it ends soon, and harms nothing."""
+
+import os
+import random
+import struct
+import sys
+import zlib
+from io import BytesIO
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from tests.support.samples import programs
+from tests.support.samples.installers import MACHINE_MSI, USER_MSI
+from tests.support.samples.programs import archive, program, zipped
+from tests.support.waiting import until
+from upload_service.inspection import archives, process
+from upload_service.inspection.findings import Findings, Format
+from upload_service.inspection.formats import Damaged, look
+from upload_service.inspection.process import Reason, Unreadable, read_installer
+
+IDENTITY = '<Package><Identity Name="{name}" Publisher="CN=T" Version="1"/></Package>'
+MEGABYTE = 1 << 20
+
+
+async def read(content: bytes, folder: Path, *, size: int | None = None) -> Findings | Reason:
+    """What a reading process says of a file; of one that is longer than its content, with a hole at its end."""
+    path = folder / "installer"
+    path.write_bytes(content)
+    if size:
+        os.truncate(path, size)
+    with path.open("rb") as file:
+        try:
+            return await read_installer(file, ".exe")
+        except Unreadable as error:
+            return error.reason
+
+
+def bomb(name: str, megabytes: int) -> bytes:
+    """An archive of one file that says that it is small, and is not."""
+    block = zlib.compressobj(9, zlib.DEFLATED, -15)
+    zeros = block.compress(bytes(MEGABYTE)) + block.flush(zlib.Z_FULL_FLUSH)
+    content = zipped({name: b"x"})
+    at = 30 + len(name)
+    packed = zeros * megabytes
+    directory = bytearray(content[content.index(b"PK\x01\x02") :])
+    struct.pack_into("<I", directory, 20, len(packed))
+    end = directory.index(b"PK\x05\x06")
+    struct.pack_into("<I", directory, end + 16, at + len(packed))
+    return content[:at] + packed + bytes(directory)
+
+
+def looping_msi(sector: int) -> bytes:
+    """A database one of whose sectors is followed by itself."""
+    made = bytearray(MACHINE_MSI)
+    table = 512 * (1 + struct.unpack_from("<I", made, 76)[0])
+    struct.pack_into("<I", made, table + 4 * sector, sector)
+    return bytes(made)
+
+
+async def test_a_bomb_is_unpacked_no_further_than_a_manifest_is_long(tmp_path: Path) -> None:
+    assert await read(bomb("AppxManifest.xml", 1000), tmp_path) is Reason.DAMAGED
+
+
+async def test_a_file_in_an_archive_is_not_unpacked_at_all(tmp_path: Path) -> None:
+    found = await read(bomb("setup.exe", 1000), tmp_path)
+    assert isinstance(found, Findings)
+    assert [file.path for file in found.nested] == ["setup.exe"]
+
+
+async def test_a_manifest_that_declares_entities_is_refused(tmp_path: Path) -> None:
+    said = '<!DOCTYPE Package [<!ENTITY n "grown">]>' + IDENTITY.format(name="&n;")
+    assert await read(zipped({"AppxManifest.xml": said}), tmp_path) is Reason.DAMAGED
+
+
+def manifest_of_references(number: int) -> bytes:
+    """A package whose name is written as so many character references."""
+    name = "&#65;" * number
+    identity = '<Identity Name="T" Publisher="CN=T" Version="1"/>'
+    properties = f"<Properties><DisplayName>{name}</DisplayName></Properties>"
+    return zipped({"AppxManifest.xml": f"<Package>{identity}{properties}</Package>"})
+
+
+def calls_of_reading(content: bytes) -> int:
+    """Count the calls of functions, ours and those of libraries, in the inspection of a file."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        look(BytesIO(content), ".msix")
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_a_manifest_of_many_character_references_costs_as_many_calls_as_an_ordinary_one() -> None:
+    hostile = manifest_of_references(800_000)
+    assert len(hostile) < 8000
+    assert calls_of_reading(hostile) < calls_of_reading(manifest_of_references(4)) + 2000
+
+
+def test_a_text_of_a_manifest_is_collected_no_further_than_it_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+
+    def shown(text: str) -> str:
+        texts.append(text)
+        return text
+
+    monkeypatch.setattr(archives, "_shown", shown)
+    look(BytesIO(manifest_of_references(800_000)), ".msix")
+    assert texts == ["A" * 1024, ""]
+
+
+def test_a_name_of_character_references_is_found() -> None:
+    assert look(BytesIO(manifest_of_references(256)), ".msix").product_name == "A" * 256
+
+
+def test_a_name_longer_than_the_limit_is_left_out_and_not_cut() -> None:
+    assert look(BytesIO(manifest_of_references(257)), ".msix").product_name == ""
+
+
+async def test_a_manifest_that_goes_deep_is_read(tmp_path: Path) -> None:
+    said = "<Package>" + "<a>" * 100_000 + "</a>" * 100_000 + "</Package>"
+    found = await read(zipped({"AppxManifest.xml": said}), tmp_path)
+    assert isinstance(found, Findings)
+    assert found.package_family_name == ""
+
+
+async def test_a_program_of_65535_sections_is_read(tmp_path: Path) -> None:
+    found = await read(program(section_count=65535, behind=os.urandom(3 * MEGABYTE)), tmp_path)
+    assert isinstance(found, Findings)
+
+
+@pytest.mark.parametrize("sector", range(4))
+async def test_a_database_whose_sectors_go_round_is_read_to_an_end(sector: int, tmp_path: Path) -> None:
+    found = await read(looping_msi(sector), tmp_path)
+    assert found is Reason.DAMAGED or isinstance(found, Findings)
+
+
+@pytest.mark.parametrize("head", [program(), MACHINE_MSI, b"PK\x03\x04"], ids=["program", "msi", "zip"])
+async def test_a_file_of_four_gigabytes_of_nothing_is_read_to_an_end(head: bytes, tmp_path: Path) -> None:
+    found = await read(head, tmp_path, size=4 << 30)
+    assert found in {Reason.DAMAGED, Reason.TOO_MUCH_MEMORY} or isinstance(found, Findings)
+
+
+async def test_a_directory_that_does_not_fit_into_memory_ends_the_reading_only(tmp_path: Path) -> None:
+    path, size = tmp_path / "zip", 3 << 30
+    with path.open("wb") as file:
+        file.write(b"PK\x03\x04")
+        file.seek(size)
+        file.write(struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 1, 1, size - 4, 4, 0))
+    with path.open("rb") as file, pytest.raises(Unreadable) as failed:
+        await read_installer(file, ".zip")
+    assert failed.value.reason is Reason.TOO_MUCH_MEMORY
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        MACHINE_MSI,
+        USER_MSI,
+        program(
+            sections=[(b".wixburn", programs.BURN_DATA)],
+            resources={(programs.VERSION, 1): programs.version_resource(ProductName="T")},
+            signature=b"0" * 99,
+        ),
+        zipped({"AppxManifest.xml": IDENTITY.format(name="T"), "AppxSignature.p7x": b"PKCX0"}),
+        archive(a_exe="MZ", b_msi="x"),
+    ],
+    ids=["machine-msi", "user-msi", "program", "package", "zip"],
+)
+def test_a_file_that_was_cut_or_altered_anywhere_is_read_or_damaged(content: bytes) -> None:
+    chance = random.Random(7)  # noqa: S311  the same in each run
+    cut = [content[: chance.randrange(len(content))] for _ in range(50)]
+    altered = []
+    for _ in range(150):
+        made = bytearray(content)
+        for _ in range(chance.randrange(1, 9)):
+            made[chance.randrange(len(made))] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
+        altered.append(bytes(made))
+    for hostile in cut + altered:
+        try:
+            assert look(BytesIO(hostile), "").format in Format
+        except Damaged:
+            continue
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A program that is started instead of Python; it is the shell's."""
+    path = tmp_path / "python"
+    path.touch(mode=0o700)
+    monkeypatch.setattr(sys, "executable", str(path))
+    monkeypatch.setattr(process, "WALL_TIME", 0.5)
+    return path
+
+
+async def read_by(program: Path, script: str, folder: Path) -> Findings | Reason:
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    return await read(b"MZ", folder)
+
+
+async def test_a_reading_that_does_not_end_is_killed_with_all_that_it_started(stand_in: Path, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    assert await read_by(stand_in, f"sleep 99 & echo $$ $! > {started}; wait", tmp_path) is Reason.TOO_LONG
+
+    async def gone() -> bool:
+        # Whoever takes up orphans may take a moment to notice.
+        states = [Path("/proc", number, "stat") for number in started.read_text().split()]
+        return all(not state.exists() or state.read_text().split()[2] == "Z" for state in states)
+
+    await until(gone)
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["yes", "echo '{}'", "echo '[]'", "echo nothing", "printf '\\377'", "exit 1", "kill -SEGV $$", "true"],
+)
+async def test_what_is_no_answer_is_a_reading_that_ended_early(script: str, stand_in: Path, tmp_path: Path) -> None:
+    assert await read_by(stand_in, script, tmp_path) is Reason.ENDED_EARLY
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [("kill -XCPU $$", Reason.TOO_LONG), ("exit 3", Reason.DAMAGED), ("exit 4", Reason.TOO_MUCH_MEMORY)],
+)
+async def test_how_a_reading_ended_says_why(script: str, reason: Reason, stand_in: Path, tmp_path: Path) -> None:
+    assert await read_by(stand_in, script, tmp_path) is reason
+
+
+async def test_what_begins_like_no_installer_is_not_worth_a_process(stand_in: Path, tmp_path: Path) -> None:
+    stand_in.write_text("#!/bin/sh\nexit 1\n")
+    assert await read(b"random bytes", tmp_path) == Findings()
+
+
+async def test_a_reading_process_inherits_no_settings(
+    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERNAL_KEY", "a secret")
+    told = tmp_path / "told"
+    await read_by(stand_in, f"env > {told}", tmp_path)
+    names = {line.partition("=")[0] for line in told.read_text().splitlines()}
+    assert names <= {"PYTHONPATH", "PWD", "SHLVL", "_", "OLDPWD"}
+
+
+async def test_a_reading_process_has_the_file_and_its_answer_and_nothing_else_open(
+    stand_in: Path, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    with (tmp_path / "another").open("wb") as other:
+        os.set_inheritable(other.fileno(), True)
+        await read_by(stand_in, f"readlink /proc/$$/fd/* > {told}", tmp_path)
+    assert "another" not in told.read_text()
+    assert "installer" in told.read_text()

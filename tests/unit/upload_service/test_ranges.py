@@ -1,0 +1,180 @@
+"""The headers that place a chunk, read strictly (section 4.5)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.errors import InvalidRequest
+from upload_service.ranges import MAX_TOTAL, SUFFIXES, ContentRange, parse_file_id, parse_server_filename, suffix_of
+
+NAME = "0123456789abcdef" * 2
+
+
+@pytest.mark.parametrize("text", ["a", "7", "A.b_c~d+e=f@g-h", "upload-2024.part", "x" * 128])
+def test_a_file_id_is_kept_as_it_is(text: str) -> None:
+    assert parse_file_id([text]) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ".",
+        "..",
+        "../../x",
+        "a/b",
+        "a\\b",
+        "-a",
+        "~a",
+        " a",
+        "a ",
+        "a b",
+        "a\0b",
+        "a\r\nb",
+        "a\n",
+        "x" * 129,
+        "x" * 300,
+        "\udcff",
+        "\u0430bc",  # a Cyrillic letter that looks like a Latin one
+        "\uff41",
+        "a%2fb",
+        "a:b",
+        "a*",
+        "a;b",
+        "a,b",
+    ],
+)
+def test_a_file_id_that_could_leave_its_folder_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        parse_file_id([text])
+
+
+@pytest.mark.parametrize("values", [[], ["a", "a"], ["a", "b"]])
+def test_a_file_id_is_sent_once(values: list[str]) -> None:
+    with pytest.raises(InvalidRequest):
+        parse_file_id(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("bytes 0-0/1", ContentRange(0, 0, 1)),
+        ("bytes 0-99/100", ContentRange(0, 99, 100)),
+        ("bytes 100-199/1000", ContentRange(100, 199, 1000)),
+        ("bytes 007-8/9", ContentRange(7, 8, 9)),
+        (f"bytes 0-1/{MAX_TOTAL}", ContentRange(0, 1, MAX_TOTAL)),
+    ],
+)
+def test_a_content_range_names_bytes_of_a_file(text: str, expected: ContentRange) -> None:
+    assert ContentRange.parse([text]) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "bytes",
+        "bytes */100",
+        "bytes 0-9/*",
+        "bytes 0-9",
+        "bytes -1-9/10",
+        "bytes 9-0/10",
+        "bytes 0-10/10",
+        "bytes 10-10/10",
+        "bytes 0-0/0",
+        "bytes +0-9/10",
+        "bytes 0_0-9/10",
+        "bytes 0x0-9/10",
+        "bytes 0-9e1/100",
+        "bytes 0.0-9/10",
+        "bytes \uff10-9/10",
+        "bytes \u0660-9/10",
+        f"bytes 0-9/{10**30}",
+        f"bytes {10**30}-{10**30}/{10**31}",
+        f"bytes 0-9/{MAX_TOTAL + 1}",
+        "items 0-9/10",
+        "Bytes 0-9/10",
+        "bytes=0-9/10",
+        "bytes 0-9/10 ",
+        " bytes 0-9/10",
+        "bytes  0-9/10",
+        "bytes 0 - 9/10",
+        "bytes 0-9/10, bytes 0-9/10",
+        "bytes 0-9/10\n",
+        "bytes 0-9/10\0",
+    ],
+)
+def test_a_content_range_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        ContentRange.parse([text])
+
+
+@pytest.mark.parametrize("values", [[], ["bytes 0-9/10", "bytes 0-9/10"]])
+def test_a_content_range_is_sent_once(values: list[str]) -> None:
+    with pytest.raises(InvalidRequest):
+        ContentRange.parse(values)
+
+
+@given(st.integers(0, 2 * MAX_TOTAL), st.integers(0, 2 * MAX_TOTAL), st.integers(0, 2 * MAX_TOTAL))
+def test_a_content_range_lies_inside_its_file_or_is_refused(start: int, end: int, total: int) -> None:
+    inside = start <= end < total <= MAX_TOTAL
+    try:
+        span = ContentRange.parse([f"bytes {start}-{end}/{total}"])
+    except InvalidRequest:
+        assert not inside
+    else:
+        assert inside
+        assert (span.start, span.end, span.total) == (start, end, total)
+        assert span.length == end - start + 1
+        assert span.last == (end == total - 1)
+
+
+@given(st.text())
+def test_any_text_is_a_content_range_or_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        ContentRange.parse([text])
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_stored_file_is_known_by_its_name(suffix: str) -> None:
+    assert parse_server_filename(NAME + suffix) == NAME + suffix
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "../../x",
+        NAME.upper(),
+        NAME[1:],
+        NAME + "0",
+        NAME + ".sh",
+        NAME + ".exe.sh",
+        f"a/{NAME}",
+        NAME + "\n",
+        "upload_a.part",
+    ],
+)
+def test_a_name_that_this_service_does_not_make_is_no_stored_file(text: str) -> None:
+    assert parse_server_filename(text) is None
+
+
+@pytest.mark.parametrize(
+    ("file_name", "suffix"),
+    [
+        ("Setup.EXE", ".exe"),
+        ("a.b.msi", ".msi"),
+        ("app.msixbundle", ".msixbundle"),
+        ("archive.zip", ".zip"),
+        ("Sans.OTC", ".otc"),
+        ("script.sh", ""),
+        ("page.html", ""),
+        ("blob", ""),
+        ("", ""),
+        (".exe", ""),
+        ("../../x.exe/..", ""),
+        ("a.exe\0", ""),
+    ],
+)
+def test_a_suffix_is_kept_only_where_it_is_an_installers(file_name: str, suffix: str) -> None:
+    assert suffix_of(file_name) == suffix
