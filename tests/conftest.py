@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 from argon2 import PasswordHasher
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.support.servers import start as servers
 from tests.support.servers.objects import ObjectServer
 
 TESTS = Path(__file__).parent
 pytest_plugins = ["tests.support.running"]
-settings.register_profile("busy", deadline=None)  # How long an example takes is the machine's doing.
+# A slow machine fails no test, and each run has the same examples.
+settings.register_profile("busy", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 ASKED_FOR = {
     "test_compose.py": "--containers",

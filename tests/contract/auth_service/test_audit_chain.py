@@ -293,7 +293,7 @@ async def test_a_note_cannot_be_altered(log: Log) -> None:
     assert await log.broken_at() == LENGTH - 2
 
 
-async def test_who_puts_back_an_old_log_with_its_note_is_found_by_the_head_an_auditor_wrote_down(log: Log) -> None:
+async def test_an_old_log_put_back_is_found_by_a_recorded_head(log: Log) -> None:
     heads = log.database["audit_heads"]
     await log.append(3)
     rows, note = await log.documents(), await heads.find_one({"tenant_id": log.tenant_id})

@@ -151,7 +151,7 @@ def test_a_version_is_read_as_it_was_written() -> None:
         assert version_of(document_of(written)) == written
 
 
-def test_a_version_that_was_written_before_installers_could_stay_elsewhere_has_its_own() -> None:
+def test_a_version_from_before_external_installers_has_its_own() -> None:
     version = make_version()
     document = document_of(version)
 
@@ -224,7 +224,7 @@ async def test_a_pending_version_is_found_by_its_equal_and_by_nothing_else(store
     assert await find(pending) is None
 
 
-async def test_a_version_left_pending_before_installers_could_stay_elsewhere_is_found_too(stores: Stores) -> None:
+async def test_a_pending_version_from_before_external_installers_is_found(stores: Stores) -> None:
     version = make_version()
     pending = stores.pending(version)
     await stores.catalog.versions.reserve(pending, version.version)
@@ -252,7 +252,7 @@ async def test_a_hidden_version_gives_its_keys_back_at_once(stores: Stores) -> N
     await stores.active()
 
 
-async def test_a_version_hidden_while_pending_is_not_removed_before_the_sweeper_comes(stores: Stores) -> None:
+async def test_a_version_hidden_while_pending_stays_until_the_sweeper(stores: Stores) -> None:
     active, pending = await stores.active(version="1"), make_version(version="2")
     await stores.catalog.versions.reserve(stores.pending(pending), "2")
 

@@ -34,6 +34,7 @@ from common.errors import Problem
 from common.mongo import Document, MongoDatabase, make_indexes
 from tests.support.factories import KEYS, make_caller, make_tenant
 from tests.support.services.tenant_first import TenantFirst
+from tests.support.tables import each
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -105,7 +106,7 @@ async def outcomes(*attempts: Awaitable[object]) -> list[type[Problem] | None]:
     return [type(result) if isinstance(result, Problem) else None for result in results]
 
 
-@pytest.mark.parametrize("collection", INDEXES)
+@each("collection", INDEXES)
 def test_every_index_but_the_sweeps_begins_with_the_tenant(collection: str) -> None:
     firsts = [next(iter(index.document["key"])) for index in INDEXES[collection]]
 

@@ -21,6 +21,7 @@ from common.events.local import LocalEvents
 from common.mongo import Refused
 from common.telemetry.traces import traces
 from tests.support.servers.collector import collecting
+from tests.support.tables import each
 
 PATIENCE = 20  # seconds after which a test has failed
 
@@ -82,7 +83,7 @@ async def events(request: pytest.FixtureRequest, rabbitmq_url: str) -> AsyncIter
             yield rabbit
 
 
-async def test_the_handling_of_an_event_is_a_part_of_its_publication_in_the_trace_of_its_request(
+async def test_an_events_handling_belongs_to_the_trace_of_its_request(
     events: Events,
 ) -> None:
     heard, name = Heard(), make_name()
@@ -160,7 +161,7 @@ async def test_an_event_that_is_only_overheard_is_not_kept(events: Events) -> No
         await events.publish(make_event(other))
 
 
-async def test_over_rabbitmq_whoever_overhears_goes_on_after_the_connection_was_lost(
+async def test_over_rabbitmq_a_listener_goes_on_after_a_lost_connection(
     rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.events.broker.RETRY_PAUSE", 0.01)
@@ -224,7 +225,7 @@ async def test_over_rabbitmq_an_event_that_always_fails_is_dead_lettered(rabbitm
     assert counted == [Outcome.FAILED]
 
 
-async def test_over_rabbitmq_an_event_fails_as_often_where_there_are_several_consumers(rabbitmq_url: str) -> None:
+async def test_over_rabbitmq_attempts_count_across_consumers(rabbitmq_url: str) -> None:
     heard, name = Heard(failures=100), make_name()
     event = make_event(name)
     async with open_events(rabbitmq_url) as one, open_events(rabbitmq_url) as other:
@@ -237,7 +238,7 @@ async def test_over_rabbitmq_an_event_fails_as_often_where_there_are_several_con
     assert heard.events == [event] * FAILURES
 
 
-async def test_over_rabbitmq_an_event_that_waits_outlives_any_number_of_its_consumers(rabbitmq_url: str) -> None:
+async def test_over_rabbitmq_a_waiting_event_outlives_its_consumers(rabbitmq_url: str) -> None:
     heard, name = Heard(), make_name()
     event = make_event(name)
     for number in range(FAILURES + 2):
@@ -258,7 +259,7 @@ async def test_over_rabbitmq_an_event_that_waits_outlives_any_number_of_its_cons
     assert heard.events == [event]
 
 
-async def test_over_rabbitmq_an_event_that_fails_while_its_consumer_stops_is_handled_by_the_next(
+async def test_over_rabbitmq_the_next_consumer_handles_an_interrupted_event(
     rabbitmq_url: str,
 ) -> None:
     failing, next_one, name = Heard(failures=1), Heard(), make_name()
@@ -406,7 +407,7 @@ async def test_over_rabbitmq_an_event_that_the_store_refuses_is_not_waited_for(r
     assert Event.decode(message.body) == event
 
 
-async def test_over_rabbitmq_a_subscriber_whose_queue_was_deleted_has_it_made_anew(rabbitmq_url: str) -> None:
+async def test_over_rabbitmq_a_subscriber_declares_a_deleted_queue_again(rabbitmq_url: str) -> None:
     heard, name = Heard(), make_name()
     async with open_events(rabbitmq_url) as events:
         await events.subscribe(name, name, heard.handle)
@@ -423,9 +424,7 @@ def test_an_event_survives_its_encoding() -> None:
     assert Event.decode(event.encode()) == event
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{}", b'"x"', b"\xff", b'{"data": 1}', make_event("t").encode().replace(b"2026-", b"x")]
-)
+@each("body", [b"", b"[]", b"{}", b'"x"', b"\xff", b'{"data": 1}', make_event("t").encode().replace(b"2026-", b"x")])
 def test_what_is_no_event_is_refused(body: bytes) -> None:
     with pytest.raises((ValueError, KeyError, TypeError)):
         Event.decode(body)

@@ -144,9 +144,7 @@ async def test_of_several_that_begin_at_once_one_migrates(database: MongoDatabas
     assert steps.begun == ["measure", "double"]
 
 
-async def test_who_has_the_lease_keeps_it_and_who_died_with_it_is_taken_over_from(
-    database: MongoDatabase, steps: Steps
-) -> None:
+async def test_a_lease_is_kept_by_its_holder_and_taken_from_a_dead_one(database: MongoDatabase, steps: Steps) -> None:
     assert await Lease(database).take()
     with pytest.raises(Migrating):
         await migrate(database, steps.schema)
@@ -226,7 +224,7 @@ async def test_an_index_that_is_there_otherwise_is_no_index_of_ours(database: Mo
         await migrate(database, steps.schema)
 
 
-async def test_what_was_written_before_there_was_a_chain_is_in_it_after_the_migration(database: MongoDatabase) -> None:
+async def test_entries_from_before_the_chain_are_in_it_after_migration(database: MongoDatabase) -> None:
     entry: dict[str, Any] = {"user": "ada", "ip": "192.0.2.1", "status": 200, "request_id": "", "target": []}
     for number in range(3):
         await database["audit"].insert_many(

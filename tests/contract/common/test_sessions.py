@@ -21,6 +21,7 @@ from common.stamps import Stamps
 from deploy import local
 from gateway.clients import REMEMBERED
 from tests.support.factories import KEY, KEYS
+from tests.support.tables import each
 
 OTHER_KEY = "another-key-for-tests-long-enough-too"
 LIFETIME, IDLE = 3600, 600  # seconds
@@ -162,7 +163,7 @@ PAUSES = st.lists(st.integers(0, 13).map(lambda steps: 50 * steps + 3), max_size
 
 @settings(max_examples=25, derandomize=True)
 @given(pauses=PAUSES)
-async def test_a_session_lives_as_long_as_no_pause_is_too_long_and_all_are_within_its_lifetime(
+async def test_a_session_ends_by_a_long_pause_or_by_its_lifetime(
     sessions: Sessions, redis: "Redis", pauses: list[int]
 ) -> None:
     token = await sessions.open("acme", uuid4().hex)
@@ -216,9 +217,7 @@ async def test_all_sessions_of_a_user_end(sessions: Sessions, tenant_id: str) ->
     assert [await refused(sessions, tenant_id, token) for token in tokens] == [True, True]
 
 
-async def test_what_is_known_of_a_users_sessions_does_not_grow_with_those_that_are_over(
-    sessions: Sessions, redis: "Redis", tenant_id: str
-) -> None:
+async def test_ended_sessions_of_a_user_take_no_memory(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
     listed = f"sessions:{{{tenant_id}:ada}}"
     now, _ = await redis.time()
     await redis.zadd(listed, {f"ended-{number}": now - number for number in range(100)})
@@ -318,7 +317,7 @@ async def test_a_look_with_what_is_no_token_shows_the_stamp_alone(
     assert (str(look.stamp).endswith(str(await redis.get(f"stamp:{tenant_id}"))), look.session) == (True, None)
 
 
-async def test_a_tenant_without_changes_has_the_same_stamp_and_each_change_gives_another(
+async def test_a_tenants_stamp_changes_with_each_change_only(
     sessions: Sessions, redis: "Redis", tenant_id: str
 ) -> None:
     stamps, seen = Stamps(redis), []
@@ -354,7 +353,7 @@ async def test_a_change_that_cannot_be_told_of_is_not_begun(redis: "Redis", tena
                 pytest.fail("It has begun.")
 
 
-async def test_a_change_that_was_made_when_redis_went_is_done_and_nothing_is_remembered(
+async def test_a_change_during_an_outage_of_redis_is_done_and_not_cached(
     sessions: Sessions, redis: "Redis", tenant_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(*_: object) -> None:
@@ -416,7 +415,7 @@ async def forged(sessions: Sessions, tenant_id: str, changes: dict[str, Any], *,
     return jwt.encode({name: value for name, value in claims.items() if value is not None}, key, algorithm=ALGORITHM)
 
 
-@pytest.mark.parametrize(
+@each(
     "changes",
     [
         {"exp": 1},
@@ -445,7 +444,7 @@ async def test_a_token_of_another_key_is_refused(sessions: Sessions, tenant_id: 
     assert await refused(sessions, tenant_id, await forged(sessions, tenant_id, {}, key=OTHER_KEY))
 
 
-@pytest.mark.parametrize("token", ["", "nonsense", "a.b.c", "\udcff.\udcff.\udcff", "é" * 50])
+@each("token", ["", "nonsense", "a.b.c", "\udcff.\udcff.\udcff", "é" * 50])
 async def test_what_is_no_token_is_refused(sessions: Sessions, tenant_id: str, token: str) -> None:
     assert await refused(sessions, tenant_id, token)
 

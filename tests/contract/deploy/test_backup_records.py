@@ -70,7 +70,7 @@ async def test_a_record_does_not_take_the_place_of_another_tenants(database: Mon
     assert [row["tenant_id"] async for row in database["rows"].find({})] == ["acme"]
 
 
-async def test_a_moment_that_cannot_be_read_yet_is_tried_again_and_one_that_is_forgotten_is_said(
+async def test_a_snapshot_is_retried_when_early_and_reported_when_lost(
     database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deploy.backup.records.PAUSE", 0)

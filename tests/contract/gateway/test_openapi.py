@@ -3,11 +3,8 @@
 import ast
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-import yaml
 from openapi_schema_validator import OAS31Validator, oas31_format_checker
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from referencing import Registry, Resource
@@ -15,10 +12,10 @@ from referencing.jsonschema import DRAFT202012
 
 from catalog_service.wire import elsewhere
 from common.caller import operation_of
+from tests.support.samples.openapi import DOCUMENT, PATH, resolved
 from tests.support.samples.sources import make_version
+from tests.support.tables import each
 
-PATH = Path(__file__).parents[3] / "gateway" / "openapi.yaml"
-DOCUMENT: dict[str, Any] = yaml.safe_load(PATH.read_text(encoding="utf-8"))
 REGISTRY: Registry[Any] = Registry().with_resource(
     "urn:openapi", Resource.from_contents(DOCUMENT, default_specification=DRAFT202012)
 )
@@ -38,17 +35,7 @@ def operations() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield path, item[method]
 
 
-OPERATIONS = [pytest.param(path, operation, id=operation["operationId"]) for path, operation in operations()]
-
-
-def resolved(node: dict[str, Any]) -> dict[str, Any]:
-    """What a node refers to, or the node itself."""
-    while "$ref" in node:
-        found: Any = DOCUMENT
-        for step in node["$ref"].removeprefix("#/").split("/"):
-            found = found[step]
-        node = found
-    return node
+OPERATIONS = list(operations())
 
 
 def examples(node: Any, pointer: str = "#") -> Iterator[tuple[str, Any]]:
@@ -104,7 +91,7 @@ def test_the_examples_of_problems_have_the_status_they_stand_under() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
+@each(("path", "operation"), OPERATIONS)
 def test_every_answer_has_a_schema_and_an_example(path: str, operation: dict[str, Any]) -> None:
     lacking = [
         f"{status} {kind}"
@@ -116,14 +103,14 @@ def test_every_answer_has_a_schema_and_an_example(path: str, operation: dict[str
     assert lacking == []
 
 
-@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
+@each(("path", "operation"), OPERATIONS)
 def test_every_parameter_and_every_body_has_a_schema_and_an_example(path: str, operation: dict[str, Any]) -> None:
     described = [resolved(parameter) for parameter in operation.get("parameters", [])]
     described += operation.get("requestBody", {}).get("content", {}).values()
     assert [item for item in described if "schema" not in item or not {"example", "examples"}.intersection(item)] == []
 
 
-@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
+@each(("path", "operation"), OPERATIONS)
 def test_an_operation_is_named_after_its_path(path: str, operation: dict[str, Any]) -> None:
     # The chunks of a transfer, its state and its end have one path; an operation id cannot be shared.
     shared = DOCUMENT["paths"]["/upload_package_version"]
@@ -164,7 +151,7 @@ def test_every_component_is_used() -> None:
     assert unused == []
 
 
-@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
+@each(("path", "operation"), OPERATIONS)
 def test_an_operation_says_which_errors_it_can_answer(path: str, operation: dict[str, Any]) -> None:
     expected = {"400", "403", "404", "500", "503"}
     if operation["operationId"] not in TOKENLESS - {"login"}:
@@ -175,7 +162,7 @@ def test_an_operation_says_which_errors_it_can_answer(path: str, operation: dict
     assert "default" not in operation["responses"]
 
 
-@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
+@each(("path", "operation"), OPERATIONS)
 def test_errors_are_told_as_the_protocol_has_it(path: str, operation: dict[str, Any]) -> None:
     errors = [response for status, response in operation["responses"].items() if status >= "400"]
     kinds = [resolved(response)["content"] for response in errors]
@@ -184,7 +171,7 @@ def test_errors_are_told_as_the_protocol_has_it(path: str, operation: dict[str, 
     assert {told[kind]["schema"]["$ref"] for told in kinds} == {schema}
 
 
-@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
+@each(("path", "operation"), OPERATIONS)
 def test_a_bearer_token_is_required_where_it_is(path: str, operation: dict[str, Any]) -> None:
     security = operation.get("security", DOCUMENT["security"])
     match operation["operationId"]:
@@ -196,7 +183,7 @@ def test_a_bearer_token_is_required_where_it_is(path: str, operation: dict[str, 
             assert security == [{"bearerAuth": []}]
 
 
-@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
+@each(("path", "operation"), OPERATIONS)
 def test_the_path_and_its_parameters_agree(path: str, operation: dict[str, Any]) -> None:
     named = {step[1:-1] for step in path.split("/") if step.startswith("{")}
     parameters = [resolved(parameter) for parameter in operation.get("parameters", [])]

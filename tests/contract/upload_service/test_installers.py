@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from tests.support.servers.objects import ObjectServer
+from tests.support.tables import each
 from upload_service.installers import FolderInstallers, Installers, Kept
 from upload_service.installers_s3 import ObjectInstallers
 from upload_service.model import Home, InstallerMissing, Upload
@@ -67,7 +68,7 @@ async def test_a_part_is_that_part(home: Installers, tmp_path: Path, start: int,
     assert max(map(len, blocks)) <= 1 << 20
 
 
-@pytest.mark.parametrize(
+@each(
     "names",
     [("../../pwn", "x"), ("..", "x"), ("", "x"), ("acme", "../x"), ("acme", "/etc/x"), ("acme", ""), ("acme", "x\0")],
     ids=str,
@@ -152,7 +153,7 @@ async def test_only_the_files_of_the_tenant_go_with_it(home: Installers, tmp_pat
     assert (await listed(home)).keys() == {("acme2", kept.server_filename)}
 
 
-@pytest.mark.parametrize("tenant_id", ["", ".", "..", "acme/..", "/"])
+@each("tenant_id", ["", ".", "..", "acme/..", "/"])
 async def test_nothing_is_removed_for_what_is_no_tenant(home: Installers, tmp_path: Path, tenant_id: str) -> None:
     kept = await put(home, tmp_path)
     with pytest.raises(ValueError, match="not a tenant's id"):

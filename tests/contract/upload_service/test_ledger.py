@@ -126,7 +126,7 @@ STEPS = st.lists(
 
 @settings(max_examples=25, derandomize=True)
 @given(steps=STEPS)
-async def test_used_and_reserved_are_right_whatever_is_done_in_whatever_order_and_twice(
+async def test_used_and_reserved_are_right_after_any_steps_in_any_order(
     quota: MongoQuotaStore, steps: list[tuple[str, int, int, int]]
 ) -> None:
     tenant_id, books = uuid4().hex, Books()
@@ -166,7 +166,7 @@ async def test_an_upload_that_was_given_back_before_it_reserved_never_does(quota
     assert await quota.usage(upload.tenant_id) == (0, SIZE)
 
 
-async def test_a_file_whose_link_was_undone_after_it_was_charged_gives_its_use_back(quota: MongoQuotaStore) -> None:
+async def test_a_file_unlinked_after_it_was_charged_frees_its_space(quota: MongoQuotaStore) -> None:
     upload = whole(Status.COMPLETE)
     await quota.reserve(upload, SIZE, None)
     await quota.charge(replace(upload, version_uid="v1"), None)

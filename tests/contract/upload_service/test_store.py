@@ -174,9 +174,7 @@ async def test_a_doomed_record_is_forgotten_and_another_is_not(store: Records) -
     assert await store.find(upload.tenant_id, "f") is None
 
 
-async def test_an_upload_that_nobody_has_heard_of_stays_to_be_announced_and_frees_its_file_id(
-    store: Records, database: MongoDatabase
-) -> None:
+async def test_an_unannounced_upload_is_kept_and_frees_its_file_id(store: Records, database: MongoDatabase) -> None:
     upload = await complete(store, announced=False)
     assert await store.doom(upload)
     await store.forget(upload)

@@ -1,6 +1,6 @@
 """The Kubernetes manifests: what they say, and what Kubernetes would say to it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,17 @@ VERSIONS = ("1.31", "1.37")  # of Kubernetes: the oldest and the newest that are
 kubernetes_validate.utils.schema_contents = cache(kubernetes_validate.utils.schema_contents)
 
 
+@cache
 def kustomizations() -> Mapping[Path, Resource]:
     """Each folder's `kustomization.yaml`, by the folder."""
     return {file.parent: yaml.safe_load(file.read_text()) for file in sorted(FOLDER.rglob("kustomization.yaml"))}
 
 
-def written() -> Iterator[Resource]:
+@cache
+def written() -> Sequence[Resource]:
     """Every resource as it is written: patches aside."""
-    for folder, kustomization in kustomizations().items():
-        for name in kustomization.get("resources", []):
-            if (folder / name).is_file():
-                yield from read((folder / name).read_text())
+    files = [folder / name for folder, found in kustomizations().items() for name in found.get("resources", [])]
+    return [resource for file in files if file.is_file() for resource in read(file.read_text())]
 
 
 def patches() -> Iterator[Resource]:

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,13 @@ def alerts() -> dict[str, dict[str, Any]]:
     return {rule["alert"]: rule for rule in _rules() if "alert" in rule}
 
 
+@cache
 def records() -> dict[str, str]:
     """The expressions of what is recorded, by name."""
     return {rule["record"]: rule["expr"] for rule in _rules() if "record" in rule}
 
 
+@cache
 def dashboard() -> dict[str, Any]:
     found: dict[str, Any] = json.loads((OBSERVABILITY / "dashboard.json").read_text())
     return found
@@ -88,6 +91,7 @@ def _asked(expression: str) -> str:
     return expression
 
 
+@cache
 def _rules() -> list[dict[str, Any]]:
     groups = yaml.safe_load((OBSERVABILITY / "rules.yaml").read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]

@@ -8,7 +8,7 @@ from typing import Any
 from openapi_schema_validator import OAS31Validator, oas31_format_checker
 
 from gateway.operations import Operation
-from tests.contract.gateway.test_openapi import DOCUMENT, resolved
+from tests.support.samples.openapi import DOCUMENT, resolved
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from argon2.low_level import Type
 
 from auth_service.passwords import AT_ONCE, GIVING_WAY, Passwords, new_password
 from common.errors import InvalidField
+from tests.support.tables import each
 
 PASSWORD = "a password for tests"
 HASH = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
@@ -161,7 +162,7 @@ async def test_four_passwords_are_hashed_at_once_and_no_more(counting: CountingH
     assert counting.most <= AT_ONCE == 4
 
 
-@pytest.mark.parametrize("text", ["a" * 12, "é" * 12, "a" * 1024, "correct horse battery staple"])
+@each("text", ["a" * 12, "é" * 12, "a" * 1024, "correct horse battery staple"])
 def test_a_password_has_from_twelve_to_1024_characters(text: str) -> None:
     assert new_password("password", text) == text
 
@@ -170,7 +171,7 @@ def test_a_password_is_kept_in_normal_form() -> None:
     assert new_password("password", "e\u0301" * 12) == "é" * 12
 
 
-@pytest.mark.parametrize("text", ["", "a" * 11, "e\u0301" * 11, "a" * 1025, "a" * 12 + "\n", "a" * 12 + "\ud800"])
+@each("text", ["", "a" * 11, "e\u0301" * 11, "a" * 1025, "a" * 12 + "\n", "a" * 12 + "\ud800"])
 def test_other_texts_are_no_passwords(text: str) -> None:
     with pytest.raises(InvalidField) as error:
         new_password("new_password", text)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_service.encodings import ENCODINGS, PLAIN, Encoding
+from tests.support.tables import each
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -38,8 +39,8 @@ def test_parts_decode_to_the_array_of_what_they_list(encoding: Encoding, texts: 
     assert decoded(encoding, b"".join(encoding.joined(parts))) == b"[" + b",".join(texts) + b"]"
 
 
-@pytest.mark.parametrize("encoding", COMPRESSED, ids=lambda encoding: encoding.name)
-@pytest.mark.parametrize("packed", [True, False])
+@each("encoding", COMPRESSED, ids=lambda encoding: encoding.name)
+@each("packed", [True, False])
 def test_parts_may_be_of_any_size(encoding: Encoding, packed: bool) -> None:
     part = encoding.pack(LARGE) if packed else encoding.wrap(LARGE)
 

@@ -6,6 +6,7 @@ import pytest
 
 from catalog_service.external import LIMIT, is_public, parse_address
 from common.errors import InvalidField
+from tests.support.tables import each
 
 KEPT = [
     "https://downloads.example.com/acme/2.0/setup.exe",
@@ -174,22 +175,20 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("address", KEPT)
+@each("address", KEPT)
 def test_an_address_is_kept_as_it_is(address: str) -> None:
     assert parse_address(address) == address
 
 
-@pytest.mark.parametrize(
-    ("address", "reason"), [(address, reason) for reason, group in REFUSED.items() for address in group]
-)
-def test_an_address_that_could_lead_a_client_astray_is_refused_with_its_reason(address: str, reason: str) -> None:
+@each(("address", "reason"), [(address, reason) for reason, group in REFUSED.items() for address in group])
+def test_a_misleading_address_is_refused_with_its_reason(address: str, reason: str) -> None:
     with pytest.raises(InvalidField, match=r"^installer_url: ") as refused:
         parse_address(address)
     assert reason in refused.value.detail
     assert "secret" not in refused.value.detail
 
 
-@pytest.mark.parametrize("text", ["0.0.0.0", "127.0.0.1", "169.254.1.1", "192.168.0.1", "239.1.1.1"])
+@each("text", ["0.0.0.0", "127.0.0.1", "169.254.1.1", "192.168.0.1", "239.1.1.1"])
 def test_an_ipv6_address_is_no_more_public_than_the_one_within_it(text: str) -> None:
     inside = int(ip_address(text))
     assert not is_public(ip_address(text))

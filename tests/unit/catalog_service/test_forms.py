@@ -12,6 +12,7 @@ from catalog_service.version_model import PackageDependency, PackageVersion, Swi
 from common.errors import InvalidField, InvalidRequest
 from common.forms import Form
 from tests.support.services.catalog import version_form
+from tests.support.tables import each
 
 UID = "0a1b2c3d-0000-4000-8000-00000000000f"
 ADDRESS = "https://downloads.example.com/editor.msi"
@@ -27,12 +28,12 @@ def read(**fields: Any) -> PackageVersion:
     return new_version(form(**{**version_form(), "server_filename": "file.msi", **fields}), "acme.editor")
 
 
-@pytest.mark.parametrize("text", ["acme.editor", "a", "Ä b", "x" * 128, "a{b}", "...", "日本", "a-b_c+d@e#f%"])
+@each("text", ["acme.editor", "a", "Ä b", "x" * 128, "a{b}", "...", "日本", "a-b_c+d@e#f%"])
 def test_a_package_id_may_hold_most_characters(text: str) -> None:
     assert package_id(text) == text
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -78,8 +79,8 @@ def test_a_version_needs_four_fields_and_its_file() -> None:
     )
 
 
-@pytest.mark.parametrize("missing", ["package_version", "file_architect", "file_type", "file_scope"])
-@pytest.mark.parametrize("blank", [(), ("",)])
+@each("missing", ["package_version", "file_architect", "file_type", "file_scope"])
+@each("blank", [(), ("",)])
 def test_a_required_field_that_is_missing_is_named(missing: str, blank: tuple[str, ...]) -> None:
     with pytest.raises(InvalidField, match=f"^{missing}: "):
         read(**{missing: blank})
@@ -96,7 +97,7 @@ def test_an_installer_that_stays_elsewhere_has_its_address_and_its_digest() -> N
     assert (version.server_filename, version.installer_url, version.sha256) == ("", ADDRESS, "ab" * 32)
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "reason"),
     [
         ({"server_filename": "file.msi", "installer_url": ADDRESS, "installer_sha256": "ab" * 32}, "not both"),
@@ -124,7 +125,7 @@ def test_the_rest_has_defaults() -> None:
     assert (version.product_code, version.upgrade_code, version.package_family_name) == ("", "", "")
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "sent", "attribute", "kept"),
     [
         ("file_architect", "ARM64", "architecture", "arm64"),
@@ -139,13 +140,11 @@ def test_the_rest_has_defaults() -> None:
         ("upgrades", "UNINSTALLPREVIOUS", "upgrades", "uninstallPrevious"),
     ],
 )
-def test_an_enumeration_is_taken_in_any_spelling_and_kept_in_the_specified_one(
-    field: str, sent: str, attribute: str, kept: str
-) -> None:
+def test_an_enumeration_is_kept_in_its_specified_spelling(field: str, sent: str, attribute: str, kept: str) -> None:
     assert getattr(read(**{field: sent}), attribute) == kept
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         {"file_architect": "x128"},
@@ -209,7 +208,7 @@ def test_a_package_dependency_needs_no_version() -> None:
     assert read(dep_pkg_identifier="acme.runtime").dependencies.packages == (PackageDependency("acme.runtime"),)
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         {"dep_pkg_identifier": ("a", "b"), "dep_pkg_min_version": ("1",)},
@@ -234,34 +233,30 @@ def test_nested_paths_of_other_types_are_left_out() -> None:
     assert read(file_type="exe", file_nested_path="/a.msi").nested_paths == ()
 
 
-@pytest.mark.parametrize(
-    "path", ["/a.msi", "\\a.msi", "c:a.msi", "C:\\a.msi", "..", "../a.msi", "a\\..\\..\\b.msi", "x" * 513]
-)
+@each("path", ["/a.msi", "\\a.msi", "c:a.msi", "C:\\a.msi", "..", "../a.msi", "a\\..\\..\\b.msi", "x" * 513])
 def test_a_nested_path_that_leaves_the_archive_is_refused(path: str) -> None:
     with pytest.raises(InvalidField, match=r"^file_nested_path: "):
         read(file_type="zip", file_nested_path=path)
 
 
-@pytest.mark.parametrize(
-    "listed", [(UID, UID[:-1] + "e"), (f"{UID},{UID[:-1]}e",), (f" {UID.upper()} , {UID}", UID[:-1] + "e")]
-)
+@each("listed", [(UID, UID[:-1] + "e"), (f"{UID},{UID[:-1]}e",), (f" {UID.upper()} , {UID}", UID[:-1] + "e")])
 def test_uids_are_repeated_or_separated_by_commas(listed: tuple[str, ...]) -> None:
     assert listed_uids(form(versions_uids=listed)) == (UID, UID[:-1] + "e")
 
 
-@pytest.mark.parametrize("listed", [(), ("",), (" , ",)])
+@each("listed", [(), ("",), (" , ",)])
 def test_at_least_one_uid_is_needed(listed: tuple[str, ...]) -> None:
     with pytest.raises(InvalidField, match=r"^versions_uids: "):
         listed_uids(form(versions_uids=listed))
 
 
-@pytest.mark.parametrize("text", ["1", UID.replace("-", ""), f"{{{UID}}}", f"urn:uuid:{UID}"])
+@each("text", ["1", UID.replace("-", ""), f"{{{UID}}}", f"urn:uuid:{UID}"])
 def test_what_is_no_uid_is_no_version(text: str) -> None:
     with pytest.raises(VersionNotFound):
         listed_uids(form(versions_uids=text))
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "suffix"),
     [
         ("EXE", ".exe"),
@@ -281,6 +276,6 @@ def test_a_file_is_called_as_its_type_asks(kind: str, suffix: str) -> None:
     assert read(file_type=kind, server_filename="file").suffix == suffix
 
 
-@pytest.mark.parametrize(("name", "suffix"), [("a.otf", ".otf"), ("a", ".ttf")])
+@each(("name", "suffix"), [("a.otf", ".otf"), ("a", ".ttf")])
 def test_a_font_is_called_as_it_was_when_it_was_uploaded(name: str, suffix: str) -> None:
     assert read(file_type="FONT", server_filename=name).suffix == suffix

@@ -16,6 +16,7 @@ from common.errors import InvalidField
 from gateway.operations import OPERATIONS
 from tests.support.samples.logos import progressive_jpeg
 from tests.support.services.catalog import picture
+from tests.support.tables import each
 
 DECODER = LogoDecoder()
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
@@ -45,7 +46,7 @@ def bomb(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0")) + chunk(b"IEND", b"")
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "mode"),
     [
         (kind, mode)
@@ -59,7 +60,7 @@ async def test_png_and_jpeg_of_every_mode_become_png(kind: str, mode: str) -> No
     assert (drawn.format, drawn.size) == ("PNG", (8, 8))
 
 
-@pytest.mark.parametrize(
+@each(
     ("size", "drawn"),
     [((1024, 512), (256, 128)), ((100, 1000), (26, 256)), ((256, 256), (256, 256)), ((3000, 1), (256, 1))],
 )
@@ -99,7 +100,7 @@ async def test_what_stands_behind_the_image_is_dropped() -> None:
     assert b"<script>" not in await decode(picture() + b"<script>alert(1)</script>")
 
 
-@pytest.mark.parametrize(
+@each(
     "image",
     [
         picture("GIF"),
@@ -123,7 +124,7 @@ async def test_what_is_not_a_whole_png_or_jpeg_is_refused(image: bytes) -> None:
         await decode(image)
 
 
-@pytest.mark.parametrize(
+@each(
     "image",
     [
         bomb(2001, 2000),
@@ -143,7 +144,7 @@ async def test_an_image_of_four_million_pixels_is_decoded() -> None:
     assert opened(await decode(picture(size=(2000, 2000)))).size == (256, 256)
 
 
-@pytest.mark.parametrize(
+@each(
     "image",
     [
         progressive_jpeg(64),
@@ -157,7 +158,7 @@ async def test_a_jpeg_of_at_most_64_scans_is_decoded(image: bytes) -> None:
     assert opened(await decode(image)).format == "PNG"
 
 
-@pytest.mark.parametrize(
+@each(
     "image",
     [
         progressive_jpeg(65),
@@ -181,7 +182,7 @@ async def test_a_jpeg_of_several_pictures_becomes_the_first() -> None:
     assert opened(await decode(image.getvalue())).size == (8, 8)
 
 
-@pytest.mark.parametrize("operation", ["add_package", "edit_package"])
+@each("operation", ["add_package", "edit_package"])
 def test_a_logo_is_decoded_or_refused_before_the_gateway_gives_up(operation: str) -> None:
     (row,) = (row for row in OPERATIONS if row.word == operation)
     assert row.patience > TURN_TIMEOUT + WALL_TIME + 1

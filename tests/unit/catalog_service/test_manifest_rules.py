@@ -14,6 +14,7 @@ from catalog_service.version_model import Dependencies, PackageVersion
 from common.errors import InvalidField
 from common.forms import Form
 from tests.support.services.catalog import version_form
+from tests.support.tables import each
 
 ENTRY = '[{"display_name": "Editor"}]'
 ENTRIES = '[{"display_name": "Editor"}, {"display_name": "Editor 2"}]'
@@ -29,7 +30,7 @@ def read(**fields: Any) -> PackageVersion:
     return new_version(form, "acme.editor")
 
 
-@pytest.mark.parametrize(
+@each(
     "fields",
     [
         {},
@@ -57,7 +58,7 @@ def test_what_a_winget_client_takes_is_offered(fields: dict[str, Any]) -> None:
     assert refusals([version]) == {}
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "fields"),
     [
         ("apps_and_features_entries", {"file_type": "MSIX", "apps_and_features_entries": ENTRY}),
@@ -84,7 +85,7 @@ def test_fields_of_winget_s_own_that_contradict_each_other_are_refused(field: st
         read(**fields)
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "fields"),
     [
         ("package_version", {"package_version": "<1.0"}),
@@ -117,7 +118,7 @@ def test_stored_version_with_a_wrong_windows_feature_is_not_offered() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         ({"file_type": "MSIX"}, {"file_type": "APPX"}),
@@ -129,7 +130,7 @@ def test_msix_and_appx_are_one_installer_type(one: dict[str, str], other: dict[s
     assert len(refusals([read(**one), read(**other)])) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     list(combinations([kind for kind in FileType if kind not in {FileType.APPX, FileType.ZIP}], 2)),
     ids=str,
@@ -138,8 +139,8 @@ def test_other_installer_types_differ(one: FileType, other: FileType) -> None:
     assert refusals([read(file_type=one), read(file_type=other)]) == {}
 
 
-@pytest.mark.parametrize("package_id", ["editor", "acme.", "acme..editor", "acme.an editor", f"acme.{'e' * 33}"])
-def test_versions_of_a_package_whose_id_winget_does_not_take_are_not_offered(package_id: str) -> None:
+@each("package_id", ["editor", "acme.", "acme..editor", "acme.an editor", f"acme.{'e' * 33}"])
+def test_a_package_whose_id_winget_refuses_is_not_offered(package_id: str) -> None:
     version = replace(read(), package_id=package_id)
 
     ((reason,),) = refusals([version]).values()
@@ -152,7 +153,7 @@ def test_a_version_is_not_refused_for_another() -> None:
     assert refusals([good, bad]).keys() == {bad.uid}
 
 
-@pytest.mark.parametrize(
+@each(
     "other",
     [
         {},
@@ -168,7 +169,7 @@ def test_of_installers_that_clients_cannot_tell_apart_one_is_offered(other: dict
     assert refusals([one, two]).keys() == refusals([two, one]).keys() == {two.uid}
 
 
-@pytest.mark.parametrize(
+@each(
     "other",
     [
         {"package_version": "1.0.0"},
@@ -185,7 +186,7 @@ def test_installers_that_clients_can_tell_apart_are_all_offered(other: dict[str,
     assert refusals([read(), read(**other)]) == {}
 
 
-def test_an_installer_that_is_refused_keeps_no_other_like_it_from_being_offered() -> None:
+def test_a_refused_installer_does_not_hide_others_like_it() -> None:
     bad = replace(read(**{**ZIP, "file_nested_path": ""}), uid="0")
     good = replace(read(**ZIP), uid="1")
 

@@ -14,8 +14,9 @@ from catalog_service.manifests.values import Beside, Choice, Day, Flag, Listed, 
 from catalog_service.manifests.version import VersionManifest
 from common.errors import InvalidField
 from common.forms import Form
-from tests.contract.gateway.test_openapi import DOCUMENT, resolved
 from tests.support.samples.described import PACKAGE, VERSION, form_of
+from tests.support.samples.openapi import DOCUMENT, resolved
+from tests.support.tables import each
 
 ADDRESS = "https://a.example/"
 KINDS = [(PackageManifest, PACKAGE), (VersionManifest, VERSION)]
@@ -33,7 +34,7 @@ def read(kind: type, **sent: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("kind", "said"), KINDS, ids=["package", "version"])
+@each(("kind", "said"), KINDS, ids=["package", "version"])
 def test_everything_that_can_be_said_is_kept_and_read_again(kind: type, said: dict[str, Any]) -> None:
     assert said.keys() == rules_of(kind).keys()
 
@@ -43,7 +44,7 @@ def test_everything_that_can_be_said_is_kept_and_read_again(kind: type, said: di
     assert kept(kind, json.loads(json.dumps(plain(manifest)))) == manifest
 
 
-@pytest.mark.parametrize(("kind", "said"), KINDS, ids=["package", "version"])
+@each(("kind", "said"), KINDS, ids=["package", "version"])
 def test_what_is_empty_is_absent(kind: type, said: dict[str, Any]) -> None:
     assert read(kind) == read(kind, **dict.fromkeys(said, "")) == {}
     assert of_form(kind, form({"locales": "", "tags": ("", "")})).get("locales", "") is None
@@ -51,7 +52,7 @@ def test_what_is_empty_is_absent(kind: type, said: dict[str, Any]) -> None:
     assert read(PackageManifest, locales=json.dumps(empty)) == {"locales": [{"package_locale": "de"}]}
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "field", "sent", "taken"),
     [
         (PackageManifest, "package_locale", "ko_KR", "ko-KR"),
@@ -82,7 +83,7 @@ def test_a_value_is_taken_in_its_usual_spelling(kind: type, field: str, sent: An
     assert read(kind, **{field: sent}) == {field: taken}
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "field", "sent"),
     [
         (PackageManifest, "package_locale", "english"),
@@ -142,7 +143,7 @@ def test_a_value_that_winget_would_not_know_is_refused_by_its_field(kind: type, 
         read(kind, **{field: sent})
 
 
-@pytest.mark.parametrize(
+@each(
     "sent",
     [
         "no JSON",
@@ -180,7 +181,7 @@ def test_a_list_of_objects_is_read_strictly(sent: str) -> None:
         read(PackageManifest, locales=sent)
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "item"),
     [
         ("expected_return_codes", {"installer_return_code": "1618", "return_response": "custom"}),
@@ -206,7 +207,7 @@ RESOURCE = {"name": "Settings"}
 MODULE = {"repository_url": ADDRESS, "module_name": "Acme", "resources": [RESOURCE]}
 
 
-@pytest.mark.parametrize(
+@each(
     "configuration",
     [
         "no JSON",
@@ -277,7 +278,7 @@ def documented(kind: type) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("kind", [kind for kind, _ in KINDS])
+@each("kind", [kind for kind, _ in KINDS])
 def test_the_document_says_what_the_rules_say(kind: type) -> None:
     assert list(documented(kind)) == list(rules_of(kind))
     for name, schema in documented(kind).items():

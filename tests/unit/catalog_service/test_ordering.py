@@ -3,11 +3,11 @@
 import random
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_service.ordering import VersionOrder, newest_first
+from tests.support.tables import each
 
 numbers = st.lists(st.integers(min_value=0, max_value=10**12), min_size=1, max_size=6)
 texts = st.one_of(
@@ -21,7 +21,7 @@ class One:
     uid: str = ""
 
 
-@pytest.mark.parametrize(
+@each(
     ("older", "newer"),
     [
         ("1.9", "1.10"),
@@ -40,9 +40,7 @@ def test_versions_compare_by_their_numeric_parts(older: str, newer: str) -> None
     assert VersionOrder(older) < VersionOrder(newer)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"), [("1.2", "1.2.0"), ("v1.2", "1.2"), ("1.02", "1.2"), ("", "0"), ("1.RC", "1.rc")]
-)
+@each(("one", "other"), [("1.2", "1.2.0"), ("v1.2", "1.2"), ("1.02", "1.2"), ("", "0"), ("1.RC", "1.rc")])
 def test_versions_that_differ_in_spelling_alone_are_equal(one: str, other: str) -> None:
     assert VersionOrder(one) == VersionOrder(other)
     assert hash(VersionOrder(one)) == hash(VersionOrder(other))

@@ -17,6 +17,7 @@ from catalog_service.model import Package
 from catalog_service.revisions import Change, Standing
 from catalog_service.snapshot import SEGMENT, Fragment, Segment, Snapshot, View
 from catalog_service.snapshots import Answer, Snapshots
+from tests.support.tables import each
 
 GZIP = Gzip()
 ALL, ACTIVE = View(include_disabled=True), View(include_disabled=False)
@@ -61,7 +62,7 @@ def test_changes_lead_to_what_a_fresh_rendering_gives(
     assert shown(kept, ACTIVE) == sorted(package_id for package_id, one in expected.items() if one.active)
 
 
-@pytest.mark.parametrize("packages", [1000, 10_000])
+@each("packages", [1000, 10_000])
 def test_a_change_renders_one_segment_anew_at_any_size(packages: int) -> None:
     before = snapshot(packages)
     before.answer(ALL, GZIP)
@@ -73,7 +74,7 @@ def test_a_change_renders_one_segment_anew_at_any_size(packages: int) -> None:
     assert shown(after, ALL) == shown(before, ALL)
 
 
-def test_a_package_that_is_announced_before_it_is_there_turns_up_in_an_empty_catalog() -> None:
+def test_a_package_announced_before_it_exists_appears_in_the_catalog() -> None:
     announced = Snapshot("").replaced("1", {"0001": None})
 
     there = announced.replaced("2", {"0001": fragment("0001")})
@@ -120,13 +121,11 @@ def test_a_catalog_of_which_nothing_may_be_seen_is_empty() -> None:
     assert shown(snapshot(0), ALL) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("known", "changed"),
     [("3", {"open"}), ("2", {"c", "open"}), ("1", {"a", "c", "open"}), ("0", None), ("", None)],
 )
-def test_what_changed_since_a_revision_is_known_as_long_as_it_is_among_the_latest(
-    known: str, changed: set[str] | None
-) -> None:
+def test_changes_since_one_of_the_latest_revisions_are_known(known: str, changed: set[str] | None) -> None:
     standing = Standing("3", [Change("1", "b"), Change("2", "a"), Change("3", "c")], frozenset(["open"]))
 
     assert standing.since(known) == changed

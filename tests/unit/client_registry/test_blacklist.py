@@ -3,16 +3,15 @@
 from datetime import UTC, datetime
 from ipaddress import ip_address
 
-import pytest
-
 from client_registry.model import Entry
+from tests.support.tables import each
 
 
 def make_entry(client_id: str | None = None, network: str | None = None) -> Entry:
     return Entry("e1", client_id, network, ("a",), None, datetime(2026, 1, 1, tzinfo=UTC))
 
 
-@pytest.mark.parametrize(
+@each(
     ("entry", "client_id", "ip", "applies"),
     [
         (make_entry(), "c1", "192.0.2.1", True),

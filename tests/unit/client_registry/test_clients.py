@@ -140,7 +140,7 @@ async def test_a_sighting_of_another_program_is_written_at_once(world: World) ->
     assert world.store.sightings == 2
 
 
-async def test_a_token_of_the_key_before_is_known_and_kept_under_the_present_one_from_then_on(world: World) -> None:
+async def test_a_token_of_the_previous_key_is_moved_to_the_present_one(world: World) -> None:
     present = "the-key-that-takes-the-place-of-the-first"
     rotating = Clients(world.store, ClientTokens(Keys(f"{present} {KEY}")), Names(), world.clock)
     finished = Clients(world.store, ClientTokens(Keys(present)), Names(), world.clock)

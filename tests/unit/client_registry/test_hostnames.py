@@ -11,6 +11,7 @@ import pytest
 from client_registry.hostnames import AT_ONCE, SystemResolver, host_name
 from client_registry.model import NameNotResolved
 from common.errors import InvalidField
+from tests.support.tables import each
 
 Found = list[tuple[Any, ...]]
 
@@ -27,14 +28,14 @@ def found(*addresses: str) -> Found:
     return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
 
 
-@pytest.mark.parametrize(
+@each(
     "text", ["pc", "PC-0042", "pc_1", "_pc", "pc.corp.example.com", "3com.example", "a" * 63, ".".join(["a" * 49] * 5)]
 )
 def test_a_host_name(text: str) -> None:
     assert host_name("client_name", text) == text
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",

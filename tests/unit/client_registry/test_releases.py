@@ -4,9 +4,10 @@ import pytest
 
 from client_registry.releases import release_version
 from common.errors import InvalidField
+from tests.support.tables import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "version"),
     [("1.4.0.2", "1.4.0.2"), ("0.0.0.0", "0.0.0.0"), ("65535.65535.65535.65535",) * 2, ("01.002.0.00", "1.2.0.0")],
 )
@@ -14,7 +15,7 @@ def test_a_version_has_four_numeric_parts(text: str, version: str) -> None:
     assert release_version("version", text) == version
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",

@@ -1,11 +1,11 @@
 """Which answer a request asks for, and whether any: in the words of RFC 9110."""
 
-import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
 from common.bodies import CODINGS, accepted_coding, has_already
+from tests.support.tables import each
 
 TAG = 'W/"7-a"'
 
@@ -14,7 +14,7 @@ def request_with(name: str, *values: str) -> web.Request:
     return make_mocked_request("POST", "/", CIMultiDict((name, value) for value in values))
 
 
-@pytest.mark.parametrize(
+@each(
     ("accepted", "coding"),
     [
         ("", ""),
@@ -57,13 +57,13 @@ def test_who_says_nothing_takes_what_is_as_it_is() -> None:
     assert "" not in CODINGS
 
 
-@pytest.mark.parametrize("known", [TAG, '"7-a"', f'"x", {TAG}', f'W/"x",{TAG} , "y"', "*", " * "])
-@pytest.mark.parametrize("tag", [TAG, '"7-a"'])
+@each("known", [TAG, '"7-a"', f'"x", {TAG}', f'W/"x",{TAG} , "y"', "*", " * "])
+@each("tag", [TAG, '"7-a"'])
 def test_who_has_what_is_there_is_sent_nothing(known: str, tag: str) -> None:
     assert has_already(request_with("If-None-Match", known), tag)
 
 
-@pytest.mark.parametrize("known", ["", '"7"', '"x", W/"y"', "7-a", 'W/"7-a', '"*"', '*, "x"', '""'])
-@pytest.mark.parametrize("tag", [TAG, ""])
+@each("known", ["", '"7"', '"x", W/"y"', "7-a", 'W/"7-a', '"*"', '*, "x"', '""'])
+@each("tag", [TAG, ""])
 def test_who_has_something_else_is_sent_what_is_there(known: str, tag: str) -> None:
     assert not has_already(request_with("If-None-Match", known), tag)

@@ -16,6 +16,7 @@ from common.errors import NotAuthenticated
 from common.signing import ALGORITHM, Keys
 from common.tenants import Tenant, VersionKey
 from tests.support.factories import KEY, KEYS, make_caller, make_tenant
+from tests.support.tables import each
 
 OTHER_KEY = "another-key-for-tests-long-enough-too"
 TENANT = make_tenant(tenant_id="acme")
@@ -38,7 +39,7 @@ def forged(changes: Mapping[str, Any], *, key: str = KEY, algorithm: str = ALGOR
     return jwt.encode(kept, key, algorithm=algorithm)
 
 
-@pytest.mark.parametrize(
+@each(
     "caller",
     [
         Caller(TENANT, ip="2001:db8::1", base_url="https://packages.example.com/acme"),
@@ -59,7 +60,7 @@ def test_what_only_the_gateway_decides_by_does_not_travel() -> None:
     assert verify(KEYS, token_for(Caller(tenant)), **DOOR).tenant == Tenant("acme")
 
 
-@pytest.mark.parametrize(
+@each(
     "door",
     [
         {**DOOR, "service": "upload_service"},
@@ -101,7 +102,7 @@ BAD: dict[str, Callable[[], str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", BAD)
+@each("kind", BAD)
 def test_a_bad_token_is_no_caller(kind: str) -> None:
     with pytest.raises(NotAuthenticated) as refused:
         verify(KEYS, BAD[kind](), **DOOR)
@@ -116,7 +117,7 @@ def test_a_token_of_another_algorithm_is_no_caller() -> None:
         verify(Keys(long_key), forged({}, key=long_key, algorithm="HS512"), **DOOR)
 
 
-@pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "nOnE", ""])
+@each("algorithm", ["none", "None", "NONE", "nOnE", ""])
 def test_a_token_without_a_signature_is_no_caller(algorithm: str) -> None:
     _, claims, _ = token_for().split(".")
     header = base64.urlsafe_b64encode(orjson.dumps({"alg": algorithm, "typ": "JWT"})).rstrip(b"=").decode()
@@ -125,7 +126,7 @@ def test_a_token_without_a_signature_is_no_caller(algorithm: str) -> None:
         verify(KEYS, f"{header}.{claims}.", **DOOR)
 
 
-@pytest.mark.parametrize("segment", [0, 1, 2])
+@each("segment", [0, 1, 2])
 def test_a_token_with_a_letter_changed_is_no_caller(segment: int) -> None:
     parts = token_for().split(".")
     parts[segment] = parts[segment][:9] + ("A" if parts[segment][9] != "A" else "B") + parts[segment][10:]
@@ -171,7 +172,7 @@ def test_a_token_serves_what_a_caller_asks_of_an_operation_for_a_while(clock: Cl
     assert REUSED < LIFETIME / 2
 
 
-@pytest.mark.parametrize(
+@each(
     "other",
     [
         make_caller(make_tenant(tenant_id="acme", storage_quota=7)),

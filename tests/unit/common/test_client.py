@@ -13,6 +13,7 @@ from aiohttp import web
 from common.client import SMALL, STREAMS, ServiceClient, open_service
 from common.errors import Overloaded, Unavailable
 from tests.support.factories import KEYS, make_caller
+from tests.support.tables import each
 from tests.support.whole.standin import instead
 
 SOON = 8  # seconds: less than anything else that ends a question
@@ -36,7 +37,7 @@ async def blocks() -> AsyncIterator[bytes]:
     yield b"a"
 
 
-async def test_a_service_that_cannot_be_reached_is_given_up_soon_whatever_it_is_asked(deaf: str) -> None:
+async def test_every_request_to_an_unreachable_service_times_out_soon(deaf: str) -> None:
     kinds: list[dict[str, Any]] = [
         {},
         {"patience": 120.0},
@@ -83,7 +84,7 @@ async def test_a_service_says_what_it_lacks_whatever_the_status_of_that() -> Non
     assert told == {"status": "not ready", "missing": {"mongodb": "AutoReconnect"}}
 
 
-@pytest.mark.parametrize("said", ["", "[]x", "[1]"])
+@each("said", ["", "[]x", "[1]"])
 async def test_a_service_that_does_not_say_how_it_stands_does_not_answer(said: str) -> None:
     async def babbling(_: web.Request) -> web.Response:
         return web.Response(text=said)
@@ -93,7 +94,7 @@ async def test_a_service_that_does_not_say_how_it_stands_does_not_answer(said: s
             await service.readiness(patience=SOON)
 
 
-async def test_how_a_service_stands_is_asked_for_no_longer_than_there_is_patience(deaf: str) -> None:
+async def test_a_readiness_request_ends_at_its_timeout(deaf: str) -> None:
     async with asyncio.timeout(SOON), open_service(deaf, service="auth_service", keys=KEYS) as service:
         with pytest.raises(Unavailable):
             await service.readiness(patience=0.2)
@@ -201,7 +202,7 @@ async def test_a_read_is_not_asked_a_third_time() -> None:
     assert [len(requests) for requests in wire.sent] == [1, 1]
 
 
-@pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
+@each("method", ["POST", "PATCH", "DELETE"])
 async def test_a_write_is_asked_once_whatever_becomes_of_the_connection(method: str) -> None:
     async with on_the_wire(saying(whole(b"1"), b"")) as (service, wire):
         assert await read(service) == b"1"
@@ -210,7 +211,7 @@ async def test_a_write_is_asked_once_whatever_becomes_of_the_connection(method: 
     assert [len(requests) for requests in wire.sent] == [2]
 
 
-@pytest.mark.parametrize("begun", [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", b"no HTTP\r\n\r\n"])
+@each("begun", [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", b"no HTTP\r\n\r\n"])
 async def test_an_answer_that_is_none_or_not_whole_is_not_asked_for_again(begun: bytes) -> None:
     async with on_the_wire(saying(begun, close=True)) as (service, wire):
         with pytest.raises(Unavailable):
@@ -233,7 +234,7 @@ async def test_who_does_not_wait_for_an_answer_leaves_no_connection_to_it() -> N
         await wire.ended.wait()
 
 
-async def test_who_does_not_read_a_long_answer_to_its_end_leaves_no_connection_to_it() -> None:
+async def test_a_long_answer_that_is_not_read_to_its_end_is_disconnected() -> None:
     begun = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"
     async with asyncio.timeout(SOON), on_the_wire(saying(begun)) as (service, wire):
         async with service.open(make_caller(), "GET", ["x"]) as response:
@@ -241,7 +242,7 @@ async def test_who_does_not_read_a_long_answer_to_its_end_leaves_no_connection_t
         await wire.ended.wait()
 
 
-async def test_nothing_is_asked_behind_a_question_that_was_answered_before_it_was_read() -> None:
+async def test_a_request_answered_before_it_was_read_ends_its_connection() -> None:
     heads: list[list[bytes]] = []
 
     async def hasty(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -272,8 +273,8 @@ async def test_a_question_has_one_length_and_it_is_its_bodys() -> None:
     assert [[length.partition(b"\r")[0] for length in each] for each in lengths] == [[b"6"], [b"0"], [b"0"], []]
 
 
-@pytest.mark.parametrize("broken", ["a\r\nX-Internal-Token: b", "a\nb", "a\rb", "a\0b"])
-@pytest.mark.parametrize("where", ["value", "name", "query"])
+@each("broken", ["a\r\nX-Internal-Token: b", "a\nb", "a\rb", "a\0b"])
+@each("where", ["value", "name", "query"])
 async def test_no_part_of_a_question_ends_its_line(where: str, broken: str) -> None:
     kinds: dict[str, dict[str, Any]] = {
         "value": {"headers": {"User-Agent": broken}},

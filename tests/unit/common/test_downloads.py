@@ -3,21 +3,18 @@
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-import pytest
-
 from client_registry.model import Installer, Release
 from client_registry.settings import RegistrySettings
 from client_registry.wire import client_version
 from common.downloads import download_url
 from tests.support.factories import KEYS, make_caller, make_tenant
+from tests.support.tables import each
 
 CALLER = make_caller(make_tenant(tenant_id="acme"), base_url="https://packages.example.com/client/api")
 PAST = "https://files.example.com"
 
 
-@pytest.mark.parametrize(
-    ("direct", "base"), [("", "https://packages.example.com/client/api"), (PAST, "https://files.example.com/acme")]
-)
+@each(("direct", "base"), [("", "https://packages.example.com/client/api"), (PAST, "https://files.example.com/acme")])
 def test_an_address_leads_past_the_gateway_where_there_is_such_a_way(direct: str, base: str) -> None:
     address = download_url(CALLER, KEYS, direct=direct, server_filename="one.exe", file_name="setup.exe", expires=1)
 

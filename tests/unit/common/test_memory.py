@@ -19,7 +19,7 @@ def test_as_many_leave_as_a_large_thing_needs_room_for() -> None:
     assert [memory.get(name) for name in "abc"] == [None, "x" * 10, None]
 
 
-def test_what_is_too_large_is_not_kept_and_takes_the_place_of_what_it_replaces_alone() -> None:
+def test_a_value_that_is_too_large_removes_only_the_one_it_replaces() -> None:
     memory: Memory[str, str] = Memory(10, size=len)
     for name, text in (("a", "x"), ("b", "xx"), ("a", "x" * 11)):
         memory.put(name, text)

@@ -13,6 +13,7 @@ from common.protocol.everything import EVERYTHING
 from common.readiness import add_probes
 from common.server import serving
 from common.telemetry.requests import Requests
+from tests.support.tables import each
 
 REQUESTS = {
     "a question": b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -64,8 +65,8 @@ async def received(address: str, request: bytes) -> list[bytes]:
     return [line for line in sorted(lines) if not line.startswith((b"X-Request-Id: ", b"Date: "))]
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS.keys())
+@each("name", ANSWERS)
+@each("request_", REQUESTS.values(), ids=REQUESTS.keys())
 async def test_a_whole_answer_says_what_aiohttp_s_own_says(
     addresses: dict[type[web.Response], str], request_: bytes, name: str
 ) -> None:
@@ -77,7 +78,7 @@ async def test_a_whole_answer_says_what_aiohttp_s_own_says(
     assert ours == usual
 
 
-@pytest.mark.parametrize("path", ["livez", "readyz", "livez?a=1"])
+@each("path", ["livez", "readyz", "livez?a=1"])
 async def test_the_route_that_takes_everything_takes_no_probe(
     addresses: dict[type[web.Response], str], path: str
 ) -> None:
@@ -85,7 +86,7 @@ async def test_the_route_that_takes_everything_takes_no_probe(
         assert (await answer.json())["status"] in {"alive", "ready"}
 
 
-async def test_the_route_that_takes_everything_asks_for_a_body_whose_sender_waits_for_that(
+async def test_the_catch_all_route_answers_100_to_a_sender_that_waits(
     addresses: dict[type[web.Response], str],
 ) -> None:
     asked = REQUESTS["a body that is asked for"].replace(b"%b", b"words")
@@ -93,7 +94,7 @@ async def test_the_route_that_takes_everything_asks_for_a_body_whose_sender_wait
     assert b"HTTP/1.1 100 Continue" in await received(addresses[Answer], asked)
 
 
-async def test_what_fails_in_the_middle_of_an_answer_ends_the_connection_and_puts_no_other_into_it() -> None:
+async def test_a_failure_within_an_answer_ends_the_connection() -> None:
     async def half(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": "1000"})
         await response.prepare(request)

@@ -21,6 +21,7 @@ from common.settings import (
 )
 from common.signing import Keys
 from gateway.settings import GatewaySettings
+from tests.support.tables import each
 from upload_service.settings import UploadSettings
 
 SECRET = "a-secret-of-the-operator,32-letters-and-more"
@@ -185,14 +186,14 @@ def test_every_key_of_every_service_has_a_least_length(environment: pytest.Monke
                 load(kind, **given)
 
 
-@pytest.mark.parametrize("keys", [SHORT, f"{SECRET} {SHORT}", " "], ids=["one", "the second", "none"])
+@each("keys", [SHORT, f"{SECRET} {SHORT}", " "], ids=["one", "the second", "none"])
 @pytest.mark.usefixtures("environment")
 def test_every_key_of_the_audit_log_has_a_least_length(keys: str) -> None:
     with pytest.raises(BadSetting, match=r"^AUDIT_KEY: must be keys of at least 32"):
         load(AuthSettings, internal_key=SECRET, session_key=SECRET, audit_key=keys)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "text"),
     [
         ("LISTEN", "127.0.0.1:0"),
@@ -209,12 +210,12 @@ def test_every_key_of_the_audit_log_has_a_least_length(keys: str) -> None:
     ],
 )
 def test_an_address_is_taken_as_it_stands(environment: pytest.MonkeyPatch, name: str, text: str) -> None:
-    environment.setenv(name, text)
+    with environment.context() as patched:
+        patched.setenv(name, text)
+        assert getattr(load(Some), name.lower()) == text
 
-    assert getattr(load(Some), name.lower()) == text
 
-
-@pytest.mark.parametrize(
+@each(
     ("name", "text"),
     [
         ("PATIENCE", "three"),
@@ -237,10 +238,10 @@ def test_an_address_is_taken_as_it_stands(environment: pytest.MonkeyPatch, name:
     ],
 )
 def test_a_wrong_value_is_named_and_not_shown(environment: pytest.MonkeyPatch, name: str, text: str) -> None:
-    environment.setenv(name, text)
-
-    with pytest.raises(BadSetting) as bad:
-        load(Some)
+    with environment.context() as patched:
+        patched.setenv(name, text)
+        with pytest.raises(BadSetting) as bad:
+            load(Some)
 
     assert str(bad.value).startswith(f"{name}: ")
     assert "\n" not in str(bad.value)

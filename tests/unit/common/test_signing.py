@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from common import signing
 from common.signing import Keys
 from tests.support.samples.forgeries import flipped
+from tests.support.tables import each
 
 OLD, NEW, STRANGE = (f"{name}-key-of-thirty-two-letters-and-more" for name in ("the-old", "the-new", "a-strange"))
 CLAIMS = {"aud": "tests", "iat": 1, "exp": 32503680000, "jti": "1"}
@@ -31,7 +32,7 @@ def test_the_first_key_signs() -> None:
     assert keys.digests("text")[0] == Keys(NEW).digests("text")[0]
 
 
-@pytest.mark.parametrize("key", [OLD, NEW])
+@each("key", [OLD, NEW])
 def test_what_either_key_signed_is_accepted(key: str) -> None:
     keys = Keys(f"{NEW} {OLD}")
 
@@ -77,9 +78,7 @@ def test_a_changed_file_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("text", ["", "short", f"{OLD} {NEW} {STRANGE}", b"\xff" * 40, None])
-def test_a_file_that_holds_no_keys_any_more_changes_nothing_and_is_told_once(
-    tmp_path: Path, text: str | bytes | None
-) -> None:
+def test_a_file_without_keys_changes_nothing_and_is_logged_once(tmp_path: Path, text: str | bytes | None) -> None:
     file = tmp_path / "key"
     file.write_text(OLD)
     keys = Keys(file)

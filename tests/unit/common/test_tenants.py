@@ -6,26 +6,25 @@ import pytest
 
 from common.errors import InvalidField
 from common.tenants import RESERVED, Tenant, contains, is_tenant_id, parse_network
+from tests.support.tables import each
 
 
-@pytest.mark.parametrize("text", ["acme", "a", "0", "acme-2_x", "a" * 63])
+@each("text", ["acme", "a", "0", "acme-2_x", "a" * 63])
 def test_a_tenant_id_is_lower_case_letters_digits_and_two_marks(text: str) -> None:
     assert is_tenant_id(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "Acme", "-acme", "_acme", "a" * 64, "ac.me", "ac/me", "..", "acme\n", "ácme", "²"]
-)
+@each("text", ["", "Acme", "-acme", "_acme", "a" * 64, "ac.me", "ac/me", "..", "acme\n", "ácme", "²"])
 def test_what_is_no_tenant_id(text: str) -> None:
     assert not is_tenant_id(text)
 
 
-@pytest.mark.parametrize("text", sorted(RESERVED))
+@each("text", sorted(RESERVED))
 def test_the_first_parts_of_other_paths_are_no_tenant_ids(text: str) -> None:
     assert not is_tenant_id(text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "canonical"),
     [
         ("192.0.2.7", "192.0.2.7"),
@@ -51,7 +50,7 @@ def test_a_network_has_one_spelling(text: str, canonical: str) -> None:
     assert parse_network("network", text) == canonical
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -80,7 +79,7 @@ def test_what_is_no_network_is_refused(text: str) -> None:
         parse_network("network", text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("network", "address"),
     [
         ("192.0.2.7", "192.0.2.7"),
@@ -101,7 +100,7 @@ def test_a_network_holds_an_address(network: str, address: str) -> None:
     assert contains((parse_network("network", network),), ip_address(address))
 
 
-@pytest.mark.parametrize(
+@each(
     ("network", "address"),
     [
         ("192.0.2.7", "192.0.2.8"),

@@ -12,6 +12,7 @@ from common import tokens
 from common.signing import ALGORITHM, CLOCK_SKEW, Keys
 from common.tokens import Tokens
 from tests.support.factories import KEY
+from tests.support.tables import each
 
 OTHER_KEY = "another-key-for-tests-long-enough-too"
 LIFETIME = 60  # seconds
@@ -54,9 +55,7 @@ def test_a_signature_is_computed_once() -> None:
     assert keys.computed == 2
 
 
-@pytest.mark.parametrize(
-    "wrong", [token(OTHER_KEY), token(aud="elsewhere"), token()[:-4] + "AAAA", "", "x"], ids=range(5)
-)
+@each("wrong", [token(OTHER_KEY), token(aud="elsewhere"), token()[:-4] + "AAAA", "", "x"], ids=range(5))
 def test_a_wrong_token_is_wrong_each_time(wrong: str) -> None:
     keys = CountedKeys(KEY)
     known = reader(keys)

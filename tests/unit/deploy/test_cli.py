@@ -14,10 +14,11 @@ from deploy import cli_backup
 from deploy.backup.key_prints import AUDIT
 from deploy.backup.manifest import BackupProblem
 from deploy.cli import app, main
+from tests.support.tables import each
 from tests.support.winget.manifests import make
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "option"),
     [
         (("tenant", "create", "acme", "--max-clients", str(2**31)), "--max-clients"),

@@ -4,6 +4,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import yaml
 from deploy.cluster.backups import give_backup_folder
 from deploy.cluster.secrets import SERVICES_USER, SETTINGS, ClusterSecrets
 from tests.support.deployment.kubernetes import NAMES, pods, written
+from tests.support.tables import each
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 FILES = sorted(DEPLOY.glob("compose*.yaml"))
@@ -29,6 +31,7 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_constructor("!reset", lambda *_: None)
 
 
+@cache
 def services(file: Path) -> Mapping[str, dict[str, Any]]:
     read: Mapping[str, dict[str, Any]] = yaml.load(file.read_text(), _Loader)["services"]  # noqa: S506  a safe one
     return read
@@ -38,21 +41,21 @@ def setting(variable: str) -> str:
     return variable.removesuffix("_FILE").lower()
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-@pytest.mark.parametrize("service", SETTINGS)
+@each("file", FILES, ids=lambda file: file.name)
+@each("service", SETTINGS)
 def test_every_variable_is_a_setting_of_its_service(file: Path, service: str) -> None:
     given = set(services(file).get(service, {}).get("environment", {})) - OF_LIBRARIES
     assert {setting(variable) for variable in given} <= set(SETTINGS[service].model_fields)
 
 
-@pytest.mark.parametrize("service", SETTINGS)
-def test_a_service_is_given_every_setting_that_names_another_place_or_a_secret(service: str) -> None:
+@each("service", SETTINGS)
+def test_a_service_is_given_every_address_and_every_secret(service: str) -> None:
     given = {setting(variable) for variable in services(BASE)[service]["environment"]}
     wanted = {name for name in SETTINGS[service].model_fields if name.endswith(("_key", "_url"))} - {"internal_key"}
     assert wanted - given <= {"download_url", "public_url", "s3_url", "s3_secret_access_key"}
 
 
-@pytest.mark.parametrize("service", SETTINGS)
+@each("service", SETTINGS)
 def test_a_secret_is_read_from_a_file_that_is_made_for_the_service(service: str, tmp_path: Path) -> None:
     ClusterSecrets(tmp_path).make()
     for variable, value in services(BASE)[service]["environment"].items():
@@ -79,7 +82,7 @@ def test_secrets_are_their_owners_alone(tmp_path: Path) -> None:
         assert file.parent.stat().st_mode & 0o077 == 0
 
 
-def test_services_that_share_a_setting_share_its_key_and_no_others_are_alike(tmp_path: Path) -> None:
+def test_services_share_the_keys_of_shared_settings_and_no_others(tmp_path: Path) -> None:
     keys = [file for file in ClusterSecrets(tmp_path).make() if file.relative_to(tmp_path).parts[0] == "keys"]
     assert len({file.read_text() for file in keys}) == len({file.name for file in keys}) < len(keys)
 
@@ -88,7 +91,7 @@ def test_only_the_gateway_is_reached_from_outside() -> None:
     assert [name for name, service in services(BASE).items() if service.get("ports")] == ["gateway"]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+@each("file", FILES, ids=lambda file: file.name)
 def test_every_image_is_a_variable_whose_default_is_an_exact_version(file: Path) -> None:
     images = {name: service["image"] for name, service in services(file).items() if "image" in service}
     pinned = re.compile(r"\$\{[A-Z]+_IMAGE:-[a-z/]+:v?\d+\.\d+\.\d+(-[a-z]+)?\}")
@@ -106,7 +109,7 @@ def test_one_service_builds_the_image_at_up() -> None:
     assert [name for name, service in services_at_up.items() if "build" in service] == ["secrets"]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+@each("file", FILES, ids=lambda file: file.name)
 def test_operator_commands_depend_on_no_other_container(file: Path) -> None:
     assert "depends_on" not in services(file).get("operator", {})
 
@@ -138,7 +141,7 @@ def test_backup_folder_of_another_owner_stays_as_it_is(tmp_path: Path, monkeypat
     assert (tmp_path.stat().st_uid, tmp_path.stat().st_mode & 0o777) == (os.geteuid(), 0o750)
 
 
-def test_every_service_is_traced_and_reaches_the_collector_by_a_network_of_its_own() -> None:
+def test_every_service_reaches_the_collector_by_a_separate_network() -> None:
     traced = services(DEPLOY / "compose.traces.yaml")
     assert set(traced) == set(SETTINGS)
     for service in traced.values():
@@ -146,7 +149,7 @@ def test_every_service_is_traced_and_reaches_the_collector_by_a_network_of_its_o
         assert service["networks"] == {"traces": {}}
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+@each("file", FILES, ids=lambda file: file.name)
 def test_every_container_has_a_limit_of_memory_and_of_processes(file: Path) -> None:
     for name, service in services(file).items():
         if "image" in service:
@@ -154,9 +157,9 @@ def test_every_container_has_a_limit_of_memory_and_of_processes(file: Path) -> N
             assert service["pids_limit"] > 0, name
 
 
-@pytest.mark.parametrize("service", SETTINGS)
+@each("service", SETTINGS)
 def test_a_service_has_the_memory_that_it_has_on_kubernetes(service: str) -> None:
-    [container] = pods(list(written()))[NAMES[service]]["spec"]["containers"]
+    [container] = pods(written())[NAMES[service]]["spec"]["containers"]
     limit = container["resources"]["limits"]["memory"].removesuffix("Mi")
     assert services(BASE)[service]["mem_limit"] == f"${{{service.upper()}_MEMORY:-{limit}m}}"
 
@@ -182,7 +185,7 @@ def test_what_watches_has_no_more_rights_than_it_needs() -> None:
         assert {mount.rpartition(":")[2] for mount in service["volumes"] if mount.startswith((".", "$"))} == {"ro"}
 
 
-def test_what_watches_reaches_services_and_no_store_and_the_dashboard_not_even_them() -> None:
+def test_prometheus_reaches_services_only_and_grafana_none_of_them() -> None:
     stores = {network for name in STORES for network in services(BASE)[name]["networks"]}
     every = set.intersection(*(set(services(BASE)[name]["networks"]) for name in SETTINGS))
     networks = {name: set(service["networks"]) for name, service in watching().items()}
@@ -190,7 +193,7 @@ def test_what_watches_reaches_services_and_no_store_and_the_dashboard_not_even_t
     assert not networks["prometheus"] & stores
 
 
-def test_nobody_sees_the_dashboard_without_the_password_that_is_made_for_it(tmp_path: Path) -> None:
+def test_the_dashboard_requires_the_generated_password(tmp_path: Path) -> None:
     grafana, secrets = watching()["grafana"], services(WATCHING)["secrets"]
     assert grafana["environment"]["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
     assert secrets["command"] == [*services(BASE)["secrets"]["command"], "--grafana"]

@@ -32,8 +32,9 @@ from tests.support.deployment.kubernetes import (
     where,
     written,
 )
+from tests.support.tables import each
 
-RESOURCES = list(written())
+RESOURCES = written()
 COMMON = next(found for found in patches() if where(found) == "Deployment any" and "strategy" in found["spec"])
 STORES = {"mongo_url": "mongodb://u:p@mongodb.stores/", "redis_url": "rediss://:p@r", "rabbitmq_url": "amqps://u:p@q"}
 CLOSING = 5  # seconds that a service may take to close what it opened
@@ -64,25 +65,25 @@ def generated() -> dict[str, list[str]]:
     return {row["name"]: row["files"] for row in kustomizations()[FOLDER / "secrets"]["secretGenerator"]}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("resource", known(RESOURCES), ids=where)
+@each("version", VERSIONS)
+@each("resource", known(RESOURCES), ids=where)
 def test_kubernetes_takes_a_resource_as_it_is_written(resource: Resource, version: str) -> None:
     assert refusal(resource, version) == ""
 
 
-@pytest.mark.parametrize("service", SETTINGS)
+@each("service", SETTINGS)
 def test_every_variable_is_a_setting_of_its_service(service: str) -> None:
     given = {variable.removesuffix("_FILE").lower() for variable in variables(service)}
     assert given <= set(SETTINGS[service].model_fields)
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@each("overlay", OVERLAYS)
 def test_every_setting_of_an_overlay_is_some_service_s(overlay: str) -> None:
     known = {name.upper() for settings in SETTINGS.values() for name in settings.model_fields}
     assert set(settings_of(overlay)) <= known
 
 
-@pytest.mark.parametrize(("service", "overlay"), list(product(SETTINGS, OVERLAYS)))
+@each(("service", "overlay"), list(product(SETTINGS, OVERLAYS)))
 def test_a_service_starts_with_what_it_is_given_and_finds_the_others(service: str, overlay: str, secrets: Path) -> None:
     given = {**images_variables(), **settings_of(overlay), **variables(service)}
     given |= {name: "" for name in given if name.startswith(("S3_", "INSTALLER_STORAGE"))}
@@ -95,7 +96,7 @@ def test_a_service_starts_with_what_it_is_given_and_finds_the_others(service: st
     assert settings.listen == "0.0.0.0:8080"
 
 
-@pytest.mark.parametrize("service", SETTINGS)
+@each("service", SETTINGS)
 def test_a_service_s_secrets_are_all_that_is_made_for_it_and_no_others(service: str, secrets: Path) -> None:
     volumes = {volume["name"]: volume for volume in pods(RESOURCES)[NAMES[service]]["spec"]["volumes"]}
     for kind in ("keys", "urls"):
@@ -108,7 +109,7 @@ def test_operators_have_room_for_the_records_of_an_archive() -> None:
     assert re.fullmatch(r"[1-9]\d*Gi", place["emptyDir"]["sizeLimit"])
 
 
-@pytest.mark.parametrize("pod", BESIDE)
+@each("pod", BESIDE)
 def test_a_command_has_the_files_that_it_reads(pod: str, secrets: Path) -> None:
     files = generated()["operator"]
     assert all((secrets / file).is_file() for file in files)
@@ -123,7 +124,7 @@ def test_git_keeps_no_secret() -> None:
     assert (FOLDER / "secrets" / ".gitignore").read_text().split() == ["*", "!.gitignore", "!kustomization.yaml"]
 
 
-def test_stores_that_others_run_have_their_addresses_in_the_secrets_and_nothing_else(secrets: Path) -> None:
+def test_of_external_stores_the_secrets_hold_the_addresses_only(secrets: Path) -> None:
     for name, url in STORES.items():
         files = sorted(secrets.glob(f"urls/*/{name}"))
         assert files
@@ -176,9 +177,7 @@ def test_a_pod_is_given_the_time_that_its_service_takes_to_end() -> None:
     assert COMMON["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
-@pytest.mark.parametrize(
-    "spec", [COMMON["spec"]["template"]["spec"], *(pods(RESOURCES)[name]["spec"] for name in BESIDE)]
-)
+@each("spec", [COMMON["spec"]["template"]["spec"], *(pods(RESOURCES)[name]["spec"] for name in BESIDE)])
 def test_a_pod_has_no_more_rights_than_it_needs(spec: Resource) -> None:
     assert spec["automountServiceAccountToken"] is False
     pod = spec["securityContext"]
@@ -198,14 +197,14 @@ def test_no_service_takes_rights_of_its_own() -> None:
             }
 
 
-@pytest.mark.parametrize("folder", ["overlays/production", "overlays/single-node", "operator"])
+@each("folder", ["overlays/production", "overlays/single-node", "operator"])
 def test_an_image_is_of_a_version(folder: str) -> None:
     [image] = kustomizations()[FOLDER / folder]["images"]
     assert image["name"] == container("gateway")["image"]
     assert image.get("digest") or image["newTag"] not in {"latest", ""}
 
 
-@pytest.mark.parametrize("kind", ["HorizontalPodAutoscaler", "PodDisruptionBudget"])
+@each("kind", ["HorizontalPodAutoscaler", "PodDisruptionBudget"])
 def test_every_service_grows_and_is_kept_from_being_emptied_out(kind: str) -> None:
     found = of_kind(kind, RESOURCES)
     assert sorted(found) == sorted(NAMES.values())

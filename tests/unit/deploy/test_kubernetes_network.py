@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable
 from itertools import product
 
-import pytest
 import yaml
 
 from common.caller import Caller
@@ -22,9 +21,10 @@ from tests.support.deployment.kubernetes import (
     settings_of,
     written,
 )
+from tests.support.tables import each
 from upload_service.routes import routes
 
-RESOURCES = list(written())
+RESOURCES = written()
 
 
 def lets(direction: str, side: str) -> set[tuple[str, str]]:
@@ -51,7 +51,7 @@ def test_services_ask_whom_they_are_given_the_address_of_and_nobody_else() -> No
     assert {(asker, asked) for asked, asker in lets("ingress", "from")} == asks
 
 
-@pytest.mark.parametrize(
+@each(
     ("store", "setting", "command"),
     [
         ("to-mongodb", "mongo_url", ["first-tenant", "backup", "operator"]),
@@ -67,8 +67,8 @@ def test_a_store_is_reached_by_those_who_are_given_its_address(store: str, setti
     assert sorted(selected(policy["spec"]["podSelector"])) == sorted([*readers, *command])
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_the_collector_that_the_settings_show_is_the_one_that_may_be_reached(overlay: str) -> None:
+@each("overlay", OVERLAYS)
+def test_the_collector_of_the_settings_is_the_one_that_is_reachable(overlay: str) -> None:
     text = (FOLDER / "overlays" / overlay / "settings.env").read_text()
     shown = re.findall(r"# OTEL_EXPORTER_OTLP_ENDPOINT=http://\w+\.(\w+):(\d+)\n", text)
     [rule] = of_kind("NetworkPolicy", RESOURCES)["to-traces"]["spec"]["egress"]
@@ -90,7 +90,7 @@ def paths_of(resources: Iterable[Resource], name: str) -> tuple[str, Resource]:
     return rule["host"], path
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@each("overlay", OVERLAYS)
 def test_what_is_given_out_as_our_address_leads_to_the_gateway(overlay: str) -> None:
     found = list(yaml.safe_load_all((FOLDER / "overlays" / overlay / "ingress.yaml").read_text()))
     host, path = paths_of(found, "gateway")
@@ -98,7 +98,7 @@ def test_what_is_given_out_as_our_address_leads_to_the_gateway(overlay: str) -> 
     assert path["backend"]["service"]["name"] == "gateway"
 
 
-def test_the_host_of_downloads_leads_to_downloads_and_to_nothing_else_of_the_service() -> None:
+def test_the_host_of_downloads_leads_to_downloads_only() -> None:
     host, path = paths_of(RESOURCES, "downloads")
     direct = settings_of("production")["DOWNLOAD_URL"]
     caller = Caller(Tenant("acme_2"))

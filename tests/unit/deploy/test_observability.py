@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
-import pytest
 import yaml
 
 from deploy.cluster.secrets import SETTINGS
@@ -30,6 +29,7 @@ from tests.support.deployment.observability import (
     promtool,
     records,
 )
+from tests.support.tables import each
 
 DEPLOY = OBSERVABILITY.parent
 ALERTS = alerts()
@@ -48,7 +48,7 @@ def test_every_service_of_the_compose_file_is_looked_for_where_it_tells() -> Non
     assert images_variables()["MANAGEMENT_LISTEN"].endswith(f":{found['port']}")
 
 
-@pytest.mark.parametrize("alert", ALERTS)
+@each("alert", ALERTS)
 def test_an_alert_says_what_it_means_and_where_it_is_written_what_to_do(alert: str) -> None:
     says = ALERTS[alert]["annotations"]
     assert sorted(says) == ["description", "runbook", "summary"]
@@ -72,8 +72,8 @@ def test_what_is_recorded_is_asked_for() -> None:
     assert [name for name in records() if f"{name}{{" not in asked] == []
 
 
-@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.title)
-def test_a_panel_says_what_it_shows_in_which_unit_and_where_it_becomes_an_alert(panel: Panel) -> None:
+@each("panel", PANELS, ids=lambda panel: panel.title)
+def test_a_panel_has_a_description_a_unit_and_the_limits_of_its_alert(panel: Panel) -> None:
     assert panel.description.endswith(".")
     assert panel.unit or panel.kind in {"stat", "table"}
     named = re.findall(r"Pkgrepo\w+", panel.description)
@@ -122,7 +122,7 @@ def test_kubernetes_is_given_the_same_rules() -> None:
 
 
 def test_kubernetes_pods_are_asked_under_the_names_that_services_have() -> None:
-    resources = list(written())
+    resources = written()
     spec = of_kind("PodMonitor", resources)["pkgrepo"]["spec"]
     [pairs] = [row["pairs"] for row in kustomizations()[FOLDER / "base"]["labels"]]
     assert spec["selector"]["matchLabels"] == pairs

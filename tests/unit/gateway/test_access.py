@@ -20,6 +20,7 @@ from common.tenants import Tenant
 from gateway.access import TOKEN_LIMIT, Gatekeeper
 from gateway.clients import ClientDirectory
 from gateway.operations import Access, Operation
+from tests.support.tables import each
 
 SESSION, CLIENT, LONG = "a session", "a-client", "x" * (TOKEN_LIMIT + 1)
 
@@ -98,7 +99,7 @@ def gate() -> Gate:
     return Gate()
 
 
-@pytest.mark.parametrize("access", [Access.OPEN, Access.SIGNED, Access.PAGE])
+@each("access", [Access.OPEN, Access.SIGNED, Access.PAGE])
 async def test_an_open_operation_asks_for_nothing(gate: Gate, access: Access) -> None:
     caller = await gate.let_in(access, f"Bearer {SESSION}", enforced=True)
     assert caller.kind is Kind.ANONYMOUS
@@ -114,7 +115,7 @@ async def test_an_administrators_operation_takes_a_session_only(gate: Gate) -> N
     assert not gate.clients.asked
 
 
-@pytest.mark.parametrize(
+@each(
     "authorization",
     [
         (SESSION,),
@@ -135,7 +136,7 @@ async def test_a_header_that_is_no_bearer_token_is_not_even_looked_up(
     assert not gate.sessions.asked
 
 
-@pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer"])
+@each("scheme", ["bearer", "BEARER", "Bearer"])
 async def test_the_schemes_letter_case_does_not_matter(gate: Gate, scheme: str) -> None:
     assert (await gate.let_in(Access.ADMINISTRATOR, f"{scheme} {SESSION}")).kind is Kind.ADMINISTRATOR
 
@@ -163,8 +164,8 @@ async def test_existing_clients_spellings_are_known(gate: Gate) -> None:
     assert caller.client_id == "c1"
 
 
-@pytest.mark.parametrize("form", ["", "auth_token=", "auth_token=wrong", f"auth_token={LONG}"])
-@pytest.mark.parametrize("authorization", [(), ("Bearer wrong",)])
+@each("form", ["", "auth_token=", "auth_token=wrong", f"auth_token={LONG}"])
+@each("authorization", [(), ("Bearer wrong",)])
 async def test_where_none_is_valid_enforcement_decides(gate: Gate, authorization: tuple[str, ...], form: str) -> None:
     caller = await gate.let_in(Access.CLIENT, *authorization, enforced=False, form=form)
     assert caller.kind is Kind.ANONYMOUS
@@ -177,7 +178,7 @@ async def test_a_token_too_long_to_be_one_is_not_asked_about(gate: Gate) -> None
     assert not gate.clients.asked
 
 
-@pytest.mark.parametrize("number", ["-1", "1e3", "2147483648", "x", "0x1"])
+@each("number", ["-1", "1e3", "2147483648", "x", "0x1"])
 async def test_a_client_number_that_is_none_is_refused_whoever_calls(gate: Gate, number: str) -> None:
     for authorization in ((), (f"Bearer {SESSION}",)):
         with pytest.raises(InvalidField):
@@ -219,8 +220,8 @@ async def test_where_redis_is_away_only_those_without_a_session_go_on(gate: Gate
 WINGETS = (CLIENT, f"{{'Token': '{CLIENT}'}}", f'{{"Token": "{CLIENT}"}}', f""" {{ 'TOKEN' : "{CLIENT}" }} """)
 
 
-@pytest.mark.parametrize("header", WINGETS)
-@pytest.mark.parametrize("enforced", [True, False])
+@each("header", WINGETS)
+@each("enforced", [True, False])
 async def test_winget_shows_a_clients_token_in_its_own_header(gate: Gate, header: str, enforced: bool) -> None:
     caller = await gate.let_in(Access.PACKAGE_MANAGER, enforced=enforced, winget=[header])
     assert (caller.kind, caller.client_id) == (Kind.CLIENT, "c1")
@@ -232,7 +233,7 @@ async def test_winget_may_show_a_session_too(gate: Gate) -> None:
     assert not gate.clients.asked
 
 
-@pytest.mark.parametrize(
+@each(
     "headers",
     [
         (),

@@ -95,7 +95,7 @@ async def test_equal_questions_share_one_answer() -> None:
     assert services.askers == ["first"]
 
 
-async def test_an_answer_for_other_hidden_packages_reaches_only_the_client_that_asked() -> None:
+async def test_an_answer_for_other_hidden_packages_stays_with_its_client() -> None:
     services = Services()
     first, second = await ask_together(services, listings_of(services))
     services.hidden["first"] = frozenset()  # An administrator removes the entry while the question is under way.
@@ -113,7 +113,7 @@ async def test_an_answer_for_other_hidden_packages_is_not_cached() -> None:
     assert await body_for(listings, SECOND) == b"the answer for second"
 
 
-async def test_a_refusal_for_too_many_searches_reaches_only_the_client_that_asked() -> None:
+async def test_a_refusal_for_too_many_searches_stays_with_its_client() -> None:
     services = Services(refused=frozenset(["first"]))
     first, second = await ask_together(services, listings_of(services))
     services.release.set()

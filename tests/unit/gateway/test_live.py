@@ -52,7 +52,7 @@ def test_a_tenant_has_so_many_watchers_and_a_place_that_is_left_is_free() -> Non
         pass
 
 
-def test_a_users_newest_page_takes_the_place_of_their_oldest_where_they_have_as_many_as_may_be() -> None:
+def test_the_newest_page_of_a_user_at_the_limit_replaces_their_oldest() -> None:
     live, event = Live(), make_event()
     with ExitStack() as pages:
         other = pages.enter_context(live.watching("acme", "bela"))

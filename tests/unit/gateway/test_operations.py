@@ -4,11 +4,11 @@ import ast
 from importlib.resources import files
 from typing import Any
 
-import pytest
 import yaml
 
 from common.client import ANSWER_PATIENCE
 from gateway.operations import OPERATIONS, Access, Operation
+from tests.support.tables import each
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((files("gateway") / "openapi.yaml").read_text())
 PATHS: dict[str, dict[str, Any]] = DOCUMENT["paths"]
@@ -35,7 +35,7 @@ def test_the_document_describes_every_operation_and_no_other() -> None:
     assert document == {(row.method, row.path) for row in DOCUMENTED}
 
 
-@pytest.mark.parametrize("row", DOCUMENTED, ids=name)
+@each("row", DOCUMENTED, ids=name)
 def test_an_operation_names_its_credentials(row: Operation) -> None:
     security = described(row).get("security", DOCUMENT["security"])
     if row.access is Access.ADMINISTRATOR:
@@ -44,7 +44,7 @@ def test_an_operation_names_its_credentials(row: Operation) -> None:
         assert {} in security or not security
 
 
-@pytest.mark.parametrize("row", DOCUMENTED, ids=name)
+@each("row", DOCUMENTED, ids=name)
 def test_an_operation_names_the_parts_of_its_path(row: Operation) -> None:
     item = PATHS[f"/{row.path}"]
     parameters = [*item.get("parameters", []), *described(row).get("parameters", [])]
@@ -52,7 +52,7 @@ def test_an_operation_names_the_parts_of_its_path(row: Operation) -> None:
     assert names == {part.strip("{}") for part in row.parts if part.startswith("{")}
 
 
-@pytest.mark.parametrize("row", DOCUMENTED, ids=name)
+@each("row", DOCUMENTED, ids=name)
 def test_an_operation_shows_an_example_of_its_success(row: Operation) -> None:
     responses = described(row)["responses"]
     success = _resolve(next(responses[status] for status in ("200", "201", "307") if status in responses))

@@ -15,6 +15,7 @@ from common.tenants import Network
 from gateway.origin import base_url, caller_address, is_https, is_of_our_pages
 from gateway.settings import GatewaySettings
 from tests.support.factories import KEYS
+from tests.support.tables import each
 
 PROXIES: tuple[Network, ...] = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
 CALLER, PROXY, OTHER_PROXY = "203.0.113.9", "10.0.0.1", "10.0.0.2"
@@ -53,7 +54,7 @@ def test_hops_in_several_headers_are_one_list() -> None:
     assert caller_of(PROXY, "198.51.100.1", CALLER, OTHER_PROXY) == CALLER
 
 
-@pytest.mark.parametrize("nonsense", ["", "unknown", "203.0.113.9:80", "_hidden", "203.0.113", "é", "1.2.3.4 5.6.7.8"])
+@each("nonsense", ["", "unknown", "203.0.113.9:80", "_hidden", "203.0.113", "é", "1.2.3.4 5.6.7.8"])
 def test_what_no_proxy_writes_ends_the_chain(nonsense: str) -> None:
     assert caller_of(PROXY, f"{CALLER}, {nonsense}") == PROXY
     assert caller_of(PROXY, f"{CALLER}, {nonsense}, {OTHER_PROXY}") == OTHER_PROXY
@@ -102,7 +103,7 @@ def test_a_public_url_overrides_whatever_was_sent() -> None:
     assert base_url(request, settings(public_url="https://p.example"), "acme") == "https://p.example/acme"
 
 
-@pytest.mark.parametrize(
+@each(
     "host",
     [
         "",
@@ -132,7 +133,7 @@ def test_a_scheme_that_is_none_is_refused() -> None:
         base_url(sent_from(PROXY, ("Host", "ok"), ("X-Forwarded-Proto", "javascript")), settings(), "acme")
 
 
-@pytest.mark.parametrize(
+@each(
     ("headers", "ours"),
     [
         ({}, True),

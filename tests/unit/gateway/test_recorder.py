@@ -31,7 +31,7 @@ class AuditLog:
         self.taken.append(entry["id"])
 
 
-async def test_an_entry_waits_while_it_is_told_and_is_not_lost_when_a_gateway_ends_meanwhile() -> None:
+async def test_an_audit_entry_outlives_a_gateway_that_ends_while_sending_it() -> None:
     audit_log = AuditLog()
     recorder = Recorder(cast("ServiceClient", audit_log))
     audit_log.answers.set()
@@ -60,7 +60,7 @@ async def test_an_entry_that_is_not_taken_keeps_no_other_waiting() -> None:
     assert (audit_log.taken, recorder.waiting) == (["second"], 1)
 
 
-async def test_a_gateway_that_ends_does_not_wait_for_ever_for_a_log_that_is_silent(
+async def test_a_gateway_ends_though_the_audit_log_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gateway.recorder, "CLOSE_PATIENCE", 0.01)

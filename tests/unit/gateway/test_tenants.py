@@ -12,6 +12,7 @@ from common.errors import Answered, Unavailable
 from common.tenants import RESERVED, Tenant
 from gateway import tenants
 from gateway.tenants import NetworkNotAllowed, NoSuchTenant, TenantDirectory, check_network
+from tests.support.tables import each
 
 STAMP = "a stamp"
 
@@ -93,7 +94,7 @@ async def test_an_unknown_tenant_is_remembered_and_forgotten_alike(clock: Clock)
     assert (await known.find("acme", STAMP)).tenant_id == "acme"
 
 
-@pytest.mark.parametrize("name", ["", "A", "a/b", "..", "-a", "é", "a" * 64, *sorted(RESERVED)])
+@each("name", ["", "A", "a/b", "..", "-a", "é", "a" * 64, *sorted(RESERVED)])
 def test_what_cannot_be_a_tenant_is_not_asked_about(name: str) -> None:
     auth_service = AuthService(name)
     with pytest.raises(NoSuchTenant):
@@ -124,7 +125,7 @@ async def test_where_redis_is_away_a_tenant_is_known_for_the_same_while(clock: C
     assert auth_service.asked == ["acme"] * 3
 
 
-async def test_while_a_tenant_is_being_changed_nothing_that_was_heard_before_counts(clock: Clock) -> None:
+async def test_no_earlier_answer_counts_while_a_tenant_is_being_changed(clock: Clock) -> None:
     auth_service = AuthService("acme")
     known = directory(auth_service)
     await known.find("acme", STAMP)

@@ -1,16 +1,15 @@
-"""Who may import whom: the house's rules, read from the code."""
+"""Which module may import which, read from the code."""
 
 import ast
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path, PurePath
 
 ROOT = Path(__file__).parents[3]
 SERVICES = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
-HOUSE = (*SERVICES, "common", "deploy")
-MODULES = [path for folder in HOUSE for path in sorted((ROOT / folder).rglob("*.py"))]
-# Which rooms may hold which driver; `deploy` and the tests may import all.
+PACKAGES = (*SERVICES, "common", "deploy")
+MODULES = [path.relative_to(ROOT).as_posix() for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))]
+# The modules that may import a driver, besides stores; `deploy` and the tests may import all.
 DRIVERS = {
     "motor": {"common/mongo/__init__.py", "common/mongo/schema.py"},
     "pymongo": {"common/mongo/__init__.py", "common/mongo/schema.py"},
@@ -19,62 +18,75 @@ DRIVERS = {
     "opentelemetry": {"common/telemetry/spans.py"},
     "obstore": {"upload_service/installers_s3.py", "upload_service/object_storage.py"},
 }
-# From the front of a service to its heart: a module imports only what stands further right.
-ROOMS = ("__main__", "app", "routes", "keys", "domain", "settings", "model")
+# The layers of a service: a module imports only its own layer and those to the right.
+LAYERS = ("__main__", "app", "routes", "keys", "domain", "settings", "model")
 BESIDE_ROUTES = {"answers", "forms", "wire", "consumer", "dashboard", "documentation", "performing"}
 
 
-def imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+@cache
+def imports() -> Mapping[str, Sequence[str]]:
+    """The names that each module imports, by the path of the module."""
+    return {module: [*names_in(ast.parse((ROOT / module).read_text(encoding="utf-8")))] for module in MODULES}
+
+
+def names_in(module: ast.Module) -> Iterator[str]:
+    for node in ast.walk(module):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield from (f"{node.module}.{name.name}" for name in node.names)
 
 
-def where(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
+def may_import(module: str, name: str) -> bool:
+    """Whether a module may import from this package of the product."""
+    package = module.split("/", maxsplit=1)[0]
+    allowed = {"common": {"common"}, "deploy": set(PACKAGES)}.get(package, {package, "common"})
+    return name.split(".", maxsplit=1)[0] not in set(PACKAGES) - allowed
 
 
-@pytest.mark.parametrize("path", MODULES, ids=where)
-def test_a_service_imports_itself_and_common_only(path: Path) -> None:
-    folder = where(path).split("/")[0]
-    allowed = {"common": {"common"}, "deploy": set(HOUSE)}.get(folder, {folder, "common"})
-    strangers = {name.split(".")[0] for name in imports(path)} & set(HOUSE) - allowed
-    assert not strangers
+def may_use_driver(module: str, name: str) -> bool:
+    driver, stem = name.split(".", maxsplit=1)[0], PurePath(module).stem
+    if driver not in DRIVERS or module.startswith("deploy/") or module in DRIVERS[driver]:
+        return True
+    return driver in {"motor", "pymongo"} and (stem.startswith("store") or stem.endswith("_store"))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=where)
-def test_a_driver_stays_in_its_room(path: Path) -> None:
-    if where(path).startswith("deploy/"):
-        return
-    store = path.name.startswith("store") or path.stem.endswith("_store")
-    for name in imports(path):
-        driver = name.split(".")[0]
-        in_a_store = store and driver in {"motor", "pymongo"}
-        assert driver not in DRIVERS or in_a_store or where(path) in DRIVERS[driver], name
+def keeps_the_layers(module: str, name: str) -> bool:
+    package, *within = module.removesuffix(".py").split("/")
+    if package not in SERVICES or not name.startswith(f"{package}."):
+        return True
+    own = layer("dashboard" if within[0] == "dashboard" else within[-1])
+    return LAYERS.index(layer(name.split(".")[1])) >= LAYERS.index(own)
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if where(path).split("/")[0] in SERVICES], ids=where)
-def test_arrows_never_turn_back(path: Path) -> None:
-    folder, *within = where(path).removesuffix(".py").split("/")
-    own = _room("dashboard" if within[0] == "dashboard" else within[-1])
-    for name in imports(path):
-        if name.startswith(f"{folder}."):
-            other = _room(name.split(".")[1])
-            assert ROOMS.index(other) >= ROOMS.index(own), name
+def layer(stem: str) -> str:
+    if stem in BESIDE_ROUTES:
+        return "routes"
+    return stem if stem in LAYERS else "domain"
+
+
+def violations(allows: Callable[[str, str], bool]) -> list[str]:
+    return [
+        f"{module} imports {name}" for module, names in imports().items() for name in names if not allows(module, name)
+    ]
+
+
+def test_a_service_imports_itself_and_common_only() -> None:
+    assert_no_violation(may_import)
+
+
+def test_only_stores_and_connections_import_a_driver() -> None:
+    assert_no_violation(may_use_driver)
+
+
+def test_a_module_imports_no_layer_before_its_own() -> None:
+    assert_no_violation(keeps_the_layers)
 
 
 def test_common_stays_small() -> None:
-    assert len({where(path).split("/")[1] for path in MODULES if where(path).startswith("common/")}) <= 27
+    assert len({module.split("/")[1] for module in MODULES if module.startswith("common/")}) <= 27
 
 
-@pytest.mark.parametrize("path", MODULES, ids=where)
-def test_a_module_has_a_name_that_says_something(path: Path) -> None:
-    assert path.stem not in {"util", "utils", "helper", "helpers", "misc", "base", "functions"}
-
-
-def _room(stem: str) -> str:
-    if stem in BESIDE_ROUTES:
-        return "routes"
-    return stem if stem in ROOMS else "domain"
+def test_a_module_has_a_name_that_says_something() -> None:
+    vague = {"util", "utils", "helper", "helpers", "misc", "base", "functions"}
+    assert [module for module in MODULES if PurePath(module).stem in vague] == []

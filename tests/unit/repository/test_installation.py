@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tables import each
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -90,14 +92,14 @@ def test_an_environment_without_pip_is_made_again(tmp_path: Path) -> None:
     assert f"-m venv {tmp_path}" in planned("run", f"VENV={tmp_path}")
 
 
-@pytest.mark.parametrize("given", ["TEST_MONGO_URL", "TEST_REDIS_URL", "TEST_RABBITMQ_URL"])
+@each("given", ["TEST_MONGO_URL", "TEST_REDIS_URL", "TEST_RABBITMQ_URL"])
 def test_a_server_that_is_given_is_used_by_one_process_of_tests(given: str) -> None:
     unset = ("TEST_MONGO_URL=", "TEST_REDIS_URL=", "TEST_RABBITMQ_URL=")
     assert "--numprocesses" in planned("test", *unset)
     assert "--numprocesses" not in planned("test", *unset, f"{given}=somewhere")
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-test.lock"])
+@each("lock", ["requirements.lock", "requirements-test.lock"])
 def test_what_builds_the_package_is_locked_too(lock: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     requires = project["build-system"]["requires"]

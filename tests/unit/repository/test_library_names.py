@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
-import pytest
+from tests.support.tables import each
 
 ROOT = Path(__file__).parents[3]
 PRODUCT = ("common", "gateway", "auth_service", "catalog_service", "upload_service", "client_registry", "deploy")
@@ -54,7 +54,7 @@ def sources() -> Iterator[tuple[str, ast.Module]]:
             yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(("module", "owner", "name"), USES, ids=str)
+@each(("module", "owner", "name"), USES, ids=str)
 def test_a_name_of_a_library_exists_and_its_module_uses_it(module: str, owner: str, name: str) -> None:
     path, _, class_name = owner.partition(":")
     library = import_module(path)
@@ -85,7 +85,7 @@ def of_own_object(node: ast.Attribute) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id in OWN_OBJECTS
 
 
-@pytest.mark.parametrize("library", BOUNDED)
+@each("library", BOUNDED)
 def test_a_library_whose_private_names_are_used_has_an_upper_bound(library: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (bound,) = [

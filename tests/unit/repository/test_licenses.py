@@ -4,9 +4,8 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from deploy import licenses
+from tests.support.tables import each
 
 ROOT = Path(__file__).parents[3]
 LOCKS = sorted(ROOT.glob("requirements*.lock"))
@@ -16,7 +15,7 @@ def test_the_listing_has_every_locked_package_in_its_version() -> None:
     assert {package: version for package, (version, _) in licenses.listed().items()} == licenses.locked()
 
 
-@pytest.mark.parametrize("package", licenses.locked())
+@each("package", licenses.locked())
 def test_a_package_is_listed_under_its_own_licence_which_is_allowed(package: str) -> None:
     _, licence = licenses.listed()[package]
     assert licence == licenses.licence_of(package)
@@ -28,8 +27,8 @@ def test_a_licence_that_is_none_of_ours_is_not_allowed() -> None:
     assert licenses.words("Our own licence") - licenses.ALLOWED
 
 
-@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
-def test_every_locked_package_has_its_hashes_and_no_other_place_to_come_from(lock: Path) -> None:
+@each("lock", LOCKS, ids=lambda lock: lock.name)
+def test_every_locked_package_has_hashes_and_no_other_origin(lock: Path) -> None:
     text = lock.read_text()
     packages = re.split(r"^(?=[a-z0-9-]+==)", text, flags=re.MULTILINE)[1:]
     assert packages
@@ -46,7 +45,7 @@ def test_every_installation_verifies_the_hashes() -> None:
     assert {lock.name for lock in LOCKS} == {line.split()[-1] for line in installs if "--require-hashes" in line}
 
 
-@pytest.mark.parametrize("group", ["tools", "fuzz"])
+@each("group", ["tools", "fuzz"])
 def test_every_tool_is_locked(group: str) -> None:
     lock = (ROOT / f"requirements-{group}.lock").read_text()
     for tool in tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"][group]:

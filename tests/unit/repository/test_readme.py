@@ -3,14 +3,13 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from auth_service.settings import AuthSettings
 from catalog_service.settings import CatalogSettings
 from client_registry.settings import RegistrySettings
 from common.settings import NOT_TOLD
 from gateway.operations import OPERATIONS, Operation
 from gateway.settings import GatewaySettings
+from tests.support.tables import each
 from upload_service.settings import UploadSettings
 
 ROOT = Path(__file__).parents[3]
@@ -28,22 +27,22 @@ SETTINGS = sorted(
 NAMED = [row for row in OPERATIONS if row.word != "sign_in" and "assets" not in row.parts]
 
 
-@pytest.mark.parametrize("row", NAMED, ids=lambda row: f"{row.method} {row.path}")
+@each("row", NAMED, ids=lambda row: f"{row.method} {row.path}")
 def test_it_names_every_operation(row: Operation) -> None:
     assert f"`{row.method} {row.path}`" in README
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@each("setting", SETTINGS)
 def test_it_names_every_setting(setting: str) -> None:
     assert f"`{setting}`" in README
 
 
-@pytest.mark.parametrize("kind", [CatalogSettings, UploadSettings])
+@each("kind", [CatalogSettings, UploadSettings])
 def test_it_says_where_the_broker_is_looked_for(kind: type[CatalogSettings] | type[UploadSettings]) -> None:
     assert f"`{kind.model_fields['rabbitmq_url'].default}`" in README
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each("page", PAGES)
 def test_a_link_leads_to_a_page_and_a_heading_that_are_there(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for link in re.findall(r"]\(([^()\s]+)\)", text):
@@ -54,7 +53,7 @@ def test_a_link_leads_to_a_page_and_a_heading_that_are_there(page: str) -> None:
             assert not heading or heading in headings(target), link
 
 
-@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "deploy/compose.yaml"])
+@each("page", [*PAGES, "CHANGELOG.md", "deploy/compose.yaml"])
 def test_operator_commands_in_compose_have_no_deps(page: str) -> None:
     commands = re.findall(r"\brun --rm .*?operator\b", (ROOT / page).read_text(encoding="utf-8"))
     assert set(commands) <= {"run --rm --no-deps operator"}

@@ -4,7 +4,7 @@ import hashlib
 import re
 from pathlib import Path
 
-import pytest
+from tests.support.tables import each
 
 GATEWAY = Path(__file__).parents[3] / "gateway"
 VENDOR = GATEWAY / "vendor"
@@ -39,21 +39,21 @@ def test_no_source_map_is_vendored() -> None:
     assert not [name for name in checksums() if name.endswith(".map")]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each("page", PAGES, ids=lambda page: page.name)
 def test_pages_refer_to_nothing_off_the_origin(page: Path) -> None:
     text = page.read_text()
     followed = "\n".join(FOLLOWED.findall(text)) if page.parent.name == "templates" else text
     assert OFF_ORIGIN.findall(followed) == []
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.suffix == ".html"], ids=lambda page: page.name)
+@each("page", [page for page in PAGES if page.suffix == ".html"], ids=lambda page: page.name)
 def test_every_asset_of_a_page_is_there(page: Path) -> None:
     assets = {*PAGES, *(VENDOR / "swagger-ui").iterdir()}
     wanted = [address for address in REFERENCE.findall(page.read_text()) if "docs/assets/" in address]
     assert {address.removeprefix("docs/assets/") for address in wanted} <= {asset.name for asset in assets}
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.suffix == ".html"], ids=lambda page: page.name)
+@each("page", [page for page in PAGES if page.suffix == ".html"], ids=lambda page: page.name)
 def test_pages_have_no_inline_script_or_style(page: Path) -> None:
     assert re.findall(r"<style|<script>|\s(?:style|on[a-z]+)=", page.read_text()) == []
 

@@ -5,17 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import InvalidRequest
+from tests.support.tables import each
 from upload_service.ranges import MAX_TOTAL, SUFFIXES, ContentRange, parse_file_id, parse_server_filename, suffix_of
 
 NAME = "0123456789abcdef" * 2
 
 
-@pytest.mark.parametrize("text", ["a", "7", "A.b_c~d+e=f@g-h", "upload-2024.part", "x" * 128])
+@each("text", ["a", "7", "A.b_c~d+e=f@g-h", "upload-2024.part", "x" * 128])
 def test_a_file_id_is_kept_as_it_is(text: str) -> None:
     assert parse_file_id([text]) == text
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -49,13 +50,13 @@ def test_a_file_id_that_could_leave_its_folder_is_refused(text: str) -> None:
         parse_file_id([text])
 
 
-@pytest.mark.parametrize("values", [[], ["a", "a"], ["a", "b"]])
+@each("values", [[], ["a", "a"], ["a", "b"]])
 def test_a_file_id_is_sent_once(values: list[str]) -> None:
     with pytest.raises(InvalidRequest):
         parse_file_id(values)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("bytes 0-0/1", ContentRange(0, 0, 1)),
@@ -69,7 +70,7 @@ def test_a_content_range_names_bytes_of_a_file(text: str, expected: ContentRange
     assert ContentRange.parse([text]) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -109,7 +110,7 @@ def test_a_content_range_of_another_form_is_refused(text: str) -> None:
         ContentRange.parse([text])
 
 
-@pytest.mark.parametrize("values", [[], ["bytes 0-9/10", "bytes 0-9/10"]])
+@each("values", [[], ["bytes 0-9/10", "bytes 0-9/10"]])
 def test_a_content_range_is_sent_once(values: list[str]) -> None:
     with pytest.raises(InvalidRequest):
         ContentRange.parse(values)
@@ -135,12 +136,12 @@ def test_any_text_is_a_content_range_or_is_refused(text: str) -> None:
         ContentRange.parse([text])
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@each("suffix", SUFFIXES)
 def test_a_stored_file_is_known_by_its_name(suffix: str) -> None:
     assert parse_server_filename(NAME + suffix) == NAME + suffix
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -159,7 +160,7 @@ def test_a_name_that_this_service_does_not_make_is_no_stored_file(text: str) -> 
     assert parse_server_filename(text) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("file_name", "suffix"),
     [
         ("Setup.EXE", ".exe"),

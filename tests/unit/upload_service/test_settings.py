@@ -3,6 +3,7 @@
 import pytest
 
 from common.settings import BadSetting, load
+from tests.support.tables import each
 from upload_service.model import Home
 from upload_service.settings import StorageSettings
 
@@ -55,7 +56,7 @@ def test_object_storage_may_hold_files_that_are_to_leave_it(environment: pytest.
     assert settings.object_storage.prefix == ""
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "said"),
     [
         ({"INSTALLER_STORAGE": "tape"}, "INSTALLER_STORAGE: "),
@@ -81,8 +82,8 @@ def test_object_storage_may_hold_files_that_are_to_leave_it(environment: pytest.
 def test_a_wrong_or_missing_setting_is_told_in_one_line(
     environment: pytest.MonkeyPatch, settings: dict[str, str], said: str
 ) -> None:
-    with pytest.raises(BadSetting) as caught:
-        told(environment, **settings)
+    with environment.context() as patched, pytest.raises(BadSetting) as caught:
+        told(patched, **settings)
     assert str(caught.value).startswith(said)
     assert "\n" not in str(caught.value)
     assert SECRET not in str(caught.value)

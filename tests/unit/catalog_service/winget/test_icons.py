@@ -1,17 +1,16 @@
 """The package's logo as an icon of the client's, at a signed address."""
 
-import pytest
-
 from catalog_service.manifests.package import Icon, IconFileType
 from catalog_service.winget.icons import icon_url, with_logo_icon
 from tests.support.factories import KEYS, make_caller
 from tests.support.samples.sources import make_entry
 from tests.support.services.catalog import picture
+from tests.support.tables import each
 
 OWN = Icon(icon_url="https://acme.example/icon.ico", icon_file_type=IconFileType.ICO, icon_sha256="ab" * 32)
 
 
-@pytest.mark.parametrize(
+@each(
     ("size", "resolution"),
     [((16, 16), "16x16"), ((256, 256), "256x256"), ((64, 32), "custom"), ((65, 65), "custom"), ((1, 1), "custom")],
 )
@@ -29,7 +28,7 @@ def test_logo_stands_after_the_icons_of_the_package() -> None:
     assert [icon.icon_url for icon in entry.package.manifest.icons] == [OWN.icon_url, "https://acme.example/logo.png"]
 
 
-@pytest.mark.parametrize("package_id", ["Acme.Editor", "Acme.Éditeur", "Acme.100%", "Acme.a&b=c#d"])
+@each("package_id", ["Acme.Editor", "Acme.Éditeur", "Acme.100%", "Acme.a&b=c#d"])
 def test_address_holds_the_package_id_as_one_segment(package_id: str) -> None:
     address = icon_url(make_caller(), KEYS, package_id=package_id, logo=b"logo", expires=1)
 

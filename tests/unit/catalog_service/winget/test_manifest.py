@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-import pytest
-
 from catalog_service.entries import WholeEntry
 from catalog_service.enumerations import Architecture, FileType, UpgradeBehavior
 from catalog_service.manifests.desired_state import (
@@ -34,6 +32,7 @@ from catalog_service.winget.contracts import Contract
 from catalog_service.winget.manifest import manifest
 from catalog_service.winget.requests import Query
 from tests.support.samples.sources import make_entry, make_version
+from tests.support.tables import each
 from tests.support.winget.client import KNOWN
 from tests.support.winget.rules import INSTALLER_MEMBERS, LOCALE_MEMBERS, check_manifest
 
@@ -133,7 +132,7 @@ def test_everything_that_can_be_said_is_said_here() -> None:
     }
 
 
-@pytest.mark.parametrize("minor", MINORS)
+@each("minor", MINORS)
 def test_a_contract_has_all_that_it_knows_and_nothing_else(minor: int) -> None:
     entry = make_entry(
         "Acme.Editor", make_version(**SAID_BY_VERSION), description="Long.\nAnd longer.", **SAID_BY_PACKAGE
@@ -193,8 +192,8 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("minor", MINORS)
-@pytest.mark.parametrize(("said", "since"), KINDS.values(), ids=KINDS)
+@each("minor", MINORS)
+@each(("said", "since"), KINDS.values(), ids=KINDS)
 def test_an_installer_is_offered_to_who_knows_its_kind(said: dict[str, Any], since: int, minor: int) -> None:
     version = shown(make_entry("Acme.Editor", make_version(**said)), minor)
     assert (version is not None) is (minor >= since)
@@ -203,7 +202,7 @@ def test_an_installer_is_offered_to_who_knows_its_kind(said: dict[str, Any], sin
         assert [one["RelativeFilePath"] for one in nested] == list(said["nested_paths"])
 
 
-@pytest.mark.parametrize("installer_type", list(FileType))
+@each("installer_type", list(FileType))
 def test_only_packaged_apps_have_the_digest_of_their_signature(installer_type: FileType) -> None:
     archive: dict[str, Any] = {"nested_type": FileType.MSIX, "nested_paths": ("a.msix",)}
     nested = archive if installer_type is FileType.ZIP else {}

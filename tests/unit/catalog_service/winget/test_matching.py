@@ -19,6 +19,7 @@ from catalog_service.winget.records import record_of
 from catalog_service.winget.requests import search
 from catalog_service.winget.turns import Turn
 from tests.support.samples.sources import make_entry, make_version
+from tests.support.tables import each
 
 CODE, OTHER_CODE = "{01234567-89AB-CDEF-0123-456789ABCDEF}", "{FEDCBA98-7654-3210-FEDC-BA9876543210}"
 INSTALLED = AppsAndFeaturesEntry(display_name="Acmé Editor 7.1 (x64)", upgrade_code=OTHER_CODE)
@@ -89,20 +90,20 @@ def found(**body: Any) -> list[str]:
     return [BLOCK.ids[number] for number in sorted(within(BLOCK, **body))]
 
 
-@pytest.mark.parametrize(("field", "kind", "keyword", "package_id"), CASES)
+@each(("field", "kind", "keyword", "package_id"), CASES)
 def test_every_field_is_matched_in_every_way(field: Field, kind: MatchType, keyword: str, package_id: str) -> None:
     assert found(Filters=[asked(field, kind, keyword)]) == [package_id]
     assert found(Inclusions=[asked(field, kind, keyword)]) == [package_id]
     assert found(Filters=[asked(field, kind, f"{keyword}nothing")]) == []
 
 
-@pytest.mark.parametrize("letter", ["ä", "\u0390", "\u1fb4", "ß"])
+@each("letter", ["ä", "\u0390", "\u1fb4", "ß"])
 def test_a_letter_is_its_capital(letter: str) -> None:
     assert folded(letter) == folded(letter.upper())
 
 
-@pytest.mark.parametrize("kind", list(MatchType))
-@pytest.mark.parametrize(
+@each("kind", list(MatchType))
+@each(
     ("market", "packages"),
     [
         ("DE", ["Acme.Editor", "Acme.Store", "Other.Tool"]),
@@ -115,7 +116,7 @@ def test_a_market_is_matched_as_a_whole(kind: MatchType, market: str, packages: 
     assert found(Filters=[asked(Field.MARKET, kind, market)]) == packages
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "kind", "keyword"),
     [
         (Field.IDENTIFIER, MatchType.EXACT, "acme.editor"),
@@ -139,9 +140,7 @@ def test_what_is_not_there_is_not_found(field: Field, kind: MatchType, keyword: 
     assert found(Filters=[asked(field, kind, keyword)]) == []
 
 
-@pytest.mark.parametrize(
-    "keyword", ["editor", "ÉDITEUR", "ed-i", "text-", CODE, CODE.lower(), FAMILY.upper(), OTHER_CODE]
-)
+@each("keyword", ["editor", "ÉDITEUR", "ed-i", "text-", CODE, CODE.lower(), FAMILY.upper(), OTHER_CODE])
 def test_what_is_typed_is_looked_for_in_texts_and_codes(keyword: str) -> None:
     assert found(Query={"KeyWord": keyword, "MatchType": "Substring"}) in (["Acme.Editor"], ["Acme.Store"])
 

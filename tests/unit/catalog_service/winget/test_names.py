@@ -1,10 +1,10 @@
 """Normalised names: the server removes from a package's name what the client removes from a program's name."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_service.winget.names import LIMIT, normalized
+from tests.support.tables import each
 
 # Pieces of names that the patterns look for, with and without their ends.
 PIECES = [
@@ -29,7 +29,7 @@ PIECES = [
 ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "expected"),
     [
         # Letters, digits and symbols
@@ -115,7 +115,7 @@ def test_name_keeps_only_what_the_client_keeps(name: str, expected: str) -> None
     assert normalized(name) == expected
 
 
-@pytest.mark.parametrize("name", ["a" + "!" * 12_000 + "a", "(" * 12_000, '"c:\\a' * 3_000, "1." * 6_000 + "x"])
+@each("name", ["a" + "!" * 12_000 + "a", "(" * 12_000, '"c:\\a' * 3_000, "1." * 6_000 + "x"])
 def test_characters_beyond_the_limit_do_not_count(name: str) -> None:
     assert normalized(name) == normalized(name[:LIMIT])
 

@@ -9,12 +9,13 @@ import pytest
 from catalog_service.winget.contracts import Contract
 from catalog_service.winget.requests import KEYWORD_LIMIT, MATCHES, PAGE, PARTS, query, search
 from common.errors import InvalidRequest
+from tests.support.tables import each
 
 GOOD = {"KeyWord": "a", "MatchType": "Exact"}
 FILTER = {"PackageMatchField": "Tag", "RequestMatch": GOOD}
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "named"),
     [
         (b"", "JSON"),
@@ -56,7 +57,7 @@ def parts(number: int, field: str = "Tag", kind: str = "Substring") -> list[dict
     return [{"PackageMatchField": field, "RequestMatch": text} for text in texts]
 
 
-@pytest.mark.parametrize("kind", ["StartsWith", "Substring"])
+@each("kind", ["StartsWith", "Substring"])
 def test_a_search_goes_through_all_values_a_few_times_only(kind: str) -> None:
     typed = {"KeyWord": "a", "MatchType": kind}
     either, filters, whole = parts(3, kind=kind), parts(PARTS - 4, "Moniker", kind), parts(60, kind="Exact")
@@ -67,7 +68,7 @@ def test_a_search_goes_through_all_values_a_few_times_only(kind: str) -> None:
             search(orjson.dumps({"Query": typed, "Inclusions": inclusions, "Filters": also}))
 
 
-@pytest.mark.parametrize("kind", ["Wildcard", "Fuzzy", "FuzzySubstring"])
+@each("kind", ["Wildcard", "Fuzzy", "FuzzySubstring"])
 def test_a_search_has_at_most_two_wildcard_or_fuzzy_parts(kind: str) -> None:
     typed, (part, other) = {"KeyWord": "a", "MatchType": kind}, parts(2, kind=kind)
     whole = parts(MATCHES, "ProductCode", kind)  # Codes are looked up as whole values, whatever the match type is.
@@ -97,7 +98,7 @@ def test_names_are_understood_in_any_letter_case() -> None:
     assert search(orjson.dumps(body)) == search(orjson.dumps({"Filters": [FILTER]}))
 
 
-@pytest.mark.parametrize(("most", "page"), [(None, PAGE), (0, PAGE), (7, 7), (10**9, PAGE)])
+@each(("most", "page"), [(None, PAGE), (0, PAGE), (7, 7), (10**9, PAGE)])
 def test_a_page_has_as_many_as_are_wanted_and_no_more_than_fit(most: int | None, page: int) -> None:
     assert search(orjson.dumps({"MaximumResults": most})).page == page
 
@@ -142,7 +143,7 @@ def test_a_query_is_understood_in_any_letter_case() -> None:
             query({name: "a" * 129})
 
 
-@pytest.mark.parametrize(
+@each(
     ("header", "minor"),
     [(None, 0), ("", 0), ("1", 0), ("1.0.0", 0), ("1.7", 7), ("1.10.0", 10), ("1.12.0.1", 12), ("1.28.0", 28)],
 )
@@ -150,7 +151,7 @@ def test_a_contract_is_that_of_the_header(header: str | None, minor: int) -> Non
     assert Contract.parse(header).minor == minor
 
 
-@pytest.mark.parametrize("header", ["2.0.0", "0.9", "1.", "1.x", "v1.0", "1.0.0.0.0", "10.0", "1.99999", "*"])
+@each("header", ["2.0.0", "0.9", "1.", "1.x", "v1.0", "1.0.0.0.0", "10.0", "1.99999", "*"])
 def test_a_contract_that_is_none_is_refused(header: str) -> None:
     with pytest.raises(InvalidRequest, match="Version"):
         Contract.parse(header)

@@ -55,7 +55,7 @@ async def ids(searches: Searches, tenant_id: str) -> list[str]:
     return [record.package_id for record in (await searches.find(tenant_id, Search(), frozenset())).records]
 
 
-async def test_a_search_is_answered_while_the_index_that_it_renews_gives_way_to_another() -> None:
+async def test_a_search_is_answered_while_its_index_is_replaced() -> None:
     catalogs = Catalogs({"one": entries_of("Acme.Editor"), "other": entries_of("Acme.Other", "Acme.Third")})
     alone = Searches(catalogs, catalogs, memory=1 << 20)
     assert await ids(alone, "one") == ["Acme.Editor"]
@@ -104,7 +104,7 @@ async def test_a_tenant_that_is_forgotten_takes_no_room(monkeypatch: pytest.Monk
     assert searches.size == size
 
 
-async def test_who_reads_a_catalog_too_large_to_be_kept_keeps_no_other_tenant_waiting() -> None:
+async def test_a_reader_of_a_huge_catalog_does_not_delay_other_tenants() -> None:
     catalogs = Catalogs({name: entries_of("Acme.Editor") for name in ("one", "other")})
     searches = Searches(catalogs, catalogs, memory=0)
     for tenant_id in catalogs.entries:

@@ -19,6 +19,7 @@ from deploy.backup.copies import UPLOADS
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.backup.strangers import SETTLED, TENANT, Strangers
 from tests.support.samples.sources import make_version
+from tests.support.tables import each
 
 CONTENT = b"the bytes of an installer"
 NAME = f"{uuid4().hex}.exe"
@@ -191,14 +192,14 @@ def version(**others: Any) -> dict[str, Any]:
 ELSEWHERE = {"server_filename": "", "installer_url": "https://downloads.example.com/a.exe"}
 
 
-@pytest.mark.parametrize("others", [{"server_filename": NAME}, ELSEWHERE], ids=["in the archive", "elsewhere"])
+@each("others", [{"server_filename": NAME}, ELSEWHERE], ids=["in the archive", "elsewhere"])
 def test_a_version_is_let_in_with_its_installer_or_the_address_of_it(
     strangers: Callable[..., Strangers], others: dict[str, Any]
 ) -> None:
     strangers(catalog_versions=[version(**others)]).check()
 
 
-@pytest.mark.parametrize(
+@each(
     "others",
     [
         {"server_filename": "0" * 32},
@@ -212,14 +213,14 @@ def test_a_version_is_let_in_with_its_installer_or_the_address_of_it(
         {**ELSEWHERE, "sha256": "x" * 64},
     ],
 )
-def test_a_version_whose_installer_is_nowhere_or_where_none_may_be_is_refused(
+def test_a_version_without_an_installer_that_may_be_used_is_refused(
     strangers: Callable[..., Strangers], others: dict[str, Any]
 ) -> None:
     with pytest.raises(BackupProblem, match=r"catalog\.versions\.bson"):
         strangers(catalog_versions=[version(**others)]).check()
 
 
-@pytest.mark.parametrize(
+@each(
     "others",
     [
         {"server_filename": "../../other/x.exe"},
@@ -248,7 +249,7 @@ def test_an_installers_record_that_could_reach_elsewhere_is_refused(
         strangers(upload_uploads=[upload(**others)]).check()
 
 
-@pytest.mark.parametrize(
+@each(
     "records",
     [
         {"upload_uploads": []},
@@ -277,9 +278,7 @@ def test_records_that_services_would_trip_over_are_refused(
         strangers(**records).check()
 
 
-@pytest.mark.parametrize(
-    "content", [b"\xff\xff\xff\x7f", b"\x05\x00", b"\x10\x00\x00\x00" + bytes(12), b"\x06\x00\x00\x00"]
-)
+@each("content", [b"\xff\xff\xff\x7f", b"\x05\x00", b"\x10\x00\x00\x00" + bytes(12), b"\x06\x00\x00\x00"])
 def test_what_is_no_document_is_refused(strangers: Callable[..., Strangers], content: bytes) -> None:
     found = strangers()
     (found.folder / "auth.users.bson").write_bytes(content)

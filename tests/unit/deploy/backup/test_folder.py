@@ -13,6 +13,7 @@ from deploy.backup.copies import UPLOADS
 from deploy.backup.folder import BackupFolder, check_records
 from deploy.backup.manifest import BackupManifest, BackupProblem, Entry
 from tests.support.factories import KEY
+from tests.support.tables import each
 
 NAME = f"{'1' * 32}.exe"
 AUDIT_KEY, OTHER_KEY = SecretStr(KEY), SecretStr("another-key-that-is-long-enough-to-be-one")
@@ -37,7 +38,7 @@ def test_a_backup_is_sealed_under_the_audit_key(folder: BackupFolder) -> None:
     assert not folder.read(None).is_sealed(OTHER_KEY)
 
 
-def test_a_seal_under_an_old_key_is_valid_while_the_old_key_stands_behind_the_new_one(folder: BackupFolder) -> None:
+def test_a_seal_of_the_old_key_is_valid_while_that_key_is_kept(folder: BackupFolder) -> None:
     make_backup(folder)
     both = SecretStr(f"{OTHER_KEY.get_secret_value()} {KEY}")
     assert folder.read(None).is_sealed(both)
@@ -63,7 +64,7 @@ def test_an_old_backup_under_a_newer_name_does_not_match_its_seal(folder: Backup
     assert not folder.read(None).is_sealed(AUDIT_KEY)
 
 
-@pytest.mark.parametrize(
+@each(
     ("tenant_id", "server_filename"),
     [
         ("../../pwn", NAME),

@@ -20,6 +20,7 @@ from deploy.manifests.networks import AddressForbidden, Networks
 from deploy.publishing.model import Installer
 from deploy.publishing.problems import may_pass
 from tests.support.servers.certificates import self_signed
+from tests.support.tables import each
 
 CONTENT = b"an installer" * 100
 HOST = "download.example.com"  # whose address the test's DNS gives
@@ -152,7 +153,7 @@ HIDDEN = [
 ]
 
 
-@pytest.mark.parametrize("url", HIDDEN)
+@each("url", HIDDEN)
 async def test_an_address_that_is_not_public_is_not_asked(
     url: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

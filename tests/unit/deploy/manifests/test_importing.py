@@ -102,7 +102,7 @@ async def test_an_installer_that_is_not_there_is_told_from_one_that_is_altered(t
         ),
     ],
 )
-async def test_an_address_that_clients_may_not_be_sent_to_is_refused_before_anything_is_asked(
+async def test_a_forbidden_installer_address_is_refused_before_any_request(
     fields: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     made, kept = make(0), make(1)

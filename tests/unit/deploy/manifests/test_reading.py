@@ -16,6 +16,7 @@ from deploy.manifests.installer_forms import wanted
 from deploy.manifests.package_texts import new_package
 from deploy.manifests.problems import ManifestRefused
 from deploy.manifests.reading import Manifest, assemble, parse
+from tests.support.tables import each
 from tests.support.winget.manifests import INSTALLER, MINORS, TEXTS, Made, every_version, installer, make, whole
 
 # Of the creation form, what is no field of the manifest's (section 4.5, and the decisions on its fields).
@@ -38,8 +39,8 @@ def refusal(made: Made) -> str:
     return refused.value.detail
 
 
-@pytest.mark.parametrize("singleton", [False, True])
-@pytest.mark.parametrize("minor", MINORS)
+@each("singleton", [False, True])
+@each("minor", MINORS)
 def test_every_version_of_the_schema_is_read_with_all_that_it_knows(minor: int, singleton: bool) -> None:
     made = whole(1, minor)
     if singleton:
@@ -60,7 +61,7 @@ LATER = [
 ]
 
 
-@pytest.mark.parametrize(("minor", "name", "value", "of_texts"), LATER, ids=[name for _, name, _, _ in LATER])
+@each(("minor", "name", "value", "of_texts"), LATER, ids=[name for _, name, _, _ in LATER])
 def test_a_field_is_refused_in_manifests_older_than_it(minor: int, name: str, value: object, of_texts: bool) -> None:
     before = MINORS[MINORS.index(minor) - 1]
     made = make(0, before)
@@ -107,7 +108,7 @@ REFUSED: Sequence[tuple[str, Change]] = [
 ]
 
 
-@pytest.mark.parametrize(("reason", "change"), REFUSED, ids=[reason for reason, _ in REFUSED])
+@each(("reason", "change"), REFUSED, ids=[reason for reason, _ in REFUSED])
 def test_what_is_wrong_is_refused_with_its_place(reason: str, change: Change) -> None:
     made = make()
     change(made)
@@ -143,14 +144,14 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("reason", BOMBS)
+@each("reason", BOMBS)
 def test_a_file_that_is_no_plain_data_is_refused_before_it_costs_anything(reason: str) -> None:
     with pytest.raises(ManifestRefused) as refused:
         parse(BOMBS[reason])
     assert reason in refused.value.detail
 
 
-def test_what_is_said_for_all_installers_is_given_to_each_as_winget_gives_it() -> None:
+def test_each_installer_inherits_the_fields_of_all_as_in_winget() -> None:
     made = make(
         0,
         InstallerSwitches={"Silent": "/S", "Custom": "/all"},

@@ -10,6 +10,7 @@ from catalog_service.enumerations import Architecture, FileType
 from common.settings import BadSetting
 from deploy.cli import app
 from deploy.publishing.choices import ForAll, PerFile, installers, packages_needed, switches
+from tests.support.tables import each
 
 README = (Path(__file__).parents[4] / "README.md").read_text(encoding="utf-8")
 FILES = [Path("app-x64.exe"), Path("app-arm64.msi")]
@@ -32,7 +33,7 @@ def test_values_that_are_given_for_each_file_go_by_their_order() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("files", "per_file", "reason"),
     [
         (FILES, PerFile(["1", "2", "3"]), "--version: give it once, or once for each of the 2 files"),

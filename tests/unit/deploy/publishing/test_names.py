@@ -4,16 +4,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from catalog_service.enumerations import Architecture, FileType, Switch
 from deploy.publishing import choices, guesses, model
 from deploy.publishing.model import Installer
+from tests.support.tables import each
 from upload_service.ranges import SUFFIXES, parse_file_id
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "architecture"),
     [
         ("setup.exe", "x64"),
@@ -38,7 +38,7 @@ def test_a_name_tells_the_architecture(name: str, architecture: str) -> None:
     assert guesses.architecture(Path("folder-arm64") / name) == architecture
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "file_type"),
     [
         ("setup.exe", "EXE"),
@@ -69,7 +69,7 @@ def test_the_switches_it_takes_are_those_that_the_interface_describes() -> None:
     assert len(described) == len(Switch)
 
 
-def test_a_transfer_is_called_the_same_in_every_run_and_otherwise_for_anything_else() -> None:
+def test_a_transfer_has_the_same_id_in_every_run_and_no_other_has() -> None:
     def ids(sha256: str, version: str = "1", package: str = "Acme.App", name: str = "a.exe") -> list[str]:
         installer = Installer(Path(name), package, version, Architecture.X64, FileType.EXE)
         return list(installer.file_ids(sha256))

@@ -17,6 +17,7 @@ from deploy.publishing.problems import NotTheInterface, Unreachable, Untrusted
 from deploy.publishing.server import Server, open_server
 from deploy.publishing.session import Credentials, Session
 from tests.support.servers.certificates import self_signed
+from tests.support.tables import each
 
 ATTEMPTS = 4
 Answer = Callable[[], web.Response]
@@ -76,7 +77,7 @@ async def ask(scripted: Scripted, patience: float = 60) -> object:
         return await Interface(Session(server, credentials), patience).versions("Acme.App")
 
 
-@pytest.mark.parametrize(
+@each(
     "passing",
     [problem(500, "dependency_unavailable", "5"), problem(429, "too_many_requests", "1"), page(502), page(503)],
 )
@@ -86,7 +87,7 @@ async def test_what_may_pass_is_asked_again(passing: Answer) -> None:
     assert scripted.asked == 3
 
 
-@pytest.mark.parametrize(
+@each(
     ("refusal", "code"),
     [
         (problem(400, "invalid_field"), "invalid_field"),
@@ -105,7 +106,7 @@ async def test_what_is_refused_for_good_is_asked_once(refusal: Answer, code: str
     assert (raised.value.code, scripted.asked) == (code, 1)
 
 
-@pytest.mark.parametrize("stranger", [page(200), page(301, Location="https://packages.example.com/acme/")])
+@each("stranger", [page(200), page(301, Location="https://packages.example.com/acme/")])
 async def test_a_stranger_at_the_address_is_told(stranger: Answer) -> None:
     with pytest.raises(NotTheInterface):
         await ask(Scripted(stranger))
@@ -138,7 +139,7 @@ def certificate(tmp_path: Path) -> Path:
     return self_signed(tmp_path, "127.0.0.1")
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_refused_unless_its_file_is_given(certificate: Path) -> None:
+async def test_an_unknown_certificate_is_refused_unless_its_file_is_given(certificate: Path) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
     async with Scripted(fine).serve(context) as server:

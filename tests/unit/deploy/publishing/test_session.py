@@ -69,9 +69,7 @@ async def test_many_questions_share_one_session_and_its_successor(gate: Gate, se
     assert gate.closed == ["session-0", "session-1"]
 
 
-async def test_a_token_that_is_over_is_followed_by_a_session_where_there_is_a_password(
-    gate: Gate, server: Server
-) -> None:
+async def test_a_password_opens_a_new_session_when_the_token_is_over(gate: Gate, server: Server) -> None:
     async with open_session(server, credentials("over")) as session:
         assert await ask_at_once(session, 1) == {"session-0"}
     assert gate.closed == ["session-0"]

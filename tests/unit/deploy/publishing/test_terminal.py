@@ -3,30 +3,30 @@
 import json
 from io import StringIO
 
-import pytest
 from rich.console import Console
 
 from deploy.publishing.progress import shown
 from deploy.publishing.terminal import json_text, say, visible
+from tests.support.tables import each
 
 HOSTILE = ["\x1b]0;owned\x07", "\x9b31m", "a\rb", "a\nb", "a\x08b", "a\x7fb", "\u202e\u200bgnp", "a\u2028b", "\udcffb"]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@each("text", HOSTILE)
 def test_what_a_terminal_would_obey_or_hide_is_visible(text: str) -> None:
     assert visible(text).isprintable()
     assert visible(text).encode().decode("unicode_escape") == text
 
 
-@pytest.mark.parametrize("text", ["Größer", "日本語 🙂", "10\u00a0MB", "日本\u3000語", "a\\b", "[red]:x:[/red]"])
+@each("text", ["Größer", "日本語 🙂", "10\u00a0MB", "日本\u3000語", "a\\b", "[red]:x:[/red]"])
 def test_other_text_is_shown_as_it_is(text: str) -> None:
     told = StringIO()
     say(Console(file=told, force_terminal=True, soft_wrap=True), text)
     assert told.getvalue().strip() == text
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-@pytest.mark.parametrize("text", [*HOSTILE, "[red]:x:[/red]"])
+@each("terminal", [True, False])
+@each("text", [*HOSTILE, "[red]:x:[/red]"])
 def test_a_files_name_is_text_beside_its_progress(text: str, terminal: bool) -> None:
     told = StringIO()
     console = Console(file=told, force_terminal=terminal, soft_wrap=True, width=200)
@@ -47,7 +47,7 @@ def test_log_shows_checked_bytes_apart_from_copied_bytes() -> None:
     assert output.getvalue().splitlines() == [f"Installers: {line}" for line in lines]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@each("text", HOSTILE)
 def test_json_is_of_printable_characters_and_has_the_texts_whole(text: str) -> None:
     told = json_text({"file": text})
     assert all(line.isascii() and line.isprintable() for line in told.split("\n"))

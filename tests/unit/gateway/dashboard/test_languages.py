@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from babel.messages.extract import extract
 from babel.messages.pofile import read_po
 
 from gateway.dashboard.languages import ENGLISH, LANGUAGES
+from tests.support.tables import each
 
 DASHBOARD = Path(__file__).parents[4] / "gateway" / "dashboard"
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
@@ -32,25 +32,25 @@ def catalogue(language: str) -> dict[Text, Text]:
         return {message.id: message.string for message in read_po(source) if message.id}
 
 
-@pytest.mark.parametrize("language", OTHERS)
+@each("language", OTHERS)
 def test_no_text_is_missing_in_a_language(language: str) -> None:
     there = catalogue(language)
     assert sorted(str(text) for text in set(texts()) if not there.get(text)) == []
 
 
-@pytest.mark.parametrize("language", OTHERS)
+@each("language", OTHERS)
 def test_a_catalogue_has_no_text_that_no_page_has(language: str) -> None:
     assert sorted(str(text) for text in catalogue(language).keys() - set(texts())) == []
 
 
-@pytest.mark.parametrize("language", OTHERS)
+@each("language", OTHERS)
 def test_a_catalogue_has_a_text_once(language: str) -> None:
     lines = (DASHBOARD / "texts" / f"{language}.po").read_text(encoding="utf-8").splitlines()
     texts = Counter(line for line in lines if line.startswith("msgid "))
     assert [text for text, times in texts.items() if times > 1 and text != 'msgid ""'] == []
 
 
-@pytest.mark.parametrize("language", OTHERS)
+@each("language", OTHERS)
 def test_a_translation_has_the_same_values_in_it(language: str) -> None:
     for text, translated in catalogue(language).items():
         once = [text] if isinstance(text, str) else list(text)

@@ -2,9 +2,8 @@
 
 import re
 
-import pytest
-
 from gateway.dashboard.package import install_command
+from tests.support.tables import each
 
 IDS = [
     "Acme.Anvil",
@@ -47,7 +46,7 @@ def read_by_powershell(word: str) -> str:
     return "".join(value)
 
 
-@pytest.mark.parametrize("package_id", IDS)
+@each("package_id", IDS)
 def test_powershell_takes_an_id_as_it_is_and_runs_nothing_of_it(package_id: str) -> None:
     command = install_command(package_id, "acme")
     word = command.removeprefix("winget install --id ").removesuffix(" --source acme")

@@ -1,9 +1,9 @@
 """Which part of a long list a page shows, whatever its address asks for."""
 
-import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from gateway.dashboard.paging import Part, listed, part_of
+from tests.support.tables import each
 
 ITEMS = list("abcde")
 
@@ -15,7 +15,7 @@ async def part(page: str) -> Part:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("page", "shown", "first"),
     [
         ("2", "cd", 3),
@@ -29,7 +29,7 @@ async def test_the_nearest_part_there_is_is_shown(page: str, shown: str, first: 
     assert ("".join(found.items), found.first, found.last, found.total) == (shown, first, first + len(shown) - 1, 5)
 
 
-@pytest.mark.parametrize(("page", "before", "after"), [("1", "", "2"), ("2", "1", "3"), ("3", "2", ""), ("9", "2", "")])
+@each(("page", "before", "after"), [("1", "", "2"), ("2", "1", "3"), ("3", "2", ""), ("9", "2", "")])
 async def test_the_parts_beside_are_led_to_and_the_rest_of_the_address_stays(
     page: str, before: str, after: str
 ) -> None:

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from gateway.dashboard.reasons import REASONS, VALUE, reason_in
+from tests.support.tables import each
 
 ROOT = Path(__file__).parents[4]
 SERVICES = ("auth_service", "catalog_service", "client_registry", "upload_service", "gateway", "common")
@@ -88,7 +87,7 @@ def test_every_reason_that_is_translated_is_said_somewhere() -> None:
     assert sorted(wanted - said) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "told"),
     [
         ("channel: is longer than 128 characters", "channel: ist länger als 128 Zeichen"),

@@ -1,10 +1,9 @@
 """Where a browser is led after it has signed in or chosen a language."""
 
-import pytest
-
 from common.caller import Caller
 from gateway.dashboard.ways import way_back
 from tests.support.factories import make_tenant
+from tests.support.tables import each
 
 CALLER = Caller(make_tenant(tenant_id="acme"), base_url="https://packages.example.com/acme")
 ELSEWHERE = [
@@ -30,11 +29,11 @@ ELSEWHERE = [
 THERE = ["/acme/dashboard", "/acme/dashboard/packages?text=a%20b&page=2", "/acme/docs", "/acme/dashboard/packages/A.B"]
 
 
-@pytest.mark.parametrize("wanted", ELSEWHERE)
+@each("wanted", ELSEWHERE)
 def test_what_is_no_page_of_the_tenants_leads_to_its_overview(wanted: str) -> None:
     assert way_back(wanted, CALLER) == "/acme/dashboard"
 
 
-@pytest.mark.parametrize("wanted", THERE)
+@each("wanted", THERE)
 def test_a_page_of_the_tenants_is_led_back_to(wanted: str) -> None:
     assert way_back(wanted, CALLER) == wanted

@@ -11,6 +11,7 @@ import pytest
 from tests.support.samples import programs
 from tests.support.samples.installers import MACHINE_MSI, USER_MSI
 from tests.support.samples.programs import ARM64, X64, X86, archive, program, version_resource, zipped
+from tests.support.tables import each
 from upload_service.inspection.archives import publisher_id
 from upload_service.inspection.findings import Findings, Format, Machine, Nested, Reach, Signer, words
 from upload_service.inspection.formats import Damaged, look
@@ -93,7 +94,7 @@ def test_an_msi_that_wix_made_is_told_from_others() -> None:
     assert found_in(made).format is Format.WIX
 
 
-@pytest.mark.parametrize(
+@each(
     ("ending", "machine"),
     [
         ("cli-32.exe", Machine.X86),
@@ -109,7 +110,7 @@ def test_the_launchers_of_setuptools_are_programs_for_their_machines(ending: str
     assert found_in(path.read_bytes()) == Findings(format=Format.EXE, machine=machine)
 
 
-@pytest.mark.parametrize(("ending", "machine"), [("t64.exe", Machine.X64), ("w64-arm.exe", Machine.ARM64)])
+@each(("ending", "machine"), [("t64.exe", Machine.X64), ("w64-arm.exe", Machine.ARM64)])
 def test_the_launchers_of_distlib_say_their_names_and_versions(ending: str, machine: Machine) -> None:
     (path,) = of_distribution("pip", ending)
     found = found_in(path.read_bytes())
@@ -118,7 +119,7 @@ def test_the_launchers_of_distlib_say_their_names_and_versions(ending: str, mach
     assert found.version.count(".") == 3
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "expected"),
     [
         (program(X86, resources={(programs.RCDATA, 11111): programs.INNO_TABLE}), Format.INNO),
@@ -140,13 +141,13 @@ def test_a_wix_bundle_is_uninstalled_under_its_own_id() -> None:
     assert found.product_code == f"{{{programs.BUNDLE}}}".upper()
 
 
-@pytest.mark.parametrize(("machine", "told"), [(X86, Machine.UNKNOWN), (X64, Machine.X64), (ARM64, Machine.ARM64)])
+@each(("machine", "told"), [(X86, Machine.UNKNOWN), (X64, Machine.X64), (ARM64, Machine.ARM64)])
 def test_a_stub_for_x86_does_not_tell_what_it_installs(machine: int, told: Machine) -> None:
     inno = program(machine, resources={(programs.RCDATA, 11111): programs.INNO_TABLE})
     assert found_in(inno).machine is told
 
 
-@pytest.mark.parametrize(
+@each(
     ("texts", "version"),
     [
         ({"ProductVersion": "1.2", "FileVersion": "1.2.3.4"}, "1.2"),
@@ -177,7 +178,7 @@ def test_a_library_and_a_program_for_dos_are_no_installers() -> None:
     assert found_in(b"MZ".ljust(60, b"\0") + b"\x40\0\0\0" + b"This program is for DOS.") == Findings()
 
 
-@pytest.mark.parametrize(
+@each(
     ("suffix", "told"),
     [(".msix", Format.MSIX), (".appx", Format.APPX), (".appxbundle", Format.APPX), ("", Format.MSIX)],
 )
@@ -201,7 +202,7 @@ def test_what_stands_in_a_package_s_resources_is_not_made_up() -> None:
     assert package(machine="neutral").machine is Machine.UNKNOWN
 
 
-@pytest.mark.parametrize(("second", "told"), [("x64", Machine.X64), ("arm64", Machine.UNKNOWN)])
+@each(("second", "told"), [("x64", Machine.X64), ("arm64", Machine.UNKNOWN)])
 def test_a_bundle_says_its_machine_where_it_has_only_one(second: str, told: Machine) -> None:
     manifest = BUNDLE_MANIFEST.format(first="x64", second=second)
     found = found_in(zipped({"AppxMetadata/AppxBundleManifest.xml": manifest, "a.msix": "PK"}), ".msixbundle")
@@ -218,7 +219,7 @@ def test_a_signed_package_names_its_signer() -> None:
     assert found_in(signed_package()).signer == TINY
 
 
-@pytest.mark.parametrize("suffix", [".msix", ".appx"])
+@each("suffix", [".msix", ".appx"])
 def test_a_signed_package_has_the_digest_of_its_signature_file(suffix: str) -> None:
     digest = hashlib.sha256(b"PKCX" + signature()).hexdigest()
     assert found_in(signed_package(), suffix).signature_sha256 == digest
@@ -244,12 +245,12 @@ def test_findings_of_an_earlier_release_have_no_digest_of_a_signature_file() -> 
     assert Findings.parse(document).signature_sha256 == ""
 
 
-@pytest.mark.parametrize("text", ["ab", "AB" * 32, "ab" * 33, "../" * 20])
+@each("text", ["ab", "AB" * 32, "ab" * 33, "../" * 20])
 def test_a_digest_of_another_form_is_not_taken_from_a_reader(text: str) -> None:
     assert Findings.parse({**Findings().document(), "signature_sha256": text}).signature_sha256 == ""
 
 
-def test_an_archive_lists_what_may_be_the_installer_in_it_the_nearest_first() -> None:
+def test_an_archive_lists_possible_installers_the_nearest_first() -> None:
     found = found_in(archive(deep__down__setup_exe="MZ", readme_txt="x", b_MSI="", a_exe="MZ", inner_zip=archive()))
     assert found.format is Format.ZIP
     assert found.nested == (
@@ -267,14 +268,12 @@ def test_an_empty_archive_is_one() -> None:
     assert found_in(zipped({})) == Findings(format=Format.ZIP)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"M", b"#!/bin/sh\n", bytes(1000), b"%PDF-1.7", without_stream("Property")], ids=range(6)
-)
+@each("content", [b"", b"M", b"#!/bin/sh\n", bytes(1000), b"%PDF-1.7", without_stream("Property")], ids=range(6))
 def test_what_begins_like_no_installer_is_none(content: bytes) -> None:
     assert found_in(content) == Findings()
 
 
-@pytest.mark.parametrize(
+@each(
     "content",
     [
         MACHINE_MSI[:8],
@@ -292,7 +291,7 @@ def test_what_is_not_what_it_begins_like_is_damaged(content: bytes) -> None:
         found_in(content)
 
 
-@pytest.mark.parametrize("text", ["a\0b", "a\nb", "\x1b[31m", "x" * 257, "\ud800"])
+@each("text", ["a\0b", "a\nb", "\x1b[31m", "x" * 257, "\ud800"])
 def test_a_text_that_cannot_be_shown_is_left_out_whole(text: str) -> None:
     assert words(text) == ""
 
@@ -303,7 +302,7 @@ def test_findings_are_read_as_they_were_written() -> None:
         assert Findings.parse(found.document()) == found
 
 
-@pytest.mark.parametrize(
+@each(
     "said",
     [
         {"format": "EXE "},

@@ -1,0 +1,19 @@
+"""The interface's document."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+PATH = Path(__file__).parents[3] / "gateway" / "openapi.yaml"
+DOCUMENT: dict[str, Any] = yaml.safe_load(PATH.read_text(encoding="utf-8"))
+
+
+def resolved(node: dict[str, Any]) -> dict[str, Any]:
+    """What a node refers to, or the node itself."""
+    while "$ref" in node:
+        found: Any = DOCUMENT
+        for step in node["$ref"].removeprefix("#/").split("/"):
+            found = found[step]
+        node = found
+    return node
