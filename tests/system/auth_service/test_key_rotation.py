@@ -29,7 +29,8 @@ from tests.support.whole.services import Api
 from tests.support.whole.stories import add_package, package_id, publish, version_of
 from upload_service.settings import UploadSettings
 
-NAMES = (*(f"{name}_key" for name in SERVICES), "session_key", "download_key", "client_token_key")
+KEYS = [f"{name}_key" for name in SERVICES]
+NAMES = (*KEYS, "session_key", "download_key", "client_token_key")
 
 SETTINGS: dict[str, type[ServiceSettings]] = {
     "auth_service": AuthSettings,
@@ -131,7 +132,7 @@ async def settled(running: Fleet) -> tuple[Callers, str]:
 
 
 @pytest.fixture(scope="module")
-async def house() -> AsyncIterator[tuple[Fleet, Path]]:
+async def cluster() -> AsyncIterator[tuple[Fleet, Path]]:
     """Processes that have a key for every purpose, and the folder of the keys."""
     with TemporaryDirectory(prefix="pkgrepo-") as place:
         keys = Path(place, "keys")
@@ -142,8 +143,9 @@ async def house() -> AsyncIterator[tuple[Fleet, Path]]:
             yield running, keys
 
 
-async def test_no_request_fails_while_every_key_is_replaced(house: tuple[Fleet, Path]) -> None:
-    running, keys = house
+@pytest.mark.full  # tests/system/deploy/test_pkgrepo.py rotates the keys of `pkgrepo up`.
+async def test_no_request_fails_while_every_key_is_replaced(cluster: tuple[Fleet, Path]) -> None:
+    running, keys = cluster
     before, silent = await settled(running)
     first = kept(keys)
     async with calling(before) as failed:
@@ -177,15 +179,24 @@ async def _void(callers: Callers) -> bool:
     return (answers["administrator"], answers["download"], answers["client"]) == (401, 403, 200)
 
 
-async def test_what_one_service_holds_opens_only_those_it_asks(house: tuple[Fleet, Path]) -> None:
-    running, keys = house
+def test_a_service_has_the_keys_of_no_service_that_it_never_calls() -> None:
+    keys = {name: {key for key in KEYS if key in settings.model_fields} for name, settings in SETTINGS.items()}
+    assert keys == {
+        "auth_service": {"auth_service_key", "upload_service_key", "client_registry_key"},
+        "catalog_service": {"catalog_service_key", "upload_service_key", "client_registry_key"},
+        "upload_service": {"upload_service_key"},
+        "client_registry": {"client_registry_key", "upload_service_key"},
+    }
+
+
+@pytest.mark.full
+async def test_the_keys_of_one_service_open_only_those_it_calls(cluster: tuple[Fleet, Path]) -> None:
+    running, keys = cluster
     for thief, settings in SETTINGS.items():
         held = [name for name in NAMES if name in settings.model_fields]
         for victim in SERVICES:
             opened = [name for name in held if await _opens(running, keys / name, victim)]
             assert opened == [name for name in held if name == f"{victim}_key"], (thief, victim)
-    assert "upload_service_key" in CatalogSettings.model_fields
-    assert not {"auth_service_key", "catalog_service_key"} & UploadSettings.model_fields.keys()
 
 
 async def _opens(running: Fleet, key: Path, service: str) -> bool:

@@ -22,6 +22,7 @@ from tests.support.waiting import PATIENCE, until
 from tests.support.whole.services import Api
 from tests.support.whole.stories import add_package, package_id, publish, upload
 
+pytestmark = pytest.mark.full  # tests/contract/common/test_events.py has a sample.
 DOCUMENT_LIMIT = 16 << 20  # bytes that MongoDB takes, of which the record's other fields are a few hundred
 
 
@@ -78,7 +79,7 @@ async def waiting(api: Api) -> list[str]:
     return [row["server_filename"] for row in (await api.call("GET", "get_finished_uploads")).body]
 
 
-async def test_what_cannot_be_handled_ends_in_the_dead_letters_and_the_next_event_is_handled(
+async def test_a_bad_event_is_a_dead_letter_and_does_not_delay_the_next(
     running_fleet: Fleet, tenant: Api, exchange: AbstractExchange, dead: AbstractQueue
 ) -> None:
     before = pids(running_fleet)

@@ -96,9 +96,7 @@ def in_one_call(**fields: str) -> FormData:
     return form
 
 
-async def test_clients_install_from_the_makers_server_and_nobody_else_asks_it(
-    either: Api, maker: Maker, windows: ClientSession
-) -> None:
+async def test_only_clients_fetch_from_the_makers_server(either: Api, maker: Maker, windows: ClientSession) -> None:
     winget, name = WingetClient(windows, f"{either.base_url}/winget"), package_id()
     await add_package(either, name)
     uid = await add(either, name, **maker.installer)
@@ -138,7 +136,7 @@ async def test_a_form_without_a_file_passes_in_one_call_too(either: Api, maker: 
     assert found["INSTALLER_URL"] == maker.installer["installer_url"]
 
 
-async def test_an_installer_and_an_address_are_refused_and_the_installer_is_not_kept(tenant: Api, maker: Maker) -> None:
+async def test_an_installer_with_an_address_is_refused_and_not_stored(tenant: Api, maker: Maker) -> None:
     name = package_id()
     await add_package(tenant, name)
     form = in_one_call(**maker.installer)
@@ -209,33 +207,33 @@ async def test_the_audit_log_tells_the_host_and_no_more_of_the_address(tenant: A
     assert "s3cret" not in str(entries)
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "http://downloads.example.com/setup.exe",
-        "file:///etc/passwd",
-        "https://169.254.169.254/latest/meta-data",
-        "https://127.0.0.1:8080/metrics",
-        "https://2130706433/",
-        "https://0x7f.1/",
-        "https://localhost/",
-        "https://[::1]/",
-        "https://[::ffff:10.0.0.1]/",
-        "https://user:s3cret@downloads.example.com/",
-        "https://downloads.example.com\\@127.0.0.1/",
-        "https://downloads.example.com/\r\nHost: other",
-        f"https://downloads.example.com/{'x' * 2048}",
-    ],
+BAD_ADDRESSES = (
+    "http://downloads.example.com/setup.exe",
+    "file:///etc/passwd",
+    "https://169.254.169.254/latest/meta-data",
+    "https://127.0.0.1:8080/metrics",
+    "https://2130706433/",
+    "https://0x7f.1/",
+    "https://localhost/",
+    "https://[::1]/",
+    "https://[::ffff:10.0.0.1]/",
+    "https://user:s3cret@downloads.example.com/",
+    "https://downloads.example.com\\@127.0.0.1/",
+    "https://downloads.example.com/\r\nHost: other",
+    f"https://downloads.example.com/{'x' * 2048}",
 )
-async def test_an_address_that_leads_astray_is_refused_by_each_form(each: Api, address: str) -> None:
-    name = package_id()
+
+
+async def test_each_form_refuses_an_address_that_no_client_may_fetch(each: Api) -> None:
+    name, wrong = package_id(), []
     await add_package(each, name)
-    fields = {"installer_url": address, "installer_sha256": SHA256}
-
-    for data in ({**INSTALLER, "package_version": "1.0", **fields}, in_one_call(**fields)):
-        answer = await each.call("POST", "add_package_version", name, data=data)
-        assert (answer.status, answer.body["code"]) == (400, "invalid_field")
-        assert answer.body["detail"].startswith("installer_url: ")
-        assert "s3cret" not in str(answer.body)
-
+    for address in BAD_ADDRESSES:
+        fields = {"installer_url": address, "installer_sha256": SHA256}
+        for data in ({**INSTALLER, "package_version": "1.0", **fields}, in_one_call(**fields)):
+            answer = await each.call("POST", "add_package_version", name, data=data)
+            refused = (answer.status, answer.body["code"]) == (400, "invalid_field")
+            told = answer.body["detail"].startswith("installer_url: ") and "s3cret" not in str(answer.body)
+            if not (refused and told):
+                wrong.append((address[:60], type(data).__name__, answer.status, answer.body))
+    assert wrong == []
     assert (await each.call("GET", "get_package_versions", name)).body == []

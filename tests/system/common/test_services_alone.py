@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +14,8 @@ from uuid import uuid4
 import pytest
 from aiohttp import ClientConnectionError, ClientSession, UnixConnector
 
+from tests.support.processes.forked import Program, start
+from tests.support.waiting import until
 from tests.support.whole.services import Services
 
 SERVICES = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
@@ -39,10 +41,8 @@ def environment(
 
 
 @asynccontextmanager
-async def alone(service: str, environment: dict[str, str]) -> AsyncIterator[Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", service, env=environment, stdout=PIPE, stderr=PIPE
-    )
+async def alone(service: str, environment: dict[str, str]) -> AsyncIterator[Program]:
+    process = await start([sys.executable, "-m", service], env=environment, stdout=PIPE, stderr=PIPE)
     try:
         yield process
     finally:
@@ -51,17 +51,20 @@ async def alone(service: str, environment: dict[str, str]) -> AsyncIterator[Proc
         await process.communicate()
 
 
-@pytest.mark.parametrize("service", SERVICES)
-async def test_a_service_runs_alone_and_stops_when_asked(service: str, environment: dict[str, str]) -> None:
-    path = environment["LISTEN"].removeprefix("unix:")
-    async with alone(service, environment) as process, ClientSession(connector=UnixConnector(path)) as session:
-        await _ready(process, session)
-        process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(LIMIT):
-            assert await process.wait() == 0
+async def test_each_service_runs_alone_and_stops_when_asked(environment: dict[str, str]) -> None:
+    async def run(service: str) -> int:
+        path = f"{environment['LISTEN']}.{service}".removeprefix("unix:")
+        own = {**environment, "LISTEN": f"unix:{path}"}
+        async with alone(service, own) as process, ClientSession(connector=UnixConnector(path)) as session:
+            await _ready(process, session)
+            process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(LIMIT):
+                return await process.wait()
+
+    assert await asyncio.gather(*map(run, SERVICES)) == [0] * len(SERVICES)
 
 
-async def test_probes_stand_apart_where_they_are_told_to_and_nothing_else_does(environment: dict[str, str]) -> None:
+async def test_the_management_address_answers_probes_alone(environment: dict[str, str]) -> None:
     path = environment["LISTEN"].removeprefix("unix:") + ".probes"
     environment["MANAGEMENT_LISTEN"] = f"unix:{path}"
     async with alone("auth_service", environment) as process, ClientSession(connector=UnixConnector(path)) as session:
@@ -71,14 +74,13 @@ async def test_probes_stand_apart_where_they_are_told_to_and_nothing_else_does(e
                 assert answer.status == status
 
 
-@pytest.mark.parametrize("service", SERVICES)
-async def test_a_missing_key_stops_the_start_with_one_line(service: str, environment: dict[str, str]) -> None:
+async def test_a_missing_key_stops_the_start_with_one_line(environment: dict[str, str]) -> None:
     del environment["INTERNAL_KEY_FILE"]
-    needed = "AUTH_SERVICE_KEY" if service == "gateway" else f"{service.upper()}_KEY"
-    async with alone(service, environment) as process:
-        _, said = await process.communicate()
-        line = f"{service}: {needed}: must be given, or INTERNAL_KEY for all services\n"
-        assert (process.returncode, said.decode()) == (1, line)
+    for service in SERVICES:
+        needed = "AUTH_SERVICE_KEY" if service == "gateway" else f"{service.upper()}_KEY"
+        async with alone(service, environment) as process:
+            line = await _one_line(process, service)
+        assert line == f"{service}: {needed}: must be given, or INTERNAL_KEY for all services\n"
 
 
 async def test_an_address_in_use_stops_the_start_with_one_line(environment: dict[str, str]) -> None:
@@ -94,7 +96,7 @@ async def test_a_folder_that_cannot_be_made_stops_the_start_with_one_line(enviro
         assert "/dev/null/installers" in await _one_line(process, "upload_service")
 
 
-async def test_an_option_that_the_database_driver_refuses_stops_the_start_with_one_line(
+async def test_a_bad_database_option_stops_the_start_with_one_line(
     environment: dict[str, str],
 ) -> None:
     environment["MONGO_URL"] = "mongodb://127.0.0.1,127.0.0.2/?directConnection=true"
@@ -102,20 +104,26 @@ async def test_an_option_that_the_database_driver_refuses_stops_the_start_with_o
         assert "directConnection" in await _one_line(process, "auth_service")
 
 
-@pytest.mark.parametrize("service", ["auth_service", "catalog_service", "upload_service", "client_registry"])
-async def test_a_service_starts_without_its_stores_and_names_what_is_missing(
-    service: str, environment: dict[str, str]
-) -> None:
+async def test_a_service_starts_without_its_stores_and_names_what_is_missing(environment: dict[str, str]) -> None:
     environment["MONGO_URL"] = "mongodb://127.0.0.1:9"
-    path = environment["LISTEN"].removeprefix("unix:")
-    async with alone(service, environment) as process, ClientSession(connector=UnixConnector(path)) as session:
-        await _answers(process, session)
-        async with session.get("http://localhost/readyz") as answer:
-            assert answer.status == 503
-            assert {"mongodb", "schema"} <= (await answer.json())["missing"].keys()
+
+    async def missing(service: str) -> set[str]:
+        path = f"{environment['LISTEN']}.{service}".removeprefix("unix:")
+        own = {**environment, "LISTEN": f"unix:{path}"}
+        async with alone(service, own) as process, ClientSession(connector=UnixConnector(path)) as session:
+            await _answers(process, session)
+            async with session.get("http://localhost/readyz") as answer:
+                assert answer.status == 503
+                return set((await answer.json())["missing"])
+
+    services = [service for service in SERVICES if service != "gateway"]
+    found = dict(zip(services, await asyncio.gather(*map(missing, services)), strict=True))
+    assert {service: names & {"mongodb", "schema"} for service, names in found.items()} == {
+        service: {"mongodb", "schema"} for service in services
+    }
 
 
-async def _one_line(process: Process, service: str) -> str:
+async def _one_line(process: Program, service: str) -> str:
     """The last words of a service that did not start."""
     async with asyncio.timeout(LIMIT):
         _, said = await process.communicate()
@@ -125,21 +133,23 @@ async def _one_line(process: Process, service: str) -> str:
     return said.decode()
 
 
-async def _answers(process: Process, session: ClientSession) -> None:
-    async with asyncio.timeout(LIMIT):
-        while process.returncode is None:
-            try:
-                async with session.get("http://localhost/livez"):
-                    return
-            except ClientConnectionError:
-                await asyncio.sleep(0.05)
-    raise AssertionError(f"the service ended with {process.returncode}")
+async def _answers(process: Program, session: ClientSession) -> None:
+    async def answers() -> bool:
+        assert process.returncode is None, f"the service ended with {process.returncode}"
+        try:
+            async with session.get("http://localhost/livez"):
+                return True
+        except ClientConnectionError:
+            return False
+
+    await until(answers, patience=LIMIT)
 
 
-async def _ready(process: Process, session: ClientSession) -> None:
+async def _ready(process: Program, session: ClientSession) -> None:
     await _answers(process, session)
-    async with asyncio.timeout(LIMIT):
-        while True:
-            async with session.get("http://localhost/readyz") as answer:
-                if answer.status == 200:
-                    return
+
+    async def ready() -> bool:
+        async with session.get("http://localhost/readyz") as answer:
+            return answer.status == 200
+
+    await until(ready, patience=LIMIT)

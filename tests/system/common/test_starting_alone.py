@@ -16,7 +16,7 @@ from tests.support.waiting import until
 
 
 @dataclass(frozen=True)
-class House:
+class Cluster:
     """A process of every service, and what lies before each of the stores that they need."""
 
     session: ClientSession
@@ -44,7 +44,7 @@ class House:
 
 
 @pytest.fixture
-async def house(running_fleet: Fleet) -> AsyncIterator[House]:
+async def cluster(running_fleet: Fleet) -> AsyncIterator[Cluster]:
     stores = running_fleet.stores
     urls = {"mongodb": stores.mongod.url, "redis": stores.redis.url, "rabbitmq": stores.broker.url}
     async with AsyncExitStack() as stack:
@@ -65,17 +65,18 @@ async def house(running_fleet: Fleet) -> AsyncIterator[House]:
             replicas[service] = Replica(service, f"127.0.0.1:{free_port()}", log, environment)
             stack.push_async_callback(replicas[service].stop)
             await replicas[service].start()
-        yield House(session, replicas, links)
+        yield Cluster(session, replicas, links)
 
 
-async def test_a_service_names_what_is_missing_and_needs_no_other_start(house: House) -> None:
-    pids = {service: replica.pid for service, replica in house.replicas.items()}
+@pytest.mark.full  # test_services_alone.py has a sample.
+async def test_a_service_gets_ready_when_the_last_store_comes(cluster: Cluster) -> None:
+    pids = {service: replica.pid for service, replica in cluster.replicas.items()}
     away = {"mongodb", "redis"}
     for name in ("", "rabbitmq", "redis", "mongodb"):
         if name:
-            await house.links[name].switch(Mode.PASS)
+            await cluster.links[name].switch(Mode.PASS)
             away.discard(name)
         for service, needs in NEEDS.items():
-            await house.says(service, needs & away)
-    for service, replica in house.replicas.items():
+            await cluster.says(service, needs & away)
+    for service, replica in cluster.replicas.items():
         assert (replica.running, replica.pid) == (True, pids[service])

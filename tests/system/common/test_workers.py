@@ -77,16 +77,13 @@ async def both(redis_url: str, port: int) -> AsyncIterator[Process]:
         async def taken() -> bool:
             return listeners(port) == 2
 
-        await until(taken)
+        await until(taken, patience=LIMIT)
         yield process
 
 
-async def test_workers_share_a_port(both: Process, port: int) -> None:
+async def test_workers_share_a_port_are_replaced_and_end_together(both: Process, port: int) -> None:
     assert len(children(both)) == 2
     assert await answered(port, 50)
-
-
-async def test_a_worker_that_is_ended_alone_is_replaced(both: Process, port: int) -> None:
     for number in (signal.SIGKILL, signal.SIGTERM):
         before = children(both)
         os.kill(next(iter(before)), number)
@@ -94,13 +91,16 @@ async def test_a_worker_that_is_ended_alone_is_replaced(both: Process, port: int
         async def replaced(before: set[int] = before) -> bool:
             return listeners(port) == 2 and len(children(both) - before) == 1
 
-        await until(replaced)
+        await until(replaced, patience=LIMIT)
         assert await answered(port, 50)
+    both.terminate()
+    async with asyncio.timeout(LIMIT):
+        assert await both.wait() == 0
+    assert listeners(port) == 0
 
 
-async def test_any_worker_tells_what_all_have_counted_and_what_those_before_them_had(
-    redis_url: str, port: int, tmp_path: Path
-) -> None:
+@pytest.mark.full
+async def test_any_worker_shows_the_metrics_of_all_workers_so_far(redis_url: str, port: int, tmp_path: Path) -> None:
     management = free_port()
     settings = {"MANAGEMENT_LISTEN": f"127.0.0.1:{management}", "TMPDIR": str(tmp_path)}
     async with (
@@ -115,11 +115,11 @@ async def test_any_worker_tells_what_all_have_counted_and_what_those_before_them
             found = [await figures_at(session, f"http://127.0.0.1:{management}") for _ in range(8)]
             return {one.value("pkgrepo_requests_total", status="404") for one in found} == {50}
 
-        await until(taken)
+        await until(taken, patience=LIMIT)
         for _ in range(50):
             async with session.get(f"http://127.0.0.1:{port}/made-up/op") as answer:
                 assert answer.status == 404
-        await until(told)
+        await until(told, patience=LIMIT)
         for worker in children(process):
             before = children(process)
             os.kill(worker, signal.SIGKILL)
@@ -127,49 +127,45 @@ async def test_any_worker_tells_what_all_have_counted_and_what_those_before_them
             async def replaced(before: set[int] = before) -> bool:
                 return listeners(management) == 2 and len(children(process) - before) == 1
 
-            await until(replaced)
+            await until(replaced, patience=LIMIT)
             assert await told()
         process.terminate()
         await process.wait()
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_workers_end_when_their_service_is_asked_to(both: Process, port: int) -> None:
-    both.terminate()
-    async with asyncio.timeout(LIMIT):
-        assert await both.wait() == 0
-    assert listeners(port) == 0
-
-
-async def test_workers_end_also_when_they_have_hardly_begun(redis_url: str, port: int) -> None:
+@pytest.mark.full
+async def test_workers_end_also_just_after_the_start(redis_url: str, port: int) -> None:
     async with gateways(redis_url, port) as process:
 
         async def begun() -> bool:
             return bool(children(process))
 
-        await until(begun)
+        await until(begun, patience=LIMIT)
         process.terminate()
         async with asyncio.timeout(LIMIT):
             await process.wait()
     assert listeners(port) == 0
 
 
+@pytest.mark.full
 async def test_workers_do_not_outlive_a_service_that_is_killed(both: Process, port: int) -> None:
     both.kill()
 
     async def gone() -> bool:
         return listeners(port) == 0
 
-    await until(gone)
+    await until(gone, patience=LIMIT)
 
 
+@pytest.mark.full
 async def test_where_a_worker_cannot_start_the_service_ends(redis_url: str, port: int) -> None:
     async with gateways(redis_url, port, workers=1) as first:
 
         async def taken() -> bool:
             return first.returncode is not None or listeners(port) == 1
 
-        await until(taken)
+        await until(taken, patience=LIMIT)
         async with gateways(redis_url, port) as second:
             async with asyncio.timeout(LIMIT):
                 _, said = await second.communicate()

@@ -1,7 +1,7 @@
 """The operator's commands run with the rights of the user `operator` at the stores."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,11 +12,11 @@ from pymongo import AsyncMongoClient
 from deploy import local
 from deploy.cluster.rights import MONGODB, OPERATOR
 from tests.support.factories import KEY
+from tests.support.processes.pkgrepo_command import pkgrepo_commands
 from tests.support.servers.start import add_redis_users, mongod_with_users
 from tests.support.servers.users import as_user
 from tests.support.whole.services import PASSWORD, Services, all_services
 from tests.support.whole.stories import add_package, package_id, publish
-from tests.system.deploy.test_pkgrepo import pkgrepo
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Installation:
     redis_url: str
     tenant_id: str
 
-    async def pkgrepo(self, *arguments: str, answer: str = "") -> str:
-        """Run a command as the operator; its output. The command must succeed."""
-        status, said = await pkgrepo(
-            *arguments,
+    async def pkgrepo(self, *commands: Sequence[str], answer: str = "") -> list[str]:
+        """Run commands as the operator; the output of each. All must succeed."""
+        results = await pkgrepo_commands(
+            *commands,
             answer=answer,
             MONGO_URL=as_user(self.mongo_url, OPERATOR),
             REDIS_URL=as_user(self.redis_url, OPERATOR),
@@ -39,8 +39,8 @@ class Installation:
             AUDIT_KEY=KEY,
             CLIENT_TOKEN_KEY=KEY,
         )
-        assert status == 0, said
-        return said
+        assert [result for result in results if result[0]] == []
+        return [output for _, output in results]
 
 
 @pytest.fixture(scope="module")
@@ -70,43 +70,52 @@ async def published(services: Services) -> str:
 
 
 async def test_tenants_and_users_are_created_and_edited(installation: Installation) -> None:
-    await installation.pkgrepo("tenant", "create", "acme")
-    await installation.pkgrepo("user", "create", "acme", "helga", "--password-stdin", answer=f"{PASSWORD}\n")
-    await installation.pkgrepo("user", "create", "acme", "hugo", "--password-stdin", answer=f"{PASSWORD}\n")
-    await installation.pkgrepo("user", "password", "acme", "helga", "--password-stdin", answer=f"{PASSWORD} 2\n")
-    await installation.pkgrepo("user", "delete", "acme", "hugo")
-    await installation.pkgrepo("tenant", "edit", "acme", "--max-clients", "7")
+    password = "--password-stdin"
+    await installation.pkgrepo(
+        ("tenant", "create", "acme"),
+        ("user", "create", "acme", "helga", password),
+        ("user", "create", "acme", "hugo", password),
+        ("user", "password", "acme", "helga", password),
+        ("user", "delete", "acme", "hugo"),
+        ("tenant", "edit", "acme", "--max-clients", "7"),
+        answer=f"{PASSWORD}\n{PASSWORD}\n{PASSWORD} 2\n",
+    )
 
 
-@pytest.mark.parametrize("words", ["quota", "quota --repair", "scrub", "migrate --check", "migrate", "audit verify"])
-async def test_a_command_of_maintenance_runs(installation: Installation, words: str) -> None:
-    await installation.pkgrepo(*words.split())
+async def test_the_commands_of_maintenance_run(installation: Installation) -> None:
+    commands = ("quota", "quota --repair", "scrub", "migrate --check", "migrate", "audit verify")
+    await installation.pkgrepo(*(command.split() for command in commands))
 
 
 async def test_the_audit_log_is_exported(installation: Installation) -> None:
-    assert "add_package" in await installation.pkgrepo("audit", "export", "--tenant", installation.tenant_id)
+    (output,) = await installation.pkgrepo(("audit", "export", "--tenant", installation.tenant_id))
+    assert "add_package" in output
 
 
 async def test_a_tenant_is_exported_and_imported(installation: Installation, tmp_path: Path) -> None:
-    # The services of the tests hash at lower costs, and an import refuses such hashes.
-    await installation.pkgrepo(
-        "user", "password", installation.tenant_id, "admin", "--password-stdin", answer=f"{PASSWORD}\n"
+    tenant_id, archive = installation.tenant_id, str(tmp_path / "archive")
+    *_, tenants = await installation.pkgrepo(
+        # The services of the tests hash at lower costs, and an import refuses such hashes.
+        ("user", "password", tenant_id, "admin", "--password-stdin"),
+        ("export", tenant_id, archive),
+        ("tenant", "delete", tenant_id, "--yes"),
+        ("import", archive),
+        ("tenant", "list"),
+        answer=f"{PASSWORD}\n",
     )
-    await installation.pkgrepo("export", installation.tenant_id, str(tmp_path / "archive"))
-    await installation.pkgrepo("tenant", "delete", installation.tenant_id, "--yes")
-    await installation.pkgrepo("import", str(tmp_path / "archive"))
-    assert installation.tenant_id in await installation.pkgrepo("tenant", "list")
+    assert tenant_id in tenants
 
 
 async def test_a_backup_is_restored_where_no_service_is_connected(installation: Installation, tmp_path: Path) -> None:
     backups = str(tmp_path / "backups")
-    assert "is a backup" in await installation.pkgrepo("backup", backups)
+    (output,) = await installation.pkgrepo(("backup", backups))
+    assert "is a backup" in output
     async with AsyncMongoClient[dict[str, object]](installation.mongo_url) as client:
         for database in MONGODB[OPERATOR]:
             await client.drop_database(database)
     for installer in (installation.folder / "installers").iterdir():
         installer.rename(tmp_path / installer.name)
-    said = await installation.pkgrepo("restore", backups)
-    assert "is restored" in said
-    assert "MongoDB does not say who is connected" not in said
-    assert installation.tenant_id in await installation.pkgrepo("tenant", "list")
+    restored, tenants = await installation.pkgrepo(("restore", backups), ("tenant", "list"))
+    assert "is restored" in restored
+    assert "MongoDB does not say who is connected" not in restored
+    assert installation.tenant_id in tenants

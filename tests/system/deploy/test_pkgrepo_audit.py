@@ -2,7 +2,7 @@
 
 import getpass
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from deploy.folder import Addresses
 from deploy.places import Places
 from deploy.record import Record, open_record
 from tests.support.factories import KEY, make_tenant
+from tests.support.processes.pkgrepo_command import pkgrepo_commands
 from tests.support.whole.services import Services
-from tests.system.deploy.test_pkgrepo import pkgrepo
 
 OPERATOR = f"operator/{getpass.getuser()}"
 
@@ -29,18 +29,19 @@ class Command:
     mongo: AsyncMongoClient[dict[str, Any]]
     record: Record
 
-    async def run(self, *arguments: str, answer: str = "", **environment: str) -> tuple[int | None, str]:
-        return await pkgrepo(*arguments, answer=answer, **{**self.environment, **environment})
+    async def run(self, *commands: Sequence[str], answer: str = "", **environment: str) -> list[tuple[int, str]]:
+        return await pkgrepo_commands(*commands, answer=answer, **{**self.environment, **environment})
 
-    async def done(self, *arguments: str, answer: str = "") -> str:
-        status, said = await self.run(*arguments, answer=answer)
-        assert status == 0, said
-        return said
+    async def done(self, *commands: Sequence[str], answer: str = "") -> list[str]:
+        """Run commands that must succeed; the output of each."""
+        results = await self.run(*commands, answer=answer)
+        assert [result for result in results if result[0]] == []
+        return [output for _, output in results]
 
-    async def export(self, tenant_id: str, *options: str) -> list[dict[str, Any]]:
-        """The log, read from the standard output, in which nothing else is."""
-        said = await self.done("audit", "export", "--tenant", tenant_id, *options)
-        return _lines(said)
+    async def export(self, tenant_id: str) -> list[dict[str, Any]]:
+        """The log, read from the standard output, which has nothing else."""
+        (output,) = await self.done(("audit", "export", "--tenant", tenant_id))
+        return _lines(output)
 
     async def tamper(self, tenant_id: str, sequence: int) -> None:
         log = self.mongo["auth"]["audit_log"]
@@ -75,19 +76,24 @@ async def tenant_id(services: Services, command: Command) -> str:
     return made.tenant_id
 
 
-async def test_what_an_operator_does_is_on_record(command: Command) -> None:
+async def test_each_command_of_an_operator_is_on_record(command: Command) -> None:
     tenant_id = make_tenant().tenant_id
-    await command.done("tenant", "create", tenant_id, "--max-clients", "7")
-    await command.done("tenant", "edit", tenant_id, "--max-clients", "none", "--allowed-networks", "127.0.0.1,::1")
-    await command.done("user", "create", tenant_id, "helga", "--password-stdin", answer="a long password\n")
-    await command.done("user", "password", tenant_id, "helga", "--password-stdin", answer="another password\n")
-    await command.done("user", "create", tenant_id, "erika")
-    await command.done("user", "delete", tenant_id, "erika")
+    password = "--password-stdin"
+    outputs = await command.done(
+        ("tenant", "create", tenant_id, "--max-clients", "7"),
+        ("tenant", "edit", tenant_id, "--max-clients", "none", "--allowed-networks", "127.0.0.1,::1"),
+        ("user", "create", tenant_id, "helga", password),
+        ("user", "password", tenant_id, "helga", password),
+        ("user", "create", tenant_id, "erika"),
+        ("user", "delete", tenant_id, "erika"),
+        ("audit", "export", "--tenant", tenant_id),
+        answer="a long password\nanother password\n",
+    )
 
-    found = await command.export(tenant_id)
+    entries = _lines(outputs[-1])
 
-    assert {(entry["user"], entry["ip"], entry["status"]) for entry in found} == {(OPERATOR, "pkgrepo", 200)}
-    assert [(entry["operation"], entry["target"].get("username")) for entry in found] == [
+    assert {(entry["user"], entry["ip"], entry["status"]) for entry in entries} == {(OPERATOR, "pkgrepo", 200)}
+    assert [(entry["operation"], entry["target"].get("username")) for entry in entries] == [
         ("tenant_create", None),
         ("tenant_edit", None),
         ("user_create", "helga"),
@@ -95,100 +101,104 @@ async def test_what_an_operator_does_is_on_record(command: Command) -> None:
         ("user_create", "erika"),
         ("user_delete", "erika"),
     ]
-    assert found[0]["target"]["max_clients"] == "7"
-    assert found[1]["changes"] == {
+    assert entries[0]["target"]["max_clients"] == "7"
+    assert entries[1]["changes"] == {
         "max_clients": {"before": "7", "after": "none"},
         "allowed_networks": {"before": "", "after": "127.0.0.1,::1"},
     }
-    assert "password" not in str(found).replace("user_password", "")
+    assert "password" not in str(entries).replace("user_password", "")
 
 
-async def test_an_operators_edit_records_only_the_settings_that_changed(command: Command, tenant_id: str) -> None:
-    await command.done("tenant", "edit", tenant_id, "--max-clients", "7", "--allowed-networks", "127.0.0.1")
-    await command.done("tenant", "edit", tenant_id, "--max-clients", "8", "--allowed-networks", "127.0.0.1")
+async def test_an_operators_edit_records_only_the_changed_settings(command: Command, tenant_id: str) -> None:
+    edit = ("tenant", "edit", tenant_id, "--allowed-networks", "127.0.0.1", "--max-clients")
+    *_, output = await command.done((*edit, "7"), (*edit, "8"), ("audit", "export", "--tenant", tenant_id))
 
-    entry = (await command.export(tenant_id))[-1]
-
-    assert entry["changes"] == {"max_clients": {"before": "7", "after": "8"}}
+    assert _lines(output)[-1]["changes"] == {"max_clients": {"before": "7", "after": "8"}}
 
 
 async def test_a_deleted_tenant_stays_in_the_operators_log(command: Command, tenant_id: str) -> None:
     head = str(await command.record.store.newest(tenant_id))
-    await command.done("tenant", "delete", tenant_id, answer=f"{tenant_id}\n")
+    _, internal, own = await command.done(
+        ("tenant", "delete", tenant_id),
+        ("audit", "export", "--tenant", "internal"),
+        ("audit", "export", "--tenant", tenant_id),
+        answer=f"{tenant_id}\n",
+    )
 
-    entry = (await command.export("internal"))[-1]
+    entry = _lines(internal)[-1]
 
     assert (entry["operation"], entry["user"]) == ("tenant_delete", OPERATOR)
     assert entry["target"] == {"tenant_id": tenant_id, "audit_head": head}
-    assert await command.export(tenant_id) == []
+    assert _lines(own) == []
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("tenant", "edit", "--max-clients", "1"), ("tenant", "delete", "--yes"), ("user", "create", "helga")],
-)
 async def test_nothing_is_done_where_it_cannot_be_recorded(
-    services: Services, command: Command, tenant_id: str, arguments: tuple[str, ...]
+    services: Services, command: Command, tenant_id: str
 ) -> None:
     before = await services.operator.tenants.find(tenant_id)
-    status, said = await command.run(*arguments[:2], tenant_id, *arguments[2:], AUDIT_KEY="")
+    results = await command.run(
+        ("tenant", "edit", tenant_id, "--max-clients", "1"),
+        ("tenant", "delete", tenant_id, "--yes"),
+        ("user", "create", tenant_id, "helga"),
+        AUDIT_KEY="",
+    )
 
-    assert status == 1
-    assert "AUDIT_KEY" in said
+    assert [(status, "AUDIT_KEY" in output) for status, output in results] == [(1, True)] * 3
     assert await services.operator.tenants.find(tenant_id) == before
     assert await services.operator.users.list(tenant_id) == []
 
 
-async def test_a_log_that_holds_says_its_head_and_is_held_against_it(command: Command, tenant_id: str) -> None:
+async def test_a_log_is_verified_against_an_earlier_head(command: Command, tenant_id: str) -> None:
     verify = ("audit", "verify", "--tenant", tenant_id)
-    head = _head(await command.done(*verify))
+    head = _head((await command.done(verify))[0])
     await command.record.add(tenant_id, "user_delete", username="helga")
 
+    longer, removed = await command.run((*verify, "--expect", head), (*verify, "--expect", f"9:{'0' * 64}"))
+
     assert head.startswith("3:")
-    assert f"{tenant_id}: 4 entries hold, head 4:" in await command.done(*verify, "--expect", head)
-    status, said = await command.run(*verify, "--expect", f"9:{'0' * 64}")
-    assert (status, "entry 5 was removed" in said) == (1, True)
+    assert (longer[0], f"{tenant_id}: 4 entries hold, head 4:" in longer[1]) == (0, True), longer
+    assert (removed[0], "entry 5 was removed" in removed[1]) == (1, True), removed
 
 
 async def test_the_first_entry_that_was_altered_is_named(command: Command, tenant_id: str) -> None:
     await command.tamper(tenant_id, 3)
     await command.tamper(tenant_id, 2)
 
-    status, said = await command.run("audit", "verify")
+    ((status, output),) = await command.run(("audit", "verify"))
 
     assert status == 1
-    assert f"{tenant_id}: entry 2 is not as it was written" in said
-    assert "internal: " in said
+    assert f"{tenant_id}: entry 2 is not as it was written" in output
+    assert "internal: " in output
 
 
 async def test_another_key_verifies_nothing(command: Command, tenant_id: str) -> None:
-    status, said = await command.run("audit", "verify", "--tenant", tenant_id, AUDIT_KEY=f"not-{KEY}")
+    ((status, output),) = await command.run(("audit", "verify", "--tenant", tenant_id), AUDIT_KEY=f"not-{KEY}")
 
-    assert (status, "entry 1 " in said) == (1, True)
-
-
-async def test_an_export_begins_when_it_is_told_to(command: Command, tenant_id: str) -> None:
-    first, *_, second = await command.export(tenant_id)
-
-    assert second in await command.export(tenant_id, "--since", second["at"])
-    assert await command.export(tenant_id, "--since", "2100-01-01") == []
-    assert (first["sequence"], second["sequence"]) == (1, 3)
+    assert (status, "entry 1 " in output) == (1, True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (("verify", "--expect", f"1:{'0' * 64}"), "--tenant"),
-        (("verify", "--tenant", "acme", "--expect", "1"), "--expect"),
-        (("export", "--tenant", "acme", "--since", "yesterday"), "--since"),
-    ],
-)
-async def test_what_makes_no_sense_is_said_in_one_line(
-    command: Command, arguments: tuple[str, ...], reason: str
-) -> None:
-    status, said = await command.run("audit", *arguments)
+async def test_an_export_begins_at_the_given_time(command: Command, tenant_id: str) -> None:
+    first, *_, third = await command.export(tenant_id)
 
-    assert (status, said.startswith("pkgrepo: "), reason in said) == (1, True, True)
+    export = ("audit", "export", "--tenant", tenant_id, "--since")
+    since, future = await command.done((*export, third["at"]), (*export, "2100-01-01"))
+
+    assert third in _lines(since)
+    assert _lines(future) == []
+    assert (first["sequence"], third["sequence"]) == (1, 3)
+
+
+async def test_options_that_make_no_sense_are_refused_in_one_line(command: Command) -> None:
+    commands = {
+        ("verify", "--expect", f"1:{'0' * 64}"): "--tenant",
+        ("verify", "--tenant", "acme", "--expect", "1"): "--expect",
+        ("export", "--tenant", "acme", "--since", "yesterday"): "--since",
+    }
+
+    results = await command.run(*(("audit", *arguments) for arguments in commands))
+
+    for reason, (status, output) in zip(commands.values(), results, strict=True):
+        assert (status, output.startswith("pkgrepo: "), reason in output) == (1, True, True), output
 
 
 def _head(said: str) -> str:

@@ -14,11 +14,14 @@ import pytest
 from aiohttp import ClientSession
 
 from deploy.demo import SAMPLES as PUBLISHED
+from tests.support.processes.pkgrepo_command import LIMIT, PKGREPO, administrator, pkgrepo, up
 from tests.support.servers.objects import ObjectServer
 from tests.support.waiting import until
-from tests.system.deploy.test_pkgrepo import LIMIT, PKGREPO, pkgrepo, up
 
 SAMPLES = sum(len(sample.versions) for sample in PUBLISHED)
+
+
+pytestmark = pytest.mark.full  # test_pkgrepo.py has a sample.
 
 
 @pytest.fixture(scope="module")
@@ -43,19 +46,19 @@ async def migrate(folder: Path, storage: Mapping[str, str], home: str) -> tuple[
     return await pkgrepo("storage", "migrate", "--to", home, "--data", str(folder), **storage)
 
 
-async def test_without_an_object_storage_there_is_nowhere_to_move(folder: Path) -> None:
+async def test_a_move_to_no_object_storage_is_refused(folder: Path) -> None:
     status, said = await migrate(folder, {}, "s3")
     assert (status, said) == (1, "pkgrepo: S3_URL: must be given, as it is to the upload service")
 
 
-async def test_an_object_storage_that_is_away_is_said_to_be(folder: Path, storage: dict[str, str]) -> None:
+async def test_an_unreachable_object_storage_is_reported(folder: Path, storage: dict[str, str]) -> None:
     status, said = await migrate(folder, {**storage, "S3_ENDPOINT": "http://127.0.0.1:9"}, "s3")
     assert status == 1
     assert "pkgrepo: The object storage does not answer" in said
     assert len(files(folder)) == SAMPLES
 
 
-async def test_a_move_that_is_interrupted_is_gone_on_with(folder: Path, storage: dict[str, str]) -> None:
+async def test_an_interrupted_move_continues_where_it_stopped(folder: Path, storage: dict[str, str]) -> None:
     moving = asyncio.Event()
 
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -90,7 +93,7 @@ async def test_files_are_moved_back_as_they_were(folder: Path, storage: dict[str
     assert "0 files were moved" in (await migrate(folder, storage, "folder"))[1]
 
 
-async def test_what_is_damaged_stays_and_makes_the_command_fail(folder: Path, storage: dict[str, str]) -> None:
+async def test_a_damaged_file_stays_and_the_command_fails(folder: Path, storage: dict[str, str]) -> None:
     assert (await migrate(folder, storage, "folder"))[0] == 0
     damaged, *_ = files(folder)
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
@@ -101,7 +104,7 @@ async def test_what_is_damaged_stays_and_makes_the_command_fail(folder: Path, st
     assert (await migrate(folder, storage, "s3"))[0] == 1
 
 
-async def test_up_moves_to_the_object_storage_and_sends_downloads_there(
+async def test_up_moves_files_and_redirects_downloads_to_the_object_storage(
     tmp_path: Path, storage: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {**storage, "S3_URL": f"{storage['S3_URL']}-up", "INSTALLER_STORAGE": "s3", "S3_REDIRECT": "true"}
@@ -122,9 +125,7 @@ async def test_up_moves_to_the_object_storage_and_sends_downloads_there(
 
 async def an_installer(session: ClientSession, base_url: str, folder: Path) -> dict[str, Any]:
     """A version of a sample package, as administrators see it."""
-    credentials = {"username": "admin", "password": (folder / "admin-password").read_text()}
-    async with session.post(f"{base_url}/login", data=credentials) as answer:
-        headers = {"Authorization": f"Bearer {(await answer.json())['message']}"}
+    headers = await administrator(session, base_url, folder)
     async with session.get(f"{base_url}/get_package_versions/Example.Hello", headers=headers) as answer:
         versions: list[dict[str, Any]] = await answer.json()
     return versions[0]

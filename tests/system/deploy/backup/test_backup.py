@@ -23,11 +23,11 @@ from tests.support.faults.publishers import at_rest, at_work
 from tests.support.faults.uploader import Client as Uploader
 from tests.support.processes.backup import Shown, back_up, heads, places_of, put_back, run_and_kill, wipe
 from tests.support.processes.fleet import Fleet
+from tests.support.processes.pkgrepo_command import pkgrepo
 from tests.support.servers.objects import ObjectServer
 from tests.support.waiting import until
 from tests.support.whole.services import Api
 from tests.support.whole.stories import Published, add_package, package_id, publish, send_chunk, upload
-from tests.system.deploy.test_pkgrepo import pkgrepo
 from upload_service.installers_s3 import ObjectInstallers
 from upload_service.settings import StorageSettings
 

@@ -28,7 +28,7 @@ from deploy.places import Places
 from deploy.storage import open_storage
 from tests.support.factories import KEY, KEYS, make_tenant
 from tests.support.processes.backup import Shown, put_back
-from tests.system.deploy.test_pkgrepo import pkgrepo
+from tests.support.processes.pkgrepo_command import pkgrepo
 from upload_service.model import Upload
 
 CONTENT = b"the bytes of an installer"

@@ -14,10 +14,10 @@ from deploy.operations import delete_tenant
 from tests.support.faults.invariants import missing, violations
 from tests.support.processes.backup import bring_in, export, heads, places_of, run_and_kill
 from tests.support.processes.fleet import Fleet
+from tests.support.processes.pkgrepo_command import pkgrepo, up
 from tests.support.services.catalog import EXTERNAL
 from tests.support.whole.services import Api
 from tests.support.whole.stories import INSTALLER, Published, add_package, catalog, package_id, publish, send_chunk
-from tests.system.deploy.test_pkgrepo import pkgrepo, up
 
 INSTALLERS = sum(len(sample.versions) for sample in SAMPLES)
 

@@ -1,0 +1,124 @@
+"""`pkgrepo` as operators run it: one command, several commands in one process, or a running `pkgrepo up`."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+from aiohttp import ClientSession
+
+from tests.support.processes.forked import Program, start
+
+PKGREPO = (sys.executable, "-m", "deploy.cli")
+READY = "Ctrl-C stops everything."
+LIMIT = 60  # seconds for a start or a stop; reached only when something hangs
+
+
+@dataclass(frozen=True)
+class Up:
+    """A running `pkgrepo up` and its output until it was ready."""
+
+    process: Program
+    output: str
+
+    @property
+    def base_url(self) -> str:
+        found = re.search(r"(http://\S+) answers", self.output)
+        assert found, self.output
+        return found[1]
+
+    @property
+    def curl_lines(self) -> str:
+        return "\n".join(line for line in self.output.splitlines() if "curl " in line)
+
+
+@asynccontextmanager
+async def starting(folder: Path, *options: str, **environment: str) -> AsyncIterator[Program]:
+    """`pkgrepo up` on a free port; stopped at the end."""
+    command = [*PKGREPO, "up", "--data", str(folder), "--port", "0", *options]
+    process = await start(command, env={**os.environ, **environment}, stdout=PIPE)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(LIMIT):
+            await process.communicate()
+
+
+@asynccontextmanager
+async def up(folder: Path, *options: str, **environment: str) -> AsyncIterator[Up]:
+    """`pkgrepo up` once it is ready."""
+    async with starting(folder, *options, **environment) as process:
+        yield Up(process, await _until_ready(process))
+
+
+async def _until_ready(process: Program) -> str:
+    assert process.stdout is not None
+    lines = []
+    async with asyncio.timeout(LIMIT):
+        async for line in process.stdout:
+            lines.append(line.decode())
+            if READY in lines[-1]:
+                return "".join(lines)
+    raise AssertionError("".join(lines))
+
+
+async def pkgrepo(*arguments: str, answer: str = "", **environment: str) -> tuple[int | None, str]:
+    """Run a command to its end: its status, and its output on one line."""
+    process = await start(
+        [*PKGREPO, *arguments],
+        env={**os.environ, "COLUMNS": "200", **environment},
+        said=answer.encode(),
+        stdout=PIPE,
+    )
+    output, _ = await process.communicate()
+    return process.returncode, " ".join(output.decode().split())
+
+
+async def pkgrepo_commands(*commands: Sequence[str], answer: str = "", **environment: str) -> list[tuple[int, str]]:
+    """Run commands one after another in one process, which saves starts: the status and the output of each."""
+    process = await start(
+        [sys.executable, "-m", __name__, json.dumps(commands)],
+        env={**os.environ, "COLUMNS": "200", **environment},
+        said=answer.encode(),
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    output, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return [(status, text) for status, text in json.loads(output)]
+
+
+async def administrator(session: ClientSession, base_url: str, folder: Path) -> dict[str, str]:
+    """The headers of the first administrator of `pkgrepo up`, with a new session."""
+    credentials = {"username": "admin", "password": (folder / "admin-password").read_text()}
+    async with session.post(f"{base_url}/login", data=credentials) as answer:
+        assert answer.status == 200
+        return {"Authorization": f"Bearer {(await answer.json())['message']}"}
+
+
+def _run(arguments: Sequence[str]) -> tuple[int, str]:
+    from deploy.cli import main  # noqa: PLC0415  looks at the terminal when it is imported
+
+    output, status = StringIO(), 0
+    sys.argv = ["pkgrepo", *arguments]
+    with redirect_stdout(output), redirect_stderr(output):
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else bool(end.code)
+            output.write(end.code if isinstance(end.code, str) else "")
+    return status, " ".join(output.getvalue().split())
+
+
+if __name__ == "__main__":
+    json.dump([_run(command) for command in json.loads(sys.argv[1])], sys.stdout)
