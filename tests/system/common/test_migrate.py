@@ -2,9 +2,6 @@
 
 import asyncio
 import json
-import os
-import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -30,23 +27,8 @@ from deploy.schemas import KNOWN
 from deploy.storage import open_storage
 from tests.support.factories import KEY, KEYS, make_tenant
 from tests.support.processes.backup import Shown, heads, put_back
+from tests.support.processes.pkgrepo_command import pkgrepo_commands
 
-# Runs commands one after another: the status and the words of each.
-COMMANDS = """
-import contextlib, io, json, sys
-from deploy.cli import main
-
-told = []
-for arguments in json.load(sys.stdin):
-    sys.argv, said, status = ["pkgrepo", *arguments], io.StringIO(), 0
-    with contextlib.redirect_stdout(said):
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code
-    told.append((status, " ".join(said.getvalue().split())))
-print(json.dumps(told))
-"""
 TENANT = make_tenant(tenant_id="acme")
 CHAIN = "auth: 1: put into the chain what releases before it wrote into the audit log"
 FILES = "upload: 1: say of each upload where its file is and that nothing is wrong with it"
@@ -79,22 +61,15 @@ def where(mongo_url: str, redis_url: str, tmp_path: Path) -> Places:
     return Places(Addresses("", mongo_url, redis_url), tmp_path / "installers", SecretStr(KEY), KEYS)
 
 
-async def run(where: Places, *commands: Sequence[str], **environment: str) -> list[tuple[int | str | None, str]]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", COMMANDS),
-        stdin=PIPE,
-        stdout=PIPE,
-        env={
-            **os.environ,
-            "MONGO_URL": where.addresses.mongo_url,
-            "REDIS_URL": where.addresses.redis_url,
-            "INSTALLERS": str(where.installers),
-            "AUDIT_KEY": KEY,
-            **environment,
-        },
+async def run(where: Places, *commands: Sequence[str], **environment: str) -> list[tuple[int, str]]:
+    return await pkgrepo_commands(
+        *commands,
+        MONGO_URL=where.addresses.mongo_url,
+        REDIS_URL=where.addresses.redis_url,
+        INSTALLERS=str(where.installers),
+        AUDIT_KEY=KEY,
+        **environment,
     )
-    said, _ = await process.communicate(json.dumps(commands).encode())
-    return [(status, text) for status, text in json.loads(said)]
 
 
 async def write_old_log(database: MongoDatabase, tenant_id: str) -> None:
@@ -117,9 +92,7 @@ async def back_up(where: Places, folder: Path) -> Path:
     return folder / backup.name / "manifest.json"
 
 
-async def test_it_says_what_is_to_be_done_does_it_and_then_has_nothing_to_do(
-    database: MongoDatabase, where: Places
-) -> None:
+async def test_migrate_lists_its_work_does_it_and_then_has_none(database: MongoDatabase, where: Places) -> None:
     await write_old_log(database, TENANT.tenant_id)
     asked, done, again, asked_again = await run(
         where, ["migrate", "--check"], ["migrate"], ["migrate"], ["migrate", "--check"]
@@ -171,12 +144,13 @@ async def test_every_command_refuses_a_database_that_is_newer(
     bucket = {"S3_URL": "s3://bucket", "S3_ACCESS_KEY_ID": "id", "S3_SECRET_ACCESS_KEY": "secret"}  # never asked
     told = await run(where, *commands, **bucket)
     assert [
-        (command, status) for command, (status, _) in zip(commands, told, strict=True) if refused not in str(status)
+        (command, output) for command, (_, output) in zip(commands, told, strict=True) if refused not in output
     ] == []
     assert await database["tenants"].distinct("tenant_id") == ["acme"]
 
 
-async def test_an_older_backup_is_brought_up_to_date_when_it_is_restored(
+@pytest.mark.full
+async def test_an_older_backup_is_migrated_when_it_is_restored(
     database: MongoDatabase, where: Places, tmp_path: Path
 ) -> None:
     await make_tenant_here(where)
@@ -195,7 +169,7 @@ async def test_an_older_backup_is_brought_up_to_date_when_it_is_restored(
     assert {name: await version_of(database.client[name]) for name in KNOWN} == KNOWN
 
 
-async def test_a_backup_says_how_far_the_databases_are_and_one_of_a_later_version_is_refused(
+async def test_a_backup_names_its_schemas_and_a_newer_one_is_refused(
     database: MongoDatabase, where: Places, tmp_path: Path
 ) -> None:
     await set_version(database, 1)
@@ -209,7 +183,8 @@ async def test_a_backup_says_how_far_the_databases_are_and_one_of_a_later_versio
     assert await database["restorations"].count_documents({}) == 0
 
 
-async def test_an_archive_of_a_later_version_is_refused_and_an_older_one_is_brought_up_to_date_before_anyone_sees_it(
+@pytest.mark.full
+async def test_a_newer_archive_is_refused_and_an_older_one_is_migrated(
     database: MongoDatabase, where: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = {"tenant_id": TENANT.tenant_id, "group_id": str(uuid4()), "name": "games", "name_key": "games"}

@@ -1,14 +1,20 @@
 """A service that is asked to stop says so first, serves on meanwhile, and ends what was begun."""
 
 import asyncio
+import json
 import os
+import sys
 from pathlib import Path
 from signal import SIGTERM
 from tempfile import TemporaryDirectory
 from uuid import uuid4
 
-from aiohttp import ClientConnectionError, ClientSession, UnixConnector
+import pytest
+from aiohttp import ClientConnectionError, ClientSession, UnixConnector, web
 
+from common.protocol import Runner
+from common.readiness import add_probes
+from common.server import serving
 from tests.support.factories import make_caller
 from tests.support.processes.direct import direct
 from tests.support.processes.fleet import Fleet
@@ -16,6 +22,8 @@ from tests.support.samples.held import HeldChunk
 from tests.support.waiting import until
 
 SIZE = 3 << 20  # bytes; half of it is more than what is written at once
+LIMIT = 60  # seconds; reached only when something hangs
+READY = (200, {"status": "ready"})
 ALIVE = (200, {"status": "alive"})
 STOPPING = (503, {"status": "stopping"})
 
@@ -38,12 +46,58 @@ class Socket:
             return None
 
 
-async def test_who_stops_says_so_at_once_serves_on_and_ends_what_was_begun(running_fleet: Fleet) -> None:
+async def test_a_stopping_service_answers_until_its_drain_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, finish, drained = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def hold(_: web.Request) -> web.Response:
+        begun.set()
+        await finish.wait()
+        return web.Response(text="done")
+
+    async def drain(_: Runner, seconds: float) -> None:
+        assert seconds == 2
+        await drained.wait()
+
+    monkeypatch.setattr(Runner, "drain", drain)
+    app = web.Application()
+    app.router.add_get("/hold", hold)
+    add_probes(app)
+    with TemporaryDirectory(prefix="pkgrepo-") as folder:
+        path = str(Path(folder) / "service.sock")
+        socket, service = Socket(path), serving(app, f"unix:{path}", drain=2)
+        await service.__aenter__()
+        assert await socket.told("readyz") == READY
+        async with ClientSession("http://localhost", connector=UnixConnector(path)) as session, asyncio.timeout(LIMIT):
+            held = asyncio.create_task(session.get("/hold"))
+            await begun.wait()
+            ending = asyncio.create_task(service.__aexit__(None, None, None))
+
+            async def says_so() -> bool:
+                return await socket.told("readyz") == STOPPING
+
+            await until(says_so)
+            assert await socket.told("livez") == ALIVE
+            drained.set()
+
+            async def closed() -> bool:
+                return await socket.told("livez") is None
+
+            await until(closed)
+            finish.set()
+            async with await held as answer:
+                assert (answer.status, await answer.text()) == (200, "done")
+            await ending
+
+
+@pytest.mark.full
+async def test_a_stopping_process_ends_the_requests_that_it_has(running_fleet: Fleet) -> None:
     caller, file_id, content = make_caller(), uuid4().hex, os.urandom(SIZE)
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         apart = Socket(str(Path(folder) / "apart.sock"))
-        environment = {"MANAGEMENT_LISTEN": f"unix:{apart.path}"}
-        replica = await running_fleet.add("upload_service", environment=environment, aside=True)
+        patches = {"common.server:DRAIN_PATIENCE": 5, "common.server:SHUTDOWN_PATIENCE": LIMIT}
+        environment = {"MANAGEMENT_LISTEN": f"unix:{apart.path}", "PATCHES": json.dumps(patches)}
+        command = (sys.executable, "-m", "tests.support.processes.failing", "upload_service")
+        replica = await running_fleet.add("upload_service", environment=environment, command=command, aside=True)
         main = Socket(replica.address.removeprefix("unix:"))
         async with direct(running_fleet, replica) as api:
             held = HeldChunk(api, caller, file_id, content, 0, len(content))

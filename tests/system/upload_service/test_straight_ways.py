@@ -22,7 +22,7 @@ from upload_service.downloads import Opened
 from upload_service.model import Upload
 from upload_service.wire import Part, send_installer
 
-SOON = 20  # seconds, where a deadline is shortened to a fraction of one
+SOON = 60  # seconds; reached only when something hangs
 SIZE = SPLICED * 4 + 3
 PIECE = 100_000  # bytes that a sender has at once
 UPLOAD = Upload("acme", "f", "u", SIZE, size=SIZE, sha256="0" * 64)
@@ -70,7 +70,7 @@ both_ways = pytest.mark.parametrize("way", [instead, through_the_gateway])
 
 
 @both_ways
-async def test_a_large_answer_comes_whole_and_its_connection_serves_the_next(way: Way, file: Path) -> None:
+async def test_a_connection_gets_large_answers_whole_one_after_another(way: Way, file: Path) -> None:
     async with way(sending(file)) as address, asyncio.timeout(SOON):
         url = urlsplit(address)
         reader, writer = await asyncio.open_connection(url.hostname, url.port)
@@ -98,18 +98,19 @@ async def test_who_takes_nothing_of_a_large_answer_is_given_up(
         writer.close()
 
 
+@pytest.mark.full  # tests/system/gateway/test_stalled_callers.py has a sample.
 @both_ways
-async def test_who_takes_a_large_answer_slowly_and_steadily_gets_all(
+async def test_a_slow_and_steady_reader_gets_a_whole_large_answer(
     way: Way, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.protocol.READ_PATIENCE", 0.5)
+    monkeypatch.setattr("common.protocol.READ_PATIENCE", 3)
     monkeypatch.setattr("common.protocol.READ_PROGRESS", 1)
     async with way(sending(file)) as address, asyncio.timeout(SOON):
-        assert (await read_slowly(address, pause=0.02)).endswith(file.read_bytes())
+        assert (await read_slowly(address, pause=0.06)).endswith(file.read_bytes())
 
 
 @both_ways
-async def test_an_answer_that_breaks_off_is_not_taken_for_a_whole_one(way: Way, file: Path, tmp_path: Path) -> None:
+async def test_an_answer_that_breaks_off_is_no_whole_one(way: Way, file: Path, tmp_path: Path) -> None:
     shorter = tmp_path / "shorter"
     shorter.write_bytes(file.read_bytes()[: SPLICED * 2])
     async with way(sending(shorter)) as address, asyncio.timeout(SOON):
@@ -187,7 +188,7 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return moved
 
 
-async def test_a_large_body_arrives_whole_and_its_connection_serves_the_next(file: Path, moved: list[int]) -> None:
+async def test_a_connection_sends_large_bodies_whole_one_after_another(file: Path, moved: list[int]) -> None:
     body = file.read_bytes()
     async with taking() as taken, asyncio.timeout(SOON):
         url = urlsplit(taken.address)

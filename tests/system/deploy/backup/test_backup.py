@@ -31,6 +31,8 @@ from tests.support.whole.stories import Published, add_package, package_id, publ
 from upload_service.installers_s3 import ObjectInstallers
 from upload_service.settings import StorageSettings
 
+pytestmark = pytest.mark.full  # test_hostile.py and ../test_operator_rights.py have samples.
+
 
 @pytest.fixture(scope="module")
 async def published(running_fleet: Fleet) -> list[Published]:
@@ -40,9 +42,7 @@ async def published(running_fleet: Fleet) -> list[Published]:
     return [await publish(api, name, f"1.{number}") for number in range(5)]
 
 
-async def test_what_was_acknowledged_before_a_backup_is_there_after_a_restore(
-    running_fleet: Fleet, tmp_path: Path
-) -> None:
+async def test_acknowledged_work_is_there_after_a_restore(running_fleet: Fleet, tmp_path: Path) -> None:
     api, content = await running_fleet.services.tenant(client_authentication=True), os.urandom(2000)
     client = (await api.call("POST", "add_client", data={"client_name": "pc-1"})).body
     uploads = running_fleet.mongo["upload"]["uploads"]
@@ -95,7 +95,7 @@ async def test_what_was_acknowledged_before_a_backup_is_there_after_a_restore(
     assert "given-up" not in [upload.get("file_id") for upload in await heard.to_list()]
 
 
-async def test_a_backup_that_was_killed_is_gone_on_with(
+async def test_a_killed_backup_continues_where_it_stopped(
     running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
 ) -> None:
     killed = await run_and_kill("copies", "sync_folder", "backup", str(tmp_path), **running_fleet.environment)
@@ -110,7 +110,7 @@ async def test_a_backup_that_was_killed_is_gone_on_with(
     assert {path: path.stat().st_mtime_ns for path in there} == there
 
 
-async def test_what_comes_and_goes_while_the_records_are_read_is_there_with_its_file_or_not_at_all(
+async def test_a_record_is_in_a_backup_with_its_file_or_not_at_all(
     running_fleet: Fleet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     api, name = await running_fleet.services.tenant(), package_id()
@@ -137,7 +137,7 @@ async def test_what_comes_and_goes_while_the_records_are_read_is_there_with_its_
     assert named == [passing[1].content]
 
 
-async def test_a_second_backup_copies_what_is_new_and_the_older_one_can_be_dropped(
+async def test_a_second_backup_copies_new_files_alone(
     running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
 ) -> None:
     api, name = await running_fleet.services.tenant(), package_id()
@@ -168,9 +168,7 @@ async def test_progress_counts_only_installers_that_are_copied(
     assert (third.row.phases, third.copied) == ([("checking", total)], 0)
 
 
-async def test_an_installer_that_is_damaged_already_is_named_and_all_else_is_kept(
-    running_fleet: Fleet, tmp_path: Path
-) -> None:
+async def test_a_damaged_installer_is_named_and_all_else_backed_up(running_fleet: Fleet, tmp_path: Path) -> None:
     api, name = await running_fleet.services.tenant(), package_id()
     await add_package(api, name)
     for version in ("1.0", "2.0"):
@@ -186,14 +184,14 @@ async def test_an_installer_that_is_damaged_already_is_named_and_all_else_is_kep
     assert (await back_up(running_fleet, tmp_path)).lacking == {}
 
 
-async def test_a_folder_of_installers_that_is_not_the_databases_is_refused(
+async def test_a_folder_of_another_database_is_refused(
     running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
 ) -> None:
     with pytest.raises(BackupProblem, match="does not belong to this database"):
         await back_up(running_fleet, tmp_path / "backups", installers=tmp_path)
 
 
-async def test_what_rots_in_a_backup_is_copied_again_where_that_is_looked_for(
+async def test_a_damaged_copy_is_replaced_by_a_checking_backup(
     running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
 ) -> None:
     await back_up(running_fleet, tmp_path)
@@ -213,7 +211,7 @@ async def test_a_restore_is_refused_while_services_run(
         await put_back(tmp_path, places_of(running_fleet))
 
 
-async def test_a_damaged_file_in_the_backup_is_refused_by_name_and_put_right_later(
+async def test_a_damaged_backup_is_refused_and_restored_once_repaired(
     running_fleet: Fleet,
     published: Sequence[Published],
     tmp_path: Path,

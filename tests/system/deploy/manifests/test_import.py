@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import web
 from rich.console import Console
 
@@ -27,8 +28,6 @@ from tests.support.whole.stories import download
 from tests.support.winget.client import WingetClient
 from tests.support.winget.manifests import MINORS, Made, every_version, installer, make, whole
 
-COUNT = 204  # manifests of one run: 17 of each schema version
-
 
 async def imported(api: Api, tree: Path, *, trial: bool = False, keep_addresses: bool = False) -> Sequence[Row]:
     """What came of an import of a tree with its installers, within the test's process."""
@@ -47,8 +46,9 @@ def outcomes(rows: Sequence[Row]) -> Sequence[tuple[str, str]]:
     return sorted((row.package_id, row.outcome) for row in rows)
 
 
-async def test_hundreds_of_every_schema_version_are_published_and_reported(tenant: Api, tmp_path: Path) -> None:
-    manifests = list(every_version(COUNT, of_each=6))
+@pytest.mark.parametrize("count", [len(MINORS), pytest.param(16 * len(MINORS), marks=pytest.mark.full)])
+async def test_manifests_of_every_schema_are_published(tenant: Api, tmp_path: Path, count: int) -> None:
+    manifests = list(every_version(count, of_each=6))
     for number, made in enumerate(manifests):
         if number % 5 == 0:
             made.locales = []
@@ -58,23 +58,23 @@ async def test_hundreds_of_every_schema_version_are_published_and_reported(tenan
     assert said.status == 0, said.log
     report = json.loads(said.output)
     assert {name: report[name] for name in ("published", "there", "refused")} == {
-        "published": COUNT,
+        "published": count,
         "there": 0,
         "refused": 0,
     }
-    assert f"{COUNT} published" in said.log
+    assert f"{count} published" in said.log
     assert len({made.minor for made in manifests}) == len(MINORS)
     found = sorted((row["package"], row["version"], row["outcome"]) for row in report["installers"])
     assert found == sorted((made.package_id, made.version, "published") for made in manifests)
     # Of one of them all is there, to the last byte.
-    made = manifests[len(MINORS) * 3 + 11]
+    made = manifests[11]
     versions = (await tenant.call("GET", "get_package_versions", made.package_id)).body
     [listed] = [one for one in versions if one["VERSION"] == made.version]
     assert listed["INSTALLER_SHA256"] == made.installers[0]["InstallerSha256"].lower()
     assert [await download(tenant, listed["INSTALLER_URL"])] == list(made.content.values())
 
 
-async def test_what_is_imported_comes_back_as_the_manifest_that_it_was(either: Api, tmp_path: Path) -> None:
+async def test_an_imported_manifest_comes_back_unchanged(either: Api, tmp_path: Path) -> None:
     made = [whole(900 + minor, minor) for minor in MINORS]
     for one in made:
         del one.installers[0]["SignatureSha256"]  # These are no MSIX.
@@ -131,9 +131,7 @@ def said(part: Fields) -> dict[str, Any]:
     return part.model_dump(exclude_none=True, exclude={"installer_url", "manifest_version"})
 
 
-async def test_a_version_has_all_its_installers_where_the_tenant_keeps_several(
-    services: Services, tmp_path: Path
-) -> None:
+async def test_a_version_has_several_installers_where_the_tenant_allows(services: Services, tmp_path: Path) -> None:
     tenant = await services.tenant(version_key=VersionKey.INSTALLER)
     made = make(0, Scope="machine", InstallerSwitches={"Silent": "/S"})
     # The same bytes for two scopes, as many a manifest has it.
@@ -157,9 +155,7 @@ async def test_a_version_has_all_its_installers_where_the_tenant_keeps_several(
     assert outcomes(await imported(tenant, tmp_path)) == [(made.package_id, "there")] * 3
 
 
-async def test_what_is_refused_is_told_with_its_reason_and_keeps_nothing_else_from_being_published(
-    tenant: Api, tmp_path: Path
-) -> None:
+async def test_a_refused_manifest_is_reported_and_stops_no_other(tenant: Api, tmp_path: Path) -> None:
     several, missing, other, wrong, server, good = (make(number) for number in range(6))
     several.installers.append(installer("x.exe", b"x", "arm64"))
     missing.content.clear()
@@ -186,7 +182,7 @@ async def test_what_is_refused_is_told_with_its_reason_and_keeps_nothing_else_fr
     assert (await tenant.call("GET", "get_package_versions", "Acme.App2")).body == []
 
 
-async def test_nothing_in_a_manifest_or_its_name_speaks_to_the_terminal(tenant: Api, tmp_path: Path) -> None:
+async def test_no_manifest_controls_the_terminal(tenant: Api, tmp_path: Path) -> None:
     made = make(0)
     made.package_id = "Acme.App\x9b31m"
     made.texts["\x1b]0;owned\x07"] = "[red]"
@@ -213,6 +209,7 @@ async def test_a_trial_says_the_same_and_changes_nothing(tenant: Api, tmp_path: 
     assert (await tenant.call("POST", "get_packages")).body == []
 
 
+@pytest.mark.full
 async def test_a_run_that_is_killed_is_finished_by_the_same_command(tenant: Api, tmp_path: Path) -> None:
     manifests = list(every_version(12))
     for made in manifests:

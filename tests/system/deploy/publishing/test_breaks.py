@@ -113,18 +113,17 @@ async def content_of(api: Api, package: str) -> bytes:
 
 
 async def test_a_line_that_breaks_in_mid_chunk_costs_no_byte(tenant: Api, package: str, tmp_path: Path) -> None:
-    file, line = make_file(tmp_path, 12 * MIB), Line(2 * MIB + 500_000, breaks=4)
+    file, line = make_file(tmp_path, 5 * MIB), Line(MIB + 500_000, breaks=2)
     async with line.to(tenant) as near:
         said = await run(near, file, "--package", package, "--version", "1", "--chunk-size", "1")
     assert said.status == 0, said.log
     assert line.breaks == 0
-    assert said.log.count("Trying again in") >= 4
+    assert said.log.count("Trying again in") >= 2
     assert await content_of(tenant, package) == file.read_bytes()
 
 
-async def test_a_line_on_which_no_whole_chunk_gets_through_is_given_smaller_ones(
-    tenant: Api, package: str, tmp_path: Path
-) -> None:
+@pytest.mark.full
+async def test_chunks_get_smaller_where_no_whole_one_gets_through(tenant: Api, package: str, tmp_path: Path) -> None:
     file = make_file(tmp_path, 3 * MIB)
     async with Line(MIB + 200_000, breaks=100).to(tenant) as near:
         said = await run(near, file, "--package", package, "--version", "1", "--chunk-size", "2")
@@ -132,9 +131,8 @@ async def test_a_line_on_which_no_whole_chunk_gets_through_is_given_smaller_ones
     assert await content_of(tenant, package) == file.read_bytes()
 
 
-async def test_a_server_that_stays_away_is_given_up_and_the_same_command_resumes(
-    tenant: Api, package: str, tmp_path: Path
-) -> None:
+@pytest.mark.full
+async def test_the_same_command_resumes_after_a_server_was_away(tenant: Api, package: str, tmp_path: Path) -> None:
     file = make_file(tmp_path, 6 * MIB)
     command = (file, "--package", package, "--version", "1", "--chunk-size", "1", "--json")
     async with Line(4 * MIB + 500_000, breaks=1, stays_down=True).to(tenant) as near:
@@ -147,8 +145,8 @@ async def test_a_server_that_stays_away_is_given_up_and_the_same_command_resumes
     assert await content_of(tenant, package) == file.read_bytes()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_run_that_is_stopped_ends_cleanly_and_the_same_command_resumes(
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
+async def test_the_same_command_resumes_after_a_stop(
     tenant: Api, package: str, tmp_path: Path, number: signal.Signals
 ) -> None:
     file, line = make_file(tmp_path, 6 * MIB), Line(3 * MIB + 500_000, holds=True)
@@ -164,6 +162,7 @@ async def test_a_run_that_is_stopped_ends_cleanly_and_the_same_command_resumes(
     assert await content_of(tenant, package) == file.read_bytes()
 
 
+@pytest.mark.full
 async def test_a_file_that_changed_after_a_break_is_sent_from_its_beginning(
     tenant: Api, package: str, tmp_path: Path
 ) -> None:

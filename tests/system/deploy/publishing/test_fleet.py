@@ -5,6 +5,8 @@ import hashlib
 import os
 from pathlib import Path
 
+import pytest
+
 from catalog_service.enumerations import Architecture, FileType
 from deploy.publishing.model import Installer
 from tests.support.processes.fleet import Fleet
@@ -21,6 +23,7 @@ async def received(tenant: Api, file_id: str) -> int:
     return int(answer.body["received"]) if answer.status == 200 else 0
 
 
+@pytest.mark.full
 async def test_killing_the_whole_service_in_mid_file_costs_no_byte(running_fleet: Fleet, tmp_path: Path) -> None:
     tenant, name, file = await running_fleet.services.tenant(), package_id(), tmp_path / "setup.exe"
     await add_package(tenant, name)

@@ -62,6 +62,7 @@ async def test_a_file_becomes_a_version_that_comes_back_whole(either: Api, tmp_p
     assert await download(either, version["INSTALLER_URL"]) == file.read_bytes()
 
 
+@pytest.mark.full
 async def test_without_json_the_output_is_the_uid_alone(tenant: Api, package: str, tmp_path: Path) -> None:
     said = await run(tenant, make_file(tmp_path), "--package", package, "--version", "1")
     assert (said.status, str(UUID(said.output.strip()))) == (0, said.output.strip())
@@ -116,7 +117,7 @@ async def test_the_same_command_again_is_a_success_that_sends_nothing(
     assert await storage(tenant) == (100_000, 0)
 
 
-async def test_other_bytes_for_a_version_that_exists_are_refused_before_they_are_sent(
+async def test_other_bytes_for_an_existing_version_are_refused_unsent(
     tenant: Api, package: str, tmp_path: Path
 ) -> None:
     published = await publish(tenant, package, "1")
@@ -127,6 +128,7 @@ async def test_other_bytes_for_a_version_that_exists_are_refused_before_they_are
     assert await storage(tenant) == (len(published.content), 0)
 
 
+@pytest.mark.full
 async def test_the_same_bytes_become_another_version_too(tenant: Api, package: str, tmp_path: Path) -> None:
     file = make_file(tmp_path)
     for version in ("1", "2"):
@@ -134,6 +136,7 @@ async def test_the_same_bytes_become_another_version_too(tenant: Api, package: s
     assert [version["VERSION"] for version in await listed(tenant, package)] == ["2", "1"]
 
 
+@pytest.mark.full
 async def test_a_deleted_version_is_published_again(tenant: Api, package: str, tmp_path: Path) -> None:
     command = (make_file(tmp_path), "--package", package, "--version", "1")
     uid = (await run(tenant, *command)).output.strip()
@@ -159,6 +162,7 @@ async def test_files_of_several_architectures_become_installers_of_one_version(
     ]
 
 
+@pytest.mark.full
 async def test_the_same_bytes_serve_two_scopes_of_a_version(services: Services, tmp_path: Path) -> None:
     tenant, name, file = await services.tenant(version_key="installer"), package_id(), make_file(tmp_path)
     await add_package(tenant, name)
@@ -207,6 +211,7 @@ async def test_a_wrong_password_is_told_in_the_server_s_words(tenant: Api, packa
     assert said.log == f"pkgrepo: {answer.body['detail']}"
 
 
+@pytest.mark.full
 async def test_the_password_may_lie_in_a_file(tenant: Api, package: str, tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text(f"{PASSWORD}\n")
@@ -227,13 +232,14 @@ async def test_a_token_is_used_and_left_as_it_was(tenant: Api, package: str, tmp
 async def test_a_full_quota_is_told_in_the_server_s_words(services: Services, tmp_path: Path) -> None:
     tenant, name = await services.tenant(storage_quota=1000), package_id()
     await add_package(tenant, name)
-    said = await run(tenant, make_file(tmp_path, size=20 << 20), "--package", name, "--version", "1", "--json")
+    said = await run(tenant, make_file(tmp_path, size=2 << 20), "--package", name, "--version", "1", "--json")
     assert said.status == 1
     assert said.documents[0]["error"]["code"] == "storage_exceeded"
     assert said.documents[0]["error"]["detail"] in said.log
 
 
-async def test_what_the_server_refuses_in_the_form_is_told_and_can_be_mended_without_sending_again(
+@pytest.mark.full
+async def test_a_refused_form_is_corrected_without_sending_the_file_again(
     tenant: Api, package: str, tmp_path: Path
 ) -> None:
     command = (make_file(tmp_path), "--package", package, "--version", "1", "--json", "--product-code")
@@ -244,6 +250,7 @@ async def test_what_the_server_refuses_in_the_form_is_told_and_can_be_mended_wit
     assert (mended.status, mended.documents[0]["resumed_from"]) == (0, 100_000)
 
 
+@pytest.mark.full
 async def test_a_tenant_that_does_not_exist_is_told(tenant: Api, tmp_path: Path) -> None:
     gateway = tenant.base_url.removesuffix(f"/{tenant.tenant_id}")
     said = await run(tenant, make_file(tmp_path), "--package", "x", "--version", "1", "--url", f"{gateway}/nobody")

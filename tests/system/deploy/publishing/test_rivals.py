@@ -23,7 +23,7 @@ from tests.support.whole.stories import INSTALLER, add_package, download, packag
 from upload_service.model import Damage
 from upload_service.store_care import MongoScrubStore
 
-CHUNK = 1 << 20
+CHUNK = 64 << 10
 Meanwhile = Callable[[], Awaitable[object]]
 
 
@@ -114,7 +114,7 @@ async def assert_whole(tenant: Api, done: Published | NotPublished) -> None:
     assert await download(tenant, version["INSTALLER_URL"]) == done.installer.path.read_bytes()
 
 
-async def test_a_session_that_ends_on_the_way_is_followed_by_another(
+async def test_a_session_that_ends_is_followed_by_another(
     tenant: Api, session: Session, interface: Busy, installer: Installer
 ) -> None:
     async def end_the_session() -> None:
@@ -124,7 +124,7 @@ async def test_a_session_that_ends_on_the_way_is_followed_by_another(
     await assert_whole(tenant, await publish(interface, installer))
 
 
-async def test_a_token_that_ends_on_the_way_cannot_be_followed_by_another(tenant: Api, installer: Installer) -> None:
+async def test_a_run_with_an_expired_token_stops(tenant: Api, installer: Installer) -> None:
     token = (await tenant.signed_in()).headers["Authorization"].removeprefix("Bearer ")
     async with session_of(tenant, token=token) as session:
         interface = Busy(session, patience=20)
@@ -179,7 +179,7 @@ async def test_a_file_that_another_version_has_is_sent_under_another_id(
     assert done.resumed_from == 0
 
 
-async def test_a_file_that_was_damaged_before_it_had_a_version_is_sent_under_another_id(
+async def test_a_damaged_file_without_a_version_is_sent_under_another_id(
     tenant: Api, interface: Busy, installer: Installer, damage: Meanwhile
 ) -> None:
     await upload(tenant, file_ids(installer)[0], installer.path.read_bytes())
@@ -190,7 +190,7 @@ async def test_a_file_that_was_damaged_before_it_had_a_version_is_sent_under_ano
     assert (done.resumed_from, done.created) == (0, True)
 
 
-async def test_a_file_whose_upload_was_cancelled_before_is_sent_under_another_id(
+async def test_a_file_with_a_cancelled_upload_is_sent_under_another_id(
     tenant: Api, interface: Busy, installer: Installer
 ) -> None:
     file_id = {"X-File-ID": file_ids(installer)[0]}
@@ -219,7 +219,7 @@ async def test_a_file_that_the_server_has_lost_is_sent_under_another_id(
     await assert_whole(tenant, await publish(interface, installer))
 
 
-async def test_a_version_whose_stored_file_is_damaged_is_no_success_until_it_is_deleted(
+async def test_a_version_with_a_damaged_file_has_to_be_deleted_first(
     tenant: Api, interface: Busy, installer: Installer, damage: Meanwhile
 ) -> None:
     first = await publish(interface, installer)
@@ -233,7 +233,7 @@ async def test_a_version_whose_stored_file_is_damaged_is_no_success_until_it_is_
     await assert_whole(tenant, await publish(interface, installer))
 
 
-async def test_a_version_that_was_made_meanwhile_and_is_damaged_is_no_success(
+async def test_a_damaged_version_of_another_client_is_no_success(
     tenant: Api, interface: Busy, installer: Installer, damage: Meanwhile
 ) -> None:
     async def make_the_version() -> None:
@@ -277,7 +277,7 @@ async def test_a_file_that_changes_while_it_is_sent_is_not_published(
     assert (await tenant.call("GET", "get_package_versions", installer.package_id)).body == []
 
 
-async def test_a_version_that_somebody_else_made_meanwhile_is_told_in_the_server_s_words(
+async def test_another_clients_version_is_reported_in_the_servers_words(
     tenant: Api, interface: Busy, installer: Installer
 ) -> None:
     async def make_the_version() -> None:
@@ -290,7 +290,7 @@ async def test_a_version_that_somebody_else_made_meanwhile_is_told_in_the_server
     assert done.problem.detail == "The package has version '1' already."
 
 
-async def test_a_version_that_was_made_with_the_same_bytes_meanwhile_is_a_success(
+async def test_another_clients_version_of_the_same_bytes_is_a_success(
     tenant: Api, interface: Busy, installer: Installer
 ) -> None:
     made: list[str] = []
