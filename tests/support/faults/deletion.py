@@ -3,8 +3,7 @@
 import asyncio
 import os
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tests.support.faults.invariants import State, violations
@@ -12,7 +11,7 @@ from tests.support.faults.publishers import at_rest
 from tests.support.faults.results import Outcome
 from tests.support.faults.uploader import Client
 from tests.support.processes.fleet import Fleet
-from tests.support.processes.steps import Steps, add_failing
+from tests.support.processes.steps import alone
 from tests.support.waiting import until
 from tests.support.whole.services import Api
 from tests.support.whole.stories import INSTALLER, add_package, package_id, publish, upload
@@ -73,7 +72,7 @@ async def deletion_killed(fleet: Fleet, service: str, *, times: int = 1, version
     """Die at each step of a deletion, at so many of its repetitions; what nobody asks again for is done in a minute."""
     outcome = Outcome(f"{service} killed while a package with {versions} versions is deleted")
     loop = asyncio.get_running_loop()
-    async with _failing(fleet, service) as steps:
+    async with alone(fleet, service, patches=PAUSES[service]) as steps:
         packages = [await Doomed.make(fleet, versions)]
         steps.count()
         outcome.violations += await packages[0].delete()
@@ -104,20 +103,6 @@ def _some(steps: list[str], times: int, versions: int) -> list[str]:
         if int(number) <= versions:
             kinds[kind].append(step)
     return [found[-1 - place * (len(found) - 1) // times] for found in kinds.values() for place in range(times)]
-
-
-@asynccontextmanager
-async def _failing(fleet: Fleet, service: str) -> AsyncIterator[Steps]:
-    """One replica of the service, which dies where it is told to, in the place of all that there are."""
-    count = len(fleet.replicas[service])
-    for replica in list(fleet.replicas[service]):
-        await fleet.remove(replica)
-    mortal, steps = await add_failing(fleet, service, patches=PAUSES[service])
-    try:
-        yield steps
-    finally:
-        await fleet.remove(mortal)
-        await fleet.start(**{service: count})
 
 
 async def _left(fleet: Fleet, tenant_ids: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from itertools import count
+from itertools import count, product
 
 from aiohttp import ClientError
 
@@ -16,27 +16,29 @@ from tests.support.faults.publishers import at_rest, at_work
 from tests.support.faults.results import Outcome
 from tests.support.faults.uploader import Client, Refused
 from tests.support.processes.fleet import Fleet
+from tests.support.processes.replica import Replica
 from tests.support.waiting import until
 from tests.support.whole.services import Api
 from tests.support.whole.stories import Published, add_package, package_id, send_chunk
 
-SIZE = 3 << 20  # bytes of an installer, sent in two chunks
+SIZE = 1 << 20  # bytes of an installer, sent in two chunks
+LEASE = 16  # seconds, after which the lease of a killed upload service is over
 HALFWAY = 61  # seconds, after which sweepers and collectors take up what was left halfway
 SETTLED_WITHIN = 60.0  # seconds
 QUOTA = 1 << 20  # bytes, of the tenant that is always full
 READINGS_PAUSE = 0.05  # seconds between two looks at the quota
 
 
-async def killed(fleet: Fleet, service: str, *, times: int = 1) -> Outcome:
-    """`kill -9` of a replica, the next one each time, while publishers work and insist; started again at once."""
-    outcome = Outcome(f"kill -9 of {service}", times)
+async def killed(fleet: Fleet, *services: str, times: int = 1) -> Outcome:
+    """`kill -9` of a replica of each service, the next one each time, while publishers work; started again at once."""
+    outcome = Outcome(f"kill -9 of {', '.join(services)}", times)
     api = await fleet.services.tenant()
     loop = asyncio.get_running_loop()
     async with at_work(api, size=SIZE) as work:
-        for number in range(times):
+        for number, service in product(range(times), services):
             await work.more()
             replica = fleet.replicas[service][number % len(fleet.replicas[service])]
-            await replica.kill()
+            await kill_replica(fleet, replica, api)
             began = loop.time()
             await replica.restart()
             outcome.recoveries.append(loop.time() - began)
@@ -81,7 +83,7 @@ async def mixed(fleet: Fleet, *, seconds: float, seed: int = 0) -> Outcome:
             await work.more()
             await _leave_lie(api, chance)
             replica = chance.choice([one for replicas in fleet.replicas.values() for one in replicas])
-            await replica.kill()
+            await kill_replica(fleet, replica, api, full)
             outcome.times += 1
             began = loop.time()
             await replica.restart()
@@ -109,6 +111,14 @@ async def judge(fleet: Fleet, api: Api, published: Sequence[Published], outcome:
     outcome.violations += wrong
     outcome.lost += await missing(api, published)
     outcome.duplicated += (await State.read(fleet.mongo, api.tenant_id)).doubled()
+
+
+async def kill_replica(fleet: Fleet, replica: Replica, *tenants: Api) -> None:
+    """Kill a replica; its tenants' transfers do not wait for the leases that it held."""
+    await replica.kill()
+    if replica.service == "upload_service":
+        for api in tenants:
+            await fleet.age(api.tenant_id, LEASE)
 
 
 async def _leave_lie(api: Api, chance: random.Random) -> None:

@@ -12,15 +12,12 @@ from tests.support.waiting import until
 
 SETTLED_WITHIN = 60.0  # seconds
 TRIES = 5  # stories, for a step that may come in another order than before, or a client whom a busy machine let down
-EVERY = slice(None)
 BY_CHANCE = "upload_service.inspection."  # A file may be deleted before its turn to be read comes.
 A_DAY = 24 * 3600 + 61  # seconds, and a little more
 
 
-async def dead_at_every_step(
-    fleet: Fleet, steps: Steps, service: str, *, insisting: bool, chosen: slice = EVERY
-) -> Outcome:
-    """The service, of which only the replica with these `steps` runs, dies once at each of them that is `chosen`.
+async def dead_at_every_step(fleet: Fleet, steps: Steps, service: str, *, insisting: bool) -> Outcome:
+    """The service, of which only the replica with these `steps` runs, dies once at each of them.
 
     An insisting client sends again what was not answered, and is answered as on a day without crash. What another one
     leaves halfway is finished or undone by the services themselves, once a day has passed.
@@ -28,7 +25,7 @@ async def dead_at_every_step(
     client = "the client insists" if insisting else "the client gives up"
     outcome = Outcome(f"{service} killed at each of its steps, {client}")
     stories = []
-    for step in (await _all_steps(fleet, steps))[chosen]:
+    for step in await _all_steps(fleet, steps):
         for _ in range(TRIES):
             steps.die_after(step)
             story = await Story.begin(fleet, steps, step)

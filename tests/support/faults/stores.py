@@ -83,8 +83,8 @@ async def redis_killed(fleet: Fleet, *, times: int = 1, seconds: float = 1) -> O
     return outcome
 
 
-async def broker_away(fleet: Fleet, *, times: int = 1, seconds: float = 2) -> Outcome:
-    """RabbitMQ is stopped while 200 files come in: all are answered, and announced when it is back, to one effect."""
+async def broker_away(fleet: Fleet, *, times: int = 1, seconds: float = 1, uploads: int = UPLOADS) -> Outcome:
+    """RabbitMQ is stopped while files come in: all are answered, and announced when it is back, to one effect."""
     broker = fleet.stores.broker
     return await _announced_later(
         fleet,
@@ -92,11 +92,12 @@ async def broker_away(fleet: Fleet, *, times: int = 1, seconds: float = 2) -> Ou
         lambda _: broker.control("stop_app"),
         lambda _: broker.control("start_app"),
         seconds,
+        uploads,
         at_most=0,
     )
 
 
-async def broker_full(fleet: Fleet, *, times: int = 1, seconds: float = 2) -> Outcome:
+async def broker_full(fleet: Fleet, *, times: int = 1, seconds: float = 1, uploads: int = UPLOADS) -> Outcome:
     """RabbitMQ takes nothing because its disk is full."""
     broker = fleet.stores.broker
     return await _announced_later(
@@ -105,28 +106,29 @@ async def broker_full(fleet: Fleet, *, times: int = 1, seconds: float = 2) -> Ou
         lambda _: broker.control("set_disk_free_limit", "1000000GB"),
         lambda _: broker.control("set_disk_free_limit", "50MB"),
         seconds,
-        at_most=UPLOADS // 2,  # RabbitMQ blocks a connection after what it sends next.
+        uploads,
+        at_most=uploads // 2,  # RabbitMQ blocks a connection after what it sends next.
     )
 
 
-async def queue_deleted(fleet: Fleet, *, times: int = 1) -> Outcome:
+async def queue_deleted(fleet: Fleet, *, times: int = 1, uploads: int = UPLOADS) -> Outcome:
     """The consumer's queue is deleted, empty: what no queue takes is not announced until there is one again."""
 
     async def delete(_: str) -> None:
         async with await aio_pika.connect(fleet.stores.broker.url) as connection:
             await (await connection.channel()).queue_delete(QUEUE)
 
-    return await _announced_later(fleet, Outcome("queue deleted", times), delete, nothing, 0)
+    return await _announced_later(fleet, Outcome("queue deleted", times), delete, nothing, 0, uploads)
 
 
-async def relay_killed(fleet: Fleet, *, times: int = 1) -> Outcome:
+async def relay_killed(fleet: Fleet, *, times: int = 1, uploads: int = UPLOADS) -> Outcome:
     """The state that a relay leaves which dies between the broker's confirmation and its own note: a second event."""
 
     async def unsay(tenant_id: str) -> None:
         complete = {"tenant_id": tenant_id, "status": {"$in": ["complete", "linked"]}}
         await fleet.mongo["upload"]["uploads"].update_many(complete, {"$set": {"announced": False}})
 
-    return await _announced_later(fleet, Outcome("events published twice", times), nothing, unsay, 1)
+    return await _announced_later(fleet, Outcome("events published twice", times), nothing, unsay, 1, uploads)
 
 
 async def _announced_later(
@@ -135,21 +137,23 @@ async def _announced_later(
     fail: Callable[[str], Awaitable[None]],
     recover: Callable[[str], Awaitable[None]],
     seconds: float,
+    uploads: int,
     *,
-    at_most: int = UPLOADS,
+    at_most: int | None = None,
 ) -> Outcome:
-    """`fail` and `recover` are told the tenant's id; `at_most` is how many can be announced between the two."""
+    """`fail` and `recover` get the tenant's id; at most `at_most` files can be announced between the two."""
     loop, before = asyncio.get_running_loop(), pids(fleet)
     for _ in range(outcome.times):
         api = await fleet.services.tenant()
         await fail(api.tenant_id)
         try:
-            names = await many_uploads(api)
+            names = await many_uploads(api, uploads)
             await asyncio.sleep(seconds)
-            said = await fleet.mongo["upload"]["uploads"].count_documents(
+            announced = await fleet.mongo["upload"]["uploads"].count_documents(
                 {"tenant_id": api.tenant_id, "announced": True}
             )
-            outcome.violations += [f"{said} were announced meanwhile"] if said > at_most else []
+            if at_most is not None and announced > at_most:
+                outcome.violations.append(f"{announced} were announced meanwhile")
         finally:
             await recover(api.tenant_id)
         began = loop.time()
@@ -182,7 +186,7 @@ async def kill(server: Server) -> None:
     await until(refuses)
 
 
-async def many_uploads(api: Api) -> list[str]:
+async def many_uploads(api: Api, count: int) -> list[str]:
     """The server filenames of many small files, all answered with 200."""
     turns = asyncio.Semaphore(AT_ONCE)
 
@@ -190,7 +194,7 @@ async def many_uploads(api: Api) -> list[str]:
         async with turns:
             return await upload(api, os.urandom(SIZE))
 
-    return list(await asyncio.gather(*(one() for _ in range(UPLOADS))))
+    return list(await asyncio.gather(*(one() for _ in range(count))))
 
 
 async def asked(ask: Callable[[], Awaitable[Got]], seconds: float) -> AsyncIterator[Got]:

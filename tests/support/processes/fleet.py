@@ -85,11 +85,11 @@ class Fleet:
         return replica
 
     async def remove(self, replica: Replica) -> None:
-        """Stop a replica for good."""
+        """Kill a replica for good. Its graceful stop would take seconds."""
         targets = self.proxies[replica.service].targets
         targets[:] = [address for address in targets if address != replica.address]
         self.replicas[replica.service].remove(replica)
-        await replica.stop()
+        await replica.kill()
 
     async def start(self, **counts: int) -> None:
         """So many more replicas of each service, started together."""

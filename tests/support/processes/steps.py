@@ -64,12 +64,12 @@ async def add_failing(
 
 
 @asynccontextmanager
-async def alone(fleet: Fleet, service: str) -> AsyncIterator[Steps]:
-    """Let one replica that can be told to die be all there is of a service within the block."""
+async def alone(fleet: Fleet, service: str, *, patches: Mapping[str, Any] | None = None) -> AsyncIterator[Steps]:
+    """Run one replica of a service that can be told to die, and no other, within the block."""
     others = list(fleet.replicas[service])
     for replica in others:
         await fleet.remove(replica)
-    mortal, steps = await add_failing(fleet, service)
+    mortal, steps = await add_failing(fleet, service, patches=patches)
     try:
         yield steps
     finally:
