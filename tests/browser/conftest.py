@@ -8,11 +8,13 @@ from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 
 from gateway.dashboard.visits import Visit
 from tests.support.browser.sending import CHUNK
-from tests.support.browser.visitors import FLAGS, Visitor, sign_in
-from tests.support.whole.services import Api
+from tests.support.browser.visitors import Visitor, launch_browser, start_session
+from tests.support.whole.estate import Estate, furnish
+from tests.support.whole.services import Api, Services
+from tests.system.gateway.dashboard.test_documentation import SCRIPT
 
 # What a browser, and htmx, write of every answer that is a problem, and of every request that a test breaks off.
-TOLD_ANYWAY = (
+EXPECTED_ERRORS = (
     "the server responded with a status of",
     "Response Status Error Code",
     "net::ERR_FAILED",
@@ -21,8 +23,8 @@ TOLD_ANYWAY = (
     "htmx:sendError",
 )
 
-PATIENCE = 30_000  # ms that a page may take to show what is expected of it, where much else goes on
-expect.set_options(timeout=PATIENCE)
+TIMEOUT = 30_000  # ms that a busy machine may take to show what a test waits for
+expect.set_options(timeout=TIMEOUT)
 
 Open = Callable[..., Awaitable[Page]]
 
@@ -30,7 +32,7 @@ Open = Callable[..., Awaitable[Page]]
 @pytest.fixture(scope="session")
 async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        chromium = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        chromium = await launch_browser(playwright)
         yield chromium
         await chromium.close()
 
@@ -38,33 +40,46 @@ async def browser() -> AsyncIterator[Browser]:
 @pytest.fixture
 async def open_page(browser: Browser) -> AsyncIterator[Open]:
     """Opens pages, each as in a browser of its own. An error in a console fails the test, a refusal by CSP too."""
-    said: list[str] = []
+    errors: list[str] = []
     contexts = []
 
     def listen(message: ConsoleMessage) -> None:
-        if message.type == "error" and not any(told in message.text for told in TOLD_ANYWAY):
-            said.append(message.text)
+        if message.type == "error" and not any(text in message.text for text in EXPECTED_ERRORS):
+            errors.append(f"{message.location['url']}: {message.text}")
 
     async def open_one(**options: object) -> Page:
         # A colour on its way to another is neither of the two.
         context = await browser.new_context(reduced_motion="reduce", **options)  # type: ignore[arg-type]
         contexts.append(context)
         page = await context.new_page()
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(TIMEOUT)
         page.on("console", listen)
-        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("pageerror", lambda error: errors.append(str(error)))
         return page
 
     yield open_one
     for context in contexts:
         await context.close()
-    assert said == []
+    assert errors == []
 
 
 @pytest.fixture
 async def visitor(open_page: Open, tenant: Api) -> Visitor:
-    """The administrator of a new tenant, on the overview."""
-    return await sign_in(await open_page(), tenant)
+    """The signed-in administrator of a new tenant, before the first page."""
+    return await start_session(await open_page(), tenant)
+
+
+@pytest.fixture(scope="module")
+async def estate(services: Services) -> Estate:
+    """A tenant that has one of everything, with markup in every text that may have it."""
+    estate = await furnish(await services.tenant())
+    api, package = estate.api, estate.parts["package_id"]
+    texts = dict.fromkeys(("package_name", "package_publisher", "package_description"), SCRIPT)
+    assert (await api.call("PATCH", "edit_package", package, data=texts)).status == 200
+    assert (await api.call("POST", "add_blacklist_group", data={"name": SCRIPT, "package_ids": "A.B"})).status == 201
+    version = {**estate.form, "package_version": "6.6", "channel": SCRIPT[:64], "switch_Silent": SCRIPT}
+    assert (await api.call("POST", "add_package_version", package, data=version)).status == 201
+    return estate
 
 
 @pytest.fixture

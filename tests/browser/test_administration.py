@@ -8,29 +8,30 @@ from playwright.async_api import expect
 from common.client import ServiceClient
 from common.errors import Unavailable
 from tests.browser.conftest import Open
-from tests.support.browser.visitors import Visitor, sign_in
+from tests.support.browser.visitors import Visitor, start_session
 from tests.support.waiting import until
 from tests.support.whole.services import Services
 from tests.support.whole.stories import add_package, catalog, package_id, upload
 
+pytestmark = pytest.mark.full
 LONG_PASSWORD = "a password of theirs"
 
 
-async def test_a_new_tenant_is_shown_the_lines_for_its_first_steps(visitor: Visitor) -> None:
+async def test_the_overview_shows_a_new_tenant_the_commands_to_start_with(visitor: Visitor) -> None:
     base, page = visitor.api.base_url, visitor.page
+    await visitor.go()
     source = f"winget source add -n {visitor.api.tenant_id} -t Microsoft.Rest --trust-level trusted -a {base}/winget"
     await expect(page.get_by_text(source, exact=True)).to_be_visible()
     await expect(page.get_by_text(f"pkgrepo publish setup.msi --url {base} ")).to_be_visible()
 
 
-async def test_where_clients_identify_themselves_the_line_for_winget_has_a_token(
-    open_page: Open, services: Services
-) -> None:
-    visitor = await sign_in(await open_page(), await services.tenant(client_authentication=True))
+async def test_with_client_authentication_the_line_for_winget_has_a_token(open_page: Open, services: Services) -> None:
+    visitor = await start_session(await open_page(), await services.tenant(client_authentication=True))
+    await visitor.go()
     await expect(visitor.page.get_by_text("/winget --header \"{'Token': '<token>'}\"")).to_be_visible()
 
 
-async def test_the_overview_shows_files_that_wait_for_a_version(visitor: Visitor) -> None:
+async def test_the_overview_shows_uploads_without_a_version(visitor: Visitor) -> None:
     await upload(visitor.api, b"x" * 2048)
 
     async def listed() -> bool:
@@ -58,9 +59,7 @@ async def test_an_entry_hides_a_package_from_its_client_until_it_is_deleted(visi
     assert hidden in await catalog(api.anonymous(), **as_client)
 
 
-async def test_among_many_clients_one_is_looked_for_and_chosen(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_of_many_clients_is_found_by_a_search(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.dashboard.blacklist.CHOICES", 1)
     for name in ("pc-10", "pc-1", "server-7"):
         await visitor.api.call("POST", "add_client", data={"client_name": name})
@@ -77,7 +76,7 @@ async def test_among_many_clients_one_is_looked_for_and_chosen(
     assert (await visitor.api.call("GET", "get_blacklist")).body == []
 
 
-async def test_a_group_that_an_entry_uses_is_kept_and_that_is_told_in_place(visitor: Visitor) -> None:
+async def test_a_group_in_use_is_not_deleted_and_the_page_says_why(visitor: Visitor) -> None:
     page = visitor.page
     await visitor.go("/blacklist")
     await page.get_by_label("Name").fill("Browsers")
@@ -91,7 +90,7 @@ async def test_a_group_that_an_entry_uses_is_kept_and_that_is_told_in_place(visi
     await expect(page.get_by_text("Entries of the blacklist use this group; delete them first.")).to_be_visible()
 
 
-async def test_networks_that_would_shut_out_whoever_saves_them_are_refused_in_place(visitor: Visitor) -> None:
+async def test_networks_without_the_own_address_are_refused(visitor: Visitor) -> None:
     page = visitor.page
     await visitor.go("/settings")
     networks, save = page.get_by_role("textbox", name="Networks"), page.get_by_role("button", name="Save").first
@@ -105,7 +104,7 @@ async def test_networks_that_would_shut_out_whoever_saves_them_are_refused_in_pl
     assert information["settings"]["allowed_networks"] == ["192.0.2.0/24", "127.0.0.0/8"]
 
 
-async def test_each_form_of_the_settings_changes_its_own(visitor: Visitor) -> None:
+async def test_each_form_of_the_settings_changes_only_its_own_fields(visitor: Visitor) -> None:
     page = visitor.page
     before = (await visitor.api.call("GET", "server_information")).body["settings"]
     await visitor.go("/settings")
@@ -123,7 +122,7 @@ async def test_each_form_of_the_settings_changes_its_own(visitor: Visitor) -> No
     assert (await visitor.api.call("GET", "server_information")).body["settings"] == wanted
 
 
-async def test_a_user_who_was_added_signs_in_until_they_are_deleted(visitor: Visitor) -> None:
+async def test_a_new_user_signs_in_until_they_are_deleted(visitor: Visitor) -> None:
     page = visitor.page
     await visitor.go("/users")
     form = page.locator("form", has_text="Add a user")
@@ -138,23 +137,23 @@ async def test_a_user_who_was_added_signs_in_until_they_are_deleted(visitor: Vis
     assert (await helga.call("GET", "test")).status == 401
 
 
-async def test_ones_own_password_is_changed_and_the_session_goes_on(visitor: Visitor) -> None:
+async def test_the_own_password_is_changed_and_the_session_goes_on(visitor: Visitor) -> None:
     page = visitor.page
     await visitor.go("/users")
-    for old, told in (
+    for old, message in (
         ("wrong", "The username or the password is wrong."),
         ("a password for tests", "Your password is"),
     ):
         await page.get_by_label("Present password").fill(old)
         await page.get_by_label("New password").fill(LONG_PASSWORD)
         await page.get_by_role("button", name="Change password").click()
-        await expect(page.get_by_text(told)).to_be_visible()
+        await expect(page.get_by_text(message)).to_be_visible()
     await visitor.go()
     await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     await visitor.api.signed_in(password=LONG_PASSWORD)
 
 
-async def test_the_audit_log_says_who_did_what_and_can_be_filtered(visitor: Visitor) -> None:
+async def test_the_audit_log_shows_actor_and_action_and_is_filtered(visitor: Visitor) -> None:
     await visitor.api.call("POST", "add_client", data={"client_name": "pc-1"})
     await visitor.go("/audit?operation=add_client")
     rows = visitor.page.locator("tbody tr")
@@ -163,7 +162,7 @@ async def test_the_audit_log_says_who_did_what_and_can_be_filtered(visitor: Visi
         await expect(rows.get_by_text(text).first).to_be_visible()
 
 
-async def test_the_audit_log_goes_back_to_its_first_entry_and_leaves_none_out(
+async def test_paging_through_the_audit_log_shows_every_entry(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.dashboard.audit.SIZE", 1)
@@ -178,7 +177,7 @@ async def test_the_audit_log_goes_back_to_its_first_entry_and_leaves_none_out(
     assert seen == ["add_client", "login", "login"]
 
 
-async def test_a_service_that_is_not_ready_or_away_is_told_in_words(
+async def test_the_server_page_shows_services_that_are_not_ready_or_away(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = iter([{"status": "not ready", "missing": {"mongodb": "ServerSelectionTimeoutError"}}])
@@ -199,9 +198,7 @@ async def test_a_service_that_is_not_ready_or_away_is_told_in_words(
     assert "10.0.0.7" not in content
 
 
-async def test_the_server_page_is_there_while_the_figures_are_not(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_server_page_works_without_the_figures(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     async def of(*_: object) -> None:
         raise Unavailable("The upload service does not answer; try again soon.")
 
@@ -211,7 +208,7 @@ async def test_the_server_page_is_there_while_the_figures_are_not(
     await expect(visitor.page.locator("tbody tr")).to_have_count(5)
 
 
-async def test_the_documentation_leads_to_the_document_of_the_interface(visitor: Visitor) -> None:
+async def test_the_documentation_links_to_the_interface_document(visitor: Visitor) -> None:
     await visitor.go("/documentation")
     await visitor.page.get_by_role("button", name="Open the document").click()
     await expect(visitor.page).to_have_url(f"{visitor.api.base_url}/docs")

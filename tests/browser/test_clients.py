@@ -4,16 +4,17 @@ import pytest
 from playwright.async_api import Locator, Route, expect
 
 from tests.browser.conftest import Open
-from tests.support.browser.visitors import Visitor, sign_in
+from tests.support.browser.visitors import Visitor, start_session
 from tests.support.whole.services import Services
 
+pytestmark = pytest.mark.full
 NAME = "pc-0042.example.com"
 
 
 @pytest.fixture
 async def enforced(open_page: Open, services: Services) -> Visitor:
     """The administrator of a tenant whose clients identify themselves, on the page of the clients."""
-    visitor = await sign_in(await open_page(), await services.tenant(client_authentication=True))
+    visitor = await start_session(await open_page(), await services.tenant(client_authentication=True))
     await visitor.go("/clients")
     return visitor
 
@@ -31,12 +32,12 @@ async def add(visitor: Visitor) -> str:
 
 
 async def status_for(visitor: Visitor, token: str) -> int:
-    """How the catalog is answered to whoever shows a token."""
+    """The status of the catalog for a client with this token."""
     answer = await visitor.api.anonymous().call("POST", "get_packages", data={"auth_token": token})
     return answer.status
 
 
-async def test_the_token_of_a_new_client_is_shown_ready_for_use_and_never_again(enforced: Visitor) -> None:
+async def test_the_token_of_a_new_client_is_shown_once(enforced: Visitor) -> None:
     token = await add(enforced)
     page = enforced.page
     await expect(page.get_by_text(f"--header \"{{'Token': '{token}'}}\"", exact=True)).to_be_visible()
@@ -47,7 +48,7 @@ async def test_the_token_of_a_new_client_is_shown_ready_for_use_and_never_again(
     assert token not in await page.content()
 
 
-async def test_a_name_that_a_client_has_already_is_told_in_place(enforced: Visitor) -> None:
+async def test_a_duplicate_client_name_is_reported_in_place(enforced: Visitor) -> None:
     await enforced.api.call("POST", "add_client", data={"client_name": NAME})
     await enforced.page.get_by_label("Host name of the machine").fill(NAME)
     await enforced.page.get_by_role("button", name="Add client").click()
@@ -73,7 +74,7 @@ async def test_a_client_is_disabled_and_enabled_again(enforced: Visitor) -> None
     assert await status_for(enforced, token) == 200
 
 
-async def test_a_client_whose_token_is_lost_is_deleted_by_typing_its_name(enforced: Visitor) -> None:
+async def test_a_client_is_deleted_by_typing_its_name(enforced: Visitor) -> None:
     await enforced.api.call("POST", "add_client", data={"client_name": NAME})
     await enforced.go("/clients")
     await enforced.page.get_by_role("button", name=f"Delete {NAME}").click()
@@ -82,20 +83,20 @@ async def test_a_client_whose_token_is_lost_is_deleted_by_typing_its_name(enforc
     assert (await enforced.api.call("GET", "get_clients")).body == []
 
 
-async def test_a_deletion_that_stops_halfway_says_so_and_can_be_tried_again(enforced: Visitor) -> None:
+async def test_a_deletion_that_fails_halfway_can_be_retried(enforced: Visitor) -> None:
     page = enforced.page
     token = await add(enforced)
     await page.route("**/delete_client/**", lambda route: route.abort(), times=1)
     await page.get_by_role("button", name=f"Delete {NAME}").click()
     await enforced.confirm(NAME)
-    told = page.get_by_role("alert").filter(has_text=f"The token of {NAME} has ended, but")
-    await expect(told).to_contain_text("The repository cannot be reached.")
+    alert = page.get_by_role("alert").filter(has_text=f"The token of {NAME} has ended, but")
+    await expect(alert).to_contain_text("The repository cannot be reached.")
     assert await status_for(enforced, token) == 401
-    await told.get_by_role("button", name="Try again").click()
+    await alert.get_by_role("button", name="Try again").click()
     await expect(page.get_by_text("There is no client yet.")).to_be_visible()
 
 
-async def test_a_deletion_whose_answer_is_lost_is_over_when_it_is_tried_again(enforced: Visitor) -> None:
+async def test_a_deletion_with_a_lost_answer_can_be_retried(enforced: Visitor) -> None:
     async def lose(route: Route) -> None:
         await route.fetch()
         await route.abort()

@@ -10,10 +10,13 @@ from tests.support.browser.visitors import Visitor
 from tests.support.services.catalog import picture
 from tests.support.whole.stories import add_package, publish
 
+pytestmark = pytest.mark.full
 
-async def test_a_new_tenant_is_led_to_add_a_package_and_its_logo(visitor: Visitor, tmp_path: Path) -> None:
+
+async def test_a_new_tenant_adds_its_first_package_with_a_logo(visitor: Visitor, tmp_path: Path) -> None:
     (tmp_path / "logo.png").write_bytes(picture(size=(64, 64)))
     page = visitor.page
+    await visitor.go()
     await page.get_by_role("link", name="Packages").click()
     await expect(page.get_by_role("link", name="Publish an installer")).to_be_visible()
     await page.get_by_text("Add package").first.click()
@@ -28,7 +31,7 @@ async def test_a_new_tenant_is_led_to_add_a_package_and_its_logo(visitor: Visito
     await expect(page.get_by_text(command)).to_be_visible()
 
 
-async def test_a_package_that_is_there_already_is_told_in_place(visitor: Visitor) -> None:
+async def test_a_duplicate_package_is_reported_in_place(visitor: Visitor) -> None:
     await add_package(visitor.api, "Acme.Anvil")
     await visitor.go("/packages")
     page = visitor.page
@@ -40,7 +43,7 @@ async def test_a_package_that_is_there_already_is_told_in_place(visitor: Visitor
     await expect(page.get_by_label("Id", exact=True)).to_have_value("Acme.Anvil")
 
 
-async def test_a_list_that_cannot_be_renewed_stays_and_the_problem_is_told(visitor: Visitor) -> None:
+async def test_a_failed_search_keeps_the_list_and_shows_the_problem(visitor: Visitor) -> None:
     await add_package(visitor.api, "Acme.Anvil")
     await visitor.go("/packages")
     page = visitor.page
@@ -53,13 +56,14 @@ async def test_a_list_that_cannot_be_renewed_stays_and_the_problem_is_told(visit
     await expect(page.locator("#found").get_by_text("Acme.Anvil")).to_be_visible()
 
 
-async def test_a_link_that_gets_no_answer_says_so(visitor: Visitor) -> None:
+async def test_a_link_without_an_answer_shows_a_problem(visitor: Visitor) -> None:
+    await visitor.go()
     await visitor.page.route("**/dashboard/packages", lambda route: route.abort())
     await visitor.page.get_by_role("link", name="Packages").click()
     await expect(visitor.page.get_by_text("The repository cannot be reached.")).to_be_visible()
 
 
-async def test_packages_are_found_as_one_types_and_the_address_remembers_it(visitor: Visitor) -> None:
+async def test_packages_are_found_while_typing_and_after_a_reload(visitor: Visitor) -> None:
     for number in range(3):
         await add_package(visitor.api, f"Acme.Tool{number}", package_name=f"Tool {number}")
     await visitor.go("/packages?sort=name&descending=1")
@@ -101,7 +105,7 @@ async def test_many_versions_of_a_package_are_shown_in_parts(visitor: Visitor, m
     await expect(versions).to_have_text(["1.0"])
 
 
-async def test_a_switch_takes_a_package_out_of_the_catalog_and_goes_back_where_that_fails(visitor: Visitor) -> None:
+async def test_a_switch_deactivates_a_package_and_flips_back_on_failure(visitor: Visitor) -> None:
     await add_package(visitor.api, "Acme.Anvil", package_name="Anvil")
     await visitor.go("/packages")
     switch = visitor.page.get_by_role("switch", name="Anvil is active")
@@ -116,7 +120,7 @@ async def test_a_switch_takes_a_package_out_of_the_catalog_and_goes_back_where_t
     await expect(switch).not_to_be_checked()
 
 
-async def test_an_edit_keeps_the_logo_and_what_else_it_does_not_name(visitor: Visitor) -> None:
+async def test_an_edit_keeps_the_fields_that_it_does_not_name(visitor: Visitor) -> None:
     await add_package(
         visitor.api, "Acme.Anvil", license="MIT", tags="draw,shape", package_url="https://example.com/anvil"
     )
@@ -132,7 +136,7 @@ async def test_an_edit_keeps_the_logo_and_what_else_it_does_not_name(visitor: Vi
     await expect(page.get_by_role("cell", name="draw, shape")).to_be_visible()
 
 
-async def test_chosen_versions_are_deleted_once_the_id_is_typed_and_the_package_likewise(visitor: Visitor) -> None:
+async def test_versions_and_packages_are_deleted_by_typing_the_id(visitor: Visitor) -> None:
     await add_package(visitor.api, "Acme.Anvil", package_name="Anvil")
     for version in ("1.0", "1.1", "2.0"):
         await publish(visitor.api, "Acme.Anvil", version)
@@ -154,7 +158,7 @@ async def test_chosen_versions_are_deleted_once_the_id_is_typed_and_the_package_
     assert (await visitor.api.call("POST", "get_packages")).body == []
 
 
-async def test_a_version_says_why_winget_is_not_offered_it_and_belongs_to_its_package(visitor: Visitor) -> None:
+async def test_a_version_page_shows_why_winget_is_not_offered_it(visitor: Visitor) -> None:
     for package_id in ("Acme.Anvil", "Acme.Trap"):
         await add_package(visitor.api, package_id)
     published = await publish(visitor.api, "Acme.Anvil", "1.0", file_type="ZIP")

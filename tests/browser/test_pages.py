@@ -1,113 +1,82 @@
-"""What holds of every page: anyone can use it, in either light and on any screen, and it runs no one's text."""
+"""Promises of every page: it is accessible in both colours and on any screen, and shows what tenants write as text."""
 
 import re
-from pathlib import Path
 
 import pytest
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, expect
 
-from gateway.dashboard.table import PAGES
 from gateway.dashboard.visits import Visit
 from tests.browser.conftest import Open
-from tests.support.browser.visitors import Visitor, sign_in
-from tests.support.whole.estate import Estate, furnish
-from tests.support.whole.services import PASSWORD, Api, Services
+from tests.support.browser.accessibility import COLOURS, severe_findings
+from tests.support.browser.pages import addresses, transferred_bytes
+from tests.support.browser.visitors import Visitor, start_session
+from tests.support.whole.estate import Estate
+from tests.support.whole.services import PASSWORD, Api
 from tests.support.whole.stories import add_package
-from tests.system.gateway.dashboard.test_documentation import SCRIPT
 
-AXE = (Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
-GRAVE = {"serious", "critical"}
-NARROW = {"width": 360, "height": 740}
-
-
-@pytest.fixture(scope="module")
-async def estate(services: Services) -> Estate:
-    """A tenant that has one of everything, with markup in every text that may have it."""
-    estate = await furnish(await services.tenant())
-    api, package = estate.api, estate.parts["package_id"]
-    texts = dict.fromkeys(("package_name", "package_publisher", "package_description"), SCRIPT)
-    assert (await api.call("PATCH", "edit_package", package, data=texts)).status == 200
-    assert (await api.call("POST", "add_blacklist_group", data={"name": SCRIPT, "package_ids": "A.B"})).status == 201
-    version = {**estate.form, "package_version": "6.6", "channel": SCRIPT[:64], "switch_Silent": SCRIPT}
-    await api.call("POST", "add_package_version", package, data=version)
-    return estate
+pytestmark = pytest.mark.full
+WIDE, NARROW = {"width": 1280, "height": 720}, {"width": 360, "height": 740}
+MAX_FIRST_VISIT = 100_000  # bytes
 
 
 @pytest.fixture
 async def visitor(open_page: Open, estate: Estate) -> Visitor:
-    return await sign_in(await open_page(), estate.api)
+    return await start_session(await open_page(), estate.api)
 
 
-def address(path: str, estate: Estate) -> str:
-    """Where a row of the table is for what the tenant has."""
-    return f"/{path.format(**estate.parts)}".rstrip("/")
+async def test_every_page_is_accessible_in_both_colours_and_narrow(visitor: Visitor, estate: Estate) -> None:
+    page, failing = visitor.page, {}
+    for path, address in addresses(estate).items():
+        await page.emulate_media(color_scheme="light")
+        await page.set_viewport_size(WIDE)  # type: ignore[arg-type]
+        await visitor.go(address)
+        await expect(page.get_by_role("heading", level=1)).to_be_visible()
+        findings = {"light": await severe_findings(page)}
+        await page.emulate_media(color_scheme="dark")
+        findings["dark"] = await severe_findings(page, COLOURS)
+        await page.set_viewport_size(NARROW)  # type: ignore[arg-type]
+        findings["narrow"] = await severe_findings(page)
+        if await page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            findings["narrow"].append("The page scrolls sideways.")
+        if await page.locator(".table:not([role=region][aria-label][tabindex='0'])").count():
+            findings["narrow"].append("A table cannot be scrolled with keys.")
+        failing |= {f"{path} {view}": found for view, found in findings.items() if found}
+    assert failing == {}
 
 
-@pytest.mark.parametrize("path", [page.path for page in PAGES])
-async def test_anyone_can_use_a_page_in_either_light_and_on_a_narrow_screen(
-    visitor: Visitor, estate: Estate, path: str
-) -> None:
-    await visitor.go(address(path, estate))
-    page = visitor.page
-    await expect(page.get_by_role("heading", level=1)).to_be_visible()
-    assert await findings(page) == []
-    await page.emulate_media(color_scheme="dark")
-    assert await findings(page) == []
-    await page.set_viewport_size(NARROW)  # type: ignore[arg-type]
-    assert await findings(page) == []
-    assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    assert await page.locator(".table:not([role=region][aria-label][tabindex='0'])").count() == 0
-
-
-async def test_anyone_can_sign_in(open_page: Open, estate: Estate) -> None:
+async def test_the_sign_in_page_is_accessible(open_page: Open, tenant: Api) -> None:
     page = await open_page(viewport=NARROW)
-    await page.goto(f"{estate.api.base_url}/sign_in")
-    assert await findings(page) == []
+    await page.goto(f"{tenant.base_url}/sign_in")
+    assert await severe_findings(page) == []
     await page.emulate_media(color_scheme="dark")
-    assert await findings(page) == []
+    assert await severe_findings(page) == []
 
 
-@pytest.mark.parametrize("path", [page.path for page in PAGES])
-async def test_what_tenants_write_is_text_on_every_page(visitor: Visitor, estate: Estate, path: str) -> None:
-    await visitor.go(address(path, estate))
-    assert await visitor.page.locator("img[onerror], img[src=x], main script").count() == 0
+async def test_every_page_shows_what_tenants_write_as_text(visitor: Visitor, estate: Estate) -> None:
+    failing = []
+    for path, address in addresses(estate).items():
+        await visitor.go(address)
+        if await visitor.page.locator("img[onerror], img[src=x], main script").count():
+            failing.append(path)
+    assert failing == []
 
 
-@pytest.mark.parametrize("path", [page.path for page in PAGES])
-async def test_a_page_can_be_read_without_scripts(open_page: Open, estate: Estate, path: str) -> None:
-    visitor = await sign_in(await open_page(java_script_enabled=False), estate.api)
-    await visitor.go(address(path, estate))
-    await expect(visitor.page.get_by_role("heading", level=1)).to_be_visible()
+async def test_every_page_can_be_read_without_scripts(open_page: Open, estate: Estate) -> None:
+    visitor = await start_session(await open_page(java_script_enabled=False), estate.api)
+    for address in addresses(estate).values():
+        await visitor.go(address)
+        await expect(visitor.page.get_by_role("heading", level=1)).to_be_visible()
 
 
-@pytest.mark.parametrize("path", [page.path for page in PAGES])
-async def test_a_page_is_light_at_the_first_visit(visitor: Visitor, estate: Estate, path: str) -> None:
-    page = await visitor.page.context.new_page()
-    session = await page.context.new_cdp_session(page)
-    await session.send("Network.enable")
-    await session.send("Network.setCacheDisabled", {"cacheDisabled": True})
-    sizes: list[float] = []
-    session.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
-    await page.goto(f"{estate.api.base_url}/dashboard{address(path, estate)}")
-    await page.wait_for_load_state("load")
-    assert sum(sizes) <= 100_000
+async def test_every_page_is_small_at_the_first_visit(visitor: Visitor, estate: Estate) -> None:
+    sizes = {path: await transferred_bytes(visitor, address) for path, address in addresses(estate).items()}
+    assert {path: size for path, size in sizes.items() if not 0 < size <= MAX_FIRST_VISIT} == {}
 
 
-async def findings(page: Page) -> list[str]:
-    """What axe finds that keeps people out."""
-    await page.evaluate(AXE)
-    found = await page.evaluate("axe.run()")
-    return [
-        f"{finding['id']}: {node['html']} {node['failureSummary']}"
-        for finding in found["violations"]
-        if finding["impact"] in GRAVE
-        for node in finding["nodes"]
-    ]
-
-
-async def test_a_chosen_light_stays(open_page: Open, tenant: Api) -> None:
-    visitor = await sign_in(await open_page(color_scheme="light"), tenant)
+async def test_a_chosen_colour_scheme_stays(open_page: Open, tenant: Api) -> None:
+    visitor = await start_session(await open_page(color_scheme="light"), tenant)
     page = visitor.page
+    await visitor.go()
     switch = page.get_by_role("button", name="Colours: system")
     await switch.click()
     await page.get_by_role("button", name="Colours: light").click()
@@ -115,9 +84,9 @@ async def test_a_chosen_light_stays(open_page: Open, tenant: Api) -> None:
     await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
-async def test_a_session_that_ends_soon_says_so_and_one_that_has_ended_leads_back(visitor: Visitor) -> None:
+async def test_a_session_warns_before_it_ends_and_leads_back_to_the_sign_in(visitor: Visitor) -> None:
     page = visitor.page
-    await page.clock.install(time="2040-01-01")  # A browser's clock may be a wrong one.
+    await page.clock.install(time="2040-01-01")  # The clock of a browser may be wrong.
     await visitor.go()
     await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     await expect(page.get_by_role("alert")).to_be_hidden()
@@ -130,7 +99,7 @@ async def test_a_session_that_ends_soon_says_so_and_one_that_has_ended_leads_bac
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
-async def test_a_session_that_nobody_uses_says_so_before_it_ends_and_any_window_keeps_it(
+async def test_an_idle_session_warns_before_it_ends_and_any_window_renews_it(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Visit, "idle", 600)
@@ -147,7 +116,7 @@ async def test_a_session_that_nobody_uses_says_so_before_it_ends_and_any_window_
     await expect(warning).to_be_hidden()
     await page.clock.fast_forward(shown)
     await expect(warning).to_be_visible()
-    assert await findings(page) == []
+    assert await severe_findings(page) == []
     await page.get_by_role("link", name="Overview").click()
     await expect(warning).to_be_hidden()
     await page.clock.fast_forward("11:00")
@@ -198,4 +167,4 @@ async def tab_to(element: Locator) -> None:
         await element.page.keyboard.press("Tab")
         if await element.evaluate("element => element === document.activeElement"):
             return
-    raise AssertionError("The keyboard does not lead there.")
+    raise AssertionError("The tabulator does not reach the element.")

@@ -10,9 +10,11 @@ from playwright.async_api import expect
 from gateway.dashboard.visits import UNATTENDED, Visit
 from tests.browser.conftest import Open
 from tests.support.browser.sending import arrived, choose, drop, finish, row, sha256
-from tests.support.browser.visitors import Visitor, sign_in
+from tests.support.browser.visitors import Visitor, start_session
 from tests.support.samples.installers import MACHINE_MSI
 from tests.support.whole.services import Api
+
+pytestmark = pytest.mark.full
 
 
 async def test_an_installer_becomes_the_first_version_of_a_new_package(visitor: Visitor, tmp_path: Path) -> None:
@@ -30,7 +32,7 @@ async def test_an_installer_becomes_the_first_version_of_a_new_package(visitor: 
     assert [version["INSTALLER_SHA256"] for version in listed] == [sha256(installer)]
 
 
-async def test_what_is_wrong_with_a_field_is_said_beside_it(visitor: Visitor) -> None:
+async def test_an_invalid_field_is_reported_beside_it(visitor: Visitor) -> None:
     package = {"package_id": "Acme.Editor", "package_name": "Editor", "package_publisher": "Acme"}
     await visitor.api.call("POST", "add_package", data=package)
     name = await finish(visitor.api, "a-file", MACHINE_MSI)
@@ -45,7 +47,7 @@ async def test_what_is_wrong_with_a_field_is_said_beside_it(visitor: Visitor) ->
     await expect(page.get_by_text("The version is published.")).to_be_visible()
 
 
-async def test_a_page_waits_so_long_for_a_file_to_be_read_and_then_looks_again_when_it_is_told_to(
+async def test_a_page_stops_polling_for_the_inspection_until_asked_again(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, ask = await finish(visitor.api, "a-file", MACHINE_MSI), Visit.ask
@@ -68,7 +70,7 @@ async def test_a_page_waits_so_long_for_a_file_to_be_read_and_then_looks_again_w
     await expect(page.get_by_text("editor.msi")).to_be_visible()
 
 
-async def test_packages_that_have_what_is_typed_are_offered(visitor: Visitor) -> None:
+async def test_packages_that_match_the_typed_text_are_offered(visitor: Visitor) -> None:
     for package_id in ("Acme.Editor", "Acme.Viewer"):
         package = {"package_id": package_id, "package_name": package_id, "package_publisher": "Acme"}
         await visitor.api.call("POST", "add_package", data=package)
@@ -80,10 +82,11 @@ async def test_packages_that_have_what_is_typed_are_offered(visitor: Visitor) ->
     await expect(offered).to_have_attribute("value", "Acme.Editor")
 
 
-async def test_an_upload_that_is_finished_elsewhere_is_seen_as_it_comes_by_its_own_tenant_alone(
+async def test_a_finished_upload_is_announced_only_to_its_own_tenant(
     open_page: Open, visitor: Visitor, other_tenant: Api
 ) -> None:
-    colleague, stranger = await sign_in(await open_page(), visitor.api), await sign_in(await open_page(), other_tenant)
+    colleague = await start_session(await open_page(), visitor.api)
+    stranger = await start_session(await open_page(), other_tenant)
     for watching, path in ((visitor, ""), (colleague, "/publish"), (stranger, "")):
         async with watching.page.expect_response("**/dashboard/live"):
             await watching.go(path)
@@ -98,10 +101,10 @@ async def test_an_upload_that_is_finished_elsewhere_is_seen_as_it_comes_by_its_o
     await expect(row(visitor.page, "second")).to_have_count(0)
 
 
-async def test_a_file_that_waits_for_a_version_is_shown_to_everyone_by_its_own_name(
+async def test_an_upload_is_shown_to_colleagues_by_its_own_name(
     open_page: Open, visitor: Visitor, tmp_path: Path
 ) -> None:
-    colleague = await sign_in(await open_page(), visitor.api)
+    colleague = await start_session(await open_page(), visitor.api)
     async with colleague.page.expect_response("**/dashboard/live"):
         await colleague.go("")
     installer = tmp_path / "Öl & Gas (x64).msi"

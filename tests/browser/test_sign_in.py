@@ -6,37 +6,34 @@ import pytest
 from playwright.async_api import expect
 
 from tests.browser.conftest import Open
-from tests.support.browser.visitors import Visitor, sign_in
+from tests.support.browser.visitors import Visitor, sign_in, start_session, submit_credentials
 from tests.support.whole.services import PASSWORD, Api
 
+pytestmark = pytest.mark.full
 
-async def test_an_administrator_signs_in_and_sees_the_overview(visitor: Visitor) -> None:
+
+async def test_an_administrator_signs_in_and_sees_the_overview(open_page: Open, tenant: Api) -> None:
+    visitor = await sign_in(await open_page(), tenant)
     await expect(visitor.page.get_by_role("heading", name="Overview")).to_be_visible()
 
 
-async def test_after_signing_in_the_page_that_was_wanted_is_shown(open_page: Open, tenant: Api) -> None:
+async def test_after_signing_in_the_requested_page_is_shown(open_page: Open, tenant: Api) -> None:
     page = await open_page()
     await page.goto(f"{tenant.base_url}/docs")
-    await page.get_by_label("Username").fill("admin")
-    await page.get_by_label("Password").fill(PASSWORD)
-    await page.get_by_role("button", name="Sign in").click()
+    await submit_credentials(page)
     await expect(page).to_have_url(f"{tenant.base_url}/docs")
 
 
-async def test_a_wrong_password_is_told_in_place_and_the_wanted_page_stays_wanted(open_page: Open, tenant: Api) -> None:
+async def test_a_wrong_password_is_reported_and_the_page_is_still_reached(open_page: Open, tenant: Api) -> None:
     page = await open_page()
     await page.goto(f"{tenant.base_url}/docs")
-    await page.get_by_label("Username").fill("admin")
-    await page.get_by_label("Password").fill("wrong")
-    await page.get_by_role("button", name="Sign in").click()
+    await submit_credentials(page, "wrong")
     await expect(page.get_by_role("alert")).to_have_text("The username or the password is wrong.")
-    await page.get_by_label("Username").fill("admin")
-    await page.get_by_label("Password").fill(PASSWORD)
-    await page.get_by_role("button", name="Sign in").click()
+    await submit_credentials(page)
     await expect(page).to_have_url(f"{tenant.base_url}/docs")
 
 
-async def test_over_plain_http_our_own_form_signs_in_and_another_sites_does_not(open_page: Open, tenant: Api) -> None:
+async def test_over_plain_http_only_our_own_form_signs_in(open_page: Open, tenant: Api) -> None:
     page, named = await open_page(), replace(tenant, base_url=tenant.base_url.replace("127.0.0.1", "packages.test"))
     await sign_in(page, named)
     await page.context.clear_cookies()
@@ -50,6 +47,7 @@ async def test_over_plain_http_our_own_form_signs_in_and_another_sites_does_not(
 
 
 async def test_signing_out_ends_the_session_itself(visitor: Visitor) -> None:
+    await visitor.go()
     cookies = await visitor.page.context.cookies()
     await visitor.page.get_by_role("button", name="Sign out").click()
     await expect(visitor.page.get_by_role("heading", name="Sign in")).to_be_visible()
@@ -63,12 +61,12 @@ async def test_signing_out_ends_the_session_itself(visitor: Visitor) -> None:
 async def test_a_session_of_one_tenant_opens_no_page_of_another(
     open_page: Open, tenant: Api, other_tenant: Api
 ) -> None:
-    visitor = await sign_in(await open_page(), tenant)
+    visitor = await start_session(await open_page(), tenant)
     await visitor.page.goto(f"{other_tenant.base_url}/dashboard")
     await expect(visitor.page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
-async def test_a_page_goes_on_in_the_session_that_was_begun_in_another_window(visitor: Visitor) -> None:
+async def test_a_page_continues_in_a_session_from_another_window(visitor: Visitor) -> None:
     await visitor.go("/users")
     page = visitor.page
     await page.context.clear_cookies()
@@ -79,7 +77,8 @@ async def test_a_page_goes_on_in_the_session_that_was_begun_in_another_window(vi
     await expect(page.get_by_role("rowheader", name="anna")).to_be_visible()
 
 
-async def test_a_window_from_before_signs_out_of_the_session_that_was_begun_in_another(visitor: Visitor) -> None:
+async def test_an_older_window_signs_out_of_a_session_from_another_window(visitor: Visitor) -> None:
+    await visitor.go()
     other = await visitor.page.context.new_page()
     await visitor.page.context.clear_cookies()
     await sign_in(other, visitor.api)
@@ -92,7 +91,7 @@ async def test_a_window_from_before_signs_out_of_the_session_that_was_begun_in_a
 
 
 @pytest.mark.parametrize(("locale", "heading"), [("de-AT", "Anmelden"), ("fr-FR", "Sign in")])
-async def test_the_pages_speak_the_browsers_language_where_they_can(
+async def test_the_pages_use_the_language_of_the_browser(
     open_page: Open, tenant: Api, locale: str, heading: str
 ) -> None:
     page = await open_page(locale=locale)
@@ -100,7 +99,7 @@ async def test_the_pages_speak_the_browsers_language_where_they_can(
     await expect(page.get_by_role("heading", name=heading)).to_be_visible()
 
 
-async def test_another_language_can_be_chosen(open_page: Open, tenant: Api) -> None:
-    visitor = await sign_in(await open_page(), tenant)
+async def test_another_language_can_be_chosen(visitor: Visitor) -> None:
+    await visitor.go()
     await visitor.page.get_by_role("link", name="Deutsch").click()
     await expect(visitor.page.get_by_role("heading", name="Übersicht")).to_be_visible()

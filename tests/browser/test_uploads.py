@@ -8,11 +8,11 @@ from playwright.async_api import Route, expect
 
 from tests.browser.conftest import Open
 from tests.support.browser.sending import CHUNK, arrived, break_off_after, choose, row, sha256
-from tests.support.browser.visitors import Visitor, sign_in
+from tests.support.browser.visitors import Visitor, start_session, submit_credentials
 from tests.support.waiting import until
-from tests.support.whole.services import PASSWORD, Services
+from tests.support.whole.services import Services
 
-pytestmark = pytest.mark.usefixtures("small_chunks")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("small_chunks")]
 
 
 async def broken_off_after(visitor: Visitor, installer: Path, chunks: int) -> asyncio.Event:
@@ -24,7 +24,7 @@ async def broken_off_after(visitor: Visitor, installer: Path, chunks: int) -> as
     return mended
 
 
-async def test_of_several_files_two_are_sent_at_once(visitor: Visitor, installer: Path) -> None:
+async def test_two_of_several_files_are_sent_at_once(visitor: Visitor, installer: Path) -> None:
     page = visitor.page
     others = [installer.with_name(name) for name in ("second.exe", "third.exe")]
     for other in others:
@@ -46,15 +46,13 @@ async def test_of_several_files_two_are_sent_at_once(visitor: Visitor, installer
     await until(listed)
 
 
-async def test_an_upload_that_breaks_off_goes_on_by_itself_where_it_was(visitor: Visitor, installer: Path) -> None:
+async def test_an_interrupted_upload_resumes_by_itself(visitor: Visitor, installer: Path) -> None:
     mended = await broken_off_after(visitor, installer, 2)
     mended.set()
     await arrived(visitor, installer)
 
 
-async def test_an_upload_that_a_reload_ends_goes_on_when_its_file_is_chosen_again(
-    visitor: Visitor, installer: Path
-) -> None:
+async def test_after_a_reload_choosing_the_file_again_resumes_the_upload(visitor: Visitor, installer: Path) -> None:
     page = visitor.page
     page.on("dialog", lambda dialog: dialog.accept())
     mended = await broken_off_after(visitor, installer, 2)
@@ -87,14 +85,12 @@ async def test_an_upload_is_paused_and_cancelled_by_its_buttons(visitor: Visitor
     await expect(upload).to_have_count(0)
 
 
-async def test_a_file_that_is_chosen_again_while_it_is_cancelled_is_another_upload(
-    visitor: Visitor, installer: Path
-) -> None:
-    page, told = visitor.page, asyncio.Event()
+async def test_a_file_chosen_again_during_its_cancellation_is_a_new_upload(visitor: Visitor, installer: Path) -> None:
+    page, finish_cancellation = visitor.page, asyncio.Event()
 
     async def hold(route: Route) -> None:
         if route.request.method == "DELETE":
-            await told.wait()
+            await finish_cancellation.wait()
         await route.fallback()
 
     page.on("dialog", lambda dialog: dialog.accept())
@@ -108,13 +104,13 @@ async def test_a_file_that_is_chosen_again_while_it_is_cancelled_is_another_uplo
     await choose(page, installer)
     await expect(upload.filter(has_text="Is there")).to_be_visible()
     await expect(upload).to_have_count(2)
-    told.set()
+    finish_cancellation.set()
     await expect(upload).to_have_count(1)
     await expect(upload).to_contain_text("Is there")
 
 
-async def test_a_full_storage_is_said_beside_the_file(open_page: Open, services: Services, installer: Path) -> None:
-    visitor = await sign_in(await open_page(), await services.tenant(storage_quota=CHUNK))
+async def test_a_full_storage_is_reported_beside_the_file(open_page: Open, services: Services, installer: Path) -> None:
+    visitor = await start_session(await open_page(), await services.tenant(storage_quota=CHUNK))
     await visitor.go("/publish")
     await choose(visitor.page, installer)
     await expect(row(visitor.page, installer.name).get_by_role("alert")).to_have_text(
@@ -122,7 +118,7 @@ async def test_a_full_storage_is_said_beside_the_file(open_page: Open, services:
     )
 
 
-async def test_an_empty_file_is_refused_at_once_and_leaves_nothing_behind(visitor: Visitor, tmp_path: Path) -> None:
+async def test_an_empty_file_is_refused_and_leaves_nothing_behind(visitor: Visitor, tmp_path: Path) -> None:
     empty = tmp_path / "empty$&.exe"
     empty.touch()
     await visitor.go("/publish")
@@ -132,7 +128,7 @@ async def test_an_empty_file_is_refused_at_once_and_leaves_nothing_behind(visito
     await expect(row(visitor.page, empty.name)).to_have_count(0)
 
 
-async def test_a_file_that_is_changed_while_it_is_sent_is_not_tried_again(visitor: Visitor, installer: Path) -> None:
+async def test_a_file_changed_during_its_upload_is_not_retried(visitor: Visitor, installer: Path) -> None:
     page = visitor.page
     mended = await broken_off_after(visitor, installer, 2)
     upload = row(page, installer.name)
@@ -142,7 +138,7 @@ async def test_a_file_that_is_changed_while_it_is_sent_is_not_tried_again(visito
     await expect(upload).to_contain_text("Not sent")
 
 
-async def test_an_upload_whose_session_ends_goes_on_in_the_next_one(visitor: Visitor, installer: Path) -> None:
+async def test_an_upload_resumes_in_the_next_session(visitor: Visitor, installer: Path) -> None:
     page = visitor.page
     mended = await broken_off_after(visitor, installer, 2)
     upload = row(page, installer.name)
@@ -152,7 +148,5 @@ async def test_an_upload_whose_session_ends_goes_on_in_the_next_one(visitor: Vis
     async with page.expect_popup() as opened:
         await upload.get_by_role("button", name="Sign in again").click()
     other = await opened.value
-    await other.get_by_label("Username").fill("admin")
-    await other.get_by_label("Password").fill(PASSWORD)
-    await other.get_by_role("button", name="Sign in").click()
+    await submit_credentials(other)
     await arrived(visitor, installer)

@@ -8,7 +8,7 @@ from playwright.async_api import Page, expect
 from tests.support.browser.sending import CHUNK, HeldChunk, arrived, break_off_after, choose, hold_chunk, row
 from tests.support.browser.visitors import Visitor
 
-pytestmark = pytest.mark.usefixtures("small_chunks")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("small_chunks")]
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def assert_cancelled(page: Page, visitor: Visitor, installer: Path) -> Non
 
 
 @pytest.mark.parametrize("start", [0, 2 * CHUNK], ids=["first chunk", "third chunk"])
-async def test_a_cancellation_in_another_window_ends_an_upload_that_is_being_sent(
+async def test_cancelling_in_another_window_ends_an_active_upload(
     visitor: Visitor, other: Visitor, installer: Path, start: int
 ) -> None:
     held = await sending(visitor, installer, start)
@@ -50,7 +50,7 @@ async def test_a_cancellation_in_another_window_ends_an_upload_that_is_being_sen
     await assert_cancelled(visitor.page, visitor, installer)
 
 
-async def test_a_cancellation_in_another_window_ends_an_upload_that_is_interrupted(
+async def test_cancelling_in_another_window_ends_an_interrupted_upload(
     visitor: Visitor, other: Visitor, installer: Path
 ) -> None:
     await visitor.go("/publish")
@@ -62,7 +62,7 @@ async def test_a_cancellation_in_another_window_ends_an_upload_that_is_interrupt
     await assert_cancelled(visitor.page, visitor, installer)
 
 
-async def test_a_file_is_sent_again_at_once_from_the_window_that_cancelled_it(
+async def test_the_window_that_cancelled_a_file_can_send_it_again(
     visitor: Visitor, other: Visitor, installer: Path
 ) -> None:
     held = await sending(visitor, installer, 2 * CHUNK)
@@ -72,7 +72,7 @@ async def test_a_file_is_sent_again_at_once_from_the_window_that_cancelled_it(
     held.release.set()
 
 
-async def test_a_file_is_sent_again_at_once_from_the_window_whose_upload_was_cancelled(
+async def test_the_window_whose_file_was_cancelled_can_send_it_again(
     visitor: Visitor, other: Visitor, installer: Path
 ) -> None:
     held = await sending(visitor, installer, 2 * CHUNK)

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from playwright.async_api import Page, async_playwright, expect
 from rich.console import Console
 
-from tests.support.browser.visitors import FLAGS, Visitor, sign_in
+from tests.support.browser.visitors import Visitor, launch_browser, sign_in
 from tests.support.servers.stores import private_stores
 from tests.support.whole.services import all_services
 
@@ -42,7 +42,7 @@ async def tell(size: int) -> None:
             all_services(running, stores.mongo_url, stores.redis_url, stores.rabbitmq_url) as services,
             async_playwright() as playwright,
         ):
-            browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+            browser = await launch_browser(playwright)
             visitor = await sign_in(await browser.new_page(), await services.tenant())
             began = time.monotonic()
             await _send(visitor, installer)

@@ -15,7 +15,7 @@ from playwright.async_api import Page, async_playwright
 from gateway.dashboard.table import PAGES
 from tests.support.browser.company import settle
 from tests.support.browser.sending import finish
-from tests.support.browser.visitors import FLAGS, Visitor, sign_in
+from tests.support.browser.visitors import Visitor, launch_browser, sign_in
 from tests.support.samples.installers import MACHINE_MSI
 from tests.support.servers.stores import private_stores
 from tests.support.whole.services import Api, all_services
@@ -41,7 +41,7 @@ async def take() -> None:
 async def _take_of(api: Api) -> None:
     values = await _values(api)
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        browser = await launch_browser(playwright)
         for scheme in ("light", "dark"):
             context = await browser.new_context(color_scheme=scheme, viewport=SCREEN, reduced_motion="reduce")  # type: ignore[arg-type]
             page = await context.new_page()

@@ -1,11 +1,14 @@
 """An administrator in front of a browser."""
 
 from dataclasses import dataclass
+from http.cookies import SimpleCookie
+from pathlib import Path
 
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, Playwright, expect
 
 from tests.support.whole.services import PASSWORD, Api
 
+CHROMIUM = Path(__file__).with_name("steady_chromium.py")
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -14,8 +17,12 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--host-resolver-rules=MAP *.test 127.0.0.1",  # names of which browsers think as of any but this machine's own
+    "--host-resolver-rules=MAP *.test 127.0.0.1",  # for names that a browser does not take for this machine's
 ]
+
+
+async def launch_browser(playwright: Playwright) -> Browser:
+    return await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
 
 
 @dataclass(frozen=True)
@@ -38,10 +45,24 @@ class Visitor:
 
 
 async def sign_in(page: Page, api: Api) -> Visitor:
-    """Sign in as the tenant's administrator, as a person does."""
+    """Sign in as the tenant's administrator with the form."""
     await page.goto(f"{api.base_url}/dashboard")
-    await page.get_by_label("Username").fill("admin")
-    await page.get_by_label("Password").fill(PASSWORD)
-    await page.get_by_role("button", name="Sign in").click()
+    await submit_credentials(page)
     await expect(page).to_have_url(f"{api.base_url}/dashboard")
+    return Visitor(page, api)
+
+
+async def submit_credentials(page: Page, password: str = PASSWORD) -> None:
+    """Fill in the form of the sign-in page and send it."""
+    await page.get_by_label("Username").fill("admin")
+    await page.get_by_label("Password").fill(password)
+    await page.get_by_role("button", name="Sign in").click()
+
+
+async def start_session(page: Page, api: Api) -> Visitor:
+    """Give the browser a session of the tenant's administrator, without the form. No page is loaded yet."""
+    form = {"username": "admin", "password": PASSWORD}
+    answer = await api.anonymous().call("POST", "sign_in", data=form)
+    (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
+    await page.context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": api.base_url}])
     return Visitor(page, api)

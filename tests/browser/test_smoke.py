@@ -1,0 +1,46 @@
+"""The sample of the browser tests that `make test` runs."""
+
+from pathlib import Path
+
+from playwright.async_api import expect
+
+from tests.browser.conftest import Open
+from tests.support.browser.accessibility import severe_findings
+from tests.support.browser.pages import addresses
+from tests.support.browser.sending import arrived, choose, sha256
+from tests.support.browser.visitors import sign_in, start_session
+from tests.support.samples.installers import MACHINE_MSI
+from tests.support.whole.estate import Estate
+from tests.support.whole.services import Api
+
+
+async def test_every_page_opens_and_is_accessible(open_page: Open, estate: Estate) -> None:
+    visitor = await start_session(await open_page(), estate.api)
+    failing = {}
+    for path, address in addresses(estate).items():
+        await visitor.go(address)
+        await expect(visitor.page.get_by_role("heading", level=1)).to_be_visible()
+        if findings := await severe_findings(visitor.page):
+            failing[path] = findings
+    assert failing == {}
+
+
+async def test_a_version_is_published_between_signing_in_and_out(open_page: Open, tenant: Api, tmp_path: Path) -> None:
+    installer = tmp_path / "editor.msi"
+    installer.write_bytes(MACHINE_MSI)
+    visitor = await sign_in(await open_page(), tenant)
+    page = visitor.page
+    await page.get_by_role("link", name="Publish", exact=True).click()
+    await choose(page, installer)
+    await arrived(visitor, installer)
+    await page.get_by_label("Package id").fill("Acme.Editor")
+    await page.get_by_label("Package id").press("Tab")
+    await expect(page.get_by_role("group", name="This package is new")).to_be_visible()
+    await page.get_by_role("button", name="Publish").click()
+    await expect(page.get_by_text("The version is published.")).to_be_visible()
+    versions = (await tenant.call("GET", "get_package_versions", "Acme.Editor")).body
+    assert [version["INSTALLER_SHA256"] for version in versions] == [sha256(installer)]
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    await visitor.go()
+    await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()

@@ -1,0 +1,24 @@
+"""What axe finds on a page that keeps people out."""
+
+from pathlib import Path
+
+from playwright.async_api import Page
+
+AXE = Path(__file__).parents[2] / "browser" / "vendor" / "axe-core" / "axe.min.js"
+SOURCE = AXE.read_text(encoding="utf-8")
+COLOURS = "cat.color"
+SEVERE = {"serious", "critical"}
+
+
+async def severe_findings(page: Page, *tags: str) -> list[str]:
+    """What breaks a rule of axe, or one that has one of these tags."""
+    if not await page.evaluate("'axe' in window"):
+        await page.evaluate(SOURCE)
+    only = {"runOnly": list(tags)} if tags else {}
+    results = await page.evaluate("options => axe.run(options)", {"resultTypes": ["violations"], **only})
+    return [
+        f"{finding['id']}: {node['html']} {node['failureSummary']}"
+        for finding in results["violations"]
+        if finding["impact"] in SEVERE
+        for node in finding["nodes"]
+    ]

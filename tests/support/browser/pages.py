@@ -1,0 +1,24 @@
+"""The pages of the dashboard as a tenant with one of everything has them."""
+
+from gateway.dashboard.table import PAGES
+from tests.support.browser.visitors import Visitor
+from tests.support.whole.estate import Estate
+
+
+def addresses(estate: Estate) -> dict[str, str]:
+    """The address after `/dashboard` of each row of the table of pages."""
+    return {page.path: f"/{page.path.format(**estate.parts)}".rstrip("/") for page in PAGES}
+
+
+async def transferred_bytes(visitor: Visitor, address: str) -> float:
+    """The bytes that a page and its assets take when the browser has none of them."""
+    page = await visitor.page.context.new_page()
+    session = await page.context.new_cdp_session(page)
+    await session.send("Network.enable")
+    await session.send("Network.setCacheDisabled", {"cacheDisabled": True})
+    sizes: list[float] = []
+    session.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+    await page.goto(f"{visitor.api.base_url}/dashboard{address}")
+    await page.wait_for_load_state("load")
+    await page.close()
+    return sum(sizes)
