@@ -10,8 +10,8 @@ from gateway.dashboard.visits import Visit
 from tests.support.browser.sending import CHUNK
 from tests.support.browser.visitors import Visitor, launch_browser, start_session
 from tests.support.whole.estate import Estate, furnish
+from tests.support.whole.pages import SCRIPT
 from tests.support.whole.services import Api, Services
-from tests.system.gateway.dashboard.test_documentation import SCRIPT
 
 # What a browser, and htmx, write of every answer that is a problem, and of every request that a test breaks off.
 EXPECTED_ERRORS = (

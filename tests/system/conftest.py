@@ -1,6 +1,6 @@
 """The running whole, shared by the stories: each works in a tenant of its own."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,7 +10,6 @@ from common.caller import Deployment
 from tests.support.processes.fleet import OFTEN, Fleet, fleet
 from tests.support.processes.forked import template
 from tests.support.servers.stores import private_stores
-from tests.support.whole.estate import Estate, furnish
 from tests.support.whole.services import Api, Services, single_gateway
 
 
@@ -54,17 +53,6 @@ async def enforcing_single(services: Services, enforcing: Api, redis_url: str) -
         yield api
 
 
-@pytest.fixture(scope="session", params=list(Deployment))
-async def furnished(services: Services, redis_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Estate]:
-    """A tenant that has one of everything, in each deployment, shared by the tests that end nothing of it."""
-    tenant = await services.tenant()
-    if request.param is Deployment.MULTI:
-        yield await furnish(tenant)
-        return
-    async with single_gateway(services, redis_url, tenant) as single:
-        yield (await furnish(tenant)).through(single)
-
-
 @pytest.fixture(scope="session")
 async def running_fleet() -> AsyncIterator[Fleet]:
     """Processes on stores of their own, all ready whenever a test begins: a test restarts what it ended."""
@@ -74,10 +62,3 @@ async def running_fleet() -> AsyncIterator[Fleet]:
             fleet(stores, patches=OFTEN, upload_service=2, gateway=2) as running,
         ):
             yield running
-
-
-@pytest.fixture(scope="module")
-async def guarded(services: Services) -> tuple[Estate, Mapping[str, str]]:
-    """A tenant that nothing may change, and how it stands."""
-    estate = await furnish(await services.tenant())
-    return estate, await estate.contents()

@@ -1,13 +1,12 @@
-"""Addresses that are not what they seem: one door, both deployments alike."""
+"""Addresses that are not what they seem: each deployment answers the paths of its operations and no others."""
 
 from urllib.parse import urlsplit
-
-import pytest
 
 from common.caller import INTERNAL_TOKEN, Caller, sign
 from common.tenants import RESERVED, Tenant
 from gateway.operations import OPERATIONS, Operation
 from tests.support.api import Answer
+from tests.support.cells import every_cell
 from tests.support.factories import KEY
 from tests.support.whole.estate import UNKNOWN, segments, title
 from tests.support.whole.raw import send_raw
@@ -15,10 +14,10 @@ from tests.support.whole.routes import ROUTES
 from tests.support.whole.services import Api, Services
 
 TABLE = {row.word for row in OPERATIONS}
-INTERNAL = sorted({route.word for route in ROUTES} - TABLE)
+INTERNAL = sorted({(route.word, route.service) for route in ROUTES if route.word not in TABLE})
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
 
-# {t} is the way to a tenant's operations, such as /acme or /client/api.
+# {t} is the path of a tenant's operations, such as /acme or /client/api.
 CONFUSED = (
     "{t}/../{bare}/test",
     "{t}/./test",
@@ -96,109 +95,117 @@ CONFUSED = (
 )
 
 
-def way(api: Api) -> tuple[str, str]:
-    """The gateway's address, and the path before an operation."""
+def prefix_of(api: Api) -> str:
+    """The path before an operation."""
+    return urlsplit(api.base_url).path
+
+
+async def send(api: Api, method: str, target: str, headers: dict[str, str] | None = None) -> Answer:
     url = urlsplit(api.base_url)
-    return f"{url.scheme}://{url.netloc}", url.path
+    return await send_raw(f"{url.scheme}://{url.netloc}", method, target, {**api.headers, **(headers or {})})
 
 
-async def ask(api: Api, method: str, target: str) -> Answer:
-    address, _ = way(api)
-    return await send_raw(address, method, target, api.headers)
+async def test_an_address_that_is_not_plain_leads_nowhere(each: Api) -> None:
+    prefix, host = prefix_of(each), urlsplit(each.base_url).netloc
+    assert (await send(each, "GET", f"{prefix}/test")).status == 200
+    with every_cell() as cell:
+        for address in CONFUSED:
+            target = address.replace("{t}", prefix).replace("{bare}", prefix.strip("/"))
+            target = target.replace("{absolute}", f"http://{host}")
+            with cell(address):
+                answer = await send(each, "GET", target)
+                assert answer.status == 404
+                # The gateway itself answers; no service was asked.
+                assert answer.body["code"] in {"operation_not_found", "tenant_not_found", "not_found"}
+                assert (await send(each, "POST", target)).status in {404, 405}
 
 
-@pytest.mark.parametrize("address", CONFUSED)
-async def test_an_address_that_is_not_plain_leads_nowhere(address: str, each: Api) -> None:
-    own, prefix = way(each)
-    assert (await ask(each, "GET", f"{prefix}/test")).status == 200
-    target = address.replace("{t}", prefix).replace("{bare}", prefix.strip("/")).replace("{absolute}", own)
-    answer = await ask(each, "GET", target)
-    assert answer.status == 404
-    # The gateway itself says so; no service was asked.
-    assert answer.body["code"] in {"operation_not_found", "tenant_not_found", "not_found"}
-    assert (await ask(each, "POST", target)).status in {404, 405}
-
-
-@pytest.mark.parametrize("target", ["test", "*", "?", "\\test", "/%", "/a b", "/\x01", "/\xff", "http://["])
-async def test_a_request_line_that_is_none_is_refused(target: str, each: Api) -> None:
-    _, prefix = way(each)
-    answer = await ask(each, "GET", prefix + target if target.startswith("/") else target)
-    assert answer.status in {400, 404}
+async def test_a_malformed_request_line_is_refused(each: Api) -> None:
+    with every_cell() as cell:
+        for target in ("test", "*", "?", "\\test", "/%", "/a b", "/\x01", "/\xff", "http://["):
+            with cell(repr(target)):
+                answer = await send(each, "GET", prefix_of(each) + target if target.startswith("/") else target)
+                assert answer.status in {400, 404}
 
 
 async def test_a_letter_may_be_escaped_but_only_once(each: Api) -> None:
-    _, prefix = way(each)
-    assert (await ask(each, "GET", f"{prefix}/%74est")).status == 200
-    assert (await ask(each, "GET", f"{prefix}/%2574est")).status == 404
+    assert (await send(each, "GET", f"{prefix_of(each)}/%74est")).status == 200
+    assert (await send(each, "GET", f"{prefix_of(each)}/%2574est")).status == 404
 
 
-@pytest.mark.parametrize("tenant_id", sorted(RESERVED - {"client"}))
-async def test_a_reserved_word_is_no_tenant(tenant_id: str, tenant: Api) -> None:
-    answer = await ask(tenant, "GET", f"/{tenant_id}/test")
-    assert answer.status == 404
+async def test_a_reserved_word_is_no_tenant(tenant: Api) -> None:
+    words = sorted(RESERVED - {"client"})
+    assert [word for word in words if (await send(tenant, "GET", f"/{word}/test")).status != 404] == []
 
 
 async def test_an_unknown_tenant_has_no_operation(tenant: Api) -> None:
-    for row in OPERATIONS:
-        answer = await ask(tenant, row.method, "/".join(["", "nobody", *segments(row, UNKNOWN)]))
-        code = 404 if row.of_winget else "tenant_not_found"  # That protocol has numbers.
-        assert (answer.status, answer.body["code"]) == (404, code)
+    with every_cell() as cell:
+        for row in OPERATIONS:
+            with cell(title(row)):
+                answer = await send(tenant, row.method, "/".join(["", "nobody", *segments(row, UNKNOWN)]))
+                code = 404 if row.of_winget else "tenant_not_found"  # That protocol has numbers.
+                assert (answer.status, answer.body["code"]) == (404, code)
 
 
-async def test_each_deployment_knows_its_own_form_of_paths_only(tenant: Api, single: Api, services: Services) -> None:
-    assert (await ask(tenant, "GET", "/client/api/test")).status == 404
-    assert (await ask(single, "GET", f"/{single.tenant_id}/test")).status == 404
+async def test_each_deployment_has_only_its_own_form_of_paths(tenant: Api, single: Api, services: Services) -> None:
+    assert (await send(tenant, "GET", "/client/api/test")).status == 404
+    assert (await send(single, "GET", f"/{single.tenant_id}/test")).status == 404
     by_multi = await services.api(single.tenant_id).signed_in()
-    assert (await ask(by_multi, "GET", f"/{single.tenant_id}/test")).status == 200
+    assert (await send(by_multi, "GET", f"/{single.tenant_id}/test")).status == 200
 
 
-def test_there_are_internal_operations_to_be_tried() -> None:
-    assert {"find_tenant", "record_audit", "claim_installer", "identify_client", "hidden_packages"} <= set(INTERNAL)
+def test_the_internal_operations_are_known() -> None:
+    known = {"find_tenant", "record_audit", "claim_installer", "identify_client", "hidden_packages"}
+    assert known <= {word for word, _ in INTERNAL}
 
 
-@pytest.mark.parametrize("word", INTERNAL)
-async def test_what_services_ask_each_other_has_no_entry_from_outside(word: str, each: Api) -> None:
-    _, prefix = way(each)
+async def test_an_internal_operation_has_no_outside_address(each: Api) -> None:
     caller = Caller(Tenant(each.tenant_id)).as_administrator("admin", "x")
-    services = {route.service for route in ROUTES if route.word == word}
-    for method in METHODS:
-        for service in services:
-            headers = {**each.headers, INTERNAL_TOKEN: sign(KEY, caller, service=service, operation=word)}
-            answer = await send_raw(way(each)[0], method, f"{prefix}/{word}", headers)
-            assert answer.status == 404
+    with every_cell() as cell:
+        for word, service in INTERNAL:
+            token = {INTERNAL_TOKEN: sign(KEY, caller, service=service, operation=word)}
+            for method in METHODS:
+                with cell(method, word):
+                    answer = await send(each, method, f"{prefix_of(each)}/{word}", token)
+                    assert answer.status == 404
 
 
 def methods_of(row: Operation) -> set[str]:
-    return {other.method for other in OPERATIONS if other.path == row.path}
+    methods = {other.method for other in OPERATIONS if other.path == row.path}
+    return methods | ({"HEAD"} if "GET" in methods else set())
 
 
-@pytest.mark.parametrize("row", OPERATIONS, ids=title)
-async def test_an_operation_names_its_methods_to_another(row: Operation, each: Api) -> None:
-    _, prefix = way(each)
-    own = methods_of(row) | ({"HEAD"} if "GET" in methods_of(row) else set())
-    for method in METHODS:
-        if method not in own:
-            answer = await ask(each, method, "/".join([prefix, *segments(row, UNKNOWN)]))
-            assert (answer.status, answer.headers["Allow"]) == (405, ", ".join(sorted(own)))
+async def test_an_operation_names_its_methods_to_every_other(each: Api) -> None:
+    with every_cell() as cell:
+        for row in OPERATIONS:
+            path = "/".join([prefix_of(each), *segments(row, UNKNOWN)])
+            for method in sorted(set(METHODS) - methods_of(row)):
+                with cell(method, row.path):
+                    answer = await send(each, method, path)
+                    assert (answer.status, answer.headers["Allow"]) == (405, ", ".join(sorted(methods_of(row))))
 
 
-@pytest.mark.parametrize("row", [row for row in OPERATIONS if row.method == "GET"], ids=title)
-async def test_head_answers_as_get_does_without_a_body(row: Operation, each: Api) -> None:
-    path = segments(row, UNKNOWN)
-    full, head = await each.call("GET", *path), await each.call("HEAD", *path)
-    assert head.status == full.status
-    assert head.headers.get("Content-Type") == full.headers.get("Content-Type")
-    assert not head.body
+async def test_head_answers_as_get_does_without_a_body(each: Api) -> None:
+    with every_cell() as cell:
+        for row in (row for row in OPERATIONS if row.method == "GET"):
+            path = segments(row, UNKNOWN)
+            with cell(row.path):
+                full, head = await each.call("GET", *path), await each.call("HEAD", *path)
+                assert head.status == full.status
+                assert head.headers.get("Content-Type") == full.headers.get("Content-Type")
+                assert not head.body
 
 
-TAKES_ANY_TEXT = "winget/packageManifests"  # slashes included, as a package id that there is not
+ANY_TEXT = "winget/packageManifests"  # Its package id takes slashes too.
 
 
-@pytest.mark.parametrize("row", OPERATIONS, ids=title)
-async def test_a_slash_at_the_end_or_capitals_are_another_address(row: Operation, each: Api) -> None:
-    prefix = way(each)[1]
-    path = "/".join([prefix, *segments(row, UNKNOWN)])
-    capitals = path.replace(row.word, row.word.swapcase()), path.replace(prefix, prefix.upper())
-    longer = (f"{path}/", f"{path}//", f"{path}%2f", f"{path}/x")
-    for target in (*(() if row.word == TAKES_ANY_TEXT else longer), *capitals):
-        assert (await ask(each, row.method, target)).status == 404
+async def test_a_slash_at_the_end_or_capitals_are_another_address(each: Api) -> None:
+    prefix = prefix_of(each)
+    with every_cell() as cell:
+        for row in OPERATIONS:
+            path = "/".join([prefix, *segments(row, UNKNOWN)])
+            capitals = path.replace(row.word, row.word.swapcase()), path.replace(prefix, prefix.upper())
+            longer = (f"{path}/", f"{path}//", f"{path}%2f", f"{path}/x")
+            for target in (*(() if row.word == ANY_TEXT else longer), *capitals):
+                with cell(row.method, target):
+                    assert (await send(each, row.method, target)).status == 404

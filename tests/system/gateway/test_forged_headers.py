@@ -1,7 +1,6 @@
 """What a caller says of itself in headers that only proxies and the product's own parts may send."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, sign
@@ -10,9 +9,9 @@ from common.tenants import Tenant
 from gateway.operations import OPERATIONS
 from tests.support.factories import KEY, make_tenant
 from tests.support.whole.estate import UNKNOWN, segments
+from tests.support.whole.gateways import at_gateway, gateway
 from tests.support.whole.services import Api, Services
 from tests.support.whole.stories import add_package, package_id, publish
-from tests.system.gateway.test_problems import gateway
 
 
 def forged() -> Iterator[tuple[str, str]]:
@@ -78,7 +77,7 @@ async def test_behind_a_trusted_proxy_the_hop_before_it_is_the_caller(
     hops["X-Forwarded-Proto"] = "https"
     trusted: dict[str, Any] = {"trusted_proxies": "127.0.0.0/8"}
     async with gateway(services, redis_url, **trusted) as address:
-        behind = replace(tenant, base_url=f"{address}/{tenant.tenant_id}")
+        behind = at_gateway(tenant, address)
         form = {"package_id": f"Behind.{tenant.tenant_id}", "package_name": "a", "package_publisher": "a"}
         assert (await behind.call("POST", "add_package", data=form, headers=hops)).status == 200
     entry = (await tenant.call("GET", "get_audit_log")).body[0]

@@ -4,7 +4,6 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,9 +15,10 @@ from common.client import CONNECTIONS
 from common.errors import Overloaded
 from common.middleware import problem_response
 from tests.support.api import Answer, read_answer
+from tests.support.whole.gateways import at_gateway, gateway
+from tests.support.whole.problems import check_problem
 from tests.support.whole.services import PASSWORD, Api, Services
 from tests.support.whole.standin import instead
-from tests.system.gateway.test_problems import check_problem, gateway
 
 SOON = 60  # seconds: an upper bound for a machine that does other things too
 AT_ONE_INSTANT = 1000
@@ -68,7 +68,7 @@ async def test_whose_turn_at_a_service_does_not_come_is_told_to_come_again(
         return web.json_response([])
 
     async with instead(busy) as catalog, gateway(services, redis_url, catalog_service_url=catalog) as address:
-        before = replace(tenant, base_url=f"{address}/{tenant.tenant_id}")
+        before = at_gateway(tenant, address)
         answering = [
             asyncio.ensure_future(call(crowd, before, "GET", "get_finished_uploads"))
             for _ in range(CONNECTIONS + too_many)
@@ -98,7 +98,7 @@ async def test_what_takes_its_time_keeps_no_short_question_waiting(
         return web.json_response([])
 
     async with instead(busy) as catalog, gateway(services, redis_url, catalog_service_url=catalog) as address:
-        before = replace(tenant, base_url=f"{address}/{tenant.tenant_id}")
+        before = at_gateway(tenant, address)
         deleting = [asyncio.ensure_future(call(crowd, before, "DELETE", "delete_package/a")) for _ in range(many)]
         async with asyncio.timeout(SOON):
             while asked < many:  # noqa: ASYNC110  the stand-in is not told who waits
@@ -162,7 +162,7 @@ async def test_what_a_crowd_is_refused_neither_fills_the_audit_log_nor_reads_as_
         return problem_response(Overloaded())
 
     async with instead(busy) as catalog, gateway(services, redis_url, catalog_service_url=catalog) as address:
-        before = replace(tenant, base_url=f"{address}/{tenant.tenant_id}")
+        before = at_gateway(tenant, address)
         with capture_logs() as logs:
             for _ in range(6):
                 check_refused(await call(crowd, before, "DELETE", "delete_package/a"))

@@ -1,69 +1,41 @@
-"""Whatever goes wrong is told in one form: problem details with the request's id, and nothing of our insides."""
+"""Every error has one form: problem details with the request's id, and nothing of our insides."""
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from http import HTTPStatus
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from aiohttp import ClientTimeout, web
+from aiohttp import web
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 from yarl import URL
 
 from common.caller import Deployment
 from common.middleware.fellows import REQUEST_IDS
-from common.server import serving
-from gateway.app import create_app
-from gateway.operations import CATALOG, OPERATIONS, Operation
-from gateway.settings import GatewaySettings
+from gateway.operations import CATALOG, OPERATIONS
 from tests.support.api import Answer, read_answer
-from tests.support.factories import KEYS, make_tenant
+from tests.support.cells import every_cell
+from tests.support.factories import make_tenant
+from tests.support.whole.estate import UNKNOWN, segments, title
+from tests.support.whole.gateways import at_gateway, gateway
+from tests.support.whole.problems import MEMBERS, check_error, check_problem
 from tests.support.whole.raw import read_raw, send_raw
 from tests.support.whole.services import SINGLE_TENANT, Api, Services
+from tests.support.whole.standin import instead
 from tests.support.whole.stories import INSTALLER, add_package, package_id, publish, send_chunk, upload, version_of
 
 NOWHERE = "http://127.0.0.1:1"  # a port that nobody listens on
-PATIENCE = ClientTimeout(total=10)  # far more than the 3 seconds within which a service that is away has to be told of
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-TITLES = {407: "Storage Exceeded"}  # The interface has a meaning of its own for it.
-MEMBERS = ["type", "title", "status", "detail", "code", "request_id"]
-PLACE = ["received", "total"]  # Where a transfer stands, told of a refused chunk as far as it is known.
-
-
 Entries = list[MutableMapping[str, Any]]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def logged() -> Iterator[Entries]:
-    """What the services write to their logs during a test."""
+    """The log entries of the services during a test."""
     with capture_logs(processors=[merge_contextvars]) as entries:
         yield entries
-
-
-def check_problem(answer: Answer, status: int, code: str) -> None:
-    """An error in the form that the interface promises (decision 11)."""
-    assert (answer.status, answer.headers["Content-Type"]) == (status, "application/problem+json")
-    assert [name for name in answer.body if name not in PLACE] == MEMBERS
-    assert (answer.body["status"], answer.body["code"], answer.body["type"]) == (status, code, "about:blank")
-    assert answer.body["title"] == TITLES.get(status, HTTPStatus(status).phrase)
-    assert answer.body["detail"]
-    assert REQUEST_IDS.fullmatch(answer.body["request_id"])
-    assert answer.headers["X-Request-Id"] == answer.body["request_id"]
-
-
-def check_told(row: Operation, answer: Answer, status: int, code: str) -> None:
-    """An error as the operation's protocol tells it."""
-    if not row.of_winget:
-        check_problem(answer, status, code)
-        return
-    assert (answer.status, answer.headers["Content-Type"]) == (status, "application/json")
-    detail = answer.body["message"]
-    assert detail
-    assert answer.body == {"code": status, "message": detail, "ErrorCode": status, "ErrorMessage": detail}
 
 
 async def _package_exists(api: Api) -> Answer:
@@ -95,8 +67,8 @@ async def _chunk_out_of_order(api: Api) -> Answer:
     return await send_chunk(api, uuid4().hex, b"0123456789", 5, 10)
 
 
-Wrong = Callable[[Api], Awaitable[Answer]]
-PROBLEMS: dict[str, tuple[Wrong, int, str]] = {
+Request = Callable[[Api], Awaitable[Answer]]
+PROBLEMS: dict[str, tuple[Request, int, str]] = {
     "a field is missing": (lambda api: api.call("POST", "login", data={}), 400, "invalid_field"),
     "a body is not a form": (lambda api: api.call("POST", "login", json={}), 400, "invalid_request"),
     "a part of the address is missing": (lambda api: api.call("DELETE", "delete_user"), 400, "invalid_request"),
@@ -130,20 +102,20 @@ PROBLEMS: dict[str, tuple[Wrong, int, str]] = {
 }
 
 
-@pytest.mark.parametrize("wrong", PROBLEMS)
-async def test_what_is_wrong_is_told_as_a_problem(either: Api, wrong: str) -> None:
-    do, status, code = PROBLEMS[wrong]
+async def test_every_error_is_a_problem(either: Api) -> None:
+    with every_cell() as cell:
+        for name, (request, status, code) in PROBLEMS.items():
+            with cell(name):
+                check_problem(await request(either), status, code)
 
-    check_problem(await do(either), status, code)
 
-
-async def test_a_full_storage_is_told_as_a_problem(services: Services) -> None:
+async def test_a_full_storage_is_a_problem(services: Services) -> None:
     api = await services.tenant(storage_quota=10)
 
     check_problem(await send_chunk(api, uuid4().hex, b"0" * 11, 0, 11), 407, "storage_exceeded")
 
 
-async def test_a_client_too_many_is_told_as_a_problem(services: Services) -> None:
+async def test_a_client_above_the_limit_is_a_problem(services: Services) -> None:
     api = await services.tenant(max_clients=0)
 
     answer = await api.call("POST", "add_client", data={"client_name": "pc-1"})
@@ -151,7 +123,7 @@ async def test_a_client_too_many_is_told_as_a_problem(services: Services) -> Non
     check_problem(answer, 403, "client_limit_exceeded")
 
 
-async def test_a_network_that_is_not_allowed_is_told_as_a_problem(services: Services, tenant: Api) -> None:
+async def test_a_network_that_is_not_allowed_is_a_problem(services: Services, tenant: Api) -> None:
     closed = make_tenant(allowed_networks=("192.0.2.1",))
     await services.operator.tenants.create(closed)
 
@@ -160,48 +132,46 @@ async def test_a_network_that_is_not_allowed_is_told_as_a_problem(services: Serv
     check_problem(answer, 403, "network_not_allowed")
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "//", "/favicon.ico", "/client", "/metrics", "/%ff/test", "/{t}", "/{t}/", "/a b"]
-)
-@pytest.mark.parametrize("deployment", list(Deployment))
-async def test_an_unknown_address_is_told_as_a_problem(services: Services, deployment: Deployment, path: str) -> None:
-    path = path.replace("{t}", SINGLE_TENANT).replace(" ", "%20")
-
-    answer = await send_raw(services.addresses[deployment], "GET", path)
-
-    check_problem(answer, 404, "operation_not_found")
+async def test_an_unknown_address_is_a_problem(services: Services) -> None:
+    tenant = f"/{SINGLE_TENANT}"
+    with every_cell() as cell:
+        for deployment in Deployment:
+            for path in ("/", "//", "/favicon.ico", "/client", "/metrics", "/%ff/test", tenant, f"{tenant}/", "/a%20b"):
+                with cell(deployment, path):
+                    answer = await send_raw(services.addresses[deployment], "GET", path)
+                    check_problem(answer, 404, "operation_not_found")
 
 
-async def test_an_unknown_tenant_is_told_as_a_problem(services: Services) -> None:
+async def test_an_unknown_tenant_is_a_problem(services: Services) -> None:
     check_problem(await services.api("nobody").call("GET", "test"), 404, "tenant_not_found")
 
 
-@pytest.mark.parametrize("operation", sorted({row.word for row in OPERATIONS}))
-async def test_another_method_is_told_which_there_are(tenant: Api, operation: str) -> None:
-    row = next(row for row in OPERATIONS if row.word == operation)
-    answer = await tenant.call("PROPFIND", *row.path.split("/"))
+async def test_a_wrong_method_is_a_problem_that_names_the_right_ones(tenant: Api) -> None:
+    with every_cell() as cell:
+        for row in OPERATIONS:
+            with cell(title(row)):
+                answer = await tenant.call("PROPFIND", *segments(row, UNKNOWN))
+                check_problem(answer, 405, "method_not_allowed")
+                methods = sorted({other.method for other in OPERATIONS if other.path == row.path})
+                assert answer.headers["Allow"].replace("GET, HEAD", "GET") == ", ".join(methods)
 
-    check_problem(answer, 405, "method_not_allowed")
-    methods = sorted({other.method for other in OPERATIONS if other.path == row.path})
-    assert answer.headers["Allow"].replace("GET, HEAD", "GET") == ", ".join(methods)
 
-
-async def test_a_range_beyond_the_file_is_told_its_length(tenant: Api) -> None:
+async def test_a_range_beyond_the_file_names_its_length(tenant: Api) -> None:
     answer = await _download(tenant, {"Range": "bytes=10-"})
 
     assert answer.headers["Content-Range"] == "bytes */10"
 
 
-@pytest.mark.parametrize("operation", ["test", "nothing", "download"])
-async def test_an_error_to_head_has_the_id_and_no_body(either: Api, operation: str) -> None:
-    answer = await either.anonymous().call("HEAD", operation)
+async def test_an_error_to_head_has_the_id_and_no_body(either: Api) -> None:
+    for operation in ("test", "nothing", "download"):
+        answer = await either.anonymous().call("HEAD", operation)
 
-    assert answer.status >= 400
-    assert REQUEST_IDS.fullmatch(answer.headers["X-Request-Id"])
-    assert not answer.body
+        assert answer.status >= 400
+        assert REQUEST_IDS.fullmatch(answer.headers["X-Request-Id"])
+        assert not answer.body
 
 
-async def test_each_request_has_an_id_of_its_own_whatever_the_caller_says(tenant: Api) -> None:
+async def test_each_request_has_an_id_that_its_caller_cannot_choose(tenant: Api) -> None:
     mine = "ab" * 16
     headers = {"X-Request-Id": mine, "X-Internal-Request-Id": mine}
     ids = {(await tenant.call("GET", "get_users", headers=headers)).headers["X-Request-Id"] for _ in range(3)}
@@ -222,99 +192,55 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("name", MALFORMED)
-async def test_what_is_no_request_is_told_as_a_problem(services: Services, name: str) -> None:
+async def test_bytes_that_are_no_request_are_a_problem(services: Services) -> None:
     url = URL(services.addresses[Deployment.MULTI])
-    reader, writer = await asyncio.open_connection(url.host, url.port)
-    try:
-        writer.write(MALFORMED[name])
-        answer = read_raw(await reader.read(), "GET")  # to the end: the connection is closed
-    finally:
-        writer.close()
-        await writer.wait_closed()
-
-    check_problem(answer, 400, "invalid_request")
-    assert answer.headers["Server"] == "pkgrepo"
-
-
-@asynccontextmanager
-async def gateway(services: Services, redis: str, **away: str) -> AsyncIterator[str]:
-    """A gateway that finds some services elsewhere than they are."""
-    addresses = {f"{name}_url": services.addresses[name] for name in ("auth_service", CATALOG, "upload_service")}
-    key: Any = KEYS
-    settings = GatewaySettings(
-        **{
-            "internal_key": key,
-            "session_key": key,
-            "redis_url": redis,
-            "client_registry_url": services.addresses["client_registry"],
-            **addresses,
-            **away,
-        }
-    )
-    async with serving(create_app(settings), "127.0.0.1:0") as address:
-        yield address
+    with every_cell() as cell:
+        for name, sent in MALFORMED.items():
+            with cell(name):
+                reader, writer = await asyncio.open_connection(url.host, url.port)
+                try:
+                    writer.write(sent)
+                    answer = read_raw(await reader.read(), "GET")  # to the end: the connection is closed
+                finally:
+                    writer.close()
+                    await writer.wait_closed()
+                check_problem(answer, 400, "invalid_request")
+                assert answer.headers["Server"] == "pkgrepo"
 
 
-async def call(address: str, api: Api, method: str, *path: str, **request: Any) -> Answer:
-    """Call an operation through another gateway."""
-    url = "/".join([address, api.tenant_id, *path])
-    async with api.session.request(method, url, headers=api.headers, timeout=PATIENCE, **request) as response:
-        return await read_answer(response)
+async def test_operations_of_a_service_that_is_away_answer_so(services: Services, redis_url: str, tenant: Api) -> None:
+    with every_cell() as cell:
+        async with gateway(services, redis_url, catalog_service_url=NOWHERE) as address:
+            api = at_gateway(tenant, address)
+            for row in (row for row in OPERATIONS if row.service == CATALOG):
+                with cell(title(row)):
+                    form = {"package_id": "a"} if row.audited else None
+                    answer = await api.call(row.method, *segments(row, UNKNOWN), data=form)
+                    check_error(row, answer, 500, "dependency_unavailable")
+                    assert int(answer.headers["Retry-After"]) > 0
 
 
-@pytest.mark.parametrize("row", [row for row in OPERATIONS if row.service == CATALOG], ids=lambda row: row.word)
-async def test_a_service_that_is_away_is_told_of_in_time(
-    services: Services, redis_url: str, tenant: Api, row: Operation
+@pytest.mark.parametrize("away", [{"auth_service_url": NOWHERE}, {"redis_url": "redis://127.0.0.1:1/0"}], ids=str)
+async def test_nobody_is_let_in_without_sessions(
+    services: Services, redis_url: str, tenant: Api, away: dict[str, str], logged: Entries
 ) -> None:
-    async with gateway(services, redis_url, catalog_service_url=NOWHERE) as address:
-        answer = await call(address, tenant, row.method, *row.parts, data={"package_id": "a"} if row.audited else None)
-
-    check_told(row, answer, 500, "dependency_unavailable")
-    assert int(answer.headers["Retry-After"]) > 0
-
-
-@pytest.mark.parametrize("away", ["auth_service_url", "redis_url"])
-async def test_nobody_is_let_in_without_what_knows_them(
-    services: Services, redis_url: str, tenant: Api, away: str, logged: Entries
-) -> None:
-    nowhere = "redis://127.0.0.1:1/0" if away == "redis_url" else NOWHERE
-    async with gateway(services, redis_url, **{away: nowhere}) as address:
-        answer = await call(address, tenant, "GET", "test")
+    async with gateway(services, **{"redis_url": redis_url, **away}) as address:
+        answer = await at_gateway(tenant, address).call("GET", "test")
 
     check_problem(answer, 500, "dependency_unavailable")
     assert int(answer.headers["Retry-After"]) > 0
     assert answer.body["request_id"] in {entry["request_id"] for entry in logged if entry["log_level"] == "error"}
 
 
-async def test_an_answer_that_is_none_of_ours_is_not_passed_on(services: Services, redis_url: str, tenant: Api) -> None:
-    async def crash(_: web.Request) -> web.Response:
-        return web.Response(status=500, text='Traceback: File "/srv/store.py", pymongo.errors.AutoReconnect')
+async def test_a_problem_passes_on_only_members_of_a_transfer(services: Services, redis_url: str, tenant: Api) -> None:
+    wrong: object = None
 
-    broken = web.Application()
-    broken.router.add_route("*", "/{path:.*}", crash)
-    async with AsyncExitStack() as stack:
-        catalog = await stack.enter_async_context(serving(broken, "127.0.0.1:0"))
-        address = await stack.enter_async_context(gateway(services, redis_url, catalog_service_url=catalog))
-        answer = await call(address, tenant, "POST", "get_packages")
-
-    check_problem(answer, 500, "dependency_unavailable")
-
-
-@pytest.mark.parametrize("wrong", [-1, True, 1.5, "7", None, [7]])
-async def test_of_a_problem_s_own_members_only_those_of_a_transfer_are_passed_on(
-    services: Services, redis_url: str, tenant: Api, wrong: object
-) -> None:
     async def refuse(_: web.Request) -> web.Response:
-        told = {"detail": "Not so.", "code": "unexpected_chunk", "received": 7, "total": wrong, "fence": 7}
-        return web.json_response(told, status=400)
+        problem = {"detail": "Not so.", "code": "unexpected_chunk", "received": 7, "total": wrong, "fence": 7}
+        return web.json_response(problem, status=400)
 
-    refusing = web.Application()
-    refusing.router.add_route("*", "/{path:.*}", refuse)
-    async with AsyncExitStack() as stack:
-        catalog = await stack.enter_async_context(serving(refusing, "127.0.0.1:0"))
-        address = await stack.enter_async_context(gateway(services, redis_url, catalog_service_url=catalog))
-        answer = await call(address, tenant, "POST", "get_packages")
-
-    assert list(answer.body) == [*MEMBERS, "received"]
-    assert answer.body["received"] == 7
+    async with instead(refuse) as catalog, gateway(services, redis_url, catalog_service_url=catalog) as address:
+        for wrong in (-1, True, 1.5, "7", None, [7]):
+            answer = await at_gateway(tenant, address).call("POST", "get_packages")
+            assert list(answer.body) == [*MEMBERS, "received"], wrong
+            assert answer.body["received"] == 7

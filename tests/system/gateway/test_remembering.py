@@ -10,10 +10,10 @@ from aiohttp import web
 from common.caller import HIDDEN, hidden_word
 from common.middleware import REVISION_HEADER, json_response
 from common.redis import Redis, open_redis
+from tests.support.whole.gateways import at_gateway, gateway
 from tests.support.whole.services import Api, Services
 from tests.support.whole.standin import instead
 from tests.support.whole.stories import add_package, catalog, publish
-from tests.system.gateway.test_problems import gateway
 
 ETAG = '"7-identity"'
 
@@ -22,7 +22,7 @@ ETAG = '"7-identity"'
 async def elsewhere(services: Services, redis_url: str, tenant: Api) -> AsyncIterator[Api]:
     """The same tenant at another gateway."""
     async with gateway(services, redis_url) as address:
-        yield replace(tenant, base_url=f"{address}/{tenant.tenant_id}")
+        yield at_gateway(tenant, address)
 
 
 async def added(api: Api, name: str = "pc-1") -> dict[str, str]:
@@ -187,7 +187,7 @@ async def test_what_does_not_change_costs_one_question_to_redis_and_none_to_a_se
     async with instead(fellows.answer) as address, open_redis(redis_url) as redis:
         names = ("auth_service", "catalog_service", "upload_service", "client_registry")
         async with gateway(services, redis_url, **{f"{name}_url": address for name in names}) as before:
-            api = replace(tenant, base_url=f"{before}/{tenant.tenant_id}")
+            api = at_gateway(tenant, before)
             client = {"data": {"auth_token": "a token"}}
             for _ in range(2):
                 assert (await api.call("GET", "test")).status == 200
@@ -218,7 +218,7 @@ async def test_versions_that_are_being_changed_are_not_remembered(
         instead(fellows.answer) as address,
         gateway(services, redis_url, catalog_service_url=address) as before,
     ):
-        api = replace(tenant, base_url=f"{before}/{tenant.tenant_id}")
+        api = at_gateway(tenant, before)
         for _ in range(3):
             assert (await api.call("GET", "get_package_versions", "An.App")).status == 200
     assert fellows.asked["get_package_versions"] == 3
@@ -233,7 +233,7 @@ async def test_a_program_that_names_no_contract_is_answered_from_memory_as_one_o
         instead(fellows.answer) as address,
         gateway(services, redis_url, catalog_service_url=address) as before,
     ):
-        api = replace(tenant, base_url=f"{before}/{tenant.tenant_id}")
+        api = at_gateway(tenant, before)
         for headers in ({}, {}, {"Version": "1.0.0"}, {"Version": ""}):
             assert (await api.call("GET", "winget", "packageManifests", "An.App", headers=headers)).body == []
             assert (await api.call("POST", "winget", "manifestSearch", json={}, headers=headers)).body == []

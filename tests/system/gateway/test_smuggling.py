@@ -7,9 +7,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.support.cells import every_cell
+from tests.support.whole.gateways import gateway
 from tests.support.whole.services import Api, Services
 from tests.support.whole.standin import Standin, standin
-from tests.system.gateway.test_problems import gateway
 
 OUTER = ("add_package", "upload_package_version")  # read before a service is asked, and streamed to it
 BODY = b"abcd"
@@ -114,44 +115,42 @@ def words(service: Standin) -> list[str]:
 
 
 @pytest.mark.parametrize("operation", OUTER)
-@pytest.mark.parametrize("case", REFUSED)
-async def test_what_may_be_cut_in_two_ways_is_refused_with_all_that_follows(
-    case: str, operation: str, api: Api, service: Standin
+async def test_an_ambiguous_request_is_refused_with_all_that_follows(
+    operation: str, api: Api, service: Standin
 ) -> None:
-    service.received.clear()
-    lines, body = REFUSED[case]
     inner = request(api, "GET get_package_versions/Smuggled")
-    statuses = await exchange(
-        api, request(api, f"POST {operation}", lines) + body.replace(b"{inner}", inner) + last(api)
-    )
-    assert (statuses, words(service)) == ([400], [])
+    with every_cell() as cell:
+        for case, (lines, body) in REFUSED.items():
+            with cell(case):
+                service.received.clear()
+                outer = request(api, f"POST {operation}", lines) + body.replace(b"{inner}", inner)
+                assert (await exchange(api, outer + last(api)), words(service)) == ([400], [])
 
 
 @pytest.mark.parametrize("operation", OUTER)
-@pytest.mark.parametrize("case", TAKEN)
-async def test_what_has_one_meaning_reaches_the_service_once(
-    case: str, operation: str, api: Api, service: Standin
-) -> None:
-    service.received.clear()
-    lines, body = TAKEN[case]
-    statuses = await exchange(api, request(api, f"POST {operation}", lines) + body + last(api))
-    assert (statuses, words(service)) == ([200, 200], [operation, "get_package_versions/Last"])
-    assert service.received[0].body == BODY
+async def test_a_request_with_one_meaning_reaches_the_service_once(operation: str, api: Api, service: Standin) -> None:
+    with every_cell() as cell:
+        for case, (lines, body) in TAKEN.items():
+            with cell(case):
+                service.received.clear()
+                statuses = await exchange(api, request(api, f"POST {operation}", lines) + body + last(api))
+                assert (statuses, words(service)) == ([200, 200], [operation, "get_package_versions/Last"])
+                assert service.received[0].body == BODY
 
 
 @pytest.mark.parametrize("operation", OUTER)
-@pytest.mark.parametrize("protocol", ["h2c", "websocket", "TLS/1.0"])
-async def test_a_connection_that_was_to_speak_another_protocol_ends(
-    protocol: str, operation: str, api: Api, service: Standin
-) -> None:
-    service.received.clear()
-    lines = f"Content-Length: 4\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n".encode()
-    statuses = await exchange(api, request(api, f"POST {operation}", lines) + BODY + last(api))
-    assert (statuses, words(service)) == ([200], [operation])
+async def test_a_connection_that_asks_for_another_protocol_ends(operation: str, api: Api, service: Standin) -> None:
+    with every_cell() as cell:
+        for protocol in ("h2c", "websocket", "TLS/1.0"):
+            with cell(protocol):
+                service.received.clear()
+                lines = f"Content-Length: 4\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n".encode()
+                statuses = await exchange(api, request(api, f"POST {operation}", lines) + BODY + last(api))
+                assert (statuses, words(service)) == ([200], [operation])
 
 
 @pytest.mark.parametrize("operation", OUTER)
-async def test_a_connection_that_was_to_be_a_tunnel_ends(operation: str, api: Api, service: Standin) -> None:
+async def test_a_connection_that_asks_for_a_tunnel_ends(operation: str, api: Api, service: Standin) -> None:
     service.received.clear()
     inner = request(api, "GET get_package_versions/Smuggled")
     length = f"Content-Length: {len(inner)}\r\n".encode()
@@ -159,11 +158,12 @@ async def test_a_connection_that_was_to_be_a_tunnel_ends(operation: str, api: Ap
     assert (statuses, words(service)) == ([404], [])
 
 
-@pytest.mark.parametrize("line", ["GET get_package_versions/First", "HEAD get_package_versions/First"])
-async def test_a_body_that_nobody_expects_is_no_request(line: str, api: Api, service: Standin) -> None:
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_an_unexpected_body_is_no_request(method: str, api: Api, service: Standin) -> None:
     service.received.clear()
     inner = request(api, "GET get_package_versions/Smuggled")
-    statuses = await exchange(api, request(api, line, f"Content-Length: {len(inner)}\r\n".encode()) + inner + last(api))
+    outer = request(api, f"{method} get_package_versions/First", f"Content-Length: {len(inner)}\r\n".encode())
+    statuses = await exchange(api, outer + inner + last(api))
     assert (statuses, words(service)) == ([200, 200], ["get_package_versions/First", "get_package_versions/Last"])
 
 
@@ -174,32 +174,34 @@ async def test_requests_in_a_row_are_answered_in_their_order(api: Api, service: 
     assert (statuses, words(service)) == ([200] * 51, [*row, "get_package_versions/Last"])
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"GET /x HTTP/1.1\r\n\r\n",  # no host
-        b"GET /x\r\n\r\n",
-        b"GET /x HTTP/1.1 HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET\t/x\tHTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /x HTTP/01.1\r\nHost: x\r\n\r\n",
-        b"GET /x HTTP/2.0\r\nHost: x\r\n\r\n",
-        b"\0GET /x HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /x HTTP/1.1\r\n Host: x\r\n\r\n",
-        b"G@T /x HTTP/1.1\r\nHost: x\r\n\r\n",
-    ],
+NO_REQUESTS = (
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"GET /x HTTP/1.1\r\n\r\n",  # no host
+    b"GET /x\r\n\r\n",
+    b"GET /x HTTP/1.1 HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET\t/x\tHTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /x HTTP/01.1\r\nHost: x\r\n\r\n",
+    b"GET /x HTTP/2.0\r\nHost: x\r\n\r\n",
+    b"\0GET /x HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /x HTTP/1.1\r\n Host: x\r\n\r\n",
+    b"G@T /x HTTP/1.1\r\nHost: x\r\n\r\n",
 )
-async def test_after_what_is_no_request_nothing_is_read(start: bytes, api: Api, service: Standin) -> None:
-    service.received.clear()
-    assert (await exchange(api, start + last(api)), words(service)) == ([400], [])
 
 
-async def test_what_is_older_than_http_1_0_is_no_request(api: Api) -> None:
+async def test_nothing_is_read_after_what_is_no_request(api: Api, service: Standin) -> None:
+    with every_cell() as cell:
+        for start in NO_REQUESTS:
+            with cell(start):
+                service.received.clear()
+                assert (await exchange(api, start + last(api)), words(service)) == ([400], [])
+
+
+async def test_a_request_older_than_http_1_0_is_none(api: Api) -> None:
     # Nothing comes after it: that alone would be refused.
     assert await exchange(api, b"GET /livez\r\n\r\n") == [400]
 
 
-async def test_what_is_about_one_connection_does_not_travel(api: Api, service: Standin) -> None:
+async def test_headers_of_one_connection_do_not_reach_the_service(api: Api, service: Standin) -> None:
     service.received.clear()
     mine = {
         "Connection": "keep-alive, X-File-ID, X-Mine",

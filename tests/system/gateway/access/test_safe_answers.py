@@ -1,7 +1,6 @@
-"""Every kind of answer keeps browsers from guessing, embedding and keeping it, and tells nothing of our insides."""
+"""Every answer has the security headers and reveals nothing of our insides."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
@@ -11,12 +10,14 @@ from yarl import URL
 from common.caller import Deployment
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.api import Answer, read_answer
+from tests.support.cells import every_cell
 from tests.support.whole.estate import UNKNOWN, Estate, segments, title
+from tests.support.whole.gateways import SERVICES, at_gateway, gateway
+from tests.support.whole.pages import sign_in
+from tests.support.whole.problems import check_error
 from tests.support.whole.raw import send_raw
 from tests.support.whole.services import Api, Services
-from tests.support.whole.standin import instead
-from tests.system.gateway.dashboard.test_documentation import sign_in
-from tests.system.gateway.test_problems import check_told, gateway
+from tests.support.whole.standin import Handler, instead
 
 ELSEWHERE = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
 PREFLIGHT = {
@@ -34,8 +35,8 @@ def check_safe(answer: Answer) -> None:
     assert headers["server"] == "pkgrepo"
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["x-frame-options"] == "DENY"
-    told = {"same-origin"} if headers.get("content-type", "").startswith("text/html") else set()  # the sign-in page
-    assert headers["referrer-policy"] in {"no-referrer", *told}
+    page = {"same-origin"} if headers.get("content-type", "").startswith("text/html") else set()  # the sign-in page
+    assert headers["referrer-policy"] in {"no-referrer", *page}
     assert headers["cross-origin-resource-policy"] == "same-origin"
     assert headers["cache-control"] in CACHE_CONTROLS
     policy = dict.fromkeys(part.strip() for part in headers["content-security-policy"].split(";"))
@@ -45,47 +46,44 @@ def check_safe(answer: Answer) -> None:
     assert not {name.casefold() for name in REVEALING} & headers.keys()
 
 
-@pytest.mark.parametrize("row", OPERATIONS, ids=title)
-async def test_every_operation_answers_safely_to_anyone(row: Operation, furnished: Estate) -> None:
-    await_ending = row.method == "DELETE" or row.word in {"logout", "change_password"}
-    parts = UNKNOWN if await_ending else furnished.parts
-    for api in (furnished.api.anonymous(), furnished.api):
-        for method in {row.method, "HEAD" if row.method == "GET" else row.method, "TRACE"}:
-            answer = await api.call(method, *segments(row, parts), headers=ELSEWHERE)
-            check_safe(answer)
-            assert answer.status < 500
+async def test_every_operation_answers_safely_to_anyone(furnished: Estate) -> None:
+    with every_cell() as cell:
+        for row in OPERATIONS:
+            ends_something = row.method == "DELETE" or row.word in {"logout", "change_password"}
+            path = segments(row, UNKNOWN if ends_something else furnished.parts)
+            for api in (furnished.api.anonymous(), furnished.api):
+                for method in {row.method, "HEAD" if row.method == "GET" else row.method, "TRACE"}:
+                    with cell(method, row.path, "session" if api.headers else "anonymous"):
+                        answer = await api.call(method, *path, headers=ELSEWHERE)
+                        check_safe(answer)
+                        assert answer.status < 500
 
 
-@pytest.mark.parametrize("row", OPERATIONS, ids=title)
-async def test_no_other_site_is_let_in(row: Operation, furnished: Estate) -> None:
-    answer = await furnished.api.call("OPTIONS", *segments(row, UNKNOWN), headers=PREFLIGHT)
-    assert answer.status == 405
-    check_safe(answer)
+async def test_no_other_site_is_let_in(furnished: Estate) -> None:
+    with every_cell() as cell:
+        for row in OPERATIONS:
+            with cell(title(row)):
+                answer = await furnished.api.call("OPTIONS", *segments(row, UNKNOWN), headers=PREFLIGHT)
+                assert answer.status == 405
+                check_safe(answer)
 
 
 async def test_what_browsers_and_machines_load_is_safe(furnished: Estate) -> None:
     cookie = await sign_in(furnished.api)
-    for path in (["docs"], ["openapi.json"], ["sign_in"], ["docs", "assets", "docs.js"], ["docs", "assets", "no.js"]):
-        check_safe(await furnished.api.anonymous().call("GET", *path, headers=cookie))
+    for page in (["docs"], ["openapi.json"], ["sign_in"], ["docs", "assets", "docs.js"], ["docs", "assets", "no.js"]):
+        check_safe(await furnished.api.anonymous().call("GET", *page, headers=cookie))
     for headers in ({}, {"Range": "bytes=0-1"}, {"Range": "bytes=99999999-"}, {"If-None-Match": "*"}):
         async with furnished.api.session.get(URL(furnished.link, encoded=True), headers=headers) as response:
             check_safe(await read_answer(response))
     url = urlsplit(furnished.api.base_url)
-    for address in (
-        "/livez",
-        "/readyz",
-        "/",
-        "/favicon.ico",
-        "/robots.txt",
-        "/.well-known/security.txt",
-        "/nobody/test",
-    ):
-        check_safe(await send_raw(f"{url.scheme}://{url.netloc}", "GET", address))
+    paths = ("/livez", "/readyz", "/", "/favicon.ico", "/robots.txt", "/.well-known/security.txt", "/nobody/test")
+    for path in paths:
+        check_safe(await send_raw(f"{url.scheme}://{url.netloc}", "GET", path))
 
 
-@pytest.mark.parametrize("line", ["GET / HTTP/9.9", "\x16\x03\x01", "GET / HTTP/1.1\r\nX: \0"])
-async def test_what_is_no_request_is_answered_safely(line: str, services: Services) -> None:
-    check_safe(await send_raw(services.addresses[Deployment.MULTI], line, ""))
+async def test_bytes_that_are_no_request_are_answered_safely(services: Services) -> None:
+    for line in ("GET / HTTP/9.9", "\x16\x03\x01", "GET / HTTP/1.1\r\nX: \0"):
+        check_safe(await send_raw(services.addresses[Deployment.MULTI], line, ""))
 
 
 async def test_a_service_that_is_called_itself_answers_as_safely(services: Services) -> None:
@@ -93,14 +91,14 @@ async def test_a_service_that_is_called_itself_answers_as_safely(services: Servi
         check_safe(await send_raw(address, "GET", "/"))
 
 
-@pytest.mark.parametrize("wish", ["100-continue", "the-unexpected"])
-async def test_whoever_wishes_to_be_asked_for_a_body_is_answered_as_others_are(wish: str, services: Services) -> None:
+@pytest.mark.parametrize("expect", ["100-continue", "the-unexpected"])
+async def test_a_request_with_expect_is_answered_like_any_other(expect: str, services: Services) -> None:
     connector = UnixConnector(services.addresses["auth_service"].removeprefix("unix:"))
     gate = services.addresses[Deployment.MULTI]
-    answers = [await send_raw(gate, "GET", path, {"Expect": wish}) for path in ("/livez", "/readyz")]
+    answers = [await send_raw(gate, "GET", path, {"Expect": expect}) for path in ("/livez", "/readyz")]
     async with ClientSession(connector=connector) as session:
         for method, path in {"POST": "login", "GET": "get_users", "HEAD": "get_users"}.items():
-            request = session.request(method, f"http://localhost/acme/{path}", headers={"Expect": wish})
+            request = session.request(method, f"http://localhost/acme/{path}", headers={"Expect": expect})
             async with request as response:
                 answers.append(await read_answer(response))
     for answer in answers:
@@ -109,16 +107,13 @@ async def test_whoever_wishes_to_be_asked_for_a_body_is_answered_as_others_are(w
     assert [answer.status for answer in answers] == [200, 200, 401, 401, 401]
 
 
-async def test_browsers_are_told_to_stay_where_the_public_address_is_encrypted(
+async def test_hsts_is_sent_where_the_public_address_is_encrypted(
     services: Services, redis_url: str, tenant: Api
 ) -> None:
-    for public, told in {
-        "https://packages.example.com": "max-age=31536000",
-        "http://packages.example.com": None,
-    }.items():
-        async with gateway(services, redis_url, public_url=public) as address:
-            answer = await replace(tenant, base_url=f"{address}/{tenant.tenant_id}").call("GET", "test")
-        assert answer.headers.get("Strict-Transport-Security") == told
+    for scheme, expected in {"https": "max-age=31536000", "http": None}.items():
+        async with gateway(services, redis_url, public_url=f"{scheme}://packages.example.com") as address:
+            answer = await at_gateway(tenant, address).call("GET", "test")
+        assert answer.headers.get("Strict-Transport-Security") == expected
 
 
 async def _crash(_: web.Request) -> web.StreamResponse:
@@ -151,15 +146,24 @@ BROKEN = (_crash, _tell, _tell_in_json, _hang_up, _talk_nonsense)
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
-@pytest.mark.parametrize("row", [row for row in OPERATIONS if row.access is not Access.PAGE], ids=title)
-async def test_a_service_that_breaks_tells_callers_nothing(
-    broken: object, row: Operation, services: Services, redis_url: str, tenant: Api
+async def test_a_service_that_breaks_reveals_nothing(
+    broken: Handler, services: Services, redis_url: str, tenant: Api
 ) -> None:
-    async with instead(broken) as address:  # type: ignore[arg-type]
-        broken_url = {f"{row.service}_url": address} if row.service != "gateway" else {"auth_service_url": address}
-        async with gateway(services, redis_url, **broken_url) as before:
-            api = replace(tenant, base_url=f"{before}/{tenant.tenant_id}")
-            answer = await api.call(row.method, *segments(row, UNKNOWN), data={"package_id": "a"})
-    # What a service of ours says of its own crash is passed on; anything else is no answer.
-    check_told(row, answer, 500, "internal_error" if broken is _crash else "dependency_unavailable")
-    check_safe(answer)
+    # An answer of our own services about their crash is passed on; anything else is no answer.
+    code = "internal_error" if broken is _crash else "dependency_unavailable"
+    with every_cell() as cell:
+        async with instead(broken) as broken_url:
+            for service in SERVICES:
+                async with gateway(services, redis_url, **{f"{service}_url": broken_url}) as address:
+                    api = at_gateway(tenant, address)
+                    for row in asking(service):
+                        with cell(title(row)):
+                            answer = await api.call(row.method, *segments(row, UNKNOWN), data={"package_id": "a"})
+                            check_error(row, answer, 500, code)
+                            check_safe(answer)
+
+
+def asking(service: str) -> list[Operation]:
+    """The operations that ask a service. The gateway's own ask auth_service for the tenant."""
+    rows = [row for row in OPERATIONS if row.access is not Access.PAGE]
+    return [row for row in rows if service == row.service.replace("gateway", "auth_service")]

@@ -1,6 +1,5 @@
 """The documentation pages stand behind a browser's session (section 5.2, rule 5)."""
 
-from dataclasses import replace
 from http.cookies import SimpleCookie
 from unittest.mock import AsyncMock
 from urllib.parse import urlsplit
@@ -12,20 +11,9 @@ from common.errors import Unavailable
 from gateway.dashboard import sign_in as sign_in_page
 from gateway.operations import OPERATIONS, Access
 from tests.support.whole.estate import CLIENTS, READS, UNKNOWN, furnish, segments, title
+from tests.support.whole.gateways import at_gateway, gateway
+from tests.support.whole.pages import SCRIPT, sign_in
 from tests.support.whole.services import PASSWORD, Api, Services
-from tests.system.gateway.test_problems import gateway
-
-SCRIPT = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>${alert(1)}"
-
-
-async def sign_in(api: Api, **fields: str) -> dict[str, str]:
-    """A browser's cookie header after signing in."""
-    form = {"username": "admin", "password": PASSWORD, **fields}
-    answer = await api.anonymous().call("POST", "sign_in", data=form)
-    assert (answer.status, answer.headers["Location"]) == (303, f"{urlsplit(api.base_url).path}/dashboard")
-    (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
-    assert (cookie["httponly"], cookie["samesite"], cookie["path"]) == (True, "Lax", "/")
-    return {"Cookie": f"{cookie.key}={cookie.value}"}
 
 
 @pytest.mark.parametrize("page", ["docs", "openapi.json"])
@@ -131,7 +119,7 @@ async def test_over_tls_the_cookie_is_of_one_host_and_stays_on_tls(
     services: Services, redis_url: str, tenant: Api
 ) -> None:
     async with gateway(services, redis_url, public_url="https://packages.example.com") as address:
-        behind = replace(tenant.anonymous(), base_url=f"{address}/{tenant.tenant_id}")
+        behind = at_gateway(tenant.anonymous(), address)
         answer = await behind.call("POST", "sign_in", data={"username": "admin", "password": PASSWORD})
         (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
         assert (cookie["secure"], cookie["httponly"], cookie["samesite"]) == (True, True, "Lax")

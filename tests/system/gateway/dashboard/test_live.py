@@ -26,10 +26,10 @@ from gateway.live import Live
 from gateway.tenants import TenantDirectory
 from tests.support.factories import make_caller
 from tests.support.waiting import until
+from tests.support.whole.gateways import gateway
+from tests.support.whole.pages import sign_in
 from tests.support.whole.raw import with_small_buffers
 from tests.support.whole.services import Api, Services
-from tests.system.gateway.dashboard.test_documentation import sign_in
-from tests.system.gateway.test_problems import gateway
 
 PATIENCE = 20  # seconds after which a test has failed
 

@@ -1,7 +1,6 @@
 """What the dashboard's pages are open to, and by which door they write."""
 
 import io
-from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
@@ -9,12 +8,11 @@ import pytest
 from catalog_service.enumerations import Switch
 from gateway.dashboard.table import PAGES
 from gateway.operations import OPERATIONS, Access
-from tests.support.api import Answer
 from tests.support.whole.estate import UNKNOWN, segments, title
+from tests.support.whole.gateways import at_gateway, gateway
+from tests.support.whole.pages import sign_in, token_of, write
 from tests.support.whole.services import Api, Services
 from tests.support.whole.stories import upload
-from tests.system.gateway.dashboard.test_documentation import sign_in
-from tests.system.gateway.test_problems import gateway
 
 NO_ADMINISTRATORS = [row for row in OPERATIONS if row.access is not Access.ADMINISTRATOR]
 WRITES = [row for row in OPERATIONS if row.access is Access.ADMINISTRATOR and row.method != "GET"]
@@ -25,17 +23,6 @@ PACKAGE = {
     "package_publisher": "Acme",
     "package_description": "An app",
 }
-
-
-async def token_of(api: Api, cookie: dict[str, str]) -> str:
-    """The token that a page of this session sends with what it writes."""
-    page = await api.anonymous().call("GET", "dashboard", headers=cookie)
-    return str(page.body).partition('data-csrf-token="')[2].partition('"')[0]
-
-
-async def write(api: Api, cookie: dict[str, str], token: str, *way: str, method: str = "POST", **form: str) -> Answer:
-    headers = {**cookie, "X-CSRF-Token": token}
-    return await api.anonymous().call(method, "dashboard", "operations", *way, headers=headers, data=form)
 
 
 @pytest.mark.parametrize("path", [[], ["packages"], ["packages", "A.B"], ["operations", "get_packages"], ["nowhere"]])
@@ -191,7 +178,7 @@ async def test_where_sessions_cannot_be_looked_up_a_page_says_so(
 ) -> None:
     cookie = await sign_in(tenant)
     async with gateway(services, "redis://127.0.0.1:1") as address:
-        alone = replace(tenant.anonymous(), base_url=f"{address}/{tenant.tenant_id}")
+        alone = at_gateway(tenant.anonymous(), address)
         answer = await alone.call("GET", *path, headers=cookie)
     assert (answer.status, answer.headers["Content-Type"]) == (500, PAGE)
     assert b"Something that is needed does not answer" in answer.body

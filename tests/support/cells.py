@@ -1,0 +1,25 @@
+"""One test for a whole table: it goes through every cell and then lists those that fail."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from traceback import extract_tb
+
+
+@contextmanager
+def every_cell() -> Iterator[Callable[..., AbstractContextManager[None]]]:
+    """Collect the failed assertions of the blocks `with cell(*name):`, and fail once with all of them."""
+    failing: list[str] = []
+
+    @contextmanager
+    def cell(*name: object) -> Iterator[None]:
+        label = " | ".join(map(str, name))
+        try:
+            yield
+        except AssertionError as error:
+            failing.append(f"{label}: {str(error) or extract_tb(error.__traceback__)[-1].line}")
+        except Exception as error:
+            error.add_note(f"cell: {label}")
+            raise
+
+    yield cell
+    assert not failing, "\n".join([f"{len(failing)} cells fail:", *failing])

@@ -1,0 +1,61 @@
+"""Bodies of requests as bytes, and good forms for each operation."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from gateway.operations import OPERATIONS, Access, Operation
+from tests.support.api import Answer
+from tests.support.whole.estate import Estate, title
+from tests.support.whole.fields import fields_of
+
+FORM = "application/x-www-form-urlencoded"
+MULTIPART = "multipart/form-data; boundary=limit"
+END = b"--limit--\r\n"
+TRANSFER = {"X-File-ID": "malformed", "Content-Range": "bytes 0-3/4"}
+WITH_FIELDS = [row for row in OPERATIONS if fields_of(row) and row.access is not Access.SIGNED]
+# Deletions come last, so that one tenant is enough for all of them.
+WRITES = sorted(
+    (row for row in OPERATIONS if row.audited), key=lambda row: (row.method == "DELETE", row.word == "delete_package")
+)
+UPLOADS = [row for row in OPERATIONS if title(row) == "POST-upload_package_version"]
+Body = tuple[dict[str, str], bytes]
+
+
+def part(name: str, value: bytes, more: str = "") -> bytes:
+    return f'--limit\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n'.encode() + value + b"\r\n"
+
+
+CHUNK = part("chunk", b"abcd", '; filename="blob"')
+
+
+def encoded(form: Mapping[str, str], kind: str = FORM, more: bytes = b"") -> Body:
+    return {"Content-Type": kind}, urlencode(form).encode() + more
+
+
+def multipart(form: Mapping[str, str], kind: str = MULTIPART, more: bytes = b"", end: bytes = END) -> Body:
+    return {"Content-Type": kind}, b"".join(part(name, value.encode()) for name, value in form.items()) + more + end
+
+
+def good_form(row: Operation, estate: Estate) -> dict[str, str]:
+    """Good values for everything, with a new user where one is added."""
+    return {**estate.form, **({"username": "newcomer"} if row.word == "add_user" else {})}
+
+
+def own_form(row: Operation, estate: Estate) -> dict[str, str]:
+    """Good values for an operation's own fields.
+
+    Of an archive every field is read; the session goes on; and no known client is noted as seen.
+    """
+    good, names = good_form(row, estate), {field.name for field in fields_of(row)}
+    if row.access is Access.CLIENT:
+        names.discard("auth_token")
+    good |= {"file_type": "ZIP", "token": "another session's"}
+    return {name: value for name, value in good.items() if name in names}
+
+
+async def send_form(row: Operation, estate: Estate, *, without: str = "", **request: Any) -> Answer:
+    """Call an operation with its good form, without one field and with the `data` and `params` of `request`."""
+    api = estate.api.anonymous() if row.access is Access.CLIENT else estate.api
+    form = {name: value for name, value in own_form(row, estate).items() if name != without}
+    return await estate.send(row, api, **{**request, "data": {**form, **request.get("data", {})}})

@@ -1,0 +1,28 @@
+"""More gateways before the running services."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from common.server import serving
+from gateway.app import create_app
+from gateway.settings import GatewaySettings
+from tests.support.factories import KEYS
+from tests.support.whole.services import Api, Services
+
+SERVICES = ("auth_service", "catalog_service", "upload_service", "client_registry")
+
+
+@asynccontextmanager
+async def gateway(services: Services, redis_url: str, **settings: Any) -> AsyncIterator[str]:
+    """The address of another multi-tenant gateway; `settings` may give it other addresses of the services."""
+    own: dict[str, Any] = {f"{name}_url": services.addresses[name] for name in SERVICES}
+    own |= {"internal_key": KEYS, "session_key": KEYS, "redis_url": redis_url, **settings}
+    async with serving(create_app(GatewaySettings(**own)), "127.0.0.1:0") as address:
+        yield address
+
+
+def at_gateway(api: Api, address: str) -> Api:
+    """The same caller at another multi-tenant gateway."""
+    return replace(api, base_url=f"{address}/{api.tenant_id}")

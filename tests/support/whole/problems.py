@@ -1,0 +1,34 @@
+"""The form of errors that the interface promises."""
+
+from http import HTTPStatus
+
+from common.middleware.fellows import REQUEST_IDS
+from gateway.operations import Operation
+from tests.support.api import Answer
+
+TITLES = {407: "Storage Exceeded"}  # The interface has a meaning of its own for it.
+MEMBERS = ["type", "title", "status", "detail", "code", "request_id"]
+TRANSFER_MEMBERS = ["received", "total"]  # of a refused chunk, as far as they are known
+
+
+def check_problem(answer: Answer, status: int, code: str) -> None:
+    """Check an error of our own operations: problem details with the request's id."""
+    assert (answer.status, answer.headers["Content-Type"]) == (status, "application/problem+json"), answer
+    assert [name for name in answer.body if name not in TRANSFER_MEMBERS] == MEMBERS, answer.body
+    expected = {"status": status, "code": code, "type": "about:blank"}
+    expected |= {"title": TITLES.get(status, HTTPStatus(status).phrase), "request_id": answer.headers["X-Request-Id"]}
+    assert {name: answer.body[name] for name in expected} == expected, (answer.body, expected)
+    assert answer.body["detail"], answer.body
+    assert REQUEST_IDS.fullmatch(answer.body["request_id"]), answer.body
+
+
+def check_error(row: Operation, answer: Answer, status: int, code: str) -> None:
+    """Check an error in the form of the operation's protocol."""
+    if not row.of_winget:
+        check_problem(answer, status, code)
+        return
+    assert (answer.status, answer.headers["Content-Type"]) == (status, "application/json"), answer
+    detail = answer.body["message"]
+    assert detail, answer.body
+    expected = {"code": status, "message": detail, "ErrorCode": status, "ErrorMessage": detail}
+    assert answer.body == expected, (answer.body, expected)

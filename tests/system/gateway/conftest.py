@@ -1,0 +1,27 @@
+"""Tenants that have one of everything."""
+
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+from common.caller import Deployment
+from tests.support.whole.estate import Estate, furnish
+from tests.support.whole.services import Services, single_gateway
+
+
+@pytest.fixture(scope="session", params=[Deployment.MULTI, pytest.param(Deployment.SINGLE, marks=pytest.mark.full)])
+async def furnished(services: Services, redis_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Estate]:
+    """A tenant that has one of everything, in each deployment, shared by the tests that delete nothing of it."""
+    tenant = await services.tenant()
+    if request.param is Deployment.MULTI:
+        yield await furnish(tenant)
+        return
+    async with single_gateway(services, redis_url, tenant) as single:
+        yield (await furnish(tenant)).through(single)
+
+
+@pytest.fixture(scope="module")
+async def guarded(services: Services) -> tuple[Estate, Mapping[str, str]]:
+    """A tenant that nothing may change, and everything that it shows."""
+    estate = await furnish(await services.tenant())
+    return estate, await estate.contents()
