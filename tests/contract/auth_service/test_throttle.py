@@ -77,7 +77,7 @@ async def test_redis_deletes_the_places_of_a_user_without_logins(
 ) -> None:
     await places.add(tenant_id, "ada", PLACE)
 
-    assert KNOWN_FOR - 60 < await redis.ttl(f"failures:places:{tenant_id}:ada") <= KNOWN_FOR
+    assert KNOWN_FOR - 3600 < await redis.ttl(f"failures:places:{tenant_id}:ada") <= KNOWN_FOR
 
 
 async def test_the_most_recent_places_of_a_user_are_known(places: RedisKnownPlaces, tenant_id: str) -> None:

@@ -2,9 +2,8 @@
 
 import asyncio
 import gc
-import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -23,7 +22,7 @@ from common.telemetry.traces import traces
 from tests.support.servers.collector import collecting
 from tests.support.tables import each
 
-PATIENCE = 20  # seconds after which a test has failed
+PATIENCE = 60  # seconds after which a test has failed
 
 
 def make_event(event_type: str, **data: Any) -> Event:
@@ -336,9 +335,7 @@ async def test_over_rabbitmq_an_event_is_kept_until_its_handler_is_back(rabbitmq
 @pytest.fixture
 async def nobody() -> str:
     """The address of a broker that is away."""
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        return f"amqp://guest:guest@127.0.0.1:{free.getsockname()[1]}/"
+    return "amqp://guest:guest@127.0.0.1:1/"
 
 
 async def test_while_the_broker_is_away_publishing_fails_and_closing_works(nobody: str) -> None:

@@ -499,6 +499,6 @@ async def test_where_redis_does_not_answer_nobody_is_let_in(
     monkeypatch.setattr("common.redis.ANSWER_PATIENCE", 0.2)
     token = await sessions.open(tenant_id, "ada")
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        async with asyncio.timeout(20), open_redis(f"redis://127.0.0.1:{silent.getsockname()[1]}/0") as nobody:
+        async with asyncio.timeout(60), open_redis(f"redis://127.0.0.1:{silent.getsockname()[1]}/0") as nobody:
             with pytest.raises(RedisError):
                 await Sessions(nobody, keys=KEYS, lifetime=LIFETIME, idle=IDLE).check(tenant_id, token)

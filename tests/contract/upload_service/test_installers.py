@@ -60,12 +60,12 @@ async def test_a_file_is_read_as_it_was_put(home: Installers, tmp_path: Path, co
     assert b"".join(await content_of(home, upload, 0, len(content))) == content
 
 
-@pytest.mark.parametrize(("start", "length"), [(0, 1), (5 << 20, 3 << 20), (len(LARGE) - 7, 7), (12_345, 9_000_000)])
-async def test_a_part_is_that_part(home: Installers, tmp_path: Path, start: int, length: int) -> None:
+async def test_a_part_is_that_part(home: Installers, tmp_path: Path) -> None:
     upload = await put(home, tmp_path, LARGE)
-    blocks = await content_of(home, upload, start, length)
-    assert b"".join(blocks) == LARGE[start : start + length]
-    assert max(map(len, blocks)) <= 1 << 20
+    for start, length in ((0, 1), (5 << 20, 3 << 20), (len(LARGE) - 7, 7), (12_345, 9_000_000)):
+        blocks = await content_of(home, upload, start, length)
+        assert b"".join(blocks) == LARGE[start : start + length], (start, length)
+        assert max(map(len, blocks)) <= 1 << 20
 
 
 @each(

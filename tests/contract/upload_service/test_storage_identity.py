@@ -1,6 +1,6 @@
 """Every kind of home has the id of the database, is known by it, and loses what the database does not know."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,18 +18,9 @@ from upload_service.settings import StorageSettings
 from upload_service.store_care import MongoKnownStore
 
 
-@pytest.fixture(scope="module")
-def objects() -> Iterator[ObjectServer]:
-    server = ObjectServer()
-    server.start()
-    server.make_bucket()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
-def homes(objects: ObjectServer, tmp_path: Path) -> Homes:
-    storage = StorageSettings(**objects.settings(uuid4().hex)).object_storage
+def homes(object_server: ObjectServer, tmp_path: Path) -> Homes:
+    storage = StorageSettings(**object_server.settings(uuid4().hex)).object_storage
     assert storage is not None
     return homes_of(FolderInstallers(tmp_path, Parts(tmp_path)), ObjectInstallers(storage))
 

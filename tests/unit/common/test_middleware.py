@@ -104,7 +104,7 @@ async def test_a_failure_within_an_answer_ends_the_connection() -> None:
     requests = Requests("tests")
     app = web.Application(middlewares=[watching(requests, logged=False), problems])
     app.router.add_get("/{tenant_id}/half", half)
-    async with serving(app, "127.0.0.1:0") as address, asyncio.timeout(20):
+    async with serving(app, "127.0.0.1:0") as address, asyncio.timeout(60):
         url = URL(address)
         reader, writer = await asyncio.open_connection(url.host, url.port)
         writer.write(b"GET /acme/half HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -69,6 +69,6 @@ async def test_a_gateway_ends_though_the_audit_log_does_not_answer(
     audit_log.answers.set()
     await recorder._tell(make_caller(), {"id": "first"})
     audit_log.answers.clear()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await recorder.close()
     assert recorder.waiting == 1

@@ -65,10 +65,10 @@ def layer(stem: str) -> str:
     return stem if stem in LAYERS else "domain"
 
 
-def violations(allows: Callable[[str, str], bool]) -> list[str]:
-    return [
-        f"{module} imports {name}" for module, names in imports().items() for name in names if not allows(module, name)
-    ]
+def assert_no_violation(allows: Callable[[str, str], bool]) -> None:
+    uses = [(module, name) for module, names in imports().items() for name in names]
+    wrong = [f"{module} imports {name}" for module, name in uses if not allows(module, name)]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_a_service_imports_itself_and_common_only() -> None:
