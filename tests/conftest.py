@@ -15,7 +15,9 @@ from tests.support.servers.objects import ObjectServer
 TESTS = Path(__file__).parent
 pytest_plugins = ["tests.support.running"]
 # A slow machine fails no test, and each run has the same examples.
-settings.register_profile("busy", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "busy", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("busy")
 ASKED_FOR = {
     "test_compose.py": "--containers",

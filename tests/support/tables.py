@@ -62,7 +62,7 @@ def each(
 
         signature = inspect.signature(test)
         left = [parameter for name, parameter in signature.parameters.items() if name not in arguments]
-        decorated = run_async if inspect.iscoroutinefunction(test) else run
+        decorated: Callable[..., Any] = run_async if inspect.iscoroutinefunction(test) else run
         decorated.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
         return decorated
 

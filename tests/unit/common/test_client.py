@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ async def blocks() -> AsyncIterator[bytes]:
 async def test_every_request_to_an_unreachable_service_times_out_soon(
     deaf: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.client.connections.CONNECT_PATIENCE", 0.2)
+    monkeypatch.setattr(import_module("common.client.connections"), "CONNECT_PATIENCE", 0.2)
     kinds: list[dict[str, Any]] = [
         {"patience": 90.0},
         {"patience": 120.0},
