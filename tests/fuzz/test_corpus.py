@@ -1,9 +1,12 @@
 """Whatever was ever found to be interesting is read as it should be, by each reader of strangers' bytes."""
 
+import pytest
+
 from tests.fuzz.targets import CORPUS, TARGETS
 from tests.support.tables import each
 
 
+@pytest.mark.full
 @each("name", TARGETS)
 def test_hostile_input_is_read_right_or_refused(name: str) -> None:
     inputs = sorted((CORPUS / name).iterdir())

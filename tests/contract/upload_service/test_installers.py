@@ -16,7 +16,7 @@ from upload_service.parts import Parts
 from upload_service.settings import StorageSettings
 
 SMALL = bytes(range(256)) * 20
-LARGE = os.urandom(20 << 20)  # bytes: more than one part, and not a whole number of them
+LARGE = os.urandom(12 << 20)  # bytes: more than one part, and not a whole number of them
 
 
 @pytest.fixture(params=list(Home))

@@ -32,16 +32,17 @@ NOW = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
 DIGEST = "ab" * 32
 HASH = password_hasher().hash("a password for tests")
 FILE = f"{'1' * 32}.zip"
-# Short texts that no rule forbids there, and the largest number of an entry.
+AUDIT_TEXTS = ("operation", "user", "ip", "request_id")
+# Texts that no rule forbids there, and the largest number of an entry.
 ALLOWED = {
     *(("catalog.packages.bson", field, "up") for field in ("name", "publisher", "description")),
-    *((("auth.audit_log.bson", field, "up")) for field in ("operation", "user", "ip", "request_id")),
+    *(("auth.audit_log.bson", field, kind) for field in AUDIT_TEXTS for kind in ("up", "long")),
     ("catalog.versions.bson", "package_family_name", "up"),
     ("auth.audit_log.bson", "sequence", "large"),
     ("auth.audit_heads.bson", "sequence", "large"),
 }
 HOSTILE: Mapping[str, Any] = {
-    "megabyte": "a" * (1 << 20),
+    "long": "a" * (1 << 17),
     "NUL": "a\0b",
     "up": "..",
     "number": 1.5,
@@ -210,6 +211,10 @@ def test_a_hostile_value_is_refused_in_each_field(name: str) -> None:
     # The validator of the archive compares the tenant's id with the manifest's.
     cells = product(RECORDS[name].keys() - {"tenant_id"}, HOSTILE)
     assert_refused(name, [(field, HOSTILE[kind]) for field, kind in cells if (name, field, kind) not in ALLOWED])
+
+
+def test_an_audit_entry_larger_than_the_largest_form_is_refused() -> None:
+    assert_refused("auth.audit_log.bson", [(field, "a" * (1 << 20)) for field in AUDIT_TEXTS])
 
 
 @each("name", RECORDS)
