@@ -11,11 +11,9 @@ from deploy.cli_storage import Moving
 from deploy.folder import Addresses
 from deploy.places import Places
 from deploy.storage import Storage
-from tests.support.services.moving import Estate, estate
+from tests.support.services.moving import Estate
 from upload_service.model import Home
 from upload_service.store_moves import MongoMoveStore
-
-__all__ = ["estate"]
 
 
 @pytest.fixture

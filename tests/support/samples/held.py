@@ -28,6 +28,9 @@ class HeldChunk:
 
     async def go_on(self) -> Answer:
         self._released.set()
+        return await self.answer()
+
+    async def answer(self) -> Answer:
         return await self._request
 
     async def break_off(self) -> None:

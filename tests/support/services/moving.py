@@ -117,12 +117,17 @@ class Estate:
         assert [path for path in self.root.rglob("*.part") if path.is_file()] == []
 
 
-@pytest.fixture
-async def estate(mongo_url: str, tmp_path: Path, object_server: ObjectServer) -> AsyncIterator[Estate]:
+def make_estate(database: MongoDatabase, root: Path, object_server: ObjectServer) -> Estate:
+    """An estate with a prefix of its own in the object storage."""
     storage = StorageSettings(**object_server.settings(uuid4().hex)).object_storage
     assert storage is not None
-    parts = Parts(tmp_path)
-    folder = FolderInstallers(tmp_path, parts)
+    parts = Parts(root)
+    folder = FolderInstallers(root, parts)
+    return Estate(database, folder, ObjectInstallers(storage), Staging(folder, parts), root)
+
+
+@pytest.fixture
+async def estate(mongo_url: str, tmp_path: Path, object_server: ObjectServer) -> AsyncIterator[Estate]:
     async with open_database(mongo_url, f"test_moves_{uuid4().hex[:8]}") as database:
         await make_indexes(database, INDEXES)
-        yield Estate(database, folder, ObjectInstallers(storage), Staging(folder, parts), tmp_path)
+        yield make_estate(database, tmp_path, object_server)

@@ -3,11 +3,13 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from common.caller import Caller
 from common.mongo import MongoDatabase, open_database
-from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for
+from tests.support.samples.held import HeldChunk
+from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
+from tests.support.waiting import until
+from upload_service.settings import UploadSettings
 
 FILE = bytes(range(256)) * 4
 HALF = len(FILE) // 2
@@ -27,14 +29,24 @@ class Replicas:
         assert (await self.one.chunk(caller, "f", FILE[:HALF], 0, len(FILE))).status == 200
         return caller
 
+    async def held(self, caller: Caller, start: int, length: int = HALF) -> HeldChunk:
+        """A chunk of `f` on its way to the first replica, which has the lease of the transfer."""
+        chunk = HeldChunk(self.one, caller, "f", FILE[start : start + length], start, len(FILE))
+
+        async def leased() -> bool:
+            record = await self.database["uploads"].find_one({"tenant_id": caller.tenant_id, "file_id": "f"})
+            return record is not None and record["fence"] == (2 if start else 1)
+
+        await until(leased)
+        return chunk
+
 
 @asynccontextmanager
-async def two_replicas(mongo_url: str, folder: Path) -> AsyncIterator[Replicas]:
+async def two_replicas(settings: UploadSettings) -> AsyncIterator[Replicas]:
     """Serve both until the block ends."""
-    settings = settings_for(mongo_url, folder)
     async with (
         serving_uploads(settings) as one,
         serving_uploads(settings) as two,
-        open_database(mongo_url, settings.database) as database,
+        open_database(settings.mongo_url, settings.database) as database,
     ):
         yield Replicas(one, two, database)

@@ -2,26 +2,26 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
-from tests.support.services.catalog import own_database
-from tests.support.services.upload import make_uploader, serving_uploads, settings_for
+from common.mongo import MongoDatabase
+from tests.support.services.upload import make_uploader, serving_uploads
 from tests.support.waiting import until
+from upload_service.settings import UploadSettings
 
-RACES = 200
 FILE = b"installer " * 10
 
 
+@pytest.mark.parametrize("races", [30, pytest.param(200, marks=pytest.mark.full)])
 async def test_a_file_is_claimed_or_collected_and_never_both(
-    mongo_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch, races: int
 ) -> None:
     monkeypatch.setattr("upload_service.app.COLLECTION_PAUSE", 0)
-    caller, settings = make_uploader(), settings_for(mongo_url, tmp_path)
-    async with own_database(mongo_url, settings.database) as database, serving_uploads(settings) as api:
+    caller = make_uploader()
+    async with serving_uploads(settings) as api:
         uploads = database["uploads"]
-        names = await asyncio.gather(*(api.upload(caller, FILE) for _ in range(RACES)))
+        names = await asyncio.gather(*(api.upload(caller, FILE) for _ in range(races)))
 
         async def age(name: str) -> None:
             found = {"tenant_id": caller.tenant_id, "server_filename": name}

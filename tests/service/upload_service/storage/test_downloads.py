@@ -1,6 +1,5 @@
 """Downloads: a signed address gives a file, whole or in part, and nothing else."""
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import pytest
@@ -8,7 +7,7 @@ from yarl import URL
 
 from common.caller import Caller
 from common.signing import Keys
-from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
+from tests.support.services.upload import UploadApi, make_uploader, sha256
 
 FILE = bytes(range(256)) * 20
 ETAG = f'"{sha256(FILE)}"'
@@ -25,12 +24,6 @@ class Linked:
     @property
     def address(self) -> str:
         return self.api.address(self.caller, self.server_filename)
-
-
-@pytest.fixture(scope="module")
-async def api(mongo_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[UploadApi]:
-    async with serving_uploads(settings_for(mongo_url, tmp_path_factory.mktemp("installers"))) as served:
-        yield served
 
 
 @pytest.fixture(scope="module")

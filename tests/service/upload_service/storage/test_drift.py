@@ -1,14 +1,14 @@
 """The ledger of a tenant agrees with its records at every moment, whatever requests are under way."""
 
 import asyncio
-from pathlib import Path
 from uuid import uuid4
 
 from common.caller import Caller
-from common.mongo import open_database
-from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for
+from common.mongo import MongoDatabase
+from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
 from upload_service.ledger_store import MongoLedgerStore
 from upload_service.reconcile import as_recorded
+from upload_service.settings import UploadSettings
 
 FILE = b"installer " * 10
 
@@ -26,10 +26,11 @@ async def come_and_go(api: UploadApi, caller: Caller) -> None:
     await api.ask(caller, "release_installers", version_uids=[uid])
 
 
-async def test_a_ledger_never_drifts_while_uploads_come_and_go(mongo_url: str, tmp_path: Path) -> None:
-    settings = settings_for(mongo_url, tmp_path)
+async def test_a_ledger_never_drifts_while_uploads_come_and_go(
+    settings: UploadSettings, database: MongoDatabase
+) -> None:
     caller = make_uploader(storage_quota=100_000)
-    async with serving_uploads(settings) as api, open_database(mongo_url, settings.database) as database:
+    async with serving_uploads(settings) as api:
         store = MongoLedgerStore(database)
         working = [asyncio.create_task(come_and_go(api, caller)) for _ in range(20)]
         looks = []
@@ -37,6 +38,5 @@ async def test_a_ledger_never_drifts_while_uploads_come_and_go(mongo_url: str, t
             looks.append(await store.at_one_moment(caller.tenant_id))
         await asyncio.gather(*working)
         drifted = [(seen, as_recorded(seen, uploads)) for seen, uploads in looks if as_recorded(seen, uploads) != seen]
-        await database.client.drop_database(database.name)
     assert len(looks) > 1
     assert drifted == []

@@ -9,7 +9,7 @@ import pytest
 from common.errors import Unavailable
 from common.mongo import MongoDatabase, open_database
 from tests.support.servers.objects import ObjectServer
-from tests.support.services.moving import Estate, estate
+from tests.support.services.moving import Estate
 from tests.support.services.upload import UploadApi, make_removal, serving_uploads, settings_for
 from tests.support.waiting import until
 from upload_service.identity import Identity
@@ -18,8 +18,6 @@ from upload_service.model import Home, Status
 from upload_service.quota_store import MongoQuotaStore
 from upload_service.store import MongoUploadStore
 from upload_service.store_care import MongoKnownStore
-
-__all__ = ["estate"]
 
 BOTH = pytest.mark.parametrize("anothers", list(Home))
 
@@ -83,10 +81,10 @@ async def test_a_service_with_anothers_bucket_says_that_it_is_not_ready(
 
 
 async def test_storage_that_is_away_keeps_no_service_from_being_ready(
-    mongo_url: str, tmp_path: Path, object_server: ObjectServer
+    mongo_url: str, database: MongoDatabase, tmp_path: Path, object_server: ObjectServer
 ) -> None:
     bucket = {**object_server.settings(uuid4().hex), "s3_endpoint": "http://127.0.0.1:9"}
-    settings = settings_for(mongo_url, tmp_path, installer_storage=Home.S3, **bucket)
+    settings = settings_for(mongo_url, tmp_path, database=database.name, installer_storage=Home.S3, **bucket)
     async with serving_uploads(settings) as api:
         await until_said(api, "ready")
 

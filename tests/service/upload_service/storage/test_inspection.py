@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,12 +11,12 @@ import pytest
 
 from common.caller import Caller
 from common.errors import Overloaded, Unavailable
-from common.mongo import MongoDatabase, open_database
+from common.mongo import MongoDatabase
 from tests.support.api import Answer
 from tests.support.samples.installers import MACHINE_MSI
 from tests.support.samples.programs import program, zipped
 from tests.support.servers.objects import ObjectServer
-from tests.support.services.upload import UploadApi, folder_homes, make_uploader, serving_uploads, settings_for, sha256
+from tests.support.services.upload import UploadApi, folder_homes, make_uploader, serving_uploads, sha256
 from tests.support.waiting import until
 from upload_service.inspection import inspector as inspector_module
 from upload_service.inspection import lending
@@ -64,17 +63,6 @@ class Reader:
         return self.found
 
 
-@pytest.fixture
-def settings(mongo_url: str, tmp_path: Path) -> UploadSettings:
-    return settings_for(mongo_url, tmp_path)
-
-
-@pytest.fixture
-async def database(settings: UploadSettings) -> AsyncIterator[MongoDatabase]:
-    async with open_database(settings.mongo_url, settings.database) as database:
-        yield database
-
-
 def inspector(database: MongoDatabase, settings: UploadSettings, reader: Reader) -> Inspector:
     """That of a replica."""
     folder = settings.installers
@@ -97,22 +85,18 @@ async def settled(api: UploadApi, caller: Caller, name: str) -> Answer:
 
 
 async def uploaded(settings: UploadSettings, caller: Caller, *contents: bytes) -> list[str]:
-    """The names of files that came while no replica inspected anything; files of earlier calls wait again."""
-    async with open_database(settings.mongo_url, settings.database) as database:
+    """The names of files that came while no replica inspected anything."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Inspector, "inspect_due", AsyncMock())
         async with serving_uploads(settings) as api:
-            names = [await api.upload(caller, content) for content in contents]
-        waiting = {"inspection": State.WAITING, "inspection_attempt": 0}
-        unset = {"inspected": "", "inspection_reason": "", "inspecting_until": ""}
-        await database["uploads"].update_many({}, {"$set": waiting, "$unset": unset})
-    return names
+            return [await api.upload(caller, content) for content in contents]
 
 
-async def test_an_upload_is_inspected_and_tells_what_it_says_of_itself(settings: UploadSettings) -> None:
+async def test_an_upload_is_inspected_and_tells_what_it_says_of_itself(api: UploadApi) -> None:
     caller = make_uploader()
-    async with serving_uploads(settings) as api:
-        name = await api.upload(caller, MACHINE_MSI, name="setup.msi")
-        first = await inspected(api, caller, name)
-        answer = await settled(api, caller, name)
+    name = await api.upload(caller, MACHINE_MSI, name="setup.msi")
+    first = await inspected(api, caller, name)
+    answer = await settled(api, caller, name)
     assert first.status == 200
     assert first.body in ({"server_filename": name, "state": "waiting", **NOTHING_FOUND}, answer.body)
     assert answer.body == {
@@ -134,18 +118,15 @@ async def test_an_upload_is_inspected_and_tells_what_it_says_of_itself(settings:
     }
 
 
-async def test_a_version_that_claims_a_signed_package_gets_the_digest_of_its_signature_file(
-    settings: UploadSettings,
-) -> None:
+async def test_a_version_that_claims_a_signed_package_gets_the_digest_of_its_signature_file(api: UploadApi) -> None:
     caller = make_uploader()
     signature = b"PKCX and a signature"
     identity = '<Package><Identity Name="Tiny.App" Publisher="CN=Tiny" Version="1.0.0.0"/></Package>'
     content = zipped({"AppxManifest.xml": identity, "AppxSignature.p7x": signature})
-    async with serving_uploads(settings) as api:
-        name = await api.upload(caller, content, name="tiny.msix")
-        answer = await settled(api, caller, name)
-        assert answer.body["signature_sha256"] == sha256(signature)
-        assert (await api.claim(caller, name)).body["signature_sha256"] == sha256(signature)
+    name = await api.upload(caller, content, name="tiny.msix")
+    answer = await settled(api, caller, name)
+    assert answer.body["signature_sha256"] == sha256(signature)
+    assert (await api.claim(caller, name)).body["signature_sha256"] == sha256(signature)
 
 
 async def test_an_upload_that_nobody_asks_about_is_inspected(settings: UploadSettings, database: MongoDatabase) -> None:
@@ -160,23 +141,20 @@ async def test_an_upload_that_nobody_asks_about_is_inspected(settings: UploadSet
         await until(met)
 
 
-async def test_a_file_that_cannot_be_read_is_said_to_be_so_and_can_be_claimed(settings: UploadSettings) -> None:
+async def test_a_file_that_cannot_be_read_is_said_to_be_so_and_can_be_claimed(api: UploadApi) -> None:
     caller = make_uploader()
-    async with serving_uploads(settings) as api:
-        name = await api.upload(caller, MACHINE_MSI[:1000])
-        answer = await settled(api, caller, name)
-        assert answer.body == {**NOTHING_FOUND, "server_filename": name, "state": "failed", "reason": "damaged"}
-        assert (await api.claim(caller, name)).status == 200
-        assert (await inspected(api, caller, name)).body == answer.body
+    name = await api.upload(caller, MACHINE_MSI[:1000])
+    answer = await settled(api, caller, name)
+    assert answer.body == {**NOTHING_FOUND, "server_filename": name, "state": "failed", "reason": "damaged"}
+    assert (await api.claim(caller, name)).status == 200
+    assert (await inspected(api, caller, name)).body == answer.body
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "0" * 32 + ".exe", "0" * 32 + ".sh", "x"])
-async def test_a_name_that_no_file_of_the_tenant_has_is_unknown(settings: UploadSettings, name: str) -> None:
-    async with serving_uploads(settings) as api:
-        other = await api.upload(make_uploader(), b"MZ")
-        for unknown in (name, other):
-            answer = await inspected(api, make_uploader(), unknown)
-            assert (answer.status, answer.body["code"]) == (404, "installer_not_found")
+async def test_a_name_that_no_file_of_the_tenant_has_is_unknown(api: UploadApi) -> None:
+    other = await api.upload(make_uploader(), b"MZ")
+    for unknown in ("../../etc/passwd", "0" * 32 + ".exe", "0" * 32 + ".sh", "x", other):
+        answer = await inspected(api, make_uploader(), unknown)
+        assert (answer.status, answer.body["code"]) == (404, "installer_not_found"), unknown
 
 
 async def test_of_many_replicas_one_inspects_a_file(settings: UploadSettings, database: MongoDatabase) -> None:
@@ -231,7 +209,9 @@ class StartingReader(Reader):
         return await read_installer(file, suffix)
 
 
-@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
+@pytest.mark.parametrize(
+    "number", [errno.EAGAIN, *(pytest.param(number, marks=pytest.mark.full) for number in (errno.ENOMEM, errno.EMFILE))]
+)
 async def test_a_machine_that_starts_no_process_costs_a_file_no_attempt(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
@@ -399,14 +379,13 @@ async def test_an_inspection_that_finds_no_free_process_is_refused_as_overload(
         reader.released.set()
 
 
-async def test_a_claim_tells_the_identifiers_that_were_found(settings: UploadSettings) -> None:
+async def test_a_claim_tells_the_identifiers_that_were_found(api: UploadApi) -> None:
     caller = make_uploader()
-    async with serving_uploads(settings) as api:
-        name = await api.upload(caller, MACHINE_MSI)
-        at_once = await api.ask(caller, "inspect_installer", server_filename=name)
-        claimed = await api.claim(caller, name)
-        assert at_once.body == (await inspected(api, caller, name)).body
-        assert (await api.ask(make_uploader(), "inspect_installer", server_filename=name)).status == 404
+    name = await api.upload(caller, MACHINE_MSI)
+    at_once = await api.ask(caller, "inspect_installer", server_filename=name)
+    claimed = await api.claim(caller, name)
+    assert at_once.body == (await inspected(api, caller, name)).body
+    assert (await api.ask(make_uploader(), "inspect_installer", server_filename=name)).status == 404
     assert (at_once.status, at_once.body["state"], at_once.body["file_type"]) == (200, "done", "MSI")
     assert claimed.body == {
         "size": len(MACHINE_MSI),

@@ -91,7 +91,13 @@ async def test_a_reading_ends_with_an_error_where_nothing_comes_any_more(
             b"".join([block async for block in blocks])
 
 
-@pytest.mark.parametrize("mode", [Mode.HALF_OPEN, Mode.BLACK_HOLE, Mode.RESET, Mode.REFUSE])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        Mode.HALF_OPEN,
+        *(pytest.param(mode, marks=pytest.mark.full) for mode in (Mode.BLACK_HOLE, Mode.RESET, Mode.REFUSE)),
+    ],
+)
 async def test_every_question_is_answered_while_the_network_is_broken(
     far: Far, source: Path, impatient: None, mode: Mode
 ) -> None:
@@ -106,7 +112,7 @@ async def test_every_question_is_answered_while_the_network_is_broken(
                 await question
 
 
-@pytest.mark.parametrize("mode", [Mode.RESET, Mode.REFUSE])
+@pytest.mark.parametrize("mode", [Mode.RESET, pytest.param(Mode.REFUSE, marks=pytest.mark.full)])
 async def test_a_file_whose_putting_broke_off_is_not_there_and_can_be_put_again(
     far: Far, source: Path, mode: Mode
 ) -> None:

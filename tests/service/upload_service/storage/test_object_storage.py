@@ -1,6 +1,7 @@
 """With an object storage: what is uploaded ends up there, is served from there, and waits while it is away."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -87,28 +88,36 @@ class House:
         return await self.objects.size(Upload(caller.tenant_id, "f", "u", 0, server_filename=name))
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upload_service.app.MOVING_PAUSE", 0.05)
+@pytest.fixture(scope="module")
+def quick() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("upload_service.app.MOVING_PAUSE", 0.05)
+        yield
 
 
-async def house_of(mongo_url: str, folder: Path, server: ObjectServer, **settings: Any) -> AsyncIterator[House]:
+@asynccontextmanager
+async def serving_house(mongo_url: str, folder: Path, server: ObjectServer, **settings: Any) -> AsyncIterator[House]:
     given = settings_for(mongo_url, folder, installer_storage=Home.S3, **server.settings(uuid4().hex), **settings)
     assert given.object_storage is not None
     async with serving_uploads(given) as api, open_database(mongo_url, given.database) as database:
         yield House(api, database, ObjectInstallers(given.object_storage))
 
 
-@pytest.fixture
-async def house(quick: None, mongo_url: str, tmp_path: Path, object_server: ObjectServer) -> AsyncIterator[House]:
-    async for made in house_of(mongo_url, tmp_path, object_server):
-        yield made
+@pytest.fixture(scope="module")
+async def house(
+    quick: None, mongo_url: str, tmp_path_factory: pytest.TempPathFactory, object_server: ObjectServer
+) -> AsyncIterator[House]:
+    async with serving_house(mongo_url, tmp_path_factory.mktemp("installers"), object_server) as served:
+        yield served
 
 
-@pytest.fixture
-async def redirecting(quick: None, mongo_url: str, tmp_path: Path, object_server: ObjectServer) -> AsyncIterator[House]:
-    async for made in house_of(mongo_url, tmp_path, object_server, s3_redirect=True):
-        yield made
+@pytest.fixture(scope="module")
+async def redirecting(
+    quick: None, mongo_url: str, tmp_path_factory: pytest.TempPathFactory, object_server: ObjectServer
+) -> AsyncIterator[House]:
+    folder = tmp_path_factory.mktemp("installers")
+    async with serving_house(mongo_url, folder, object_server, s3_redirect=True) as served:
+        yield served
 
 
 @pytest.fixture
@@ -123,10 +132,12 @@ def away() -> Any:
 
 
 @pytest.fixture
-async def without(quick: None, mongo_url: str, tmp_path: Path, away: ObjectServer) -> AsyncIterator[House]:
+async def without(
+    quick: None, mongo_url: str, database: MongoDatabase, tmp_path: Path, away: ObjectServer
+) -> AsyncIterator[House]:
     """A house whose object storage is away."""
-    async for made in house_of(mongo_url, tmp_path, away):
-        yield made
+    async with serving_house(mongo_url, tmp_path, away, database=database.name) as served:
+        yield served
 
 
 def seen(answer: Answer) -> tuple[int, Any, dict[str, str]]:
@@ -152,13 +163,13 @@ async def test_a_download_is_the_same_before_and_after_the_file_has_moved(house:
 
 
 async def test_a_large_file_is_served_in_order(house: House) -> None:
-    content = b"".join(number.to_bytes(8, "big") for number in range(3 << 18)) * 3
+    content = b"".join(number.to_bytes(8, "big") for number in range(1 << 18)) * 3
     caller, name = await house.upload(content)
     answer = await house.api.get(house.api.address(caller, name))
     assert sha256(answer.body) == sha256(content)
 
 
-@pytest.mark.parametrize("home", list(Home))
+@pytest.mark.parametrize("home", [Home.FOLDER, pytest.param(Home.S3, marks=pytest.mark.full)])
 async def test_a_caller_who_goes_in_the_middle_is_no_failure(
     house: House, home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -319,7 +330,10 @@ async def location(house: House, caller: Caller, name: str, method: str = "GET")
         return URL(response.headers["Location"], encoded=True)
 
 
-@pytest.mark.parametrize("content", [FILE, FILE * 2000], ids=["small", "large"])
+@pytest.mark.parametrize(
+    "content",
+    [pytest.param(FILE, id="small"), pytest.param(FILE * 2000, id="large", marks=pytest.mark.full)],
+)
 async def test_a_download_sent_to_the_object_storage_is_saved_and_not_shown(redirecting: House, content: bytes) -> None:
     caller, name = await redirecting.upload(content)
     answer = await redirecting.api.get(redirecting.api.address(caller, name))

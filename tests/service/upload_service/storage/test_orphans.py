@@ -12,13 +12,14 @@ import pytest
 
 from common.caller import Caller
 from common.mongo import MongoDatabase, open_database
-from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for
+from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
 from tests.support.waiting import until
 from upload_service.identity import Identity, StorageIsNotOurs
 from upload_service.installers import FolderInstallers, Homes
 from upload_service.model import Home, Upload
 from upload_service.orphans import Orphans
 from upload_service.parts import Parts
+from upload_service.settings import UploadSettings
 from upload_service.store import MongoUploadStore
 from upload_service.store_care import MongoKnownStore
 
@@ -90,16 +91,15 @@ class House:
 
 
 @pytest.fixture
-async def house(mongo_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
-    folder = tmp_path / "installers"
-    settings = settings_for(mongo_url, folder)
+async def house(
+    settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[House]:
     # The service's own work of this kind would meddle at moments of its own.
     monkeypatch.setattr("upload_service.app.upkeep", lambda *_, **__: nullcontext())
-    async with serving_uploads(settings) as api, open_database(mongo_url, settings.database) as database:
+    async with serving_uploads(settings) as api:
         house = House(api, database)
         assert await house.identity.is_ours(Home.FOLDER)
         yield house
-        await database.client.drop_database(database.name)
 
 
 async def test_a_file_without_a_record_is_removed_and_the_others_stay(house: House) -> None:

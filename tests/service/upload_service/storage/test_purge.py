@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from common.caller import Caller
-from common.mongo import MongoDatabase, open_database
+from common.mongo import MongoDatabase
 from tests.support.services.upload import (
     UploadApi,
     folder_homes,
     make_removal,
     make_uploader,
     serving_uploads,
-    settings_for,
 )
 from tests.support.waiting import until
 from upload_service.model import Status
 from upload_service.purge import Collector, forget_tenant
 from upload_service.quota_store import MongoQuotaStore
+from upload_service.settings import UploadSettings
 from upload_service.store import MongoUploadStore
 
 FILE = b"installer " * 100
@@ -51,11 +51,10 @@ class House:
 
 
 @pytest.fixture
-async def house(mongo_url: str, tmp_path: Path) -> AsyncIterator[House]:
-    settings = settings_for(mongo_url, tmp_path)
-    async with serving_uploads(settings) as api, open_database(mongo_url, settings.database) as database:
+async def house(settings: UploadSettings, database: MongoDatabase) -> AsyncIterator[House]:
+    async with serving_uploads(settings) as api:
         store, quota = MongoUploadStore(database), MongoQuotaStore(database)
-        removal = make_removal(store, quota, tmp_path)
+        removal = make_removal(store, quota, settings.installers)
         yield House(api, database, Collector(store, quota, removal, transfer_idle=DAY, unclaimed_age=DAY))
 
 
@@ -162,7 +161,7 @@ async def test_a_leftover_that_cannot_be_removed_keeps_no_other(house: House) ->
 
 
 async def test_a_file_is_either_claimed_or_collected(house: House) -> None:
-    callers = [make_uploader() for _ in range(40)]
+    callers = [make_uploader() for _ in range(12)]
     names = [await house.api.upload(caller, FILE) for caller in callers]
     for caller in callers:
         await house.age(caller, days=2)

@@ -9,7 +9,7 @@ import pytest
 
 from common.caller import Caller
 from common.errors import Unavailable
-from common.mongo import MongoDatabase, open_database
+from common.mongo import MongoDatabase
 from tests.support.services.upload import UploadApi, folder_homes, make_uploader, serving_uploads, settings_for
 from tests.support.waiting import until
 from upload_service import scrub
@@ -71,11 +71,10 @@ class House:
 
 
 @pytest.fixture
-async def house(mongo_url: str, tmp_path: Path) -> AsyncIterator[House]:
-    settings = settings_for(mongo_url, tmp_path, scrub_interval=0)
-    async with serving_uploads(settings) as api, open_database(mongo_url, settings.database) as database:
-        yield House(api, database, folder_homes(tmp_path))
-        await database.client.drop_database(database.name)
+async def house(mongo_url: str, tmp_path: Path, database: MongoDatabase) -> AsyncIterator[House]:
+    settings = settings_for(mongo_url, tmp_path / "installers", database=database.name, scrub_interval=0)
+    async with serving_uploads(settings) as api:
+        yield House(api, database, folder_homes(settings.installers))
 
 
 def flip(path: Path, at: int = -1) -> None:

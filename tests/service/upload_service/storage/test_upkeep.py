@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 
-from common.mongo import open_database
+from common.mongo import MongoDatabase
 from tests.support.services.upload import make_uploader, serving_uploads, settings_for
 from tests.support.waiting import until
 from upload_service.model import Damage
@@ -24,11 +24,11 @@ MONTH = timedelta(days=30)
 
 
 async def test_a_replica_that_starts_finds_what_is_damaged_left_behind_and_has_drifted(
-    mongo_url: str, tmp_path: Path
+    mongo_url: str, tmp_path: Path, database: MongoDatabase
 ) -> None:
-    settings = settings_for(mongo_url, tmp_path, scrub_interval=0)
+    settings = settings_for(mongo_url, tmp_path, database=database.name, scrub_interval=0)
     caller = make_uploader()
-    async with serving_uploads(settings) as api, open_database(mongo_url, settings.database) as database:
+    async with serving_uploads(settings) as api:
         name = await api.upload(caller, FILE)
         long_ago = datetime.now(UTC) - MONTH
         await database["uploads"].update_one({"tenant_id": caller.tenant_id}, {"$set": {"checked_at": long_ago}})
@@ -42,18 +42,16 @@ async def test_a_replica_that_starts_finds_what_is_damaged_left_behind_and_has_d
     orphan.write_bytes(FILE)
     os.utime(orphan, (time.time() - MONTH.total_seconds(),) * 2)
 
-    async with open_database(mongo_url, settings.database) as database:
-        uploads, quotas = database["uploads"], database["quotas"]
-        await quotas.update_one({"tenant_id": caller.tenant_id}, {"$set": {"used": 7, "compared_at": long_ago}})
-        with capture_logs() as logs:
-            async with serving_uploads(settings.model_copy(update={"scrub_interval": 24 * 3600})):
+    uploads, quotas = database["uploads"], database["quotas"]
+    await quotas.update_one({"tenant_id": caller.tenant_id}, {"$set": {"used": 7, "compared_at": long_ago}})
+    with capture_logs() as logs:
+        async with serving_uploads(settings.model_copy(update={"scrub_interval": 24 * 3600})):
 
-                async def told() -> bool:
-                    return {"installer_damaged", "orphan_removed", "quota_drift"} <= {entry["event"] for entry in logs}
+            async def told() -> bool:
+                return {"installer_damaged", "orphan_removed", "quota_drift"} <= {entry["event"] for entry in logs}
 
-                await until(told)
-        record = await uploads.find_one({"tenant_id": caller.tenant_id})
-        await database.client.drop_database(database.name)
+            await until(told)
+    record = await uploads.find_one({"tenant_id": caller.tenant_id})
     assert record is not None
     assert record["damage"] == Damage.ALTERED
     assert not orphan.exists()

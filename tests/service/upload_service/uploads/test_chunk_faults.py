@@ -6,14 +6,12 @@ The model is the bytes that were acknowledged: whatever else was sent, a transfe
 import asyncio
 import random
 from collections.abc import Coroutine, Iterable, Iterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import hypothesis
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -21,9 +19,10 @@ from common.caller import Caller
 from common.mongo import MongoDatabase
 from tests.support.api import Answer
 from tests.support.samples.held import HeldChunk
-from tests.support.services.catalog import own_database
-from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
+from tests.support.services.replicas import two_replicas
+from tests.support.services.upload import UploadApi, make_uploader, sha256
 from tests.support.waiting import until
+from upload_service.settings import UploadSettings
 
 Got = TypeVar("Got")
 FILE_IDS = ("one", "two", "three", "four")
@@ -320,34 +319,28 @@ async def all_of(requests: Any) -> list[Answer]:
 
 
 @pytest.fixture
-def house(mongo_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+def house(settings: UploadSettings, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
     monkeypatch.setattr("upload_service.app.COLLECTION_PAUSE", 0.02)
-    settings = settings_for(mongo_url, tmp_path)
-
-    async def open_house() -> tuple[UploadApi, UploadApi, MongoDatabase]:
-        database = await stack.enter_async_context(own_database(mongo_url, settings.database))
-        first = await stack.enter_async_context(serving_uploads(settings))
-        return first, await stack.enter_async_context(serving_uploads(settings)), database
-
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        stack = AsyncExitStack()
+        served = two_replicas(settings)
+        replicas = runner.run(served.__aenter__())
         try:
-            *replicas, database = runner.run(open_house())
-            yield House(runner, (replicas[0], replicas[1]), database)
+            yield House(runner, (replicas.one, replicas.two), replicas.database)
         finally:
-            runner.run(stack.aclose())
+            runner.run(served.__aexit__(None, None, None))
 
 
-def test_a_file_is_made_of_the_acknowledged_bytes_whatever_else_was_sent(house: House) -> None:
+@pytest.mark.parametrize("examples", [2, pytest.param(15, marks=pytest.mark.full)])
+def test_a_file_is_made_of_the_acknowledged_bytes_whatever_else_was_sent(house: House, examples: int) -> None:
     Chunks.house = house
     run_state_machine_as_test(
         Chunks,
-        settings=settings(
-            max_examples=15,
+        settings=hypothesis.settings(
+            max_examples=examples,
             stateful_step_count=25,
             deadline=None,
             derandomize=True,
-            phases=[Phase.generate],  # The steps are few; making them fewer takes minutes.
-            suppress_health_check=list(HealthCheck),
+            phases=[hypothesis.Phase.generate],  # The steps are few; making them fewer takes minutes.
+            suppress_health_check=list(hypothesis.HealthCheck),
         ),
     )

@@ -2,28 +2,26 @@
 
 import asyncio
 import hashlib
-import tempfile
 from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
-from uuid import uuid4
 
-from hypothesis import HealthCheck, settings
+import hypothesis
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from common.errors import InvalidRequest
-from common.mongo import make_indexes, open_database
+from common.mongo import MongoDatabase, open_database
 from tests.support.factories import make_tenant
 from tests.support.services.upload import make_transfers
 from upload_service.model import Status, Upload
 from upload_service.quota_store import MongoQuotaStore
 from upload_service.ranges import ContentRange, FileId
+from upload_service.settings import UploadSettings
 from upload_service.store import MongoUploadStore
-from upload_service.store_records import INDEXES
 
 Answer = TypeVar("Answer")
 FILE_IDS = st.sampled_from(["one", "two"])
@@ -48,31 +46,19 @@ class Body:
 
 
 class Chunks(RuleBasedStateMachine):
-    mongo_url: ClassVar[str]
+    runner: ClassVar[asyncio.Runner]
+    database: ClassVar[MongoDatabase]
+    folder: ClassVar[Path]
 
     def __init__(self) -> None:
         super().__init__()
-        self.runner = asyncio.Runner()
-        self.stack = AsyncExitStack()
-        self.folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
         self.tenant = make_tenant()
         self.known: dict[str, Upload] = {}
-        self.run(self.connect())
-
-    async def connect(self) -> None:
-        name = f"test_upload_{uuid4().hex[:8]}"
-        database = await self.stack.enter_async_context(open_database(self.mongo_url, name))
-        self.stack.push_async_callback(database.client.drop_database, name)
-        await make_indexes(database, INDEXES)
-        self.store, self.quota = MongoUploadStore(database), MongoQuotaStore(database)
+        self.store, self.quota = MongoUploadStore(self.database), MongoQuotaStore(self.database)
         self.transfers = make_transfers(self.store, self.quota, self.folder, READERS)
 
     def run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         return self.runner.run(work)
-
-    def teardown(self) -> None:
-        self.run(self.stack.aclose())
-        self.runner.close()
 
     def offset(self, file_id: str) -> int:
         return self.known[file_id].offset if file_id in self.known else 0
@@ -162,15 +148,23 @@ class Chunks(RuleBasedStateMachine):
         assert self.run(self.quota.usage(self.tenant.tenant_id)) == (0, TOTAL * len(self.known))
 
 
-def test_chunks_in_any_order_keep_to_the_rules(mongo_url: str) -> None:
-    Chunks.mongo_url = mongo_url
-    run_state_machine_as_test(
-        Chunks,
-        settings=settings(
-            max_examples=12,
-            stateful_step_count=25,
-            deadline=None,
-            derandomize=True,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+@pytest.mark.parametrize("examples", [3, pytest.param(12, marks=pytest.mark.full)])
+def test_chunks_in_any_order_keep_to_the_rules(settings: UploadSettings, examples: int) -> None:
+    settings.installers.mkdir()
+    Chunks.folder = settings.installers
+    with asyncio.Runner() as Chunks.runner:
+        opened = open_database(settings.mongo_url, settings.database)
+        Chunks.database = Chunks.runner.run(opened.__aenter__())
+        try:
+            run_state_machine_as_test(
+                Chunks,
+                settings=hypothesis.settings(
+                    max_examples=examples,
+                    stateful_step_count=25,
+                    deadline=None,
+                    derandomize=True,
+                    suppress_health_check=list(hypothesis.HealthCheck),
+                ),
+            )
+        finally:
+            Chunks.runner.run(opened.__aexit__(None, None, None))

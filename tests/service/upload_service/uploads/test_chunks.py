@@ -15,12 +15,6 @@ FILE = bytes(range(256)) * 4
 HALF = len(FILE) // 2
 
 
-@pytest.fixture(scope="module")
-async def api(mongo_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[UploadApi]:
-    async with serving_uploads(settings_for(mongo_url, tmp_path_factory.mktemp("installers"))) as served:
-        yield served
-
-
 async def test_a_file_comes_in_chunks_and_keeps_its_bytes(api: UploadApi) -> None:
     caller = make_uploader()
     first = await api.chunk(caller, "f", FILE[:HALF], 0, len(FILE), name="setup.msi")

@@ -2,18 +2,18 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from common.errors import StorageExceeded
-from common.mongo import open_database
+from common.mongo import MongoDatabase
 from common.tenants import Tenant
 from tests.support.factories import make_caller, make_tenant
-from tests.support.services.upload import UploadApi, make_removal, serving_uploads, settings_for
+from tests.support.services.upload import UploadApi, make_removal, serving_uploads
 from upload_service.claims import Claims
 from upload_service.model import Status, Upload
 from upload_service.quota_store import MongoQuotaStore
+from upload_service.settings import UploadSettings
 from upload_service.store import MongoUploadStore
 
 FILE = b"installer " * 100
@@ -64,15 +64,16 @@ class House:
 
 
 @pytest.fixture
-async def house(mongo_url: str, tmp_path: Path) -> AsyncIterator[House]:
-    settings = settings_for(mongo_url, tmp_path)
-    async with serving_uploads(settings) as api, open_database(mongo_url, settings.database) as database:
+async def house(settings: UploadSettings, database: MongoDatabase) -> AsyncIterator[House]:
+    async with serving_uploads(settings) as api:
         roomy = make_tenant()
         full = make_tenant(tenant_id=roomy.tenant_id, storage_quota=SIZE - 1)
         store = MongoUploadStore(database)
         quotas = Meddled(database), Meddled(database)
         name = await api.upload(make_caller(roomy), FILE)
-        one, other = ((Claims(store, quota, make_removal(store, quota, tmp_path)), quota) for quota in quotas)
+        one, other = (
+            (Claims(store, quota, make_removal(store, quota, settings.installers)), quota) for quota in quotas
+        )
         yield House(api, store, roomy, full, name, one, other)
 
 

@@ -1,22 +1,15 @@
 """Installers and the versions they belong to, and the quota they are charged to."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
 
 from common.caller import Caller
-from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
+from tests.support.services.upload import UploadApi, make_uploader, sha256
 
 FILE = b"installer " * 100
 SIZE = len(FILE)
-
-
-@pytest.fixture(scope="module")
-async def api(mongo_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[UploadApi]:
-    async with serving_uploads(settings_for(mongo_url, tmp_path_factory.mktemp("installers"))) as served:
-        yield served
 
 
 async def claimed(api: UploadApi, caller: Caller, version_uid: str = "v1") -> str:

@@ -13,7 +13,8 @@ from common.caller import Caller
 from tests.support.api import Answer
 from tests.support.services.catalog import own_database
 from tests.support.services.small_disk import small_disk
-from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
+from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, sha256
+from upload_service.settings import UploadSettings
 
 MIB = 1 << 20
 DISK = 4 * MIB
@@ -55,6 +56,7 @@ async def test_a_transfer_on_a_full_disk_goes_on_once_there_is_room(api: UploadA
     assert await api.usage(caller) == (len(content), 0)
 
 
+@pytest.mark.full
 async def test_a_first_chunk_that_finds_no_room_leaves_nothing_and_can_be_sent_again(api: UploadApi) -> None:
     caller, content = make_uploader(), os.urandom(2 * MIB)
     await api.claim(caller, await api.upload(caller, bytes(3 * MIB)), "v1")
@@ -66,6 +68,7 @@ async def test_a_first_chunk_that_finds_no_room_leaves_nothing_and_can_be_sent_a
     assert (done.status, done.body["sha256"]) == (200, sha256(content))
 
 
+@pytest.mark.full
 async def test_a_file_of_the_one_call_form_that_finds_no_room_leaves_nothing(api: UploadApi) -> None:
     caller = make_uploader()
     refused = await api.store(caller, ("file", bytes(DISK + 1), "a.exe"))
@@ -74,9 +77,11 @@ async def test_a_file_of_the_one_call_form_that_finds_no_room_leaves_nothing(api
     assert (await api.store(caller, ("file", bytes(3 * MIB), "a.exe"))).status == 200
 
 
-@pytest.mark.parametrize("call", ["pwrite", "fsync", "rename"])
+@pytest.mark.parametrize(
+    "call", ["fsync", *(pytest.param(call, marks=pytest.mark.full) for call in ("pwrite", "rename"))]
+)
 async def test_a_disk_that_fills_up_at_the_last_chunk_lets_it_be_sent_again(
-    mongo_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+    settings: UploadSettings, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     caller, content = make_uploader(), os.urandom(1000)
     real: Callable[..., Any] = getattr(os, call)
@@ -88,7 +93,7 @@ async def test_a_disk_that_fills_up_at_the_last_chunk_lets_it_be_sent_again(
         return real(*given, **words)
 
     monkeypatch.setattr(os, call, find_no_room)
-    async with serving_uploads(settings_for(mongo_url, tmp_path)) as api:
+    async with serving_uploads(settings) as api:
         assert (await api.chunk(caller, "f", content[:600], 0, 1000)).status == 200
         full = True
         refused = await api.chunk(caller, "f", content[600:], 600, 1000)

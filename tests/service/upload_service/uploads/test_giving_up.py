@@ -1,14 +1,12 @@
 """Cancelled transfers: their storage is free at once, and their X-File-ID takes no more chunks."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from common.caller import Caller
 from tests.support.api import Answer
-from tests.support.samples.held import HeldChunk
-from tests.support.services.replicas import FILE, HALF, Replicas, two_replicas
+from tests.support.services.replicas import FILE, HALF, Replicas
 from tests.support.services.upload import form, make_uploader
 from tests.support.waiting import until
 from upload_service.model import Status
@@ -16,24 +14,6 @@ from upload_service.quota_store import MongoQuotaStore
 from upload_service.store import MongoUploadStore
 
 GONE = {"Message": "Transfer was deleted successfully!"}
-
-
-@pytest.fixture(scope="module")
-async def replicas(mongo_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Replicas]:
-    async with two_replicas(mongo_url, tmp_path_factory.mktemp("installers")) as both:
-        yield both
-
-
-async def held(replicas: Replicas, caller: Caller, start: int) -> HeldChunk:
-    """A chunk on its way to one replica, which has the lease of its transfer."""
-    chunk = HeldChunk(replicas.one, caller, "f", FILE[start : start + HALF], start, len(FILE))
-
-    async def leased() -> bool:
-        found = await replicas.database["uploads"].find_one({"tenant_id": caller.tenant_id, "file_id": "f"})
-        return found is not None and found["fence"] == (2 if start else 1)
-
-    await until(leased)
-    return chunk
 
 
 async def has_nothing(replicas: Replicas, caller: Caller) -> bool:
@@ -126,7 +106,7 @@ async def test_the_chunk_after_the_one_that_a_cancellation_waits_for_is_refused(
 ) -> None:
     monkeypatch.setattr("upload_service.transfers.LEASE_PAUSE", 1.0)  # The cancellation sleeps when the lease is free.
     caller = make_uploader()
-    chunk = await held(replicas, caller, 0)
+    chunk = await replicas.held(caller, 0)
     cancellation = asyncio.create_task(replicas.two.give_up(caller, "f"))
 
     async def is_waiting() -> bool:
@@ -169,7 +149,7 @@ async def test_an_installer_is_no_transfer_any_more(replicas: Replicas, claimed:
 
 async def test_a_chunk_on_its_way_elsewhere_is_waited_for(replicas: Replicas) -> None:
     caller = make_uploader()
-    chunk = await held(replicas, caller, 0)
+    chunk = await replicas.held(caller, 0)
     giving_up = asyncio.create_task(replicas.two.give_up(caller, "f"))
     assert (await chunk.go_on()).status == 200
     assert (await giving_up).status == 200
@@ -178,7 +158,7 @@ async def test_a_chunk_on_its_way_elsewhere_is_waited_for(replicas: Replicas) ->
 
 async def test_a_chunk_that_breaks_off_meanwhile_leaves_nothing_either(replicas: Replicas) -> None:
     caller = await replicas.begun()
-    chunk = await held(replicas, caller, HALF)
+    chunk = await replicas.held(caller, HALF)
     giving_up = asyncio.create_task(replicas.two.give_up(caller, "f"))
     await chunk.break_off()
     assert (await giving_up).status == 200
@@ -188,7 +168,7 @@ async def test_a_chunk_that_breaks_off_meanwhile_leaves_nothing_either(replicas:
 async def test_a_chunk_that_takes_too_long_is_left_alone(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("upload_service.transfers.LEASE_PATIENCE", 0.3)
     caller = await replicas.begun()
-    chunk = await held(replicas, caller, HALF)
+    chunk = await replicas.held(caller, HALF)
     answer = await replicas.two.give_up(caller, "f")
     assert (answer.status, answer.headers["Retry-After"]) == (500, "1")
     assert (await chunk.go_on()).body["complete"]

@@ -1,7 +1,6 @@
 """Announcements: every complete file is announced, whatever the broker does meanwhile."""
 
 import asyncio
-from pathlib import Path
 from uuid import uuid4
 
 import aio_pika
@@ -10,11 +9,13 @@ import pytest
 from common.events import Event
 from common.events.broker import open_events
 from common.events.local import LocalEvents
-from common.mongo import open_database
-from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
+from common.mongo import MongoDatabase
+from tests.support.services.upload import make_uploader, serving_uploads, sha256
+from tests.support.waiting import until
 from upload_service.settings import UploadSettings
 
 FILE = b"installer " * 100
+MANY = 40  # more than a relay announces at once
 PATIENCE = 20  # seconds after which a test has failed
 
 
@@ -35,21 +36,23 @@ class Ear:
             await self._news.wait_for(lambda: file_ids <= {event.data["file_id"] for event in self.events})
 
 
-@pytest.fixture
-def settings(mongo_url: str, tmp_path: Path) -> UploadSettings:
-    return settings_for(mongo_url, tmp_path)
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be announced is soon announced again."""
+    monkeypatch.setattr("upload_service.app.RELAY_PAUSE", 0.05)
+    monkeypatch.setattr("upload_service.store_outbox.ANNOUNCING", 300)
 
 
-async def settled(settings: UploadSettings) -> None:
+async def settled(database: MongoDatabase) -> None:
     """Wait until nothing is left to announce."""
-    async with open_database(settings.mongo_url, settings.database) as database, asyncio.timeout(PATIENCE):
-        uploads = database["uploads"]
-        async with uploads.watch(max_await_time_ms=50) as changes:
-            while await uploads.count_documents({"announced": False}):
-                await changes.try_next()
+
+    async def announced() -> bool:
+        return await database["uploads"].count_documents({"announced": False}) == 0
+
+    await until(announced)
 
 
-async def test_a_complete_file_is_announced(settings: UploadSettings) -> None:
+async def test_a_complete_file_is_announced(settings: UploadSettings, database: MongoDatabase) -> None:
     caller, ear, events = make_uploader(), Ear(), LocalEvents()
     await events.subscribe("tests", "upload.finished", ear.hear)
     async with serving_uploads(settings, events) as api:
@@ -58,7 +61,7 @@ async def test_a_complete_file_is_announced(settings: UploadSettings) -> None:
         assert ear.events == []
         last = await api.chunk(caller, "f", FILE[10:], 10, len(FILE))
         await ear.until({"f"})
-        await settled(settings)
+        await settled(database)
     (event,) = ear.events
     assert (event.type, event.source, event.tenant_id) == ("upload.finished", "upload_service", caller.tenant_id)
     assert event.data == {
@@ -69,26 +72,28 @@ async def test_a_complete_file_is_announced(settings: UploadSettings) -> None:
     }
 
 
-async def test_a_file_of_the_one_call_form_is_announced_too(settings: UploadSettings) -> None:
+async def test_a_file_of_the_one_call_form_is_announced_too(settings: UploadSettings, database: MongoDatabase) -> None:
     ear, events = Ear(), LocalEvents()
     await events.subscribe("tests", "upload.finished", ear.hear)
     async with serving_uploads(settings, events) as api:
         stored = await api.store(make_uploader(), ("file", FILE, "a.exe"))
-        await settled(settings)
+        await settled(database)
     assert [event.data["server_filename"] for event in ear.events] == [stored.body["server_filename"]]
 
 
-async def test_what_nobody_hears_yet_is_announced_once_somebody_does(settings: UploadSettings) -> None:
+async def test_what_nobody_hears_yet_is_announced_once_somebody_does(
+    settings: UploadSettings, database: MongoDatabase
+) -> None:
     caller, ear, events = make_uploader(), Ear(), LocalEvents()
     async with serving_uploads(settings, events) as api:
-        answers = await asyncio.gather(*(api.chunk(caller, f"f{n}", FILE, 0, len(FILE)) for n in range(200)))
+        answers = await asyncio.gather(*(api.chunk(caller, f"f{n}", FILE, 0, len(FILE)) for n in range(MANY)))
         assert {answer.status for answer in answers} == {200}
         await events.subscribe("tests", "upload.finished", ear.hear)
-        await ear.until({f"f{n}" for n in range(200)})
-        await settled(settings)
+        await ear.until({f"f{n}" for n in range(MANY)})
+        await settled(database)
 
 
-async def test_an_announcement_tried_again_has_the_same_id(settings: UploadSettings) -> None:
+async def test_an_announcement_tried_again_has_the_same_id(settings: UploadSettings, database: MongoDatabase) -> None:
     ear, events = Ear(), LocalEvents()
 
     async def fail_once(event: Event) -> None:
@@ -99,7 +104,7 @@ async def test_an_announcement_tried_again_has_the_same_id(settings: UploadSetti
     await events.subscribe("tests", "upload.finished", fail_once)
     async with serving_uploads(settings, events) as api:
         await api.upload(make_uploader(), FILE)
-        await settled(settings)
+        await settled(database)
     assert len(ear.events) == 2
     assert len({event.event_id for event in ear.events}) == 1
 
@@ -114,7 +119,7 @@ async def test_what_one_process_left_unannounced_another_announces(settings: Upl
 
 
 async def test_figures_tell_of_what_is_not_announced_until_it_is(
-    settings: UploadSettings, monkeypatch: pytest.MonkeyPatch
+    settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.telemetry.metrics.REMEMBERED", 0)
     caller, ear, events = make_uploader(), Ear(), LocalEvents()
@@ -124,14 +129,16 @@ async def test_figures_tell_of_what_is_not_announced_until_it_is(
         assert before.value("pkgrepo_outbox_waiting") == 1
         assert 0 < (await api.figures()).value("pkgrepo_outbox_lag_seconds") < PATIENCE
         await events.subscribe("tests", "upload.finished", ear.hear)
-        await settled(settings)
+        await settled(database)
         after = await api.figures()
     assert (after.value("pkgrepo_outbox_waiting"), after.value("pkgrepo_outbox_lag_seconds")) == (0, 0)
     assert len(after.of("pkgrepo_outbox_lag_seconds")) == 1
     assert after.value("pkgrepo_uploads_finished_total") == 1
 
 
-async def test_announcements_travel_over_rabbitmq(settings: UploadSettings, rabbitmq_url: str) -> None:
+async def test_announcements_travel_over_rabbitmq(
+    settings: UploadSettings, database: MongoDatabase, rabbitmq_url: str
+) -> None:
     caller, ear, queue = make_uploader(), Ear(), f"test.{uuid4().hex[:8]}"
     ids = {f"f{n}" for n in range(20)}
     async with open_events(rabbitmq_url) as heard, open_events(rabbitmq_url) as told:
@@ -139,7 +146,7 @@ async def test_announcements_travel_over_rabbitmq(settings: UploadSettings, rabb
         async with serving_uploads(settings, told) as api:
             await asyncio.gather(*(api.chunk(caller, file_id, FILE, 0, len(FILE)) for file_id in ids))
             await ear.until(ids)
-            await settled(settings)
+            await settled(database)
     # An event that no consumer takes must not count as taken in other tests because of this queue.
     async with await aio_pika.connect(rabbitmq_url) as connection:
         await (await connection.channel()).queue_delete(queue)
@@ -147,11 +154,7 @@ async def test_announcements_travel_over_rabbitmq(settings: UploadSettings, rabb
 
 async def test_without_a_broker_uploads_are_taken(settings: UploadSettings) -> None:
     async with open_events("amqp://guest:guest@127.0.0.1:1/") as away, serving_uploads(settings, away) as api:
-        await _upload_and_claim(api)
-
-
-async def _upload_and_claim(api: UploadApi) -> None:
-    caller = make_uploader()
-    name = await api.upload(caller, FILE)
-    assert (await api.claim(caller, name)).status == 200
-    assert (await api.get(api.address(caller, name))).body == FILE
+        caller = make_uploader()
+        name = await api.upload(caller, FILE)
+        assert (await api.claim(caller, name)).status == 200
+        assert (await api.get(api.address(caller, name))).body == FILE

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.services.upload import make_uploader, serving_uploads, settings_for, sha256
+from tests.support.services.upload import make_uploader, serving_uploads, sha256
 from upload_service.parts import digest_of
+from upload_service.settings import UploadSettings
 
 FILE = b"installer " * 100
 SIZE = len(FILE)
@@ -15,9 +16,9 @@ MANY = 40  # more than the threads that a process shares
 
 
 async def test_files_that_are_read_again_leave_the_shared_threads_free(
-    mongo_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: UploadSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caller, settings = make_uploader(), settings_for(mongo_url, tmp_path)
+    caller = make_uploader()
     reading, go_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -35,7 +36,7 @@ async def test_files_that_are_read_again_leave_the_shared_threads_free(
         try:
             async with asyncio.timeout(30):
                 await reading.wait()
-                while not _all_written(tmp_path):
+                while not _all_written(settings.installers):
                     await asyncio.to_thread(int)
         finally:
             go_on.set()

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.support.factories import make_tenant
-from tests.support.services.moving import FILE, Estate, estate
+from tests.support.services.moving import FILE, Estate
 from upload_service.intake import Intake
 from upload_service.model import Home
 from upload_service.mover import Outcome
@@ -13,8 +13,6 @@ from upload_service.quota_store import MongoQuotaStore
 from upload_service.ranges import ContentRange, FileId
 from upload_service.store import MongoUploadStore
 from upload_service.transfers import Transfers
-
-__all__ = ["estate"]
 
 LAST = 100  # bytes of the chunk
 

@@ -5,17 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
+from tests.support.services.upload import UploadApi, make_uploader, sha256
 from upload_service.store import MongoUploadStore
 
 FILE = b"installer " * 100
 SIZE = len(FILE)
-
-
-@pytest.fixture(scope="module")
-async def api(mongo_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[UploadApi]:
-    async with serving_uploads(settings_for(mongo_url, tmp_path_factory.mktemp("installers"))) as served:
-        yield served
 
 
 async def test_a_form_with_a_file_is_stored_and_its_fields_come_back_in_order(api: UploadApi) -> None:

@@ -14,22 +14,22 @@ import pytest
 
 from common.caller import Caller
 from common.events.local import LocalEvents
-from common.mongo import open_database
-from tests.support.api import Answer
+from common.mongo import MongoDatabase
 from tests.support.services.replicas import FILE, HALF, Replicas, two_replicas
-from tests.support.services.upload import make_uploader, serving_uploads, settings_for, sha256
+from tests.support.services.upload import make_uploader, serving_uploads, sha256
+from tests.support.waiting import until
 from upload_service.installers import FolderInstallers
 from upload_service.model import StorageFull, Upload
 from upload_service.parts import Digest, Parts
+from upload_service.settings import UploadSettings
 
 OTHER = FILE[:HALF] + FILE[:HALF]
-HEAD = b'--b\r\nContent-Disposition: form-data; name="chunk"\r\n\r\n'
-TAIL = b"\r\n--b--\r\n"
 
 
 @pytest.fixture
-async def replicas(mongo_url: str, tmp_path: Path) -> AsyncIterator[Replicas]:
-    async with two_replicas(mongo_url, tmp_path) as both:
+async def replicas(settings: UploadSettings) -> AsyncIterator[Replicas]:
+    """Two services for one test, which may change what they do from their start."""
+    async with two_replicas(settings) as both:
         yield both
 
 
@@ -39,48 +39,14 @@ async def let_lease_pass(replicas: Replicas, caller: Caller) -> None:
     await replicas.database["uploads"].update_one(record, {"$set": {"lease_until": then}})
 
 
-class Hesitant:
-    """A chunk whose sender stops in the middle, until it is told to go on."""
-
-    def __init__(self, replicas: Replicas, caller: Caller, start: int) -> None:
-        self._go_on = asyncio.Event()
-        self._part = replicas.one.part(caller, "f")
-        self._start = start
-        headers = {
-            "X-File-ID": "f",
-            "Content-Range": f"bytes {start}-{len(FILE) - 1}/{len(FILE)}",
-            "Content-Type": "multipart/form-data; boundary=b",
-        }
-        call = replicas.one.service.call(
-            caller, "POST", "upload_package_version", headers=headers, data=self._body(FILE[start:])
-        )
-        self._answer = asyncio.create_task(call)
-        self._replicas, self._caller = replicas, caller
-
-    async def has_begun(self) -> None:
-        record = {"tenant_id": self._caller.tenant_id, "file_id": "f"}
-        while (await self._replicas.database["uploads"].find_one(record) or {})["fence"] < 2:
-            pass
-
-    async def goes_on(self) -> Answer:
-        self._go_on.set()
-        return await self._answer
-
-    async def _body(self, data: bytes) -> AsyncIterator[bytes]:
-        yield HEAD + data[:10]
-        await self._go_on.wait()
-        yield data[10:] + TAIL
-
-
 async def test_a_sender_that_was_given_up_changes_nothing_any_more(replicas: Replicas) -> None:
     caller = await replicas.begun()
-    slow = Hesitant(replicas, caller, HALF)
-    await slow.has_begun()
+    slow = await replicas.held(caller, HALF)
     await let_lease_pass(replicas, caller)
     quarter = HALF + HALF // 2
     first = await replicas.two.chunk(caller, "f", OTHER[HALF:quarter], HALF, len(FILE))
     assert (first.status, first.body["received"]) == (200, quarter)
-    late = await slow.goes_on()
+    late = await slow.go_on()
     assert (late.status, late.body["code"]) == (500, "dependency_unavailable")
     last = await replicas.two.chunk(caller, "f", OTHER[quarter:], quarter, len(FILE))
     assert last.body["sha256"] == sha256(OTHER)
@@ -91,11 +57,10 @@ async def test_a_sender_that_was_given_up_changes_nothing_any_more(replicas: Rep
 
 async def test_a_sender_that_was_given_up_cannot_finish_the_file_any_more(replicas: Replicas) -> None:
     caller = await replicas.begun()
-    slow = Hesitant(replicas, caller, HALF)
-    await slow.has_begun()
+    slow = await replicas.held(caller, HALF)
     await let_lease_pass(replicas, caller)
     last = await replicas.two.chunk(caller, "f", OTHER[HALF:], HALF, len(FILE))
-    late = await slow.goes_on()
+    late = await slow.go_on()
     assert (last.status, late.status) == (200, 500)
     assert (await replicas.one.state(caller, "f")).body == last.body
     assert (replicas.one.folder / caller.tenant_id / last.body["server_filename"]).read_bytes() == OTHER
@@ -104,12 +69,11 @@ async def test_a_sender_that_was_given_up_cannot_finish_the_file_any_more(replic
 
 async def test_a_take_over_that_fails_leaves_what_was_acknowledged(replicas: Replicas) -> None:
     caller = await replicas.begun()
-    slow = Hesitant(replicas, caller, HALF)
-    await slow.has_begun()
+    slow = await replicas.held(caller, HALF)
     await let_lease_pass(replicas, caller)
     short = await replicas.two.chunk(caller, "f", OTHER[HALF : HALF + 10], HALF, len(FILE), end=len(FILE) - 1)
     assert (short.status, short.body["received"]) == (400, HALF)
-    assert (await slow.goes_on()).status == 500
+    assert (await slow.go_on()).status == 500
     last = await replicas.two.chunk(caller, "f", OTHER[HALF:], HALF, len(FILE))
     assert last.body["sha256"] == sha256(OTHER)
     assert replicas.one.files(caller) == [last.body["server_filename"]]
@@ -253,17 +217,21 @@ async def test_the_last_chunk_sent_again_is_answered_though_its_process_died_bef
     assert (again.status, again.body["server_filename"]) == (200, name)
 
 
-async def test_the_relay_names_what_a_process_that_died_did_not(mongo_url: str, tmp_path: Path) -> None:
-    settings, caller = settings_for(mongo_url, tmp_path), make_uploader()
+async def test_the_relay_names_what_a_process_that_died_did_not(
+    settings: UploadSettings, database: MongoDatabase
+) -> None:
+    caller = make_uploader()
     with pytest.MonkeyPatch.context() as patched:
 
         async def die(*_: object) -> None:
             raise RuntimeError("the process has died")
 
+        async def announced() -> bool:
+            return await database["uploads"].count_documents({"announced": False}) == 0
+
         patched.setattr(FolderInstallers, "settle", die)
         async with serving_uploads(settings, LocalEvents()) as api:
             assert (await api.chunk(caller, "f", FILE, 0, len(FILE))).status == 500
-    async with serving_uploads(settings) as api, open_database(mongo_url, settings.database) as database:
-        while await database["uploads"].count_documents({"announced": False}):
-            pass
+    async with serving_uploads(settings) as api:
+        await until(announced)
         assert api.files(caller) == [api.announced[0].data["server_filename"]]

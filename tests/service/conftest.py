@@ -1,0 +1,41 @@
+"""Fixtures for the tests of more than one service."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from common.mongo import MongoDatabase, make_indexes
+from tests.support.servers.objects import ObjectServer
+from tests.support.services.catalog import own_database
+from tests.support.services.moving import Estate, make_estate
+from upload_service.store_records import INDEXES
+
+
+@pytest.fixture(scope="session")
+async def upload_indexes(mongo_url: str) -> AsyncIterator[MongoDatabase]:
+    """A database of upload_service. Tests share it, because MongoDB takes long to make indexes."""
+    async with own_database(mongo_url, f"test_upload_{uuid4().hex[:8]}") as database:
+        await make_indexes(database, INDEXES)
+        yield database
+
+
+@pytest.fixture
+async def upload_database(upload_indexes: MongoDatabase) -> MongoDatabase:
+    """The shared database of upload_service, with indexes and without documents. No service uses it yet."""
+    for name in await upload_indexes.list_collection_names():
+        await upload_indexes[name].delete_many({})
+    return upload_indexes
+
+
+@pytest.fixture
+def estate(upload_database: MongoDatabase, tmp_path: Path, object_server: ObjectServer) -> Estate:
+    return make_estate(upload_database, tmp_path, object_server)
+
+
+@pytest.fixture
+def quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service starts although a store is away, and soon tries again."""
+    monkeypatch.setattr("common.readiness.START_PATIENCE", 0.2)
+    monkeypatch.setattr("common.readiness.RETRY_PAUSE", 0.05)

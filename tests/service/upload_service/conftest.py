@@ -1,0 +1,37 @@
+"""Fixtures for the tests of upload_service."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from common.mongo import MongoDatabase
+from tests.support.services.replicas import Replicas, two_replicas
+from tests.support.services.upload import UploadApi, serving_uploads, settings_for
+from upload_service.settings import UploadSettings
+
+
+@pytest.fixture(scope="module")
+async def api(mongo_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[UploadApi]:
+    """A service for all tests of a file: each takes a tenant of its own."""
+    async with serving_uploads(settings_for(mongo_url, tmp_path_factory.mktemp("installers"))) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+async def replicas(mongo_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Replicas]:
+    """Two services for all tests of a file: each takes a tenant of its own."""
+    async with two_replicas(settings_for(mongo_url, tmp_path_factory.mktemp("installers"))) as both:
+        yield both
+
+
+@pytest.fixture
+def database(upload_database: MongoDatabase) -> MongoDatabase:
+    """The records of one test."""
+    return upload_database
+
+
+@pytest.fixture
+def settings(mongo_url: str, database: MongoDatabase, tmp_path: Path) -> UploadSettings:
+    """The settings of a service for one test."""
+    return settings_for(mongo_url, tmp_path / "installers", database=database.name)
