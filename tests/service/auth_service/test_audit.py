@@ -2,7 +2,6 @@
 
 import hmac
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -15,19 +14,13 @@ from common.caller import Caller
 from common.mongo import Document
 from tests.support.api import Answer
 from tests.support.factories import KEY, make_caller
-from tests.support.services.auth import Auth, serving_auth
+from tests.support.services.auth import Auth
 
 REQUEST = "ab" * 16
 FIELDS = [
     *("tenant_id", "sequence", "id", "at", "user", "ip", "operation", "target", "changes", "status", "request_id"),
     *("previous", "hash"),
 ]
-
-
-@pytest.fixture(scope="module")
-async def auth(mongo_url: str, redis_url: str) -> AsyncIterator[Auth]:
-    async with serving_auth(mongo_url, redis_url) as served:
-        yield served
 
 
 @pytest.fixture

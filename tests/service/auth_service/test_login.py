@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from ipaddress import IPv6Network
 
@@ -16,26 +15,13 @@ from auth_service.throttle import FAILURES, WINDOW
 from common.caller import Caller
 from common.redis import RedisError, open_redis
 from tests.support.factories import make_caller
-from tests.support.services.auth import NOWHERE, PASSWORD, Auth, address, elsewhere, serving_auth
-
-WRONG = "not this password"
-
-
-@pytest.fixture(scope="module")
-async def auth(mongo_url: str, redis_url: str) -> AsyncIterator[Auth]:
-    async with serving_auth(mongo_url, redis_url) as served:
-        yield served
+from tests.support.services.auth import NOWHERE, PASSWORD, WRONG_PASSWORD, Auth, address, elsewhere, serving_auth
 
 
 @pytest.fixture
 async def caller(auth: Auth) -> Caller:
     """Someone at the door of a tenant with a user `admin`."""
     return await auth.tenant()
-
-
-async def fail(auth: Auth, caller: Caller, username: str = "admin", *, times: int) -> None:
-    for _ in range(times):
-        assert (await auth.login(caller, username, WRONG)).status == 401
 
 
 async def test_credentials_buy_a_session_token(auth: Auth, caller: Caller) -> None:
@@ -62,14 +48,14 @@ async def test_each_login_makes_a_new_token_and_the_earlier_stays_valid(auth: Au
 
 
 async def test_a_wrong_password_is_refused(auth: Auth, caller: Caller) -> None:
-    answer = await auth.login(caller, password=WRONG)
+    answer = await auth.login(caller, password=WRONG_PASSWORD)
 
     assert (answer.status, answer.body["code"]) == (401, "bad_credentials")
     assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
 async def test_an_unknown_user_is_answered_as_a_wrong_password_is(auth: Auth, caller: Caller) -> None:
-    unknown, wrong = await auth.login(caller, "nobody"), await auth.login(caller, password=WRONG)
+    unknown, wrong = await auth.login(caller, "nobody"), await auth.login(caller, password=WRONG_PASSWORD)
 
     assert unknown.status == wrong.status == 401
     assert {**unknown.body, "request_id": ""} == {**wrong.body, "request_id": ""}
@@ -94,7 +80,7 @@ async def test_whatever_is_wrong_the_same_work_is_done(
     [one] = cost
     for there, username, password in (
         (caller, "nobody", PASSWORD),
-        (caller, "ada", WRONG),
+        (caller, "ada", WRONG_PASSWORD),
         (caller, "deleted", PASSWORD),
         (await auth.tenant(), "ada", PASSWORD),
     ):
@@ -206,7 +192,7 @@ async def test_logout_wants_a_token(auth: Auth, caller: Caller, form: dict[str, 
 
 async def test_ten_failures_from_an_address_are_enough(auth: Auth, caller: Caller) -> None:
     for number in range(FAILURES):
-        await fail(auth, caller, f"user-{number}", times=1)
+        await auth.fail_logins(caller, f"user-{number}", times=1)
 
     answer = await auth.login(caller)
 
@@ -216,33 +202,33 @@ async def test_ten_failures_from_an_address_are_enough(auth: Auth, caller: Calle
 
 async def test_whoever_has_a_network_of_ipv6_has_no_more_guesses_than_one_address(auth: Auth, caller: Caller) -> None:
     for number, ip in zip(range(FAILURES), IPv6Network((caller.ip, 64), strict=False), strict=False):
-        await fail(auth, replace(caller, ip=str(ip)), f"user-{number}", times=1)
+        await auth.fail_logins(replace(caller, ip=str(ip)), f"user-{number}", times=1)
 
     assert (await auth.login(caller)).status == 429
 
 
 async def test_an_address_counts_for_all_tenants_together(auth: Auth, caller: Caller) -> None:
-    await fail(auth, caller, times=FAILURES)
+    await auth.fail_logins(caller)
 
     assert (await auth.login(replace(await auth.tenant(), ip=caller.ip))).status == 429
 
 
 async def test_a_user_of_the_same_name_elsewhere_is_not_slowed_down(auth: Auth, caller: Caller) -> None:
-    await fail(auth, caller, times=FAILURES)
+    await auth.fail_logins(caller)
 
     assert (await auth.login(await auth.tenant())).status == 200
 
 
 async def test_a_login_does_not_reset_the_failures_of_its_address(auth: Auth, caller: Caller) -> None:
-    await fail(auth, caller, times=FAILURES - 1)
+    await auth.fail_logins(caller, times=FAILURES - 1)
     await auth.token(caller)
-    await fail(auth, caller, "somebody", times=1)
+    await auth.fail_logins(caller, "somebody", times=1)
 
     assert (await auth.login(caller)).status == 429
 
 
 async def test_failures_count_for_every_replica(auth: Auth, caller: Caller) -> None:
-    wrong = {"username": "admin", "password": WRONG}
+    wrong = {"username": "admin", "password": WRONG_PASSWORD}
     for number in range(FAILURES):
         api = auth.replica if number % 2 else auth.api
         assert (await api.call(caller, "POST", "login", data=wrong)).status == 401
@@ -253,7 +239,7 @@ async def test_failures_count_for_every_replica(auth: Auth, caller: Caller) -> N
 
 
 async def test_guesses_sent_at_once_are_no_more_than_guesses_one_by_one(auth: Auth, caller: Caller) -> None:
-    answers = await asyncio.gather(*(auth.login(caller, password=WRONG) for _ in range(60)))
+    answers = await asyncio.gather(*(auth.login(caller, password=WRONG_PASSWORD) for _ in range(60)))
 
     statuses = Counter(answer.status for answer in answers)
     assert statuses.keys() == {401, 429}
@@ -261,7 +247,7 @@ async def test_guesses_sent_at_once_are_no_more_than_guesses_one_by_one(auth: Au
 
 
 async def test_failures_are_forgotten_five_minutes_after_the_first(auth: Auth, caller: Caller, redis_url: str) -> None:
-    await fail(auth, caller, times=FAILURES)
+    await auth.fail_logins(caller)
     async with open_redis(redis_url) as redis:
         place = IPv6Network((caller.ip, 64), strict=False)
         names = [
@@ -283,7 +269,7 @@ async def test_many_may_sign_in_at_once(auth: Auth, caller: Caller) -> None:
 
 
 async def test_signing_in_and_out_is_in_the_audit_log(auth: Auth, caller: Caller) -> None:
-    await fail(auth, caller, "mallory", times=1)
+    await auth.fail_logins(caller, "mallory", times=1)
     await auth.call(caller, "POST", "logout", data={"token": await auth.token(caller)})
 
     told = [(entry["operation"], entry["user"], entry["status"]) for entry in await auth.audit_log(caller)]
@@ -340,7 +326,7 @@ async def _fail(*_: object) -> None:
 
 
 async def test_sign_ins_that_nobody_looks_at_are_in_the_audit_log(auth: Auth, caller: Caller) -> None:
-    await fail(auth, caller, times=FAILURES)
+    await auth.fail_logins(caller)
     for api in (auth.api, auth.replica):
         await replace(auth, api=api).login(caller)
     await auth.login(caller, "mallory")
@@ -354,7 +340,7 @@ async def test_of_sign_ins_that_nobody_looks_at_a_minute_has_a_bounded_number(
     auth: Auth, caller: Caller, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(throttle, "REFUSALS", 3)
-    await fail(auth, caller, times=FAILURES)
+    await auth.fail_logins(caller)
     doors = [replace(auth, api=api) for api in (auth.api, auth.replica)] * 4
     answers = await asyncio.gather(*(door.login(caller, f"user-{number}") for number, door in enumerate(doors)))
     assert {answer.status for answer in answers} == {429}
@@ -367,14 +353,15 @@ async def test_of_sign_ins_that_nobody_looks_at_a_minute_has_a_bounded_number(
 
 
 async def test_no_password_reaches_the_audit_log(auth: Auth, caller: Caller) -> None:
-    await fail(auth, caller, times=1)
+    await auth.fail_logins(caller, times=1)
     token = await auth.token(caller)
     await auth.call(caller, "POST", "logout", data={"token": token})
 
     said = str(await auth.audit_log(caller))
-    assert not any(secret in said for secret in (PASSWORD, WRONG, token))
+    assert not any(secret in said for secret in (PASSWORD, WRONG_PASSWORD, token))
 
 
+@pytest.mark.usefixtures("quick_start")
 async def test_without_redis_nobody_is_let_in(mongo_url: str, redis_url: str) -> None:
     async with (
         serving_auth(mongo_url, redis_url) as before,
@@ -384,7 +371,7 @@ async def test_without_redis_nobody_is_let_in(mongo_url: str, redis_url: str) ->
         token = {"token": jwt.encode({"tenant": caller.tenant_id}, "another key for tests, long enough", "HS256")}
         answers = [
             await auth.login(caller),
-            await auth.login(caller, password=WRONG),
+            await auth.login(caller, password=WRONG_PASSWORD),
             await auth.login(caller, "nobody"),
         ]
         assert (await auth.call(caller, "POST", "logout", data=token)).status == 200  # unknown, whoever is away
@@ -393,6 +380,7 @@ async def test_without_redis_nobody_is_let_in(mongo_url: str, redis_url: str) ->
     assert all(int(answer.headers["Retry-After"]) > 0 for answer in answers)
 
 
+@pytest.mark.usefixtures("quick_start")
 async def test_without_redis_a_session_cannot_be_ended(auth: Auth, caller: Caller, mongo_url: str) -> None:
     token = await auth.token(caller)
     async with serving_auth(mongo_url, NOWHERE) as away:
@@ -402,6 +390,7 @@ async def test_without_redis_a_session_cannot_be_ended(auth: Auth, caller: Calle
     assert await auth.session(caller, token)
 
 
+@pytest.mark.usefixtures("quick_start")
 async def test_without_mongodb_nobody_is_let_in(mongo_url: str, redis_url: str) -> None:
     async with serving_auth(mongo_url, redis_url, mongo_url="mongodb://127.0.0.1:1") as auth:
         answer = await auth.login(make_caller(ip=address()))

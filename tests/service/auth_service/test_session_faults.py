@@ -1,6 +1,6 @@
 """Redis or MongoDB fails at each step of an operation that ends sessions: a repeated call ends them all."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,7 +14,7 @@ from common.caller import Caller
 from common.mongo import MongoError
 from common.redis import RedisError
 from tests.support.api import Answer
-from tests.support.services.auth import PASSWORD, Auth, elsewhere, serving_auth
+from tests.support.services.auth import PASSWORD, Auth, elsewhere
 from tests.support.step_faults import Fault, Steps
 
 NEW = "another password for tests"
@@ -78,12 +78,6 @@ async def logout(setup: Setup) -> bool:
 ENDING_ALL = [delete_user, change_password, delete_by_command, reset_by_command]
 
 
-@pytest.fixture(scope="module")
-async def auth(mongo_url: str, redis_url: str) -> AsyncIterator[Auth]:
-    async with serving_auth(mongo_url, redis_url) as served:
-        yield served
-
-
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     """Watches every command to Redis and every change of a user."""
@@ -103,9 +97,9 @@ async def make_setup(auth: Auth) -> Setup:
     return setup
 
 
-async def run_beside_sign_ins(operation: Operation, setup: Setup, steps: Steps) -> bool:
-    """Run the operation while `ada` signs in before and after each step of it."""
-    steps.between = setup.sign_in
+async def run(operation: Operation, setup: Setup, steps: Steps) -> bool:
+    """Run the operation. `ada` signs in before and after each step, unless only the sessions that there are end."""
+    steps.between = None if operation is logout else setup.sign_in
     return await steps.run(partial(operation, setup))
 
 
@@ -113,43 +107,43 @@ async def run_beside_sign_ins(operation: Operation, setup: Setup, steps: Steps) 
 async def test_no_session_is_left_of_sign_ins_between_the_steps(auth: Auth, steps: Steps, operation: Operation) -> None:
     setup = await make_setup(auth)
 
-    assert await run_beside_sign_ins(operation, setup, steps)
+    assert await run(operation, setup, steps)
 
     assert len(setup.tokens) > 1
     assert await setup.living_sessions() == 0
 
 
+async def living_after_a_fault(auth: Auth, steps: Steps, operation: Operation, step: int, fault: Fault) -> str:
+    """What is wrong after a fault at a step and a repeated call."""
+    setup = await make_setup(auth)
+    steps.failing_step, steps.fault = step, fault
+    if await run(operation, setup, steps) and await setup.living_sessions():
+        return f"step {step}: success with a living session"
+    await operation(setup)
+    return f"step {step}: a living session after the repeated call" if await setup.living_sessions() else ""
+
+
+@pytest.mark.parametrize("operation", [*ENDING_ALL, logout])
+async def test_a_call_repeated_after_a_fault_ends_every_session(auth: Auth, steps: Steps, operation: Operation) -> None:
+    await run(operation, await make_setup(auth), steps)
+
+    wrong = [await living_after_a_fault(auth, steps, operation, step, Fault.ANSWER_LOST) for step in {1, steps.count}]
+
+    assert [problem for problem in wrong if problem] == []
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("fault", Fault)
-@pytest.mark.parametrize("operation", ENDING_ALL)
+@pytest.mark.parametrize("operation", [*ENDING_ALL, logout])
 async def test_a_call_repeated_after_a_fault_at_any_step_ends_every_session(
     auth: Auth, steps: Steps, operation: Operation, fault: Fault
 ) -> None:
-    await run_beside_sign_ins(operation, await make_setup(auth), steps)
-    for step in range(1, steps.count + 1):
-        setup = await make_setup(auth)
-        steps.failing_step, steps.fault = step, fault
+    await run(operation, await make_setup(auth), steps)
+    last = steps.count
 
-        if await run_beside_sign_ins(operation, setup, steps):
-            assert await setup.living_sessions() == 0, f"step {step}: success with a living session"
-        await operation(setup)
+    wrong = [await living_after_a_fault(auth, steps, operation, step, fault) for step in range(1, last + 1)]
 
-        assert await setup.living_sessions() == 0, f"step {step}: a living session after the repeated call"
-
-
-@pytest.mark.parametrize("fault", Fault)
-async def test_a_logout_repeated_after_a_fault_at_any_step_ends_the_session(
-    auth: Auth, steps: Steps, fault: Fault
-) -> None:
-    await steps.run(partial(logout, await make_setup(auth)))
-    for step in range(1, steps.count + 1):
-        setup = await make_setup(auth)
-        steps.failing_step, steps.fault = step, fault
-
-        if await steps.run(partial(logout, setup)):
-            assert await setup.living_sessions() == 0, f"step {step}: success with a living session"
-        await logout(setup)
-
-        assert await setup.living_sessions() == 0, f"step {step}: a living session after the repeated call"
+    assert [problem for problem in wrong if problem] == []
 
 
 @pytest.mark.parametrize("operation", [delete_user, change_password])

@@ -1,7 +1,6 @@
 """A tenant's settings: shown, changed by administrators, told to the gateway, deleted with all that is the tenant's."""
 
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
@@ -18,12 +17,6 @@ from tests.support.factories import make_caller
 from tests.support.services.auth import Auth, serving_auth
 
 HERE = "192.0.2.7"
-
-
-@pytest.fixture(scope="module")
-async def auth(mongo_url: str, redis_url: str) -> AsyncIterator[Auth]:
-    async with serving_auth(mongo_url, redis_url) as served:
-        yield served
 
 
 @pytest.fixture

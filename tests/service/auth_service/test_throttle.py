@@ -1,6 +1,5 @@
 """Failed logins are slowed down, and a stranger cannot lock a user out."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from ipaddress import IPv6Network
@@ -10,24 +9,10 @@ import pytest
 from auth_service import throttle
 from auth_service.throttle import FAILURES, USER_FAILURES, WINDOW
 from common.caller import Caller
-from common.redis import Redis, open_redis
+from common.redis import Redis
 from common.sessions import Sessions
-from tests.support.services.auth import Auth, elsewhere, serving_auth
+from tests.support.services.auth import WRONG_PASSWORD, Auth, elsewhere
 from tests.support.step_faults import Steps
-
-WRONG = "not this password"
-
-
-@pytest.fixture(scope="module")
-async def auth(mongo_url: str, redis_url: str) -> AsyncIterator[Auth]:
-    async with serving_auth(mongo_url, redis_url) as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-async def redis(redis_url: str) -> AsyncIterator["Redis"]:
-    async with open_redis(redis_url) as client:
-        yield client
 
 
 @pytest.fixture
@@ -38,19 +23,14 @@ async def home(auth: Auth) -> Caller:
     return caller
 
 
-async def fail(auth: Auth, caller: Caller, username: str = "admin", *, times: int = FAILURES) -> None:
-    for _ in range(times):
-        assert (await auth.login(caller, username, WRONG)).status == 401
-
-
 async def is_refused(auth: Auth, caller: Caller, username: str) -> bool:
-    return (await auth.login(caller, username, WRONG)).status == 401
+    return (await auth.login(caller, username, WRONG_PASSWORD)).status == 401
 
 
 async def fail_from_many_places(auth: Auth, caller: Caller, limit: int) -> None:
     """Fail as often as one user may, ten times at each place."""
     for _ in range(0, limit, FAILURES):
-        await fail(auth, elsewhere(caller))
+        await auth.fail_logins(elsewhere(caller))
 
 
 def places_of(caller: Caller, username: str = "admin") -> str:
@@ -59,7 +39,7 @@ def places_of(caller: Caller, username: str = "admin") -> str:
 
 async def test_ten_failures_of_a_user_at_one_place_are_enough(auth: Auth, home: Caller, redis: "Redis") -> None:
     stranger = elsewhere(home)
-    await fail(auth, stranger)
+    await auth.fail_logins(stranger)
     await redis.delete(f"failures:address:{stranger.place}")
 
     answer = await auth.login(stranger)
@@ -77,15 +57,23 @@ async def test_ten_failures_do_not_stop_the_right_password_at_another_place(
     stranger = replace(user, ip=attacker)
     for caller in (user, stranger):  # Other tests have failures at these places.
         await redis.delete(f"failures:address:{caller.place}")
-    await fail(auth, stranger)
+    await auth.fail_logins(stranger)
 
     answers = [await auth.login(caller) for caller in (user, stranger)]
 
     assert [answer.status for answer in answers] == [200, 429]
 
 
+@pytest.mark.full
 async def test_two_hundred_failures_of_a_user_are_enough_at_unknown_places(auth: Auth, home: Caller) -> None:
-    await fail_from_many_places(auth, home, USER_FAILURES)
+    await fail_from_many_places(auth, home, 200)
+
+    assert (await auth.login(elsewhere(home))).status == 429
+
+
+async def test_failures_of_a_user_at_unknown_places_count_together(auth: Auth, home: Caller, low_limit: int) -> None:
+    assert USER_FAILURES == 200
+    await fail_from_many_places(auth, home, low_limit)
 
     answer = await auth.login(elsewhere(home))
 
@@ -104,7 +92,7 @@ def low_limit(monkeypatch: pytest.MonkeyPatch) -> int:
 async def test_a_known_place_has_ten_failures_of_its_own(auth: Auth, home: Caller, low_limit: int) -> None:
     await fail_from_many_places(auth, home, low_limit)
 
-    await fail(auth, home)
+    await auth.fail_logins(home)
 
     assert (await auth.login(home)).status == 429
 
@@ -113,7 +101,7 @@ async def test_failures_at_a_known_place_do_not_stop_the_user_elsewhere(
     auth: Auth, home: Caller, low_limit: int, redis: "Redis"
 ) -> None:
     for _ in range(0, low_limit, FAILURES):
-        await fail(auth, home)
+        await auth.fail_logins(home)
         await redis.delete(f"failures:address:{home.place}", f"failures:place:{home.tenant_id}:{home.place}:admin")
 
     assert (await auth.login(home)).status == 429
@@ -121,11 +109,11 @@ async def test_failures_at_a_known_place_do_not_stop_the_user_elsewhere(
 
 
 async def test_a_login_resets_the_failures_of_the_user_at_its_place(auth: Auth, home: Caller, redis: "Redis") -> None:
-    await fail(auth, home, times=FAILURES - 1)
+    await auth.fail_logins(home, times=FAILURES - 1)
     await auth.token(home)
     await redis.delete(f"failures:address:{home.place}")
 
-    await fail(auth, home, times=FAILURES - 1)
+    await auth.fail_logins(home, times=FAILURES - 1)
 
     assert (await auth.login(home)).status == 200
 
@@ -151,7 +139,7 @@ async def test_replicas_share_the_known_places(auth: Auth, home: Caller, low_lim
 
 
 async def test_a_wrong_password_makes_no_place_known(auth: Auth, home: Caller, redis: "Redis") -> None:
-    await fail(auth, elsewhere(home), times=1)
+    await auth.fail_logins(elsewhere(home), times=1)
 
     assert await redis.zrange(places_of(home), 0, -1) == [home.place]
 
@@ -159,7 +147,7 @@ async def test_a_wrong_password_makes_no_place_known(auth: Auth, home: Caller, r
 async def test_a_wrong_password_takes_the_same_commands_for_every_user_and_place(
     auth: Auth, home: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await fail(auth, elsewhere(home), times=1)  # Redis has the scripts from here on.
+    await auth.fail_logins(elsewhere(home), times=1)  # Redis has the scripts from here on.
     steps, counts = Steps(), []
     steps.watch_redis(monkeypatch)
     for caller, username in ((home, "admin"), (elsewhere(home), "admin"), (elsewhere(home), "nobody")):
@@ -193,8 +181,11 @@ async def test_a_user_deleted_during_a_login_leaves_no_place(
     assert not await redis.exists(places_of(caller, "ada"))
 
 
-async def test_a_deletion_repeated_after_a_fault_at_any_step_forgets_the_places(
-    auth: Auth, redis: "Redis", monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "every_step", [pytest.param(False, id="samples"), pytest.param(True, id="every step", marks=pytest.mark.full)]
+)
+async def test_a_deletion_repeated_after_a_fault_forgets_the_places(
+    auth: Auth, redis: "Redis", monkeypatch: pytest.MonkeyPatch, every_step: bool
 ) -> None:
     async def delete(caller: Caller) -> bool:
         return (await auth.call(caller, "DELETE", "delete_user", "ada")).status == 200
@@ -207,7 +198,8 @@ async def test_a_deletion_repeated_after_a_fault_at_any_step_forgets_the_places(
     steps = Steps()
     steps.watch_redis(monkeypatch)
     assert await steps.run(partial(delete, await sign_in()))
-    for step in range(1, steps.count + 1):
+    last = steps.count
+    for step in range(1, last + 1) if every_step else (1, last):
         caller, steps.failing_step = await sign_in(), step
 
         assert not await steps.run(partial(delete, caller))

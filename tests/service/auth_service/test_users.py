@@ -1,7 +1,6 @@
 """The users of a tenant: listing, adding, deleting, changing one's password."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -10,15 +9,9 @@ import pytest
 from auth_service.throttle import FAILURES
 from common.caller import Caller
 from tests.support.api import Answer
-from tests.support.services.auth import PASSWORD, Auth, serving_auth
+from tests.support.services.auth import PASSWORD, Auth
 
 NEW = "another password for tests"
-
-
-@pytest.fixture(scope="module")
-async def auth(mongo_url: str, redis_url: str) -> AsyncIterator[Auth]:
-    async with serving_auth(mongo_url, redis_url) as served:
-        yield served
 
 
 @pytest.fixture

@@ -1,28 +1,14 @@
 """The list of damaged installers: each with the version that an administrator has to publish again."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
-
-import pytest
 
 from common.caller import Caller
 from common.errors import Unavailable
 from tests.support.factories import make_caller
-from tests.support.services.catalog import Catalog, serving_catalog
+from tests.support.services.catalog import Catalog
 
 FOUND_AT = "2026-01-31T09:30:00+00:00"
-
-
-@pytest.fixture(scope="module")
-async def catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
-    async with serving_catalog(mongo_url, redis_url) as served:
-        yield served
-
-
-@pytest.fixture(autouse=True)
-def reset(catalog: Catalog) -> None:
-    catalog.others.reset()
 
 
 def damaged(version_uid: str, damage: str = "altered") -> dict[str, str]:

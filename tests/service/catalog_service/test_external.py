@@ -1,7 +1,6 @@
 """Versions whose installers stay where their makers have them, through catalog_service's own door."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
@@ -14,24 +13,11 @@ from common.errors import Unavailable
 from common.forms import Form
 from common.tenants import VersionKey
 from tests.support.factories import make_caller, make_tenant
-from tests.support.services.catalog import EXTERNAL, Catalog, serving_catalog, version_form
+from tests.support.services.catalog import EXTERNAL, Catalog, version_form
 from tests.support.winget.rules import check_manifest
 
 PACKAGE = "Acme.Editor"
 ADDRESS, DIGEST = EXTERNAL["installer_url"], EXTERNAL["installer_sha256"]
-
-
-@pytest.fixture(scope="module")
-async def served(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
-    async with serving_catalog(mongo_url, redis_url) as catalog:
-        yield catalog
-
-
-@pytest.fixture
-def catalog(served: Catalog) -> Catalog:
-    """The module's catalog_service; its fellows know of nothing at the start of a test."""
-    served.others.reset()
-    return served
 
 
 @pytest.fixture

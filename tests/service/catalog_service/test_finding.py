@@ -1,7 +1,6 @@
 """Packages by what administrators look for, and their logos as images, through catalog_service's own door."""
 
 import io
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,19 +9,13 @@ from PIL import Image
 
 from common.caller import Caller
 from tests.support.factories import make_caller
-from tests.support.services.catalog import Catalog, picture, serving_catalog
+from tests.support.services.catalog import Catalog, picture
 
 PACKAGES = {
     "Zed.Editor": {"package_name": "zed", "package_publisher": "Ümlaut GmbH"},
     "acme.a.b": {"package_name": "Anvil (50 %)", "package_publisher": "Acme"},
     "acme.axb": {"package_name": "Trap", "package_publisher": "acme"},
 }
-
-
-@pytest.fixture(scope="module")
-async def catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
-    async with serving_catalog(mongo_url, redis_url) as served:
-        yield served
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """What a creation form leaves out is taken from the installer, and a strict tenant's may not contradict it."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from common.caller import Caller
 from common.errors import Problem, TooManyRequests, Unavailable
 from tests.support.api import Answer
 from tests.support.factories import make_caller, make_tenant
-from tests.support.services.catalog import Catalog, serving_catalog
+from tests.support.services.catalog import Catalog
 
 PRODUCT, UPGRADE = "{0A2D3C5E-7B16-4E1F-9B1C-2F0D3C4B5A69}", "{6F1B2C3D-4E5F-4A6B-8C7D-9E0F1A2B3C4D}"
 MSI = {
@@ -27,24 +26,6 @@ SAID = {
     "package_family_name": "Tiny.App_8wekyb3d8bbwe",
     "signature_sha256": SIGNATURE,
 }
-
-
-@pytest.fixture(scope="module")
-async def served_catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
-    async with serving_catalog(mongo_url, redis_url) as served:
-        yield served
-
-
-@pytest.fixture
-def catalog(served_catalog: Catalog) -> Catalog:
-    """The module's catalog_service; the files say nothing of themselves at the start of a test."""
-    served_catalog.others.reset()
-    return served_catalog
-
-
-@pytest.fixture
-async def caller(catalog: Catalog) -> Caller:
-    return await administrator(catalog)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,17 +15,11 @@ from tests.support.api import Answer
 from tests.support.factories import make_caller
 from tests.support.memory import Growth
 from tests.support.samples.logos import progressive_jpeg
-from tests.support.services.catalog import Catalog, picture, serving_catalog
+from tests.support.services.catalog import Catalog, picture
 from tests.support.waiting import until
 
 SCANS_OF_53_KB = 2900
 GOOD = picture(size=(512, 512))
-
-
-@pytest.fixture(scope="module")
-async def catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
-    async with serving_catalog(mongo_url, redis_url) as served:
-        yield served
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,6 @@
 """What winget shows of packages and versions, through catalog_service's own door."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,30 +13,9 @@ from common.middleware import AUDIT_HEADER
 from common.tenants import VersionKey
 from tests.support.factories import make_caller, make_tenant
 from tests.support.samples.described import PACKAGE, PORTABLE, VERSION, form_of
-from tests.support.services.catalog import Catalog, serving_catalog, version_form
+from tests.support.services.catalog import Catalog, version_form
 
 NESTED = {"file_nested_path": ["a.exe", "b.exe"]}
-
-
-@pytest.fixture(scope="module")
-async def served_catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
-    async with serving_catalog(mongo_url, redis_url) as served:
-        yield served
-
-
-@pytest.fixture
-def catalog(served_catalog: Catalog) -> Catalog:
-    """The module's catalog_service; its fellows refuse nothing at the start of a test."""
-    served_catalog.others.reset()
-    return served_catalog
-
-
-@pytest.fixture
-async def caller(catalog: Catalog) -> Caller:
-    """An administrator of a tenant that has the package acme.editor, of which nothing further is said."""
-    caller = make_caller()
-    await catalog.add_package(caller)
-    return caller
 
 
 def encoded(fields: dict[str, Any], *, multipart: bool = False) -> FormData:

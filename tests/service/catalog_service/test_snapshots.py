@@ -20,7 +20,7 @@ from aiohttp import web
 from catalog_service import answers
 from catalog_service.entries import CatalogEntry
 from catalog_service.revisions import Standing
-from catalog_service.store_revisions import LATEST, MongoRevisions
+from catalog_service.store_revisions import MongoRevisions
 from common.caller import INTERNAL_TOKEN, Caller, sign
 from common.errors import Unavailable
 from common.middleware import REVISION_HEADER
@@ -213,7 +213,7 @@ async def test_racing_reads_show_every_write_that_was_answered_before_them(
     mongo_url: str, redis_url: str, replicas: tuple[Catalog, Catalog], caller: Caller
 ) -> None:
     chance = random.Random(5)  # noqa: S311  the same each time
-    acknowledged = {f"package.{number}": 0 for number in range(8)}
+    acknowledged = {f"package.{number}": 0 for number in range(4)}
     for package_id in acknowledged:
         await replicas[0].add_package(caller, package_id, package_description="0")
     tags: dict[str, Any] = {}
@@ -243,7 +243,7 @@ async def test_racing_reads_show_every_write_that_was_answered_before_them(
         tags = {(await tag_of(each, caller)): (await answer_of(each, caller)).body for each in (*replicas, fresh)}
         rendered = await answer_of(fresh, caller)
     assert list(tags.values()) == [rendered.body]
-    assert [package["VERSIONS"] for package in rendered.body] == [["15", "10", "5"]] * 8
+    assert [package["VERSIONS"] for package in rendered.body] == [["15", "10", "5"]] * 4
 
 
 async def test_a_write_whose_service_died_after_it_is_seen_by_all(
@@ -283,13 +283,16 @@ async def test_a_change_whose_writer_died_is_settled_after_a_minute(catalog: Cat
     assert await tag_of(catalog, caller) not in {before, settled}
 
 
-async def test_a_reader_that_is_far_behind_reads_everything(replicas: tuple[Catalog, Catalog], caller: Caller) -> None:
+async def test_a_reader_that_is_far_behind_reads_everything(
+    replicas: tuple[Catalog, Catalog], caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("catalog_service.store_revisions.LATEST", 8)
     one, other = replicas
     await one.add_package(caller)
     await other.packages(caller)
     revisions = MongoRevisions(one.database)
     await edit(one, caller, package_name="New")
-    for _ in range(LATEST):
+    for _ in range(8):
         async with revisions.changing(caller.tenant_id, "acme.viewer"):
             pass
 
@@ -315,6 +318,7 @@ async def test_gateways_are_told_of_a_change_before_it_can_be_there_and_when_it_
     assert seen[0].revision != seen[1].revision
 
 
+@pytest.mark.usefixtures("quick_start")
 async def test_a_write_that_gateways_cannot_be_told_of_leaves_nothing_behind(mongo_url: str, caller: Caller) -> None:
     async with serving_catalog(mongo_url, "redis://127.0.0.1:1/0") as alone:
         before = await tag_of(alone, caller)
@@ -345,7 +349,7 @@ async def test_an_unchanged_catalog_takes_one_small_query(catalog: Catalog, call
     assert asked[0]["docsExamined"] == 1
 
 
-@pytest.mark.parametrize("packages", [1000, 10_000])
+@pytest.mark.parametrize("packages", [1000, pytest.param(10_000, marks=pytest.mark.full)])
 async def test_a_write_renders_one_package_anew_at_any_size(
     catalog: Catalog, caller: Caller, packages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -462,7 +466,9 @@ async def test_catalogs_take_no_more_memory_than_they_may(mongo_url: str, redis_
     assert [query["ns"].partition(".")[2] for query in asked] == ["revisions", "revisions", "packages", "versions"]
 
 
-@pytest.mark.parametrize("memory", [0, 100_000, 500_000, 550_000])
+@pytest.mark.parametrize(
+    "memory", [0, 500_000, *(pytest.param(memory, marks=pytest.mark.full) for memory in (100_000, 550_000))]
+)
 async def test_a_catalog_is_shown_alike_however_little_of_it_fits_into_memory(
     mongo_url: str, redis_url: str, memory: int
 ) -> None:
@@ -488,7 +494,7 @@ async def test_a_catalog_is_shown_alike_however_little_of_it_fits_into_memory(
 async def test_a_catalog_that_grows_beyond_what_there_is_is_kept_no_more(mongo_url: str, redis_url: str) -> None:
     caller = make_caller()
     async with serving_catalog(mongo_url, redis_url, catalog_memory=10_000) as catalog:
-        for number in range(30):
+        for number in range(18):
             await catalog.add_package(caller, f"an.app.{number}", package_description="x" * 500)
             assert len(await catalog.packages(caller)) == number + 1
             assert catalog.snapshots.size <= 10_000
@@ -570,10 +576,10 @@ async def test_readers_that_do_not_read_hold_next_to_nothing(
 
     monkeypatch.setattr(web.StreamResponse, "write", watched)
     async with AsyncExitStack() as stack:
-        for _ in range(20):
+        for _ in range(6):
             await stack.enter_async_context(aclosing(_Stalled(catalog, caller)))
         async with asyncio.timeout(30):
-            while len(waiting) < 20:  # noqa: ASYNC110  nothing tells of it
+            while len(waiting) < 6:  # noqa: ASYNC110  nothing tells of it
                 await asyncio.sleep(0.01)
         assert len((await answer_of(catalog, caller)).body) == 2000  # beside them
 

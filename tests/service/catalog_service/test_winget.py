@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
 from itertools import cycle
 from threading import get_ident
 from typing import Any
@@ -32,18 +31,6 @@ from tests.support.winget.rules import check_hit, check_manifest
 SEARCH, MANIFEST = "winget/manifestSearch", "winget/packageManifests"
 LATEST = {"Version": "1.28.0"}
 HOUR, DAY = 3600, 24 * 3600  # seconds
-
-
-@pytest.fixture(scope="module")
-async def served(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
-    async with serving_catalog(mongo_url, redis_url) as catalog:
-        yield catalog
-
-
-@pytest.fixture
-def catalog(served: Catalog) -> Catalog:
-    served.others.reset()
-    return served
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The blacklist through client_registry's own door (section 5.2)."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,13 +10,7 @@ from common.caller import Caller
 from common.client import HEADER_LIMIT
 from common.middleware import AUDIT_HEADER
 from tests.support.factories import NOBODYS_ID, make_caller
-from tests.support.services.registry import Registry, serving_registry
-
-
-@pytest.fixture(scope="module")
-async def registry(mongo_url: str, redis_url: str) -> AsyncIterator[Registry]:
-    async with serving_registry(mongo_url, redis_url) as served:
-        yield served
+from tests.support.services.registry import Registry
 
 
 async def add_entry(registry: Registry, caller: Caller, **form: Any) -> str:

@@ -1,6 +1,5 @@
 """Clients through client_registry's own door (sections 4.6 and 5.2)."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -8,13 +7,7 @@ import pytest
 
 from common.caller import Deployment
 from tests.support.factories import NOBODYS_ID, make_caller, make_tenant
-from tests.support.services.registry import Registry, serving_registry
-
-
-@pytest.fixture(scope="module")
-async def registry(mongo_url: str, redis_url: str) -> AsyncIterator[Registry]:
-    async with serving_registry(mongo_url, redis_url) as served:
-        yield served
+from tests.support.services.registry import Registry
 
 
 async def test_a_client_is_added_with_an_id_and_a_token(registry: Registry) -> None:

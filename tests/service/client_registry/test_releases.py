@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs, urlsplit
 
@@ -23,18 +23,10 @@ from tests.support.services.registry import DIGEST, Registry, serving_registry
 FILE = "5b1f0c7de5b14a0f8a3d3f1c2e4b6a79.exe"
 
 
-@pytest.fixture(scope="module")
-async def served(mongo_url: str, redis_url: str) -> AsyncIterator[Registry]:
-    async with serving_registry(mongo_url, redis_url) as served:
-        yield served
-
-
-@pytest.fixture
-def registry(served: Registry) -> Registry:
-    """The service, with one uploaded file waiting at a willing upload_service."""
-    served.uploads.files, served.uploads.refusal = {FILE: 7}, None
-    served.uploads.asked.clear()
-    return served
+@pytest.fixture(autouse=True)
+def uploaded_file(registry: Registry) -> None:
+    """upload_service has one file, which no version has."""
+    registry.uploads.files = {FILE: 7}
 
 
 async def publish(registry: Registry, caller: Caller, version: str, **form: str) -> Answer:

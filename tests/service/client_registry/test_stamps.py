@@ -16,12 +16,6 @@ WRITES = {row.word for row in OPERATIONS if row.service == CLIENTS and row.audit
 
 
 @pytest.fixture(scope="module")
-async def registry(mongo_url: str, redis_url: str) -> AsyncIterator[Registry]:
-    async with serving_registry(mongo_url, redis_url) as served:
-        yield served
-
-
-@pytest.fixture(scope="module")
 async def redis(redis_url: str) -> AsyncIterator["Redis"]:
     async with open_redis(redis_url) as client:
         yield client
@@ -76,6 +70,7 @@ async def test_reading_moves_no_stamp(registry: Registry, redis: "Redis") -> Non
     assert await stamp(redis, caller) == before
 
 
+@pytest.mark.usefixtures("quick_start")
 async def test_a_write_that_gateways_cannot_be_told_of_is_not_made(mongo_url: str) -> None:
     caller = make_caller()
     async with serving_registry(mongo_url, "redis://127.0.0.1:1/0") as alone:

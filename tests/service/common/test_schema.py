@@ -22,14 +22,9 @@ from upload_service import app as app_module
 from upload_service.migrations import SCHEMA
 from upload_service.settings import UploadSettings
 
+pytestmark = pytest.mark.usefixtures("quick_start")
 CONTENT = os.urandom(1000)
 UPLOADER = make_uploader()
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.readiness.RETRY_PAUSE", 0.05)
-    monkeypatch.setattr("common.readiness.START_PATIENCE", 0.2)
 
 
 @pytest.fixture

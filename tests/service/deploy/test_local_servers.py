@@ -97,13 +97,14 @@ async def test_a_server_ends_when_its_owner_is_killed(folder: Path) -> None:
         await ended(server)
 
 
-@pytest.mark.parametrize("start", [local.mongod, local.redis])
+@pytest.mark.parametrize("start", [pytest.param(local.mongod, marks=pytest.mark.full), local.redis])
 async def test_a_server_that_outlived_its_owner_is_replaced(start: Start, folder: Path) -> None:
     await killed(await started_elsewhere(start, folder, path=""))  # Without `setpriv` the server stays.
     async with connected(folder) as server, start(folder):
         await ended(server)
 
 
+@pytest.mark.full
 async def test_what_mongodb_acknowledged_survives_a_kill(folder: Path) -> None:
     owner = await started_elsewhere(local.mongod, folder, path="")
     url = f"mongodb://{quote(str(folder / 'mongod.sock'), safe='')}/?directConnection=true"

@@ -15,6 +15,7 @@ from auth_service.app import create_app
 from auth_service.keys import TENANTS, USERS
 from auth_service.settings import AuthSettings
 from auth_service.tenants import Tenants
+from auth_service.throttle import FAILURES
 from auth_service.users import Users
 from common.caller import Caller
 from common.client import HEADER_LIMIT
@@ -28,6 +29,7 @@ from tests.support.api import Answer, ServiceApi
 from tests.support.factories import KEY, KEYS, make_caller, make_tenant
 
 PASSWORD = "a password for tests"
+WRONG_PASSWORD = "not this password"
 NOWHERE = "redis://127.0.0.1:1/0"  # a port that nobody listens on
 
 
@@ -89,6 +91,11 @@ class Auth:
 
     async def login(self, caller: Caller, username: str = "admin", password: str = PASSWORD) -> Answer:
         return await self.call(caller, "POST", "login", data={"username": username, "password": password})
+
+    async def fail_logins(self, caller: Caller, username: str = "admin", *, times: int = FAILURES) -> None:
+        """Send a wrong password so many times."""
+        for _ in range(times):
+            assert (await self.login(caller, username, WRONG_PASSWORD)).status == 401
 
     async def token(self, caller: Caller, username: str = "admin", password: str = PASSWORD) -> str:
         answer = await self.login(caller, username, password)

@@ -41,6 +41,10 @@ class StandInUploads:
         app.router.add_post("/{tenant_id}/release_installers", self._release)
         return app
 
+    def reset(self) -> None:
+        """Forget every file and every request, and refuse nothing."""
+        self.files, self.refusal, self.asked = {}, None, []
+
     async def _claim(self, request: web.Request) -> web.Response:
         body = await self._hear(request, "claim_installer")
         if body["server_filename"] not in self.files:

@@ -158,7 +158,7 @@ async def test_a_name_that_no_file_of_the_tenant_has_is_unknown(api: UploadApi) 
 
 
 async def test_of_many_replicas_one_inspects_a_file(settings: UploadSettings, database: MongoDatabase) -> None:
-    contents = [b"%d" % number for number in range(20)]
+    contents = [b"%d" % number for number in range(8)]
     await uploaded(settings, make_uploader(), *contents)
     reader = Reader()
     replicas = [inspector(database, settings, reader) for _ in range(4)]
@@ -210,7 +210,12 @@ class StartingReader(Reader):
 
 
 @pytest.mark.parametrize(
-    "number", [errno.EAGAIN, *(pytest.param(number, marks=pytest.mark.full) for number in (errno.ENOMEM, errno.EMFILE))]
+    "number",
+    [
+        errno.EAGAIN,
+        pytest.param(errno.ENOMEM, marks=pytest.mark.full),
+        pytest.param(errno.EMFILE, marks=pytest.mark.full),
+    ],
 )
 async def test_a_machine_that_starts_no_process_costs_a_file_no_attempt(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch, number: int
@@ -275,8 +280,9 @@ async def test_who_wants_to_know_at_once_has_the_file_inspected_before_all_other
 
 
 async def test_who_wants_to_know_what_another_replica_is_reading_is_told_to_come_again(
-    settings: UploadSettings, database: MongoDatabase
+    settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(inspector_module, "LOOK_PAUSE", 0)
     caller, store = make_uploader(), MongoInspectionStore(database)
     (name,) = await uploaded(settings, caller, b"1")
     assert await store.take(caller.tenant_id) is not None

@@ -45,20 +45,27 @@ class Body:
             yield self.data[place : place + 7]
 
 
+@dataclass(frozen=True)
+class Stores:
+    """What all examples share: each takes a tenant of its own."""
+
+    runner: asyncio.Runner
+    database: MongoDatabase
+    folder: Path
+
+
 class Chunks(RuleBasedStateMachine):
-    runner: ClassVar[asyncio.Runner]
-    database: ClassVar[MongoDatabase]
-    folder: ClassVar[Path]
+    stores: ClassVar[Stores]
 
     def __init__(self) -> None:
         super().__init__()
         self.tenant = make_tenant()
         self.known: dict[str, Upload] = {}
-        self.store, self.quota = MongoUploadStore(self.database), MongoQuotaStore(self.database)
-        self.transfers = make_transfers(self.store, self.quota, self.folder, READERS)
+        self.store, self.quota = MongoUploadStore(self.stores.database), MongoQuotaStore(self.stores.database)
+        self.transfers = make_transfers(self.store, self.quota, self.stores.folder, READERS)
 
     def run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
-        return self.runner.run(work)
+        return self.stores.runner.run(work)
 
     def offset(self, file_id: str) -> int:
         return self.known[file_id].offset if file_id in self.known else 0
@@ -130,11 +137,11 @@ class Chunks(RuleBasedStateMachine):
     @rule()
     def another_process(self) -> None:
         """Go on in a process that has seen nothing yet."""
-        self.transfers = make_transfers(self.store, self.quota, self.folder, READERS)
+        self.transfers = make_transfers(self.store, self.quota, self.stores.folder, READERS)
 
     @invariant()
     def records_and_files_are_as_acknowledged(self) -> None:
-        folder = self.folder / self.tenant.tenant_id
+        folder = self.stores.folder / self.tenant.tenant_id
         files = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         expected = {}
         for file_id, upload in self.known.items():
@@ -151,11 +158,10 @@ class Chunks(RuleBasedStateMachine):
 @pytest.mark.parametrize("examples", [3, pytest.param(12, marks=pytest.mark.full)])
 def test_chunks_in_any_order_keep_to_the_rules(settings: UploadSettings, examples: int) -> None:
     settings.installers.mkdir()
-    Chunks.folder = settings.installers
-    with asyncio.Runner() as Chunks.runner:
-        opened = open_database(settings.mongo_url, settings.database)
-        Chunks.database = Chunks.runner.run(opened.__aenter__())
+    opened = open_database(settings.mongo_url, settings.database)
+    with asyncio.Runner() as runner:
         try:
+            Chunks.stores = Stores(runner, runner.run(opened.__aenter__()), settings.installers)
             run_state_machine_as_test(
                 Chunks,
                 settings=hypothesis.settings(
@@ -167,4 +173,4 @@ def test_chunks_in_any_order_keep_to_the_rules(settings: UploadSettings, example
                 ),
             )
         finally:
-            Chunks.runner.run(opened.__aexit__(None, None, None))
+            runner.run(opened.__aexit__(None, None, None))

@@ -1,0 +1,21 @@
+"""Fixtures for the tests of auth_service."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from common.redis import Redis, open_redis
+from tests.support.services.auth import Auth, serving_auth
+
+
+@pytest.fixture(scope="module")
+async def auth(mongo_url: str, redis_url: str) -> AsyncIterator[Auth]:
+    """A service for all tests of a file: each takes a tenant of its own."""
+    async with serving_auth(mongo_url, redis_url) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+async def redis(redis_url: str) -> AsyncIterator["Redis"]:
+    async with open_redis(redis_url) as client:
+        yield client

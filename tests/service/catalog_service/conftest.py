@@ -1,0 +1,31 @@
+"""Fixtures for the tests of catalog_service."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from common.caller import Caller
+from tests.support.factories import make_caller
+from tests.support.services.catalog import Catalog, serving_catalog
+
+
+@pytest.fixture(scope="module")
+async def served_catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
+    """A service for all tests of a file: each takes a tenant of its own."""
+    async with serving_catalog(mongo_url, redis_url) as served:
+        yield served
+
+
+@pytest.fixture
+def catalog(served_catalog: Catalog) -> Catalog:
+    """The service. The stand-ins for other services know no file and refuse nothing at the start of a test."""
+    served_catalog.others.reset()
+    return served_catalog
+
+
+@pytest.fixture
+async def caller(catalog: Catalog) -> Caller:
+    """An administrator of a tenant that has the package acme.editor."""
+    caller = make_caller()
+    await catalog.add_package(caller)
+    return caller

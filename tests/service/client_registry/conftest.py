@@ -1,0 +1,21 @@
+"""Fixtures for the tests of client_registry."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.support.services.registry import Registry, serving_registry
+
+
+@pytest.fixture(scope="module")
+async def served_registry(mongo_url: str, redis_url: str) -> AsyncIterator[Registry]:
+    """A service for all tests of a file: each takes a tenant of its own."""
+    async with serving_registry(mongo_url, redis_url) as served:
+        yield served
+
+
+@pytest.fixture
+def registry(served_registry: Registry) -> Registry:
+    """The service. The stand-in for upload_service has no file and refuses nothing at the start of a test."""
+    served_registry.uploads.reset()
+    return served_registry
