@@ -1,8 +1,5 @@
 """Each service has a user at each store, which refuses it everything that belongs to another service."""
 
-from collections.abc import Iterable
-from typing import Any
-
 import pytest
 
 from deploy.cluster.rights import MONGODB, RABBITMQ, REDIS
@@ -10,21 +7,16 @@ from tests.support.servers.rights import beyond_mongodb, beyond_rabbitmq, beyond
 from tests.support.servers.users import as_user
 
 
-def sampled(users: Iterable[str]) -> list[Any]:
-    """One service, and all other users for `make test-full`."""
-    return [user if user == "upload_service" else pytest.param(user, marks=pytest.mark.full) for user in users]
-
-
-@pytest.mark.parametrize("user", sampled(MONGODB))
+@pytest.mark.parametrize("user", MONGODB)
 async def test_mongodb_refuses_a_user_everything_beyond_its_databases(user: str, mongo_url: str) -> None:
     assert await beyond_mongodb(as_user(mongo_url, user), user) == []
 
 
-@pytest.mark.parametrize("user", sampled(REDIS))
+@pytest.mark.parametrize("user", REDIS)
 async def test_redis_refuses_a_user_every_key_and_command_beyond_its_own(user: str, redis_url: str) -> None:
     assert await beyond_redis(as_user(redis_url, user), user) == []
 
 
-@pytest.mark.parametrize("user", sampled(RABBITMQ))
+@pytest.mark.parametrize("user", RABBITMQ)
 async def test_rabbitmq_refuses_a_user_every_exchange_and_queue_beyond_its_own(user: str, rabbitmq_url: str) -> None:
     assert await beyond_rabbitmq(as_user(rabbitmq_url, user), user) == []

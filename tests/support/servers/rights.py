@@ -148,18 +148,18 @@ async def beyond_redis(url: str, user: str) -> list[str]:
             if name not in commands or prefix not in prefixes:
                 key = f"{prefix}{{rights:test}}"
                 attempts.append((name, [word.replace("KEY", key) for word in given]))
-    return [" ".join([name, *given]) for name, given in attempts if await _redis_allows(url, name, given)]
-
-
-async def _redis_allows(url: str, name: str, arguments: Sequence[str]) -> bool:
     client: Any = Redis.from_url(url, socket_timeout=LIMIT)
     async with client:
-        try:
-            await client.execute_command(*name.split("|"), *arguments)
-        except NoPermissionError:
-            return False
-        except RedisError:
-            return True
+        return [" ".join([name, *given]) for name, given in attempts if await _redis_allows(client, name, given)]
+
+
+async def _redis_allows(client: Any, name: str, arguments: Sequence[str]) -> bool:
+    try:
+        await client.execute_command(*name.split("|"), *arguments)
+    except NoPermissionError:
+        return False
+    except RedisError:
+        return True
     return True
 
 
