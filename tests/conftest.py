@@ -6,6 +6,7 @@ from operator import itemgetter
 from pathlib import Path
 
 import pytest
+import structlog
 from argon2 import PasswordHasher
 from hypothesis import HealthCheck, settings
 
@@ -19,6 +20,9 @@ settings.register_profile(
     "busy", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("busy")
+# The default renderer shows the locals of each frame, which takes a second for one logged exception.
+RENDERER = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+structlog.configure(processors=[*structlog.get_config()["processors"][:-1], RENDERER])
 ASKED_FOR = {
     "test_compose.py": "--containers",
     "test_compose_front.py": "--containers",
