@@ -113,7 +113,7 @@ async def test_a_long_upload_goes_on_where_it_was_when_its_gateway_is_replaced(
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=" ".join)
-async def test_services_that_start_before_their_stores_are_ready_when_the_last_of_them_comes(
+async def test_services_started_before_their_stores_get_ready(
     project: Composition, front: Api, order: tuple[str, ...]
 ) -> None:
     services, stores = project.containers(*OURS), project.containers(*order)

@@ -81,7 +81,7 @@ async def test_operator_command_with_another_variable_keeps_the_stores_running(
     assert (failures(clients), store_ids(project)) == ({}, before)
 
 
-async def test_operator_command_with_newer_store_images_on_the_host_keeps_the_stores_running(
+async def test_operator_command_with_newer_images_keeps_the_stores_running(
     project: Composition, gateways: list[Api], store_images: dict[str, str]
 ) -> None:
     before = store_ids(project)
@@ -96,13 +96,13 @@ async def test_key_rotation_fails_no_request(rotation: Rotation) -> None:
     assert rotation.failures == {}
 
 
-async def test_end_of_a_key_rotation_fails_no_request_of_sessions_that_began_after_the_rotation(
+async def test_end_of_a_key_rotation_fails_no_request_of_later_sessions(
     rotation: Rotation,
 ) -> None:
     assert rotation.failures_of_the_end == {}
 
 
-async def test_end_of_a_key_rotation_ends_earlier_sessions_and_download_addresses(rotation: Rotation) -> None:
+async def test_end_of_a_key_rotation_voids_earlier_sessions_and_downloads(rotation: Rotation) -> None:
     async def has_ended() -> bool:
         session = await rotation.earlier_session.call("GET", "test")
         async with rotation.earlier_session.session.get(URL(rotation.earlier_address, encoded=True)) as download:

@@ -82,7 +82,7 @@ def test_kubernetes_takes_what_is_applied_beside(render: Render, beside: str, na
     assert {resource["metadata"]["namespace"] for resource in found} == {namespace}
 
 
-def test_what_watches_a_cluster_is_given_alerts_a_dashboard_and_whom_to_ask(render: Render) -> None:
+def test_a_cluster_has_alerts_a_dashboard_and_scrape_targets(render: Render) -> None:
     resources = render("overlays/with-components")
     assert list(of_kind("PodMonitor", resources)) == ["pkgrepo"]
     assert list(of_kind("PrometheusRule", resources)) == ["pkgrepo"]
