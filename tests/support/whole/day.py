@@ -76,7 +76,7 @@ async def _live(day: Day, environment: Mapping[str, str]) -> None:
             await _packages(day, api)
             await _clients(day, api)
             await _strangers(day, api)
-            await _everywhere(day, api)
+            await call_everywhere(day, api)
             await _mishaps(day, running, api)
             await running.add("catalog_service", environment={"RABBITMQ_URL": f"amqp://u:{day.new('broker')}@[::1]:1/"})
         for name in (*SERVICES, "gateway"):
@@ -152,8 +152,8 @@ async def _strangers(day: Day, api: Api) -> None:
         day.errors.append(await read_answer(response))
 
 
-async def _everywhere(day: Day, api: Api) -> None:
-    """Every operation is told a secret wherever one can stand, by who may call it and by who may not."""
+async def call_everywhere(day: Day, api: Api) -> None:
+    """Call every operation with a secret in each place of the request, with a session and without one."""
     for row in OPERATIONS:
         for caller in (api, api.anonymous()):
             secret = day.new(f"{title(row)}-{bool(caller.headers)}")

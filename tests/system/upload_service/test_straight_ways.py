@@ -30,6 +30,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Way = Callable[[Handler], AbstractAsyncContextManager[str]]
 
 
+@pytest.fixture(autouse=True)
+def short_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that a test has finished with does not wait for requests that have no end."""
+    monkeypatch.setattr("common.server.SHUTDOWN_PATIENCE", 0.5)
+
+
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("installers") / "installer"

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 from rich.console import Console
 
+from common.caller import Deployment
 from common.tenants import VersionKey
 from deploy.manifests.finding import find
 from deploy.manifests.importing import ManifestImport, Trial
@@ -40,6 +41,11 @@ async def imported(api: Api, tree: Path, *, trial: bool = False, keep_addresses:
         work = ManifestImport(publish, one_installer_a_version=one, at_once=4, keep_addresses=keep_addresses)
         await work.run(find([tree]))
     return work.rows
+
+
+in_both_deployments = pytest.mark.parametrize(
+    "either", [Deployment.MULTI, pytest.param(Deployment.SINGLE, marks=pytest.mark.full)], indirect=True
+)
 
 
 def outcomes(rows: Sequence[Row]) -> Sequence[tuple[str, str]]:
@@ -74,6 +80,7 @@ async def test_manifests_of_every_schema_are_published(tenant: Api, tmp_path: Pa
     assert [await download(tenant, listed["INSTALLER_URL"])] == list(made.content.values())
 
 
+@in_both_deployments
 async def test_an_imported_manifest_comes_back_unchanged(either: Api, tmp_path: Path) -> None:
     made = [whole(900 + minor, minor) for minor in MINORS]
     for one in made:
@@ -259,6 +266,7 @@ async def test_installers_are_fetched_where_they_are_not_in_the_folder(tenant: A
     assert found["Acme.App1"]["error"]["code"] == "sha256_differs"
 
 
+@in_both_deployments
 async def test_addresses_are_kept_and_come_back_as_they_were(either: Api, tmp_path: Path) -> None:
     made = [make(2000), make_signed(2001)]
     for one in made:
