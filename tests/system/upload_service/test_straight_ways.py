@@ -242,7 +242,7 @@ async def test_a_large_body_that_stops_in_its_middle_is_refused(
         writer.write(head_of(body) + body[:-1])
         if ends:
             writer.write_eof()
-        assert (await reader.read()).startswith(b"" if ends else b"HTTP/1.1 400")
+        assert (await reader.readline()).partition(b" 400")[0] == (b"" if ends else b"HTTP/1.1")
         writer.close()
     assert taken.bodies == []
 
