@@ -7,7 +7,7 @@ from playwright.async_api import Locator, expect
 
 from gateway.dashboard.visits import Visit
 from tests.browser.conftest import Open
-from tests.support.browser.accessibility import COLOURS, severe_findings
+from tests.support.browser.accessibility import COLOUR_RULES, severe_findings
 from tests.support.browser.pages import addresses, transferred_bytes
 from tests.support.browser.visitors import Visitor, start_session
 from tests.support.whole.estate import Estate
@@ -25,7 +25,8 @@ async def visitor(open_page: Open, estate: Estate) -> Visitor:
 
 
 async def test_every_page_is_accessible_in_both_colours_and_narrow(visitor: Visitor, estate: Estate) -> None:
-    page, failing = visitor.page, {}
+    page = visitor.page
+    failing: dict[str, list[str]] = {}
     for path, address in addresses(estate).items():
         await page.emulate_media(color_scheme="light")
         await page.set_viewport_size(WIDE)  # type: ignore[arg-type]
@@ -33,7 +34,7 @@ async def test_every_page_is_accessible_in_both_colours_and_narrow(visitor: Visi
         await expect(page.get_by_role("heading", level=1)).to_be_visible()
         findings = {"light": await severe_findings(page)}
         await page.emulate_media(color_scheme="dark")
-        findings["dark"] = await severe_findings(page, COLOURS)
+        findings["dark"] = await severe_findings(page, *COLOUR_RULES)
         await page.set_viewport_size(NARROW)  # type: ignore[arg-type]
         findings["narrow"] = await severe_findings(page)
         if await page.evaluate("document.documentElement.scrollWidth > innerWidth"):
