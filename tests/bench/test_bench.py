@@ -1,4 +1,4 @@
-"""The benchmark comes to its end and keeps what it found; the figures of a run this small mean nothing."""
+"""The benchmark runs to its end and writes its page. The figures of a run this small mean nothing."""
 
 from pathlib import Path
 from typing import cast
@@ -8,6 +8,7 @@ import pytest
 from tests.bench.__main__ import PARTS, bench, measured, write
 from tests.bench.report import KEPT, Found
 from tests.bench.scale import TINY, Run
+from tests.support.processes.forked import template
 
 LINES = (
     "`test`",
@@ -41,8 +42,10 @@ SECTIONS = (
 )
 
 
-async def test_every_part_comes_to_its_end_and_has_its_place_on_the_page(tmp_path: Path) -> None:
-    found = await bench(TINY, list(PARTS), lambda _: None)
+@pytest.mark.full
+async def test_every_part_ends_and_stands_on_the_page(tmp_path: Path) -> None:
+    async with template():
+        found = await bench(TINY, list(PARTS), print)
     assert found.failures == []
     write(tmp_path / "RESULTS.md", ["made by a test"], found)
     page = (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
@@ -52,7 +55,7 @@ async def test_every_part_comes_to_its_end_and_has_its_place_on_the_page(tmp_pat
         assert f"\n## {heading}\n" in page
 
 
-async def test_a_part_that_fails_says_so_and_loses_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_part_that_fails_is_reported_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     async def failing(_: Run) -> Found:
         raise ConnectionError("the server is gone")
 
@@ -65,7 +68,7 @@ async def test_a_part_that_fails_says_so_and_loses_no_other(monkeypatch: pytest.
     assert both.costs == {"a cost": 1.0}
 
 
-def test_what_stands_below_the_marker_is_kept(tmp_path: Path) -> None:
+def test_text_below_the_marker_is_kept(tmp_path: Path) -> None:
     results = tmp_path / "RESULTS.md"
     write(results, ["the first"], Found())
     with results.open("a", encoding="utf-8") as file:

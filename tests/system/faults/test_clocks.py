@@ -24,6 +24,8 @@ TWO_HOURS = 7200  # seconds
 CHUNK = 3 << 20  # bytes; half of it is more than what is written at once
 BOTH_WAYS = pytest.mark.parametrize("ahead", [TWO_HOURS, -TWO_HOURS], ids=["ahead", "behind"])
 
+pytestmark = pytest.mark.full
+
 
 async def _skewed(fleet: Fleet, service: str, ahead: int, **environment: str) -> Replica:
     """A replica whose clock is so many seconds ahead; waiting takes as long as for the others."""
@@ -61,7 +63,7 @@ async def test_a_replica_with_a_wrong_clock_takes_no_lease_early(running_fleet: 
 
 
 @BOTH_WAYS
-async def test_a_session_that_is_over_is_not_revived_by_a_wrong_clock(running_fleet: Fleet, ahead: int) -> None:
+async def test_a_wrong_clock_does_not_revive_an_ended_session(running_fleet: Fleet, ahead: int) -> None:
     """The gateway and auth_service have the same clock, or they would not trust each other."""
     fellow = await _skewed(running_fleet, "auth_service", ahead)
     odd = await _skewed(running_fleet, "gateway", ahead, AUTH_SERVICE_URL=fellow.address)

@@ -1,11 +1,14 @@
-"""Two replicas bring what publishers send to an object storage, while they are killed and the network to it fails."""
+"""Two replicas move installers to an object storage while they are killed and the network to it fails."""
 
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import uuid4
 
+import pytest
+
 from tests.support.faults.invariants import missing
+from tests.support.faults.processes import kill_replica
 from tests.support.faults.publishers import at_rest, at_work
 from tests.support.processes.fleet import OFTEN, Fleet, fleet
 from tests.support.servers.objects import ObjectServer
@@ -18,7 +21,8 @@ from upload_service.settings import StorageSettings
 OFTEN_MOVED = {**OFTEN, "upload_service.app:MOVING_PAUSE": 0.05, "upload_service.store_moves:SETTLED": 100}
 
 
-async def test_every_version_ends_up_whole_in_the_object_storage_whatever_dies(object_server: ObjectServer) -> None:
+@pytest.mark.full
+async def test_moves_survive_dying_replicas_and_a_failing_network(object_server: ObjectServer) -> None:
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         async with private_stores(Path(folder)) as stores, proxy(f"127.0.0.1:{object_server.port}") as network:
             given = {**object_server.settings(uuid4().hex), "s3_endpoint": f"http://{network.address}"}
@@ -29,7 +33,7 @@ async def test_every_version_ends_up_whole_in_the_object_storage_whatever_dies(o
                     for mode in (Mode.RESET, Mode.HALF_OPEN):
                         for replica in running.replicas["upload_service"]:
                             await work.more()
-                            await replica.kill()
+                            await kill_replica(running, replica, api)
                             await running.restart_ended()
                         async with network.failing(mode):
                             await work.more()
@@ -44,7 +48,7 @@ async def test_every_version_ends_up_whole_in_the_object_storage_whatever_dies(o
 
 
 async def _all_moved(running: Fleet, tenant_id: str) -> bool:
-    """Whether nothing of a tenant is in the folder any more; the leases of who was killed run out meanwhile."""
+    """Whether the folder has nothing of a tenant any more. The leases of the killed end at once."""
     uploads = running.mongo["upload"]["uploads"]
     now = datetime.now(UTC)
     await uploads.update_many({"tenant_id": tenant_id, "moving_until": {"$gt": now}}, {"$set": {"moving_until": now}})

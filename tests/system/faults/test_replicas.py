@@ -36,8 +36,9 @@ async def rivals(running_fleet: Fleet) -> AsyncIterator[tuple[UploadApi, UploadA
         yield ways[0], ways[1]
 
 
-async def test_one_chunk_sent_to_two_replicas_at_once_a_hundred_times_counts_once(
-    running_fleet: Fleet, rivals: tuple[UploadApi, UploadApi]
+@pytest.mark.parametrize("files", [1, pytest.param(10, marks=pytest.mark.full)])
+async def test_a_chunk_sent_to_two_replicas_at_once_counts_once(
+    running_fleet: Fleet, rivals: tuple[UploadApi, UploadApi], files: int
 ) -> None:
     caller, size = make_caller(), 2000
 
@@ -52,7 +53,7 @@ async def test_one_chunk_sent_to_two_replicas_at_once_a_hundred_times_counts_onc
             assert both[0].body == both[1].body
         await _holds(running_fleet, caller, both[0], content)
 
-    await asyncio.gather(*(send_a_file() for _ in range(10)))
+    await asyncio.gather(*(send_a_file() for _ in range(files)))
     await _all_is_well(running_fleet, caller)
 
 
@@ -144,7 +145,8 @@ async def test_a_lease_held_for_a_client_behind_a_dead_network_is_freed(running_
     await _all_is_well(running_fleet, caller)
 
 
-async def test_all_uploads_finish_with_one_two_and_three_replicas(running_fleet: Fleet) -> None:
+@pytest.mark.full
+async def test_uploads_finish_with_one_two_and_three_replicas(running_fleet: Fleet) -> None:
     """L9: under load, each number of replicas in turn, and nobody is told to try again."""
     api, targets = await running_fleet.services.tenant(), running_fleet.proxies["upload_service"].targets
     third = await running_fleet.add("upload_service")
