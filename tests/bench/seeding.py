@@ -3,8 +3,10 @@
 import asyncio
 import io
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from http import HTTPStatus
 from uuid import uuid4
 
 from aiohttp import FormData
@@ -75,24 +77,38 @@ async def _publish(bench: Bench, account: Account, packages: int, *, logos: bool
 
 
 async def _add(bench: Bench, account: Account, name: str, *, logos: bool) -> None:
-    form = FormData(
-        {
-            "package_id": name,
-            "package_name": f"The program {name}",
-            "package_publisher": "Example Ltd.",
-            "package_description": "It does what programs of its kind do. " * 5,
-        }
-    )
-    if logos:
-        form.add_field("Logo", _picture(name), filename="logo.png", content_type="image/png")
-    headers = dict([account.bearer])
-    async with bench.session.post(f"{account.base_url}/add_package", data=form, headers=headers):
-        pass
+    def package() -> FormData:
+        form = FormData(
+            {
+                "package_id": name,
+                "package_name": f"The program {name}",
+                "package_publisher": "Example Ltd.",
+                "package_description": "It does what programs of its kind do. " * 5,
+            }
+        )
+        if logos:
+            form.add_field("Logo", _picture(name), filename="logo.png", content_type="image/png")
+        return form
+
+    def version(number: int, channel: str) -> FormData:
+        form = FormData({**INSTALLER, "package_version": f"1.{number}.0", "channel": channel})
+        form.add_field("file", io.BytesIO(name.encode()), filename="setup.msi")
+        return form
+
+    await _post(bench, account, "add_package", package)
     for number, channel in enumerate(CHANNELS):
-        version = FormData({**INSTALLER, "package_version": f"1.{number}.0", "channel": channel})
-        version.add_field("file", io.BytesIO(name.encode()), filename="setup.msi")
-        async with bench.session.post(f"{account.base_url}/add_package_version/{name}", data=version, headers=headers):
-            pass
+        await _post(bench, account, f"add_package_version/{name}", partial(version, number, channel))
+
+
+async def _post(bench: Bench, account: Account, path: str, form: Callable[[], FormData]) -> None:
+    """Send a form, again where a busy service asks for that."""
+    url, headers = f"{account.base_url}/{path}", dict([account.bearer])
+    while True:
+        async with bench.session.post(url, data=form(), headers=headers, raise_for_status=False) as answer:
+            if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
+                answer.raise_for_status()
+                return
+            await asyncio.sleep(int(answer.headers["Retry-After"]))
 
 
 def _picture(name: str) -> bytes:

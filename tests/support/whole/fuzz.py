@@ -1,7 +1,7 @@
 """Schemathesis over the interface's document, against the running whole.
 
-Short and always the same in the tests. `python -m tests.support.whole.fuzz 300` goes on for 300 seconds with a new seed
-each time, and prints the seed, so that a failure can be repeated.
+The tests send the same requests each time, without any seed. `python -m tests.support.whole.fuzz 300` goes on for 300
+seconds with a new seed each time, and prints the seed, so that a failure can be repeated.
 
 Nothing that it may send ends its own session, the deletion of its own user aside, from which `fuzz_hooks` keeps it:
 `logout` ends the session in its form only, `change_password` keeps the session that asks, `edit_settings` refuses
@@ -40,6 +40,7 @@ CHECKS = (
     "response_schema_conformance",
     "response_headers_conformance",
 )
+SAME_EACH_TIME = ("--generation-deterministic",)  # It ignores a seed.
 # The names and ids that the document's examples use.
 EXAMPLE_USER = {"username": "alice", "password": "correct horse battery staple"}
 EXAMPLE_CHANGE = "old_password: correct horse battery staple"
@@ -67,6 +68,10 @@ class Outcome:
     def never_succeeded(self) -> set[str]:
         """The documented operations that were answered with errors only."""
         return {name for name in _documented() if not any(status < 400 for status in self.statuses[name])}
+
+    def unasked(self) -> set[str]:
+        """The documented operations that got no request."""
+        return set(_documented()) - {name for name, found in self.statuses.items() if found}
 
     def failed_answers(self) -> int:
         """How many answers were server errors."""
