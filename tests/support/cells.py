@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from traceback import extract_tb
 
+import pytest
+
 
 @contextmanager
 def every_cell() -> Iterator[Callable[..., AbstractContextManager[None]]]:
@@ -23,3 +25,9 @@ def every_cell() -> Iterator[Callable[..., AbstractContextManager[None]]]:
 
     yield cell
     assert not failing, "\n".join([f"{len(failing)} cells fail:", *failing])
+
+
+def sampled(every: int) -> pytest.MarkDecorator:
+    """Give a test `every`: it slices its cells by it, so `make test` runs a sample and `make test-full` all of them."""
+    steps = [every, pytest.param(1, marks=pytest.mark.full)]
+    return pytest.mark.parametrize("every", steps, ids=["sample", "complete"])
