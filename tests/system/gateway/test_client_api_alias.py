@@ -47,7 +47,7 @@ async def test_a_client_without_a_valid_token_is_refused_at_the_alias(enforcing:
         assert (answer.status, answer.body["code"]) == (401, "not_authenticated")
 
 
-async def test_an_administrator_publishes_at_the_alias_and_the_installer_address_works(alias: Api) -> None:
+async def test_a_version_published_at_the_alias_can_be_downloaded(alias: Api) -> None:
     name = package_id()
     await add_package(alias, name)
     published = await publish(alias, name)

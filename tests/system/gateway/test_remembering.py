@@ -178,7 +178,7 @@ async def scripts(redis: "Redis") -> int:
     return sum(int(found[name]["calls"]) for name in ("cmdstat_evalsha", "cmdstat_eval") if name in found)
 
 
-async def test_what_does_not_change_costs_one_question_to_redis_and_none_to_a_service(
+async def test_an_unchanged_answer_costs_one_call_of_redis_and_no_service(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("listings", "tenants"):
@@ -224,7 +224,7 @@ async def test_versions_that_are_being_changed_are_not_remembered(
     assert fellows.asked["get_package_versions"] == 3
 
 
-async def test_a_program_that_names_no_contract_is_answered_from_memory_as_one_of_the_first(
+async def test_winget_without_a_version_header_shares_the_first_contract(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.listings.REMEMBERED", 60.0)

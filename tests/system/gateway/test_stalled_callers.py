@@ -137,6 +137,7 @@ async def test_a_connection_may_be_idle_longer_than_a_head_may_take(
         writer.close()
 
 
+@pytest.mark.full
 async def test_bodies_that_never_end_are_dropped_while_others_are_served(
     tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,7 +92,7 @@ async def upload(api: Api, name: str) -> str:
     return str(answer.body["server_filename"])
 
 
-async def test_a_stream_on_which_nothing_comes_is_kept_alive_until_its_session_ends(
+async def test_a_silent_stream_is_kept_alive_until_its_session_ends(
     tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.dashboard.live.HEARTBEAT", 0.01)

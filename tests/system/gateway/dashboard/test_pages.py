@@ -1,4 +1,4 @@
-"""What the dashboard's pages are open to, and by which door they write."""
+"""Access to the dashboard's pages, and their writes."""
 
 import io
 from urllib.parse import urlsplit
@@ -56,7 +56,7 @@ async def test_nothing_is_written_without_the_sessions_own_token(tenant: Api) ->
     assert (await tenant.anonymous().call("GET", "dashboard", headers=cookie)).status == 200
 
 
-async def test_the_pages_door_is_to_administrators_operations_alone(tenant: Api) -> None:
+async def test_pages_may_call_only_operations_of_administrators(tenant: Api) -> None:
     cookie = await sign_in(tenant)
     token = await token_of(tenant, cookie)
     for row in NO_ADMINISTRATORS:
@@ -106,9 +106,7 @@ async def test_a_problem_is_told_in_the_language_of_the_page(tenant: Api, langua
     assert (answer.status, answer.body["detail"][: len(words)]) == (401, words)
 
 
-async def test_what_is_wrong_with_a_field_is_told_in_the_language_of_the_page_and_in_english_to_programs(
-    tenant: Api,
-) -> None:
+async def test_an_error_of_a_field_has_the_language_of_the_page(tenant: Api) -> None:
     cookie = {"Cookie": f"{(await sign_in(tenant))['Cookie']}; language=de"}
     form = {**PACKAGE, "package_name": "x" * 257}
     answer = await write(tenant, cookie, await token_of(tenant, cookie), "add_package", **form)
@@ -117,7 +115,7 @@ async def test_what_is_wrong_with_a_field_is_told_in_the_language_of_the_page_an
     assert (answer.status, answer.body["detail"]) == (400, "package_name: is longer than 256 characters")
 
 
-async def test_that_there_is_no_session_is_told_to_scripts_in_the_language_of_the_page(tenant: Api) -> None:
+async def test_a_script_without_session_is_refused_in_the_pages_language(tenant: Api) -> None:
     answer = await write(tenant, {"Accept-Language": "de"}, "", "add_package", **PACKAGE)
     assert (answer.status, answer.body["code"]) == (401, "not_authenticated")
     assert answer.body["detail"] == "Ihre Sitzung ist beendet. Bitte neu anmelden."
@@ -172,13 +170,11 @@ async def test_a_browser_keeps_the_pages_files_until_there_are_others(tenant: Ap
     assert (await tenant.anonymous().call("GET", "dashboard", "assets", version, "no.css")).status == 404
 
 
-@pytest.mark.parametrize("path", [["dashboard"], ["docs"]])
-async def test_where_sessions_cannot_be_looked_up_a_page_says_so(
-    services: Services, tenant: Api, path: list[str]
-) -> None:
+async def test_a_page_says_that_sessions_cannot_be_looked_up(services: Services, tenant: Api) -> None:
     cookie = await sign_in(tenant)
     async with gateway(services, "redis://127.0.0.1:1") as address:
         alone = at_gateway(tenant.anonymous(), address)
-        answer = await alone.call("GET", *path, headers=cookie)
-    assert (answer.status, answer.headers["Content-Type"]) == (500, PAGE)
-    assert b"Something that is needed does not answer" in answer.body
+        for page in ("dashboard", "docs"):
+            answer = await alone.call("GET", page, headers=cookie)
+            assert (answer.status, answer.headers["Content-Type"]) == (500, PAGE), page
+            assert b"Something that is needed does not answer" in answer.body, page
