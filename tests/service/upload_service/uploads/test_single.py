@@ -1,6 +1,8 @@
 """The one-call form: its installer stored, its fields handed back."""
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator
 
 import pytest
@@ -101,6 +103,20 @@ async def test_a_file_that_does_not_fit_is_refused_and_leaves_nothing(api: Uploa
     caller = make_uploader(storage_quota=SIZE - 1)
     answer = await api.store(caller, ("file", FILE, "a"))
     assert (answer.status, answer.body["code"]) == (407, "storage_exceeded")
+    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
+
+
+async def test_a_file_on_a_full_disk_is_refused_and_leaves_nothing(
+    api: UploadApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no room")
+
+    caller = make_uploader()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        answer = await api.store(caller, ("file", FILE, "a"))
+    assert (answer.status, answer.body["code"]) == (500, "storage_full")
     assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
 
 
