@@ -13,7 +13,7 @@ TRANSFER_MEMBERS = ["received", "total"]  # of a refused chunk, as far as they a
 
 def check_problem(answer: Answer, status: int, code: str) -> None:
     """Check an error of our own operations: problem details with the request's id."""
-    assert (answer.status, answer.headers["Content-Type"]) == (status, "application/problem+json"), answer
+    assert (answer.status, answer.headers["Content-Type"]) == (status, "application/problem+json"), answer.body
     assert [name for name in answer.body if name not in TRANSFER_MEMBERS] == MEMBERS, answer.body
     expected = {"status": status, "code": code, "type": "about:blank"}
     expected |= {"title": TITLES.get(status, HTTPStatus(status).phrase), "request_id": answer.headers["X-Request-Id"]}
@@ -27,7 +27,7 @@ def check_error(row: Operation, answer: Answer, status: int, code: str) -> None:
     if not row.of_winget:
         check_problem(answer, status, code)
         return
-    assert (answer.status, answer.headers["Content-Type"]) == (status, "application/json"), answer
+    assert (answer.status, answer.headers["Content-Type"]) == (status, "application/json"), answer.body
     detail = answer.body["message"]
     assert detail, answer.body
     expected = {"code": status, "message": detail, "ErrorCode": status, "ErrorMessage": detail}
