@@ -124,7 +124,8 @@ async def test_a_malformed_body_is_refused_and_writes_nothing(estate: Estate, ev
 async def test_the_same_body_well_formed_is_accepted(services: Services) -> None:
     whole = await furnish(await services.tenant())
     with every_cell() as cell:
-        for row in WITH_BODY:
+        # What ends something comes last.
+        for row in sorted(WITH_BODY, key=lambda row: (row.method == "DELETE", row.word == "logout")):
             with cell(title(row)):
                 answer = await send_well_formed(row, whole)
                 if answer.status >= 400:  # An earlier operation deleted or used what it needs.
