@@ -29,7 +29,7 @@ QUOTA = 1 << 20  # bytes, of the tenant that is always full
 READINGS_PAUSE = 0.05  # seconds between two looks at the quota
 
 
-async def killed(fleet: Fleet, *services: str, times: int = 1) -> Outcome:
+async def killed(fleet: Fleet, services: Collection[str], *, times: int = 1) -> Outcome:
     """`kill -9` of a replica of each service, the next one each time, while publishers work; started again at once."""
     outcome = Outcome(f"kill -9 of {', '.join(services)}", times)
     api = await fleet.services.tenant()

@@ -1,4 +1,4 @@
-"""Every fault for long, one after the other, and a table of what came of them: the long forms of the tests.
+"""Runs the long form of every fault, one after the other, and writes a table of the results.
 
 python -m tests.support.faults.torture [--minutes N] [--kills N]
 
@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,9 +23,8 @@ import aio_pika
 from rich.console import Console
 from rich.table import Table
 
-from tests.support.faults import deletion as faults_deletion
-from tests.support.faults import processes as faults_processes
-from tests.support.faults import stores as faults_stores
+from tests.support.faults import processes, stores
+from tests.support.faults.deletion import deletion_killed
 from tests.support.faults.results import Outcome
 from tests.support.faults.steps import dead_at_every_step
 from tests.support.processes.fleet import OFTEN, Fleet, fleet
@@ -42,38 +42,28 @@ Fault = Callable[[Fleet], Awaitable[Outcome]]
 
 
 def faults(minutes: float, kills: int) -> Iterator[tuple[str, Fault]]:
-    """What is done, in this order, with what it is called where it does not come to an end."""
+    """All faults in their order, each with its name for the case that it does not come to its end."""
+    few = max(1, kills // 4)
     for service in SERVICES:
-        yield f"kill -9 of {service}", _killed(service, kills)
+        yield f"kill -9 of {service}", partial(processes.killed, services=[service], times=kills)
     for service in DYING:
         for insisting in (True, False):
-            yield f"{service} killed at each step", _steps(service, insisting=insisting)
-        yield f"{service} killed while a package goes", _deletion(service)
-    yield "rolling restart", lambda on: faults_processes.restarted_in_turn(on, ["gateway", "upload_service"], times=3)
-    few = max(1, kills // 4)
-    yield "mongod killed", lambda on: faults_stores.mongod_killed(on, times=few, seconds=15)
-    yield "redis killed", lambda on: faults_stores.redis_killed(on, times=few, seconds=5)
-    yield "rabbitmq away", lambda on: faults_stores.broker_away(on, seconds=30)
-    yield "rabbitmq full", lambda on: faults_stores.broker_full(on, seconds=30)
-    yield "queue deleted", lambda on: faults_stores.queue_deleted(on, times=few)
-    yield "events published twice", lambda on: faults_stores.relay_killed(on, times=few)
-    yield "everything", lambda on: faults_processes.mixed(on, seconds=minutes * 60, seed=int(time.time()))
+            yield f"{service} killed at each step", partial(_every_step, service=service, insisting=insisting)
+        yield f"{service} killed while a package goes", partial(deletion_killed, service=service)
+    both = ["gateway", "upload_service"]
+    yield "rolling restart", partial(processes.restarted_in_turn, services=both, times=3)
+    yield "mongod killed", partial(stores.mongod_killed, times=few, seconds=15)
+    yield "redis killed", partial(stores.redis_killed, times=few, seconds=5)
+    yield "rabbitmq away", partial(stores.broker_away, seconds=30)
+    yield "rabbitmq full", partial(stores.broker_full, seconds=30)
+    yield "queue deleted", partial(stores.queue_deleted, times=few)
+    yield "events published twice", partial(stores.relay_killed, times=few)
+    yield "everything", partial(processes.mixed, seconds=minutes * 60, seed=int(time.time()))
 
 
-def _killed(service: str, kills: int) -> Fault:
-    return lambda on: faults_processes.killed(on, service, times=kills)
-
-
-def _deletion(service: str) -> Fault:
-    return lambda on: faults_deletion.deletion_killed(on, service)
-
-
-def _steps(service: str, *, insisting: bool) -> Fault:
-    async def every_step(on: Fleet) -> Outcome:
-        async with alone(on, service) as steps:
-            return await dead_at_every_step(on, steps, service, insisting=insisting)
-
-    return every_step
+async def _every_step(on: Fleet, service: str, *, insisting: bool) -> Outcome:
+    async with alone(on, service) as steps:
+        return await dead_at_every_step(on, steps, service, insisting=insisting)
 
 
 async def torture(minutes: float, kills: int, console: Console) -> tuple[list[Outcome], list[str]]:
@@ -81,8 +71,8 @@ async def torture(minutes: float, kills: int, console: Console) -> tuple[list[Ou
     outcomes = []
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         async with (
-            private_stores(Path(folder)) as stores,
-            fleet(stores, patches=OFTEN, upload_service=2, gateway=2) as running,
+            private_stores(Path(folder)) as own_stores,
+            fleet(own_stores, patches=OFTEN, upload_service=2, gateway=2) as running,
         ):
             versions = await _versions(running)
             for name, fault in faults(minutes, kills):

@@ -9,14 +9,14 @@ SERVICES = ("auth_service", "catalog_service", "client_registry", "gateway", "up
 
 
 async def test_one_death_of_each_service_loses_nothing_acknowledged(running_fleet: Fleet) -> None:
-    outcome = await killed(running_fleet, *SERVICES)
+    outcome = await killed(running_fleet, SERVICES)
     assert outcome.good, outcome
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("service", SERVICES)
 async def test_deaths_of_all_replicas_lose_nothing_acknowledged(running_fleet: Fleet, service: str) -> None:
-    outcome = await killed(running_fleet, service, times=len(running_fleet.replicas[service]))
+    outcome = await killed(running_fleet, [service], times=len(running_fleet.replicas[service]))
     assert outcome.good, outcome
 
 
