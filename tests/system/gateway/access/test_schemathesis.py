@@ -1,4 +1,4 @@
-"""The gateway answers whatever fits the interface's document, and whatever does not, as the document says."""
+"""The gateway answers what fits the interface's document as the document says."""
 
 import pytest
 
@@ -7,7 +7,6 @@ from tests.support.whole.services import Services
 
 EXAMPLES = ("--phases", "examples,fuzzing", "--max-examples", "1")
 POSITIVE = ("--mode", "positive", "--max-examples", "3")
-NEGATIVE = ("--mode", "negative", "--max-examples", "2", "--phases", "coverage,fuzzing")
 
 
 async def test_each_operation_answers_a_few_requests_as_documented(services: Services) -> None:
@@ -23,11 +22,3 @@ async def test_each_operation_succeeds_and_answers_valid_requests_as_documented(
 
     assert outcome.exit_code == 0, outcome.said
     assert (outcome.never_succeeded(), outcome.failed_answers()) == (set(), 0), outcome
-
-
-@pytest.mark.full
-async def test_each_operation_answers_invalid_requests_as_documented(services: Services) -> None:
-    outcome = await fuzz(await tight_tenant(services), *SAME_EACH_TIME, *NEGATIVE)
-
-    assert outcome.exit_code == 0, outcome.said
-    assert (outcome.unasked(), outcome.failed_answers()) == (set(), 0), outcome
