@@ -1,4 +1,4 @@
-"""What administrators look after beside packages: the blacklist, users, settings, and how it all stands."""
+"""What administrators manage beside packages: the blacklist, users, settings and the state of the services."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Versions made in a browser of files that are there, and told of to everyone there."""
+"""Versions made in a browser from uploaded files, and the announcement of uploads to other windows."""
 
 import re
 from pathlib import Path
