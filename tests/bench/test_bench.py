@@ -8,7 +8,7 @@ import pytest
 from tests.bench.__main__ import PARTS, bench, measured, write
 from tests.bench.report import KEPT, Found
 from tests.bench.scale import TINY, Run
-from tests.support.processes.forked import template
+from tests.support.processes.programs import template
 
 LINES = (
     "`test`",

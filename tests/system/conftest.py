@@ -8,16 +8,8 @@ import pytest
 
 from common.caller import Deployment
 from tests.support.processes.fleet import OFTEN, Fleet, fleet
-from tests.support.processes.forked import template
 from tests.support.servers.stores import private_stores
 from tests.support.whole.services import Api, Services, single_gateway
-
-
-@pytest.fixture(scope="session", autouse=True)
-async def template_of_programs() -> AsyncIterator[None]:
-    """Programs are forks of one that has imported all; started one by one, they would take a quarter of all time."""
-    async with template():
-        yield
 
 
 @pytest.fixture(params=list(Deployment))

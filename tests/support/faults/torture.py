@@ -28,7 +28,7 @@ from tests.support.faults.deletion import deletion_killed
 from tests.support.faults.results import Outcome
 from tests.support.faults.steps import dead_at_every_step
 from tests.support.processes.fleet import OFTEN, Fleet, fleet
-from tests.support.processes.forked import ROOT
+from tests.support.processes.programs import ROOT
 from tests.support.processes.steps import alone
 from tests.support.servers.stores import private_stores
 

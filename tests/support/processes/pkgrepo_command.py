@@ -15,7 +15,7 @@ from pathlib import Path
 
 from aiohttp import ClientSession
 
-from tests.support.processes.forked import Program, start
+from tests.support.processes.programs import Program, start
 
 PKGREPO = (sys.executable, "-m", "deploy.cli")
 READY = "Ctrl-C stops everything."

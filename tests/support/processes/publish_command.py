@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from deploy.publishing.server import open_server
 from deploy.publishing.session import Credentials, Session, open_session
-from tests.support.processes.forked import Program, start
+from tests.support.processes.programs import Program, start
 from tests.support.whole.services import PASSWORD, Api
 
 LIMIT = 60  # seconds for a run; reached only when something hangs

@@ -11,7 +11,7 @@ from pathlib import Path
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 
 from deploy.processes import POLL, START_LIMIT, STOP_LIMIT, NotStarted
-from tests.support.processes.forked import Program, start
+from tests.support.processes.programs import Program, start
 
 SHOWN_LINES = 20  # of a log, in the text of an error
 

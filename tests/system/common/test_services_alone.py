@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from aiohttp import ClientConnectionError, ClientSession, UnixConnector
 
-from tests.support.processes.forked import Program, start
+from tests.support.processes.programs import Program, start
 from tests.support.waiting import until
 from tests.support.whole.services import Services
 

@@ -14,8 +14,8 @@ from aiohttp import ClientSession
 
 from deploy.demo import SAMPLES
 from tests.support.figures import figures_at
-from tests.support.processes.forked import Program
 from tests.support.processes.pkgrepo_command import LIMIT, Up, administrator, pkgrepo, pkgrepo_commands, starting, up
+from tests.support.processes.programs import Program
 from tests.support.servers.objects import ObjectServer
 from tests.support.servers.ports import free_port
 from tests.support.waiting import until

@@ -1,0 +1,153 @@
+"""Starts programs of the product. In a test they are forks of a process that has imported the product already.
+
+Most of the time that a start takes goes into imports. Forked is `python -m` with a module. Every other command, and
+every command of a benchmark, is started as usual.
+"""
+
+import asyncio
+import atexit
+import ctypes
+import multiprocessing
+import os
+import runpy
+import shutil
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO
+
+ROOT = Path(__file__).parents[3]
+IN_TEST = "PYTEST_VERSION" in os.environ
+PR_SET_PDEATHSIG = 1
+FORKS = multiprocessing.get_context("forkserver")
+SERVICES = ("auth_service", "catalog_service", "client_registry", "gateway", "upload_service")
+FORKS.set_forkserver_preload([__name__, "deploy.cli", *(f"{service}.app" for service in SERVICES)])
+
+
+class Fork:
+    """A forked program, with what tests use of asyncio's `Process`."""
+
+    def __init__(self, process: multiprocessing.process.BaseProcess, outputs: Sequence[asyncio.StreamReader | None]):
+        assert process.pid
+        self.pid = process.pid
+        self.stdout, self.stderr = outputs
+        self._process = process
+        self._ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(process.sentinel, self._end)
+        atexit.register(self.kill)  # Python waits for it when the tests end.
+
+    def _end(self) -> None:
+        atexit.unregister(self.kill)
+        asyncio.get_running_loop().remove_reader(self._process.sentinel)
+        self._ended.set()
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    async def wait(self) -> int:
+        await self._ended.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    async def communicate(self) -> tuple[bytes, bytes]:
+        """Wait for its end. Returns its output and errors."""
+        streams = (self.stdout, self.stderr)
+        output, errors = await asyncio.gather(*(stream.read() if stream else _nothing() for stream in streams))
+        await self.wait()
+        return output, errors
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+Program = Fork | Process
+
+
+async def start(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    said: bytes = b"",
+    stdout: IO[str] | int = DEVNULL,
+    stderr: int = STDOUT,
+) -> Program:
+    """Run a command in the folder of the sources, with `said` as its input; by default with errors in its output."""
+    if IN_TEST and tuple(command[:2]) == (sys.executable, "-m") and "LD_PRELOAD" not in env:
+        return await _fork(command[2:], env, said, stdout, stderr)
+    process = await asyncio.create_subprocess_exec(
+        *dying_with_us(), *command, cwd=ROOT, env=env, stdin=PIPE, stdout=stdout, stderr=stderr
+    )
+    assert process.stdin
+    process.stdin.write(said)
+    process.stdin.close()
+    return process
+
+
+async def _fork(
+    command: Sequence[str], env: Mapping[str, str], said: bytes, stdout: IO[str] | int, stderr: int
+) -> Fork:
+    with ExitStack() as stack:
+        source, sink = FORKS.Pipe(duplex=False)
+        os.write(sink.fileno(), said)
+        sink.close()
+        output, reader = await _output(stdout)
+        errors, error_reader = (output, None) if stderr == STDOUT else await _output(stderr)
+        for connection in (source, output, errors):
+            stack.enter_context(connection)
+        arguments = (command[0], command[1:], dict(env), (source, output, errors))
+        process = FORKS.Process(target=_run_module, args=arguments)
+        process.start()
+    return Fork(process, (reader, error_reader))
+
+
+async def _output(target: IO[str] | int) -> tuple[Connection, asyncio.StreamReader | None]:
+    """What the program writes to, and what reads it here."""
+    if target == PIPE:
+        source, sink = FORKS.Pipe(duplex=False)
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(os.dup(source.fileno()), "rb"))
+        source.close()
+        return sink, reader
+    descriptor = os.open(os.devnull, os.O_WRONLY) if isinstance(target, int) else os.dup(target.fileno())
+    return Connection(descriptor, readable=False), None
+
+
+async def _nothing() -> bytes:
+    return b""
+
+
+def _run_module(module: str, arguments: Sequence[str], env: Mapping[str, str], standard: Sequence[Connection]) -> None:
+    """Do what `python -m` does, in a fork."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    for number, connection in enumerate(standard):
+        os.dup2(connection.fileno(), number)
+    for connection in standard:
+        connection.close()
+    os.chdir(ROOT)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.argv = [module, *arguments]
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  Open until the process ends.
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(write_through="PYTHONUNBUFFERED" in env)  # type: ignore[union-attr]
+    # The command's modules look at their terminal when they are imported: each program imports its own.
+    for name in [name for name in sys.modules if name.partition(".")[0] == "deploy"]:
+        del sys.modules[name]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def dying_with_us() -> Sequence[str]:
+    """What to put before a command so that a run of the tests that is killed leaves no service behind."""
+    setpriv = shutil.which("setpriv")
+    return (setpriv, "--pdeathsig", "KILL") if setpriv else ()

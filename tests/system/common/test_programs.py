@@ -1,0 +1,47 @@
+"""A forked program behaves as a started one."""
+
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE
+
+import pytest
+
+from tests.support.processes import programs
+from tests.support.processes.programs import Fork, start
+
+JSON = (sys.executable, "-m", "json.tool")
+
+
+@pytest.fixture(params=[True, False], ids=["forked", "started"])
+def forks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setattr(programs, "IN_TEST", request.param)
+    return bool(request.param)
+
+
+async def test_a_program_has_input_outputs_and_an_exit_status(forks: bool) -> None:
+    for text, arguments, expected in (
+        (b'{"b": 1}', ["--compact"], (0, b'{"b":1}\n', b"")),
+        (b"{", [], (1, b"", b"Expecting property name enclosed in double quotes: line 1 column 2 (char 1)\n")),
+    ):
+        process = await start([*JSON, *arguments], env=os.environ, said=text, stdout=PIPE, stderr=PIPE)
+        output = await process.communicate()
+        assert (process.returncode, *output) == expected
+        assert isinstance(process, Fork) == forks
+
+
+@pytest.mark.usefixtures("forks")
+async def test_a_stopped_program_is_killed() -> None:
+    process = await start([sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "0"], env=os.environ)
+    assert process.returncode is None
+    process.send_signal(signal.SIGSTOP)
+    process.kill()
+    assert await process.wait() == -signal.SIGKILL == process.returncode
+
+
+@pytest.mark.usefixtures("forks")
+async def test_a_program_has_only_the_given_environment() -> None:
+    process = await start([sys.executable, "-m", "gateway"], env={"LISTEN": "nowhere:at:all"}, stdout=PIPE)
+    output, _ = await process.communicate()
+    assert process.returncode == 1
+    assert b"LISTEN" in output
