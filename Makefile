@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 TOOLS := $(VENV)-tools
 # More processes than cores, because many tests wait. A file stays in one process, which has servers of its own.
 PROCESSES := $(if $(TEST_MONGO_URL)$(TEST_REDIS_URL)$(TEST_RABBITMQ_URL),,--numprocesses 4 --dist loadfile --no-loadscope-reorder)
+# Without the cache of compiled modules, each process would compile all of them again.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest -q --durations 25 $(PROCESSES)
 
 .PHONY: run test test-full test-compose test-kubernetes fuzz fuzz-parsers torture bench lint alerts locks licenses audit sbom clean

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.servers import start as servers
 from tests.support.servers.objects import ObjectServer
+from tests.support.servers.shared_rabbitmq import SharedRabbitMQ, shared_url
 
 TESTS = Path(__file__).parent
 pytest_plugins = ["tests.support.running"]
@@ -37,6 +38,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--kustomize", metavar="PROGRAM", help="test the Kubernetes manifests as this program renders them"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(SharedRabbitMQ())
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -87,8 +93,11 @@ async def redis_url() -> AsyncIterator[str]:
 
 
 @pytest.fixture(scope="session")
-async def rabbitmq_url() -> AsyncIterator[str]:
+async def rabbitmq_url(pytestconfig: pytest.Config) -> AsyncIterator[str]:
     """The URL of a RabbitMQ, for all tests: each takes names of its own."""
+    if url := await shared_url(getattr(pytestconfig, "workerinput", {})):
+        yield url
+        return
     async with servers.rabbitmq() as url:
         yield url
 

@@ -1,25 +1,28 @@
 """Loopback ports: how tests choose them, and how they see that a server answers on one."""
 
 import asyncio
+import fcntl
 import os
 import secrets
 import socket
+import tempfile
 from itertools import cycle, islice
 
 from deploy.processes import POLL, START_LIMIT
 
-# Processes of tests that run beside each other have ranges of their own, below that which the kernel takes for outgoing
-# connections; and none gives a port again soon, for who asked may not have taken it yet.
-BESIDE = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4
-RANGE = range(20_000 + 3_000 * BESIDE, 23_000 + 3_000 * BESIDE)
+RANGE = range(20_000, 32_000)  # below the ports that Linux takes for outgoing connections
 _PORTS = islice(cycle(RANGE), secrets.randbelow(len(RANGE)), None)
+# Its byte N is locked by the process that has chosen port N, until that process ends. Tests in several processes, of
+# several runs too, so never choose the same port.
+_LOCKS = os.open(f"{tempfile.gettempdir()}/pkgrepo-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def free_port() -> int:
-    """A port that nobody has."""
+    """A port that no server has, and no other process of tests chooses."""
     for port in _PORTS:
         with socket.socket() as attempt:
             try:
+                fcntl.lockf(_LOCKS, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
                 attempt.bind(("127.0.0.1", port))
             except OSError:
                 continue

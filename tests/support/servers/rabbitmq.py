@@ -44,16 +44,20 @@ async def rabbitmq() -> AsyncIterator[str]:
         yield running_node.url
 
 
+def is_installed() -> bool:
+    return shutil.which(SERVER) is not None
+
+
 @asynccontextmanager
-async def node() -> AsyncIterator[Node]:
-    """The same, with control over it."""
+async def node(port: int | None = None, virtual_hosts: Sequence[str] = ("/",)) -> AsyncIterator[Node]:
+    """The same, with control over it. All users have their rights in each virtual host."""
     mapper = shutil.which("epmd")
-    if mapper is None or shutil.which(SERVER) is None:
+    if mapper is None or not is_installed():
         raise NotStarted("is not installed")
-    port, mapper_port = free_port(), free_port()
+    port, mapper_port = port or free_port(), free_port()
     with TemporaryDirectory(prefix="pkgrepo-") as place:
         folder = Path(place)
-        _lay_out(folder, port)
+        _lay_out(folder, port, definitions_with_guest(virtual_hosts))
         environment = _environment(folder, port, mapper_port)
         # Started by us, or the node would start one that outlives it.
         async with (
@@ -68,27 +72,34 @@ async def node() -> AsyncIterator[Node]:
                 lambda: answering(port, AMQP_HEADER, METHOD_ON_CHANNEL_0),
             ),
         ):
-            yield Node(f"amqp://guest:guest@127.0.0.1:{port}/", environment)
+            yield Node(url_of(port), environment)
 
 
-def _lay_out(folder: Path, port: int) -> None:
+def url_of(port: int, virtual_host: str = "") -> str:
+    return f"amqp://guest:guest@127.0.0.1:{port}/{virtual_host}"
+
+
+def _lay_out(folder: Path, port: int, definitions: str) -> None:
     data = folder / "rabbitmq" / "data"
     data.mkdir(parents=True)
     (folder / "rabbitmq.conf").write_text(
         f"listeners.tcp.1 = 127.0.0.1:{port}\nload_definitions = {folder}/definitions.json\n"
     )
-    (folder / "definitions.json").write_text(definitions_with_guest())
+    (folder / "definitions.json").write_text(definitions)
     (folder / "plugins").write_text("[].\n")
     if os.geteuid() == 0:
         for owned in (folder, data.parent, data):
             shutil.chown(owned, "rabbitmq", "rabbitmq")
 
 
-def definitions_with_guest() -> str:
+def definitions_with_guest(virtual_hosts: Sequence[str] = ("/",)) -> str:
     """The users of the services, and `guest`, who may do everything; RabbitMQ makes none where it is given others."""
     definitions = json.loads(rabbitmq_definitions(credentials(RABBITMQ)))
     definitions["users"].append({"name": "guest", "password": "guest", "tags": "administrator"})
-    definitions["permissions"].append({"user": "guest", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"})
+    every = {"user": "guest", "configure": ".*", "write": ".*", "read": ".*"}
+    rights = [*definitions["permissions"], every]
+    definitions["vhosts"] = [{"name": host} for host in virtual_hosts]
+    definitions["permissions"] = [{**right, "vhost": host} for right in rights for host in virtual_hosts]
     return json.dumps(definitions)
 
 

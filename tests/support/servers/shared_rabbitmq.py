@@ -1,0 +1,50 @@
+"""One RabbitMQ for all processes of a run: a plugin of the pytest process that controls them."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.support.servers.ports import answering, free_port
+from tests.support.servers.rabbitmq import AMQP_HEADER, METHOD_ON_CHANNEL_0, is_installed, node, url_of
+
+
+class SharedRabbitMQ:
+    """Starts while the processes collect their tests, and gives each a virtual host. Stops after all of them."""
+
+    def __init__(self) -> None:
+        self._virtual_hosts: Sequence[str] = ()
+        self._port = free_port()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+
+    def pytest_xdist_setupnodes(self, specs: Sequence[object]) -> None:
+        if is_installed() and "TEST_RABBITMQ_URL" not in os.environ:
+            self._virtual_hosts = [f"gw{number}" for number in range(len(specs))]
+            self._thread.start()
+
+    def pytest_configure_node(self, node: Any) -> None:
+        """Name the virtual host. A process that replaces one that crashed has none, and starts its own RabbitMQ."""
+        if (name := node.gateway.id) in self._virtual_hosts:
+            node.workerinput["rabbitmq_url"] = url_of(self._port, name)
+
+    def pytest_unconfigure(self) -> None:
+        self._stop.set()
+        if self._virtual_hosts:
+            self._thread.join()
+
+    async def _run(self) -> None:
+        async with node(self._port, self._virtual_hosts):
+            await asyncio.to_thread(self._stop.wait)
+
+
+async def shared_url(workerinput: Mapping[str, Any]) -> str | None:
+    """The URL of the RabbitMQ that the run shares, once it answers; None where this process is to start its own."""
+    url: str | None = workerinput.get("rabbitmq_url")
+    if url:
+        port = urlsplit(url).port
+        assert port
+        await answering(port, AMQP_HEADER, METHOD_ON_CHANNEL_0)
+    return url
