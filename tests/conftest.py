@@ -78,6 +78,14 @@ def quick_passwords() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def patient_start() -> Iterator[None]:
+    """A service that starts waits for its database as long as a busy machine needs."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("common.readiness.START_PATIENCE", 60)
+        yield
+
+
 @pytest.fixture(scope="session")
 async def mongo_url() -> AsyncIterator[str]:
     """The URL of a MongoDB replica set, for all tests: each takes a database of its own."""

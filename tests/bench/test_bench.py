@@ -8,7 +8,6 @@ import pytest
 from tests.bench.__main__ import PARTS, bench, measured, write
 from tests.bench.report import KEPT, Found
 from tests.bench.scale import TINY, Run
-from tests.support.processes.programs import template
 
 LINES = (
     "`test`",
@@ -44,8 +43,7 @@ SECTIONS = (
 
 @pytest.mark.full
 async def test_every_part_ends_and_stands_on_the_page(tmp_path: Path) -> None:
-    async with template():
-        found = await bench(TINY, list(PARTS), print)
+    found = await bench(TINY, list(PARTS), print)
     assert found.failures == []
     write(tmp_path / "RESULTS.md", ["made by a test"], found)
     page = (tmp_path / "RESULTS.md").read_text(encoding="utf-8")

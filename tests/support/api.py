@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -46,7 +47,17 @@ class ServiceApi:
 
 
 # What an error never tells: where our code and its stores are, and what they are made of.
-INSIDES = ("Traceback", 'File "', ".py", "/work", "/usr", "site-packages", "Errno", "127.0.0.1:", "sock")
+INSIDES = (
+    "Traceback",
+    'File "',
+    ".py",
+    str(Path(__file__).parents[2]),
+    "/usr",
+    "site-packages",
+    "Errno",
+    "127.0.0.1:",
+    "sock",
+)
 DRIVERS = (
     "mongo",
     "redis",

@@ -361,7 +361,6 @@ async def test_no_password_reaches_the_audit_log(auth: Auth, caller: Caller) -> 
     assert not any(secret in said for secret in (PASSWORD, WRONG_PASSWORD, token))
 
 
-@pytest.mark.usefixtures("quick_start")
 async def test_without_redis_nobody_is_let_in(mongo_url: str, redis_url: str) -> None:
     async with (
         serving_auth(mongo_url, redis_url) as before,
@@ -380,7 +379,6 @@ async def test_without_redis_nobody_is_let_in(mongo_url: str, redis_url: str) ->
     assert all(int(answer.headers["Retry-After"]) > 0 for answer in answers)
 
 
-@pytest.mark.usefixtures("quick_start")
 async def test_without_redis_a_session_cannot_be_ended(auth: Auth, caller: Caller, mongo_url: str) -> None:
     token = await auth.token(caller)
     async with serving_auth(mongo_url, NOWHERE) as away:

@@ -318,7 +318,6 @@ async def test_gateways_are_told_of_a_change_before_it_can_be_there_and_when_it_
     assert seen[0].revision != seen[1].revision
 
 
-@pytest.mark.usefixtures("quick_start")
 async def test_a_write_that_gateways_cannot_be_told_of_leaves_nothing_behind(mongo_url: str, caller: Caller) -> None:
     async with serving_catalog(mongo_url, "redis://127.0.0.1:1/0") as alone:
         before = await tag_of(alone, caller)

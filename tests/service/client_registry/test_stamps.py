@@ -70,7 +70,6 @@ async def test_reading_moves_no_stamp(registry: Registry, redis: "Redis") -> Non
     assert await stamp(redis, caller) == before
 
 
-@pytest.mark.usefixtures("quick_start")
 async def test_a_write_that_gateways_cannot_be_told_of_is_not_made(mongo_url: str) -> None:
     caller = make_caller()
     async with serving_registry(mongo_url, "redis://127.0.0.1:1/0") as alone:
