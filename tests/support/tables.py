@@ -1,69 +1,77 @@
-"""Tables of cases in one test, which lists every row that fails."""
+"""One test for a whole table: it goes through every row and then lists those that fail."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
+from traceback import extract_tb
 from typing import Any
 
 import pytest
 
+LONGEST = 2000  # characters of one row's failure
 
-class Rows:
-    """The rows of one run of a test, and those that failed."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.failures: list[tuple[object, BaseException]] = []
+@contextmanager
+def every_cell() -> Iterator[Callable[..., AbstractContextManager[None]]]:
+    """Collect the failures of the blocks `with cell(*label):`, and fail once with all of them."""
+    failures: list[tuple[str, BaseException]] = []
+    count = 0
 
     @contextmanager
-    def row(self, label: object) -> Iterator[None]:
-        self.count += 1
+    def cell(*label: object) -> Iterator[None]:
+        nonlocal count
+        count += 1
         try:
             yield
-        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  `finish` raises it
-            self.failures.append((label, error))
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  raised below
+            text = str(error) or f"{error!r} at {extract_tb(error.__traceback__)[-1].line}"
+            failures.append((f"{' | '.join(map(str, label))}: {text[:LONGEST]}", error))
 
-    def finish(self) -> None:
-        if self.failures:
-            lines = [f"{str(label)[:200]}: {str(error)[:2000] or repr(error)}" for label, error in self.failures]
-            summary = f"{len(lines)} of {self.count} rows fail:"
-            raise AssertionError("\n".join([summary, *lines])) from self.failures[0][1]
+    yield cell
+    if failures:
+        lines = [f"{len(failures)} of {count} fail:", *(line for line, _ in failures)]
+        raise AssertionError("\n".join(lines)) from failures[0][1]
 
 
 def each(
     names: str | tuple[str, ...], rows: Iterable[Any], ids: Callable[[Any], object] | Iterable[object] = repr
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Run a test for each row, as `pytest.mark.parametrize` does, but as one test that fails with a list of rows.
+    """Run a test for each row, as `pytest.mark.parametrize` does, but as one test whose rows share the fixtures.
 
-    All rows share the test's fixtures. Parametrize a test that changes what a fixture gives.
+    Parametrize a test that changes what a fixture gives.
     """
     arguments = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     cases = [dict(zip(arguments, row if len(arguments) > 1 else (row,), strict=True)) for row in rows]
     labels = [", ".join(str(ids(value)) for value in case.values()) for case in cases] if callable(ids) else list(ids)
     assert cases, "a table without rows shows nothing"
+    table = list(zip(labels, cases, strict=True))
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(test)
         def run(**fixtures: Any) -> None:
-            rows = Rows()
-            for label, case in zip(labels, cases, strict=True):
-                with rows.row(label):
-                    test(**fixtures, **case)
-            rows.finish()
+            with every_cell() as cell:
+                for label, case in table:
+                    with cell(label):
+                        test(**fixtures, **case)
 
         @wraps(test)
         async def run_async(**fixtures: Any) -> None:
-            rows = Rows()
-            for label, case in zip(labels, cases, strict=True):
-                with rows.row(label):
-                    await test(**fixtures, **case)
-            rows.finish()
+            with every_cell() as cell:
+                for label, case in table:
+                    with cell(label):
+                        await test(**fixtures, **case)
 
+        decorated: Any = run_async if inspect.iscoroutinefunction(test) else run
         signature = inspect.signature(test)
         left = [parameter for name, parameter in signature.parameters.items() if name not in arguments]
-        decorated: Callable[..., Any] = run_async if inspect.iscoroutinefunction(test) else run
-        decorated.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
-        return decorated
+        decorated.__signature__ = signature.replace(parameters=left)
+        return decorated  # type: ignore[no-any-return]
 
     return decorate
+
+
+def sampled(every: int) -> pytest.MarkDecorator:
+    """Give a test `every`: it slices its cells by it, so `make test` runs a sample and `make test-full` all of them."""
+    steps = [every, pytest.param(1, marks=pytest.mark.full)]
+    return pytest.mark.parametrize("every", steps, ids=["sample", "complete"])

@@ -6,8 +6,8 @@ from common.caller import INTERNAL_TOKEN, Caller, sign
 from common.tenants import RESERVED, Tenant
 from gateway.operations import OPERATIONS, Operation
 from tests.support.api import Answer
-from tests.support.cells import every_cell
 from tests.support.factories import KEY
+from tests.support.tables import every_cell
 from tests.support.whole.estate import UNKNOWN, segments, title
 from tests.support.whole.raw import send_raw
 from tests.support.whole.routes import ROUTES

@@ -7,7 +7,7 @@ from uuid import uuid4
 from gateway.operations import OPERATIONS, is_value
 from gateway.proxy import REQUEST_HEADERS
 from tests.support.api import Answer
-from tests.support.cells import every_cell, sampled
+from tests.support.tables import every_cell, sampled
 from tests.support.whole.estate import Estate, segments, title
 from tests.support.whole.raw import send_raw
 from tests.support.whole.services import Api

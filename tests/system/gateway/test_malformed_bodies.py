@@ -12,8 +12,8 @@ import pytest
 from common.caller import Deployment
 from gateway.operations import OPERATIONS, Operation
 from tests.support.api import Answer
-from tests.support.cells import every_cell
 from tests.support.samples.openapi import DOCUMENT
+from tests.support.tables import every_cell
 from tests.support.whole.estate import UNKNOWN, Estate, furnish, segments, title
 from tests.support.whole.forms import CHUNK, FORM, MULTIPART, TRANSFER, Body, encoded, good_form, multipart, part
 from tests.support.whole.raw import send_raw

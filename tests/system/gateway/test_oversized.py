@@ -10,7 +10,7 @@ import pytest
 from common import protocol
 from common.caller import Deployment
 from tests.support.api import Answer
-from tests.support.cells import every_cell
+from tests.support.tables import every_cell
 from tests.support.whole.raw import read_one, read_raw, send_raw
 from tests.support.whole.services import Api, Services
 

@@ -16,8 +16,8 @@ from common.caller import Deployment
 from common.middleware.fellows import REQUEST_IDS
 from gateway.operations import CATALOG, OPERATIONS
 from tests.support.api import Answer, read_answer
-from tests.support.cells import every_cell
 from tests.support.factories import make_tenant
+from tests.support.tables import every_cell
 from tests.support.whole.estate import UNKNOWN, segments, title
 from tests.support.whole.gateways import at_gateway, gateway
 from tests.support.whole.problems import MEMBERS, check_error, check_problem

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.cells import every_cell
+from tests.support.tables import every_cell
 from tests.support.whole.gateways import gateway
 from tests.support.whole.services import Api, Services
 from tests.support.whole.standin import Standin, standin

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.operations import Operation
 from tests.support.api import Answer
-from tests.support.cells import every_cell, sampled
+from tests.support.tables import every_cell, sampled
 from tests.support.whole.commands import Commands
 from tests.support.whole.estate import Estate, furnish, title
 from tests.support.whole.fields import described, fields_of, names_in_document

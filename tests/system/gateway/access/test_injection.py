@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from gateway.operations import OPERATIONS, Operation, is_value
-from tests.support.cells import every_cell, sampled
+from tests.support.tables import every_cell, sampled
 from tests.support.whole.commands import Commands, Watched
 from tests.support.whole.estate import Estate, furnish, names_something, segments, title
 from tests.support.whole.fields import fields_of

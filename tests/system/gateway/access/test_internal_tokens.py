@@ -13,9 +13,9 @@ from common.caller import INTERNAL_TOKEN, Caller, sign
 from common.signing import ALGORITHM
 from gateway.operations import OPERATIONS, UPLOAD, Access
 from tests.support.api import Answer, read_answer
-from tests.support.cells import every_cell
 from tests.support.factories import KEY, make_caller, make_tenant
 from tests.support.samples.forgeries import forgeries
+from tests.support.tables import every_cell
 from tests.support.whole.routes import APPLICATIONS, PROBES, ROUTES, Route
 from tests.support.whole.services import Services
 

@@ -16,8 +16,8 @@ from common.signing import ALGORITHM
 from common.tenants import Tenant
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.api import Answer
-from tests.support.cells import every_cell
 from tests.support.factories import KEY
+from tests.support.tables import every_cell
 from tests.support.whole.estate import CLIENTS, UNKNOWN, as_winget, segments, title
 from tests.support.whole.problems import check_error
 from tests.support.whole.services import Api, Services, bearer

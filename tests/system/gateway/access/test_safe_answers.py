@@ -10,7 +10,7 @@ from yarl import URL
 from common.caller import Deployment
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.api import Answer, read_answer
-from tests.support.cells import every_cell
+from tests.support.tables import every_cell
 from tests.support.whole.estate import UNKNOWN, Estate, segments, title
 from tests.support.whole.gateways import SERVICES, at_gateway, gateway
 from tests.support.whole.pages import sign_in

@@ -10,7 +10,7 @@ from auth_service.throttle_store import RedisFailures
 from common.redis import open_redis
 from gateway.operations import OPERATIONS, Access, Operation, is_value
 from tests.support.api import Answer
-from tests.support.cells import every_cell
+from tests.support.tables import every_cell
 from tests.support.whole.estate import (
     CLIENTS,
     LONG_PASSWORD,
