@@ -32,10 +32,3 @@ async def upload_database(upload_indexes: MongoDatabase) -> MongoDatabase:
 @pytest.fixture
 def estate(upload_database: MongoDatabase, tmp_path: Path, object_server: ObjectServer) -> Estate:
     return make_estate(upload_database, tmp_path, object_server)
-
-
-@pytest.fixture
-def quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service starts although a store is away, and soon tries again."""
-    monkeypatch.setattr("common.readiness.START_PATIENCE", 0.2)
-    monkeypatch.setattr("common.readiness.RETRY_PAUSE", 0.05)

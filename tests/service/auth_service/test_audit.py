@@ -106,7 +106,7 @@ async def test_the_newest_entry_comes_first(auth: Auth, caller: Caller) -> None:
     assert operations(await auth.audit_log(caller)) == ["operation_2", "operation_1", "operation_0"]
 
 
-async def test_a_page_has_as_many_entries_as_asked_for_and_the_next_begins_after_it(auth: Auth, caller: Caller) -> None:
+async def test_a_page_has_the_requested_length_and_the_next_begins_after_it(auth: Auth, caller: Caller) -> None:
     for number in range(5):
         await record(auth, caller, f"operation_{number}")
 

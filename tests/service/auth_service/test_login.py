@@ -200,7 +200,7 @@ async def test_ten_failures_from_an_address_are_enough(auth: Auth, caller: Calle
     assert (await auth.login(elsewhere(caller))).status == 200
 
 
-async def test_whoever_has_a_network_of_ipv6_has_no_more_guesses_than_one_address(auth: Auth, caller: Caller) -> None:
+async def test_an_ipv6_network_has_no_more_login_attempts_than_one_address(auth: Auth, caller: Caller) -> None:
     for number, ip in zip(range(FAILURES), IPv6Network((caller.ip, 64), strict=False), strict=False):
         await auth.fail_logins(replace(caller, ip=str(ip)), f"user-{number}", times=1)
 
@@ -388,7 +388,6 @@ async def test_without_redis_a_session_cannot_be_ended(auth: Auth, caller: Calle
     assert await auth.session(caller, token)
 
 
-@pytest.mark.usefixtures("quick_start")
 async def test_without_mongodb_nobody_is_let_in(mongo_url: str, redis_url: str) -> None:
     async with serving_auth(mongo_url, redis_url, mongo_url="mongodb://127.0.0.1:1") as auth:
         answer = await auth.login(make_caller(ip=address()))

@@ -123,16 +123,6 @@ async def living_after_a_fault(auth: Auth, steps: Steps, operation: Operation, s
     return f"step {step}: a living session after the repeated call" if await setup.living_sessions() else ""
 
 
-@pytest.mark.parametrize("operation", [*ENDING_ALL, logout])
-async def test_a_call_repeated_after_a_fault_ends_every_session(auth: Auth, steps: Steps, operation: Operation) -> None:
-    await run(operation, await make_setup(auth), steps)
-
-    wrong = [await living_after_a_fault(auth, steps, operation, step, Fault.ANSWER_LOST) for step in {1, steps.count}]
-
-    assert [problem for problem in wrong if problem] == []
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("operation", [*ENDING_ALL, logout])
 async def test_a_call_repeated_after_a_fault_at_any_step_ends_every_session(

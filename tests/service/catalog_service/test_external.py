@@ -186,9 +186,7 @@ async def test_it_is_deleted_like_any_other(catalog: Catalog, caller: Caller, wh
     assert catalog.others.linked_uids == (set() if whole_package else {kept})
 
 
-async def test_those_that_race_the_deletion_of_their_package_leave_nothing_behind(
-    catalog: Catalog, caller: Caller
-) -> None:
+async def test_versions_that_race_the_deletion_of_their_package_leave_nothing(catalog: Catalog, caller: Caller) -> None:
     async def delete() -> int:
         return (await catalog.call(caller, "DELETE", "delete_package", PACKAGE)).status
 
@@ -222,9 +220,7 @@ async def test_it_waits_for_nothing_and_nothing_of_it_is_damaged(catalog: Catalo
     assert await catalog.database["finished_uploads"].count_documents({"tenant_id": caller.tenant_id}) == 0
 
 
-async def test_its_creation_says_at_which_host_it_is_and_no_secret_of_its_address(
-    catalog: Catalog, caller: Caller
-) -> None:
+async def test_the_audit_names_the_host_and_no_secret_of_an_external_address(catalog: Catalog, caller: Caller) -> None:
     address = f"https://downloads.example.com:8443/{uuid4()}/editor.msi?token=secret"
 
     answer = await catalog.try_version(caller, PACKAGE, **{**EXTERNAL, "installer_url": address})

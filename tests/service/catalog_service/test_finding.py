@@ -35,9 +35,7 @@ async def find(catalog: Catalog, caller: Caller, **query: str) -> tuple[list[str
     return [package["package_id"] for package in answer.body["packages"]], answer.body["total"]
 
 
-async def test_packages_are_found_with_their_newest_version_and_without_what_is_long(
-    catalog: Catalog, caller: Caller
-) -> None:
+async def test_found_packages_have_their_newest_version_and_no_long_fields(catalog: Catalog, caller: Caller) -> None:
     await catalog.add_version(caller, "acme.a.b", package_version="1.10")
     await catalog.add_version(caller, "acme.a.b", package_version="1.9")
 
@@ -123,9 +121,7 @@ async def test_what_cannot_be_looked_for_is_refused_by_its_name(
     assert (answer.status, answer.body["detail"].partition(":")[0]) == (400, *query)
 
 
-async def test_nothing_of_another_tenant_and_nothing_that_is_being_deleted_is_found(
-    catalog: Catalog, caller: Caller
-) -> None:
+async def test_packages_of_another_tenant_or_under_deletion_are_not_found(catalog: Catalog, caller: Caller) -> None:
     await catalog.store.packages.begin_deletion(caller.tenant_id, "Zed.Editor")
     assert await find(catalog, caller) == (["acme.a.b", "acme.axb"], 2)
     assert await find(catalog, make_caller()) == ([], 0)
@@ -136,9 +132,7 @@ async def logo_of(catalog: Catalog, caller: Caller) -> Any:
     return answer.body["packages"][0]["package_logo"]
 
 
-async def test_a_logo_is_an_image_that_is_asked_for_again_only_once_it_has_another_name(
-    catalog: Catalog, caller: Caller
-) -> None:
+async def test_a_logo_is_an_image_that_caches_keep_under_its_name(catalog: Catalog, caller: Caller) -> None:
     async def draw(size: tuple[int, int]) -> None:
         form = FormData()
         form.add_field("Logo", picture(size=size), filename="logo.png")

@@ -96,9 +96,7 @@ async def test_the_digest_of_a_signature_file_that_was_given_stays(catalog: Cata
     assert await signature_of(catalog, caller, file_type="MSIX", signature_sha256="cd" * 32) == "cd" * 32
 
 
-async def test_identifiers_are_waited_for_where_the_file_is_still_to_be_inspected(
-    catalog: Catalog, caller: Caller
-) -> None:
+async def test_a_new_version_waits_for_the_identifiers_of_an_uninspected_file(catalog: Catalog, caller: Caller) -> None:
     catalog.others.found_late = SAID
     version = await catalog.version(caller, await catalog.add_version(caller, file_type="msi"))
     assert (version["PRODUCTCODE"], version["UPGRADECODE"]) == (PRODUCT, UPGRADE)
@@ -110,7 +108,7 @@ async def test_identifiers_that_are_given_wait_for_no_inspection(catalog: Catalo
 
 
 @pytest.mark.parametrize("refusal", [Unavailable("Others are inspected."), TooManyRequests("Too many.")])
-async def test_a_version_is_made_without_identifiers_where_its_file_cannot_be_inspected_now(
+async def test_a_version_has_no_identifiers_where_its_file_cannot_be_inspected(
     catalog: Catalog, caller: Caller, refusal: Problem
 ) -> None:
     catalog.others.not_inspected = refusal
@@ -156,9 +154,7 @@ async def test_what_a_file_says_is_checked_like_what_a_form_says(catalog: Catalo
     assert (await create(catalog, caller)).status == 400
 
 
-async def test_a_form_without_a_file_that_there_is_gets_the_answer_that_it_always_got(
-    catalog: Catalog, caller: Caller
-) -> None:
+async def test_a_form_without_an_existing_file_gets_the_same_answer_as_ever(catalog: Catalog, caller: Caller) -> None:
     unknown = {"server_filename": "0" * 32}
     assert (await create(catalog, caller, **unknown)).body["detail"].startswith("file_type: ")
     whole = await catalog.try_version(caller, **unknown)

@@ -113,7 +113,7 @@ async def test_a_tenant_adds_a_logo_while_those_of_another_tenant_wait(catalog: 
     assert [(await call).status for call in hostile_calls] == [200] * len(names)
 
 
-async def test_a_logo_that_waits_too_long_is_answered_with_503_and_adds_no_package(
+async def test_a_logo_that_waits_too_long_is_answered_503_and_adds_no_package(
     catalog: Catalog, held_logos: HeldLogos, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = make_caller()

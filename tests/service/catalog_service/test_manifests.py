@@ -226,9 +226,7 @@ async def test_why_a_version_is_not_offered_to_winget_clients_can_be_read(catalo
 
 
 @pytest.mark.parametrize("channel", ["stable", "beta"])
-async def test_installers_that_clients_cannot_tell_apart_are_told_of_within_a_channel(
-    catalog: Catalog, channel: str
-) -> None:
+async def test_indistinguishable_installers_are_reported_within_a_channel(catalog: Catalog, channel: str) -> None:
     caller = make_caller(make_tenant(version_key=VersionKey.INSTALLER))
     await catalog.add_package(caller)
     # What is nested in them tells them apart for us, and says nothing of what is no archive.

@@ -176,7 +176,7 @@ async def test_versions_that_are_being_changed_are_read_each_time(
     assert (late.body, REVISION_HEADER in late.headers) == ([], False)
 
 
-async def test_versions_that_did_not_change_take_one_small_query_and_others_one_more(
+async def test_unchanged_versions_take_one_small_query_and_others_one_more(
     catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     until = int(time.time()) + 3600
@@ -299,9 +299,7 @@ async def test_a_reader_that_is_far_behind_reads_everything(
     assert [package["PACKAGE_NAME"] for package in await other.packages(caller)] == ["New"]
 
 
-async def test_gateways_are_told_of_a_change_before_it_can_be_there_and_when_it_is(
-    catalog: Catalog, caller: Caller
-) -> None:
+async def test_gateways_are_notified_before_a_change_and_after_it(catalog: Catalog, caller: Caller) -> None:
     seen: list[Standing] = []
 
     @asynccontextmanager

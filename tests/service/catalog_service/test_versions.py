@@ -435,7 +435,7 @@ async def test_versions_that_race_a_deletion_leave_nothing_behind(catalog: Catal
 
 
 @pytest.mark.parametrize("installer", [{"server_filename": "a.msi"}, EXTERNAL], ids=["stored", "external"])
-async def test_a_package_that_goes_before_the_file_is_claimed_takes_the_version_with_it(
+async def test_a_package_deleted_before_the_claim_takes_the_version_with_it(
     catalog: Catalog, caller: Caller, installer: dict[str, str]
 ) -> None:
     store = MongoCatalogStore(catalog.database, uploads_age=60)
@@ -551,9 +551,7 @@ async def test_a_version_whose_file_cannot_be_removed_yet_is_hidden_at_once(cata
     assert len(await catalog.versions(caller)) == 1
 
 
-async def test_a_deletion_of_versions_that_was_broken_off_finishes_without_a_hand(
-    catalog: Catalog, caller: Caller
-) -> None:
+async def test_an_interrupted_deletion_of_versions_finishes_by_itself(catalog: Catalog, caller: Caller) -> None:
     uid = await catalog.add_version(caller)
     catalog.others.refusal = Unavailable("away")
     await catalog.call(caller, "DELETE", "delete_package_version", "acme.editor", data={"versions_uids": uid})

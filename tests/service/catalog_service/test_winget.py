@@ -448,7 +448,7 @@ async def test_one_tenant_runs_a_bounded_number_of_searches_that_scan_texts(
     assert gate.most == SEARCHES_OF_TENANT + 1
 
 
-async def test_the_searches_of_an_upgrade_never_wait_for_searches_that_scan_texts(
+async def test_the_searches_of_an_upgrade_never_wait_for_text_searches(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, caller = Gate(monkeypatch), make_caller(ip="192.0.2.1")

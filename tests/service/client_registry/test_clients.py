@@ -150,7 +150,7 @@ async def test_the_client_of_the_very_name_is_found_first(registry: Registry) ->
     assert first["client_name"] == "PC"
 
 
-async def test_clients_are_found_by_their_ids_and_the_ends_of_their_tokens_as_they_are_listed(
+async def test_clients_are_found_by_id_and_by_the_end_of_their_token(
     registry: Registry,
 ) -> None:
     caller, other = make_caller(), make_caller()

@@ -169,7 +169,7 @@ async def test_a_file_beyond_the_quota_is_not_published(registry: Registry) -> N
     assert await version(registry, caller) == "0.0.0.0"
 
 
-async def test_where_the_claim_is_not_answered_the_version_can_be_published_again(registry: Registry) -> None:
+async def test_a_version_whose_claim_got_no_answer_can_be_published_again(registry: Registry) -> None:
     caller = make_caller()
     registry.uploads.refusal = Unavailable("The database does not answer.")
 

@@ -22,9 +22,14 @@ from upload_service import app as app_module
 from upload_service.migrations import SCHEMA
 from upload_service.settings import UploadSettings
 
-pytestmark = pytest.mark.usefixtures("quick_start")
 CONTENT = os.urandom(1000)
 UPLOADER = make_uploader()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.readiness.RETRY_PAUSE", 0.05)
+    monkeypatch.setattr("common.readiness.START_PATIENCE", 0.2)
 
 
 @pytest.fixture
@@ -89,7 +94,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     return held
 
 
-async def test_what_the_first_release_stored_is_served_and_its_unfinished_uploads_begin_again(
+async def test_files_of_the_first_release_are_served_and_open_uploads_restart(
     settings: UploadSettings, database: MongoDatabase
 ) -> None:
     name = f"{uuid4().hex}.exe"
@@ -158,7 +163,7 @@ async def test_a_service_hears_of_no_event_until_its_database_is_as_it_needs_it(
     assert await database["finished_uploads"].distinct("server_filename") == ["a.msi"]
 
 
-async def test_requests_are_refused_while_a_replica_migrates_and_the_others_wait_for_it(
+async def test_requests_are_refused_while_one_replica_migrates_for_all(
     settings: UploadSettings, database: MongoDatabase, held: Held
 ) -> None:
     async with serving_uploads(settings) as first:
@@ -175,7 +180,7 @@ async def test_requests_are_refused_while_a_replica_migrates_and_the_others_wait
     assert (held.begun, await version_of(database)) == (1, 1)
 
 
-async def test_a_replica_that_stops_while_it_migrates_leaves_the_rest_to_the_next(
+async def test_a_migration_that_one_replica_leaves_is_finished_by_the_next(
     settings: UploadSettings, database: MongoDatabase, held: Held
 ) -> None:
     async with serving_uploads(settings) as api:

@@ -29,7 +29,7 @@ def moving(estate: Estate, monkeypatch: pytest.MonkeyPatch) -> Moving:
     return Moving(Storage(estate.root, estate.homes, estate.staging, Home.S3), Home.S3)
 
 
-async def test_a_file_that_failed_and_that_another_moved_since_hides_none_that_is_left(
+async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
     estate: Estate, moving: Moving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failing, left = await estate.keep(), await estate.keep()

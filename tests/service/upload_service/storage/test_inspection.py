@@ -118,7 +118,7 @@ async def test_an_upload_is_inspected_and_tells_what_it_says_of_itself(api: Uplo
     }
 
 
-async def test_a_version_that_claims_a_signed_package_gets_the_digest_of_its_signature_file(api: UploadApi) -> None:
+async def test_a_claim_of_a_signed_package_gives_the_digest_of_its_signature(api: UploadApi) -> None:
     caller = make_uploader()
     signature = b"PKCX and a signature"
     identity = '<Package><Identity Name="Tiny.App" Publisher="CN=Tiny" Version="1.0.0.0"/></Package>'
@@ -254,7 +254,7 @@ async def test_a_reading_that_took_too_long_changes_nothing_that_was_found_since
     assert (found.state, found.findings) == (State.DONE, Findings(format=Format.ZIP))
 
 
-async def test_what_came_before_there_were_inspections_is_inspected_once_it_is_asked_for(
+async def test_a_file_older_than_inspections_is_inspected_on_request(
     settings: UploadSettings, database: MongoDatabase
 ) -> None:
     caller, reader = make_uploader(), Reader()
@@ -268,7 +268,7 @@ async def test_what_came_before_there_were_inspections_is_inspected_once_it_is_a
     assert (await replica.find(caller.tenant_id, name)).state is State.DONE
 
 
-async def test_who_wants_to_know_at_once_has_the_file_inspected_before_all_others(
+async def test_a_requested_inspection_comes_before_all_others(
     settings: UploadSettings, database: MongoDatabase
 ) -> None:
     caller, reader = make_uploader(), Reader(failure=Unreadable(Reason.DAMAGED))
@@ -279,7 +279,7 @@ async def test_who_wants_to_know_at_once_has_the_file_inspected_before_all_other
     assert reader.readings == [b"3"]
 
 
-async def test_who_wants_to_know_what_another_replica_is_reading_is_told_to_come_again(
+async def test_an_inspection_running_elsewhere_is_answered_as_unavailable(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inspector_module, "LOOK_PAUSE", 0)
@@ -316,7 +316,7 @@ class HoldingReader(Reader):
         return findings
 
 
-async def test_a_tenant_has_a_file_inspected_while_those_of_another_tenant_take_their_time(
+async def test_slow_files_delay_no_requested_inspection_of_another_tenant(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inspector_module, "TURN_TIMEOUT", 60)
@@ -341,7 +341,7 @@ async def test_a_tenant_has_a_file_inspected_while_those_of_another_tenant_take_
     assert (state, begun_files) == (State.DONE, 1)
 
 
-async def test_a_tenant_with_slow_files_keeps_no_file_of_another_tenant_waiting_in_the_background(
+async def test_slow_files_delay_no_background_inspection_of_another_tenant(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inspector_module, "TURN_TIMEOUT", 600.0)
@@ -410,7 +410,7 @@ async def test_a_deleted_upload_is_not_inspected(settings: UploadSettings, datab
 
 
 @pytest.mark.parametrize(("end", "hole"), [(1 << 20, 0), (1024, 1)])
-async def test_an_installer_in_object_storage_is_fetched_as_far_as_it_says_something(
+async def test_only_the_ends_of_an_installer_in_object_storage_are_fetched(
     object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: int, hole: int
 ) -> None:
     content = program(sections=[(b".text", b"x" * 500)], behind=b"carried" * 10_000)

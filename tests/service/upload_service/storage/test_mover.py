@@ -134,7 +134,7 @@ async def test_a_mover_killed_at_any_step_loses_nothing_and_another_goes_on(
 
 
 @EACH_STEP
-async def test_after_a_mover_that_was_stopped_at_any_step_another_goes_on_at_once(
+async def test_after_a_mover_stopped_at_any_step_another_continues_at_once(
     estate: Estate, old: Home, new: Home, method: str, when: str
 ) -> None:
     upload = await estate.keep(home=old)
@@ -177,7 +177,7 @@ async def test_a_mover_that_lost_its_lease_spoils_nothing(
 
 @BOTH_WAYS
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_mover_that_slept_while_the_file_went_there_and_back_removes_nothing(
+async def test_a_mover_that_slept_while_the_file_returned_removes_nothing(
     estate: Estate, old: Home, new: Home, when: str
 ) -> None:
     upload = await estate.keep(home=old)
@@ -210,7 +210,7 @@ async def test_of_a_file_deleted_while_it_is_moved_nothing_is_left(
 
 @BOTH_WAYS
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_mover_that_slept_over_its_last_look_removes_nothing_that_a_record_names(
+async def test_a_mover_that_slept_before_it_tidies_up_removes_no_recorded_file(
     estate: Estate, old: Home, new: Home, when: str
 ) -> None:
     """It is about to tidy up the old home; others bring the file back there meanwhile."""
@@ -239,7 +239,7 @@ async def arrive_and_stop(estate: Estate, upload: Upload, new: Home) -> None:
 
 @BOTH_WAYS
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_mover_that_slept_before_it_gave_up_removes_nothing_that_a_record_names(
+async def test_a_mover_that_slept_before_it_gave_up_removes_no_recorded_file(
     estate: Estate, old: Home, new: Home, when: str
 ) -> None:
     upload = await estate.keep(home=old)

@@ -139,7 +139,7 @@ async def test_a_putting_that_is_stopped_leaves_nothing_that_can_be_read(far: Fa
 
 
 @pytest.mark.parametrize("content", [b"small", LARGE], ids=["small", "large"])
-async def test_a_file_that_goes_while_it_is_put_is_missing_and_no_fault_of_the_storage(
+async def test_a_file_that_disappears_during_the_put_is_reported_as_missing(
     far: Far, source: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     source.write_bytes(content)

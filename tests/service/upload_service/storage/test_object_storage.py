@@ -200,7 +200,7 @@ async def test_chunks_that_come_again_are_compared_with_what_has_moved(house: Ho
     assert (other.status, other.body["code"]) == (400, "unexpected_chunk")
 
 
-async def test_uploads_go_on_while_the_object_storage_is_away_and_are_moved_when_it_is_back(
+async def test_uploads_continue_without_object_storage_and_move_once_it_is_back(
     without: House, away: ObjectServer
 ) -> None:
     uploads = [await without.upload(FILE, wait=False) for _ in range(5)]

@@ -147,7 +147,7 @@ async def test_a_file_that_nobody_of_us_has_named_stays(house: House) -> None:
     assert all(path.exists() for path in kept)
 
 
-async def test_an_open_transfer_keeps_its_file_and_loses_that_of_an_earlier_holder(house: House) -> None:
+async def test_an_open_transfer_keeps_its_file_and_loses_an_earlier_holders_file(house: House) -> None:
     caller = make_uploader()
     await house.api.chunk(caller, "f", FILE[:10], 0, len(FILE))
     upload = await house.record(caller, "f")

@@ -23,7 +23,7 @@ FILE = b"installer " * 100
 MONTH = timedelta(days=30)
 
 
-async def test_a_replica_that_starts_finds_what_is_damaged_left_behind_and_has_drifted(
+async def test_a_starting_replica_finds_damage_orphans_and_drift(
     mongo_url: str, tmp_path: Path, database: MongoDatabase
 ) -> None:
     settings = settings_for(mongo_url, tmp_path, database=database.name, scrub_interval=0)

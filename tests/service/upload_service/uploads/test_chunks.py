@@ -93,7 +93,7 @@ async def test_the_last_chunk_sent_again_gives_the_same_file(api: UploadApi) -> 
     assert len(api.files(caller)) == 1
 
 
-async def test_after_completion_an_earlier_chunk_is_still_known_and_another_is_refused(api: UploadApi) -> None:
+async def test_after_completion_an_earlier_chunk_is_known_and_another_refused(api: UploadApi) -> None:
     caller = await begun(api)
     last = await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     again = await api.chunk(caller, "f", FILE[:HALF], 0, len(FILE))
@@ -232,9 +232,7 @@ async def test_a_malformed_body_is_refused(api: UploadApi, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("content_range", ["bytes */9", "bytes 5-1/9", "bytes 1-2", "chunks 0-1/2"])
-async def test_a_range_that_cannot_be_read_is_answered_with_the_byte_that_is_expected(
-    api: UploadApi, content_range: str
-) -> None:
+async def test_an_unreadable_range_is_answered_with_the_expected_byte(api: UploadApi, content_range: str) -> None:
     answer = await api.send(await begun(api), "f", content_range, form(("chunk", b"x", "c")))
     assert answer.status == 400
     assert f"byte {HALF} of {len(FILE)} is expected" in answer.body["detail"]
@@ -307,7 +305,7 @@ async def test_two_transfers_of_a_tenant_may_alternate(api: UploadApi) -> None:
     assert two.body["sha256"] == sha256(FILE[HALF:] + FILE[:HALF])
 
 
-async def test_of_the_same_chunk_sent_many_times_at_once_one_is_written_and_all_are_answered(api: UploadApi) -> None:
+async def test_equal_chunks_at_once_are_written_once_and_all_answered(api: UploadApi) -> None:
     caller = make_uploader()
     answers = await asyncio.gather(*(api.chunk(caller, "f", FILE, 0, len(FILE)) for _ in range(10)))
     assert {answer.status for answer in answers} == {200}

@@ -77,13 +77,13 @@ async def house(settings: UploadSettings, database: MongoDatabase) -> AsyncItera
         yield House(api, store, roomy, full, name, one, other)
 
 
-async def test_a_claim_that_cannot_pay_leaves_the_link_to_one_that_came_later_and_paid(house: House) -> None:
+async def test_a_claim_that_cannot_pay_leaves_the_link_to_a_later_claim(house: House) -> None:
     house.for_full[1].after = house.claim
     await house.claim_in_vain()
     await house.expect_paid()
 
 
-async def test_a_claim_that_cannot_pay_leaves_the_link_to_one_that_came_before_and_paid(house: House) -> None:
+async def test_a_claim_that_cannot_pay_leaves_the_link_to_an_earlier_claim(house: House) -> None:
     async def pay_meanwhile() -> None:
         house.for_full[1].after = pay
         await house.claim_in_vain()

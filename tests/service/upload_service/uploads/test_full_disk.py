@@ -57,7 +57,7 @@ async def test_a_transfer_on_a_full_disk_goes_on_once_there_is_room(api: UploadA
 
 
 @pytest.mark.full
-async def test_a_first_chunk_that_finds_no_room_leaves_nothing_and_can_be_sent_again(api: UploadApi) -> None:
+async def test_a_first_chunk_on_a_full_disk_leaves_nothing_and_can_be_resent(api: UploadApi) -> None:
     caller, content = make_uploader(), os.urandom(2 * MIB)
     await api.claim(caller, await api.upload(caller, bytes(3 * MIB)), "v1")
     refused = await api.chunk(caller, "f", content, 0, len(content))

@@ -101,7 +101,7 @@ class Pause:
         self._go_on.set()
 
 
-async def test_a_take_over_that_was_taken_over_itself_removes_nothing_of_its_successor(
+async def test_a_lost_take_over_removes_nothing_of_its_successor(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = await replicas.begun()
@@ -169,7 +169,7 @@ def test_a_copy_that_meets_a_full_disk_leaves_nothing_of_itself(
     assert [path.parent.name for path in tmp_path.rglob("*.part")] == ["id.0"]
 
 
-def test_what_a_deleted_transfer_left_goes_though_its_file_id_is_free_again(tmp_path: Path) -> None:
+def test_files_of_a_deleted_transfer_go_although_its_file_id_is_free(tmp_path: Path) -> None:
     parts, upload = Parts(tmp_path), Upload("acme", "f", "id", len(FILE))
     with closing(parts.open(upload, None)) as file:
         file.take([FILE])
@@ -200,7 +200,7 @@ def nobody_relays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("nobody_relays")
-async def test_a_complete_file_is_served_though_its_process_died_before_it_was_named(
+async def test_a_complete_file_of_a_dead_process_is_served_without_its_name(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller, name = await complete_without_a_name(replicas, monkeypatch)
@@ -209,7 +209,7 @@ async def test_a_complete_file_is_served_though_its_process_died_before_it_was_n
 
 
 @pytest.mark.usefixtures("nobody_relays")
-async def test_the_last_chunk_sent_again_is_answered_though_its_process_died_before_the_file_was_named(
+async def test_the_last_chunk_sent_again_completes_what_a_dead_process_began(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller, name = await complete_without_a_name(replicas, monkeypatch)
