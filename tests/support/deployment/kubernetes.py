@@ -22,7 +22,7 @@ kubernetes_validate.utils.schema_contents = cache(kubernetes_validate.utils.sche
 @cache
 def kustomizations() -> Mapping[Path, Resource]:
     """Each folder's `kustomization.yaml`, by the folder."""
-    return {file.parent: yaml.safe_load(file.read_text()) for file in sorted(FOLDER.rglob("kustomization.yaml"))}
+    return {file.parent: read(file.read_text())[0] for file in sorted(FOLDER.rglob("kustomization.yaml"))}
 
 
 @cache
@@ -39,7 +39,7 @@ def patches() -> Iterator[Resource]:
 
 
 def read(text: str) -> list[Resource]:
-    return list(yaml.safe_load_all(text))
+    return list(yaml.load_all(text, yaml.CSafeLoader))
 
 
 def of_kind(kind: str, resources: Iterable[Resource]) -> dict[str, Resource]:

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 PATH = Path(__file__).parents[3] / "gateway" / "openapi.yaml"
-DOCUMENT: dict[str, Any] = yaml.safe_load(PATH.read_text(encoding="utf-8"))
+DOCUMENT: dict[str, Any] = yaml.load(PATH.read_bytes(), yaml.CSafeLoader)  # in C, ten times as fast
 
 
 def resolved(node: dict[str, Any]) -> dict[str, Any]:

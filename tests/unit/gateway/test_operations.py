@@ -4,13 +4,11 @@ import ast
 from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from common.client import ANSWER_PATIENCE
 from gateway.operations import OPERATIONS, Access, Operation
+from tests.support.samples.openapi import DOCUMENT
 from tests.support.tables import each
 
-DOCUMENT: dict[str, Any] = yaml.safe_load((files("gateway") / "openapi.yaml").read_text())
 PATHS: dict[str, dict[str, Any]] = DOCUMENT["paths"]
 # The sign-in page and what pages load are for browsers, not part of the interface.
 DOCUMENTED = [row for row in OPERATIONS if row.word != "sign_in" and "assets" not in row.parts]

@@ -1,14 +1,11 @@
 """What `pkgrepo publish` takes a file for, by its name, and what it calls the transfer of it."""
 
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from catalog_service.enumerations import Architecture, FileType, Switch
 from deploy.publishing import choices, guesses, model
 from deploy.publishing.model import Installer
+from tests.support.samples.openapi import DOCUMENT
 from tests.support.tables import each
 from upload_service.ranges import SUFFIXES, parse_file_id
 
@@ -62,8 +59,7 @@ def test_the_suffixes_sent_are_those_that_the_server_keeps() -> None:
 
 
 def test_the_switches_it_takes_are_those_that_the_interface_describes() -> None:
-    document: Any = yaml.safe_load((files("gateway") / "openapi.yaml").read_text(encoding="utf-8"))
-    described = [name for name in document["components"]["schemas"]["VersionFields"]["properties"] if "switch_" in name]
+    described = [name for name in DOCUMENT["components"]["schemas"]["VersionFields"]["properties"] if "switch_" in name]
     given = [f"{name.removeprefix('switch_')}=/x" for name in described]
     assert choices.switches(given) == [(name, "/x") for name in described]
     assert len(described) == len(Switch)
