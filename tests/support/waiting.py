@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-PATIENCE = 20.0  # seconds after which a test has failed
+PATIENCE = 60.0  # seconds after which a test has failed
 PAUSE = 0.02  # seconds between two looks
 
 

@@ -16,6 +16,7 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
@@ -96,6 +97,7 @@ async def start(
 async def _fork(
     command: Sequence[str], env: Mapping[str, str], said: bytes, stdout: IO[str] | int, stderr: int
 ) -> Fork:
+    await asyncio.shield(_importing())
     with ExitStack() as stack:
         source, sink = FORKS.Pipe(duplex=False)
         os.write(sink.fileno(), said)
@@ -108,6 +110,18 @@ async def _fork(
         process = FORKS.Process(target=_run_module, args=arguments)
         process.start()
     return Fork(process, (reader, error_reader))
+
+
+@cache
+def _importing() -> asyncio.Future[None]:
+    """Start the process that imports the product. A thread waits for the imports, so the services of a test go on."""
+    return asyncio.get_running_loop().run_in_executor(None, _run_nothing)
+
+
+def _run_nothing() -> None:
+    process = FORKS.Process(target=int)
+    process.start()
+    process.join()
 
 
 async def _output(target: IO[str] | int) -> tuple[Connection, asyncio.StreamReader | None]:

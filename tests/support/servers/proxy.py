@@ -13,7 +13,7 @@ from enum import StrEnum
 from tests.support.servers.ports import free_port
 
 BLOCK = 1 << 16  # bytes
-CONNECT_PATIENCE = 1.0  # seconds for one target
+CONNECT_PATIENCE = 10.0  # seconds for one target
 
 
 class Mode(StrEnum):

@@ -20,7 +20,7 @@ from common.events.broker import DEAD_EXCHANGE, EXCHANGE, LIVE_EXCHANGE
 from deploy.cluster.rights import MONGODB, OPERATOR, RABBITMQ, REDIS, Permissions
 
 UNAUTHORIZED = 13  # MongoDB's code
-LIMIT = 5.0  # seconds for the answer to one attempt
+LIMIT = 30.0  # seconds for the answer to one attempt
 DATABASES = ("admin", "config", "local", *MONGODB[OPERATOR])
 USER_MANAGEMENT: tuple[dict[str, Any], ...] = (
     {"createUser": "intruder", "pwd": "a password", "roles": ["root"]},
