@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 TOOLS := $(VENV)-tools
-# More processes than cores, because many tests wait. A file stays in one process, which has servers of its own.
-PROCESSES := $(if $(TEST_MONGO_URL)$(TEST_REDIS_URL)$(TEST_RABBITMQ_URL),,--numprocesses 4 --dist loadfile --no-loadscope-reorder)
+# More processes than cores, because many tests wait. A file stays in one process, which has stores of its own.
+PROCESSES := $(if $(TEST_MONGO_URL)$(TEST_REDIS_URL)$(TEST_RABBITMQ_URL),,--numprocesses 6 --dist loadfile --no-loadscope-reorder)
 # Without the cache of compiled modules, each process would compile all of them again.
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest -q --durations 25 $(PROCESSES)

@@ -90,7 +90,7 @@ WITHOUT_BODY = [row for row in OPERATIONS if row not in WITH_BODY]
 deployments = pytest.mark.parametrize(
     ("estate", "every"),
     [
-        pytest.param(Deployment.MULTI, 4, id="sample"),
+        pytest.param(Deployment.MULTI, 8, id="sample"),
         pytest.param(Deployment.MULTI, 1, id="multi", marks=pytest.mark.full),
         pytest.param(Deployment.SINGLE, 1, id="single", marks=pytest.mark.full),
     ],

@@ -46,7 +46,7 @@ def injections(row: Operation, marker: str) -> Iterator[dict[str, Any]]:
         yield {place: {name.format(field.name, marker): marker for name in NAMES for field in fields}}
 
 
-@sampled(5)
+@sampled(11)
 async def test_no_field_of_a_request_is_an_expression(
     every: int, estate: Estate, commands: Commands, services: Services
 ) -> None:

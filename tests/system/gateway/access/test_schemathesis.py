@@ -8,6 +8,8 @@ from tests.support.whole.services import Services
 EXAMPLES = ("--phases", "examples,fuzzing", "--max-examples", "1")
 POSITIVE = ("--mode", "positive", "--max-examples", "3")
 
+pytestmark = pytest.mark.full
+
 
 async def test_each_operation_answers_a_few_requests_as_documented(services: Services) -> None:
     outcome = await fuzz(await tight_tenant(services), *SAME_EACH_TIME, *EXAMPLES)
@@ -16,7 +18,6 @@ async def test_each_operation_answers_a_few_requests_as_documented(services: Ser
     assert (outcome.unasked(), outcome.failed_answers()) == (set(), 0), outcome
 
 
-@pytest.mark.full
 async def test_each_operation_succeeds_and_answers_valid_requests_as_documented(services: Services) -> None:
     outcome = await fuzz(await tight_tenant(services), *SAME_EACH_TIME, *POSITIVE)
 
