@@ -10,6 +10,8 @@ from aiohttp import ClientError
 
 from common.caller import Caller
 from tests.support.services.upload import UploadApi, form, make_uploader, serving_uploads, settings_for, sha256
+from upload_service.model import Upload
+from upload_service.store import MongoUploadStore
 
 FILE = bytes(range(256)) * 4
 HALF = len(FILE) // 2
@@ -31,6 +33,30 @@ async def test_a_file_comes_in_chunks_and_keeps_its_bytes(api: UploadApi) -> Non
     assert name.endswith(".msi")
     assert api.files(caller) == [name]
     assert (api.folder / caller.tenant_id / name).read_bytes() == FILE
+
+
+async def test_the_disk_has_a_chunk_before_the_record_counts_it(
+    api: UploadApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, steps = make_uploader(), list[str]()
+    fsync, advance, complete = os.fsync, MongoUploadStore.advance, MongoUploadStore.complete
+
+    def sync(descriptor: int) -> None:
+        fsync(descriptor)
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".part"):
+            steps.append("file on the disk")
+
+    async def record(store: MongoUploadStore, upload: Upload) -> bool:
+        steps.append(f"record at {upload.offset}")
+        return await (complete if upload.offset == len(FILE) else advance)(store, upload)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(MongoUploadStore, "advance", record)
+    monkeypatch.setattr(MongoUploadStore, "complete", record)
+    await api.chunk(caller, "f", FILE[:HALF], 0, len(FILE))
+    await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
+
+    assert steps == ["file on the disk", f"record at {HALF}", "file on the disk", f"record at {len(FILE)}"]
 
 
 async def begun(api: UploadApi) -> Caller:
