@@ -1,5 +1,6 @@
 """The real servers, each started when the first test asks for it and stopped when the run ends."""
 
+import signal
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from operator import itemgetter
@@ -76,6 +77,12 @@ def quick_passwords() -> Iterator[None]:
         quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
         patched.setattr("auth_service.passwords.PasswordHasher", lambda **_: quick)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """Let the programs of tests take SIGINT, which a shell ignores for what it runs in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
