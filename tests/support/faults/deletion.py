@@ -14,7 +14,7 @@ from tests.support.processes.fleet import Fleet
 from tests.support.processes.steps import alone
 from tests.support.waiting import until
 from tests.support.whole.services import Api
-from tests.support.whole.stories import INSTALLER, add_package, package_id, publish, upload
+from tests.support.whole.stories import INSTALLER, package_id
 
 AT_ONCE = 10  # versions being published
 HALFWAY = 61  # seconds, after which sweepers and collectors take up what was left halfway
@@ -34,14 +34,15 @@ class Doomed:
 
     @classmethod
     async def make(cls, fleet: Fleet, versions: int) -> "Doomed":
-        api = await fleet.services.tenant()
-        package = cls(api, package_id(), await upload(api, os.urandom(100)))
-        await add_package(package.api, package.package_id)
+        client = Client(await fleet.services.tenant())  # It insists: the replica may still be starting after its death.
+        package = cls(client.api, package_id(), await client.upload(os.urandom(100)))
+        form = {"package_id": package.package_id, "package_name": "Old", "package_publisher": "Old"}
+        await client.insist("POST", "add_package", data=form)
         turns = asyncio.Semaphore(AT_ONCE)
 
         async def add(number: int) -> None:
             async with turns:
-                await publish(package.api, package.package_id, f"1.{number}", content=os.urandom(100))
+                await client.publish(package.package_id, f"1.{number}", os.urandom(100))
 
         await asyncio.gather(*map(add, range(versions)))
         await at_rest(fleet, package.api.tenant_id)
