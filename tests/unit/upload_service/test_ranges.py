@@ -179,3 +179,7 @@ def test_a_name_that_this_service_does_not_make_is_no_stored_file(text: str) -> 
 )
 def test_a_suffix_is_kept_only_where_it_is_an_installers(file_name: str, suffix: str) -> None:
     assert suffix_of(file_name) == suffix
+
+
+def test_only_the_range_with_the_last_byte_completes_the_file() -> None:
+    assert [ContentRange.parse([f"bytes 0-{end}/10"]).last for end in (7, 8, 9)] == [False, False, True]
