@@ -29,6 +29,7 @@ def every_cell() -> Iterator[Callable[..., AbstractContextManager[None]]]:
             failures.append((f"{' | '.join(map(str, label))}: {text[:LONGEST]}", error))
 
     yield cell
+    assert count, "a table without cells shows nothing"
     if failures:
         lines = [f"{len(failures)} of {count} fail:", *(line for line, _ in failures)]
         raise AssertionError("\n".join(lines)) from failures[0][1]

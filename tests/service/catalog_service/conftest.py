@@ -1,12 +1,20 @@
 """Fixtures for the tests of catalog_service."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from common.caller import Caller
 from tests.support.factories import make_caller
 from tests.support.services.catalog import Catalog, serving_catalog
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_sweeps() -> Iterator[None]:
+    """A service sweeps when a test lets time pass, not beside it."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("catalog_service.app.SWEEP_PAUSE", 3600)
+        yield
 
 
 @pytest.fixture(scope="module")

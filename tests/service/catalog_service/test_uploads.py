@@ -13,6 +13,7 @@ from common.events import Count, Event, Events, EventsUnavailable, Handle, Hear,
 from common.events.broker import open_events
 from tests.support.factories import make_caller
 from tests.support.services.catalog import DIGEST, Catalog, serving_catalog
+from tests.support.waiting import PATIENCE
 
 FINISHED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -163,7 +164,7 @@ class Heard:
 
 async def test_uploads_are_heard_of_over_rabbitmq(mongo_url: str, redis_url: str, rabbitmq_url: str) -> None:
     caller = make_caller()
-    async with open_events(rabbitmq_url) as here, open_events(rabbitmq_url) as there, asyncio.timeout(30):
+    async with open_events(rabbitmq_url) as here, open_events(rabbitmq_url) as there, asyncio.timeout(PATIENCE):
         heard = Heard(here)
         async with serving_catalog(mongo_url, redis_url, heard) as catalog:
             sent = [finished(caller, name) for name in ("a.msi", "b.msi", "a.msi")]

@@ -19,6 +19,7 @@ from common.errors import StorageExceeded, Unavailable
 from tests.support.api import Answer
 from tests.support.factories import KEYS, make_caller
 from tests.support.services.registry import DIGEST, Registry, serving_registry
+from tests.support.waiting import PATIENCE
 
 FILE = "5b1f0c7de5b14a0f8a3d3f1c2e4b6a79.exe"
 
@@ -289,5 +290,5 @@ async def test_the_service_sweeps_and_goes_on_after_a_failure(
     monkeypatch.setattr(Releases, "sweep", failing)
     monkeypatch.setattr("client_registry.app.SWEEP_PAUSE", 0)
 
-    async with serving_registry(mongo_url, redis_url), asyncio.timeout(30):
+    async with serving_registry(mongo_url, redis_url), asyncio.timeout(PATIENCE):
         await third.wait()

@@ -166,7 +166,8 @@ async def fleet(
         }
         operator = await stack.enter_async_context(open_operator(Addresses("", stores.mongod.url, stores.redis.url)))
         redis = await stack.enter_async_context(open_redis(stores.redis.url))
-        mongo = await stack.enter_async_context(AsyncMongoClient[Document](stores.mongod.url, tz_aware=True))
+        client = AsyncMongoClient[Document](stores.mongod.url, tz_aware=True, readConcernLevel="majority")
+        mongo = await stack.enter_async_context(client)
         session = await stack.enter_async_context(ClientSession())
         addresses = {Deployment.MULTI.value: f"http://{proxies['gateway'].address}"}
         services = Services(session, addresses, operator, stores.installers, RedisFailures(redis))

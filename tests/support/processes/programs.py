@@ -17,6 +17,7 @@ from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
@@ -100,6 +101,7 @@ async def _fork(
     await asyncio.shield(_importing())
     with ExitStack() as stack:
         source, sink = FORKS.Pipe(duplex=False)
+        assert len(said) < 1 << 16, "nobody reads the pipe yet"
         os.write(sink.fileno(), said)
         sink.close()
         output, reader = await _output(stdout)
@@ -143,7 +145,10 @@ async def _nothing() -> bytes:
 
 def _run_module(module: str, arguments: Sequence[str], env: Mapping[str, str], standard: Sequence[Connection]) -> None:
     """Do what `python -m` does, in a fork."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Else the fork server lives as long as this process, and this process does not end with the tests.
+    os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     for number, connection in enumerate(standard):
         os.dup2(connection.fileno(), number)
     for connection in standard:

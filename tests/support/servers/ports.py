@@ -11,7 +11,7 @@ from itertools import cycle, islice
 from deploy.processes import POLL, START_LIMIT
 
 RANGE = range(20_000, 32_000)  # below the ports that Linux takes for outgoing connections
-_PORTS = islice(cycle(RANGE), secrets.randbelow(len(RANGE)), None)
+_PORTS = islice(cycle(RANGE), secrets.randbelow(len(RANGE)), None)  # endless
 # Its byte N is locked by the process that has chosen port N, until that process ends. Tests in several processes, of
 # several runs too, so never choose the same port.
 _LOCKS = os.open(f"{tempfile.gettempdir()}/pkgrepo-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)
@@ -19,7 +19,7 @@ _LOCKS = os.open(f"{tempfile.gettempdir()}/pkgrepo-ports-{os.getuid()}", os.O_RD
 
 def free_port() -> int:
     """A port that no server has, and no other process of tests chooses."""
-    for port in _PORTS:
+    for port in islice(_PORTS, len(RANGE)):
         with socket.socket() as attempt:
             try:
                 fcntl.lockf(_LOCKS, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
@@ -27,7 +27,7 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
-    raise AssertionError("a cycle has no end")
+    raise AssertionError(f"no port of {RANGE} is free")
 
 
 async def answering(port: int, question: bytes, beginning: bytes) -> None:

@@ -45,7 +45,7 @@ async def rabbitmq() -> AsyncIterator[str]:
 
 
 def is_installed() -> bool:
-    return shutil.which(SERVER) is not None
+    return shutil.which(SERVER) is not None and shutil.which("epmd") is not None
 
 
 @asynccontextmanager

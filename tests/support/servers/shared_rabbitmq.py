@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
+from deploy.processes import NotStarted
 from tests.support.servers.ports import answering, free_port
 from tests.support.servers.rabbitmq import AMQP_HEADER, METHOD_ON_CHANNEL_0, is_installed, node, url_of
 
@@ -16,6 +19,7 @@ class SharedRabbitMQ:
 
     def __init__(self) -> None:
         self._virtual_hosts: Sequence[str] = ()
+        self._failure: NotStarted | None = None
         self._port = free_port()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
@@ -36,8 +40,16 @@ class SharedRabbitMQ:
             self._thread.join()
 
     async def _run(self) -> None:
-        async with node(self._port, self._virtual_hosts):
-            await asyncio.to_thread(self._stop.wait)
+        try:
+            async with node(self._port, self._virtual_hosts):
+                await asyncio.to_thread(self._stop.wait)
+        except NotStarted as error:
+            self._failure = error
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._failure:
+            for line in (f"RabbitMQ {self._failure.why}.", *self._failure.log[-10:]):
+                terminalreporter.write_line(line)
 
 
 async def shared_url(workerinput: Mapping[str, Any]) -> str | None:
@@ -46,5 +58,8 @@ async def shared_url(workerinput: Mapping[str, Any]) -> str | None:
     if url:
         port = urlsplit(url).port
         assert port
-        await answering(port, AMQP_HEADER, METHOD_ON_CHANNEL_0)
+        try:
+            await answering(port, AMQP_HEADER, METHOD_ON_CHANNEL_0)
+        except TimeoutError:
+            pytest.fail("The RabbitMQ of this run did not start; the end of the output says why.", pytrace=False)
     return url

@@ -23,6 +23,9 @@ from tests.support.servers.containers import published_port
 from tests.support.servers.ports import answering
 from tests.support.servers.users import PASSWORD, credentials
 
+# What a test reads is what the services read: an update counts for both at the same moment.
+MAJORITY = "&readConcernLevel=majority"
+
 
 @asynccontextmanager
 async def mongo() -> AsyncIterator[str]:
@@ -51,7 +54,7 @@ async def mongod_with_users(folder: Path) -> AsyncIterator[str]:
             url = await stack.enter_async_context(local.mongod(folder))
         address = url.partition("://")[2].partition("/?")[0]
         await prepare(address, "../mongod.sock", [PASSWORD], credentials(MONGODB))
-        yield f"mongodb://pkgrepo:{PASSWORD}@{address}/?directConnection=true&authSource=admin"
+        yield f"mongodb://pkgrepo:{PASSWORD}@{address}/?directConnection=true&authSource=admin{MAJORITY}"
 
 
 @asynccontextmanager
@@ -89,7 +92,7 @@ async def _mongo_in_docker(stack: AsyncExitStack) -> str | None:
     port = await published_port(stack, "mongo:7", 27017, command)
     if port is None:
         return None
-    url = f"mongodb://127.0.0.1:{port}/?directConnection=true"
+    url = f"mongodb://127.0.0.1:{port}/?directConnection=true{MAJORITY}"
     await local.form_replica_set(url, "localhost:27017")
     return url
 

@@ -1,5 +1,6 @@
 """A forked program behaves as a started one."""
 
+import asyncio
 import os
 import signal
 import sys
@@ -8,9 +9,20 @@ from asyncio.subprocess import PIPE
 import pytest
 
 from tests.support.processes import programs
-from tests.support.processes.programs import Fork, start
+from tests.support.processes.programs import ROOT, Fork, start
+from tests.support.waiting import until
 
 JSON = (sys.executable, "-m", "json.tool")
+# Starts a program, prints its process id, and is killed.
+KILLED = """
+import asyncio, os, signal, sys
+from tests.support.processes.programs import start
+async def main():
+    command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "0"]
+    print((await start(command, env=os.environ)).pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
 
 
 @pytest.fixture(params=[True, False], ids=["forked", "started"])
@@ -46,3 +58,19 @@ async def test_a_program_has_only_the_given_environment() -> None:
     output, _ = await process.communicate()
     assert b"GIVEN" in output
     assert b"PATH" not in output
+
+
+@pytest.mark.full
+async def test_no_program_outlives_killed_tests() -> None:
+    tests = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, cwd=ROOT, stdout=PIPE)
+    output, _ = await tests.communicate()
+    pid = int(output)
+
+    async def is_gone() -> bool:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    await until(is_gone)

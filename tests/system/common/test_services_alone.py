@@ -41,8 +41,8 @@ def environment(
 
 
 @asynccontextmanager
-async def alone(service: str, environment: dict[str, str]) -> AsyncIterator[Program]:
-    process = await start([sys.executable, "-m", service], env=environment, stdout=PIPE, stderr=PIPE)
+async def alone(service: str, environment: dict[str, str], *options: str) -> AsyncIterator[Program]:
+    process = await start([sys.executable, *options, "-m", service], env=environment, stdout=PIPE, stderr=PIPE)
     try:
         yield process
     finally:
@@ -52,10 +52,12 @@ async def alone(service: str, environment: dict[str, str]) -> AsyncIterator[Prog
 
 
 async def test_each_service_runs_alone_and_stops_when_asked(environment: dict[str, str]) -> None:
+    """Each has an interpreter of its own, because of the option: a fork has the imports of all services."""
+
     async def run(service: str) -> int:
         path = f"{environment['LISTEN']}.{service}".removeprefix("unix:")
         own = {**environment, "LISTEN": f"unix:{path}"}
-        async with alone(service, own) as process, ClientSession(connector=UnixConnector(path)) as session:
+        async with alone(service, own, "-s") as process, ClientSession(connector=UnixConnector(path)) as session:
             await _ready(process, session)
             process.send_signal(signal.SIGTERM)
             async with asyncio.timeout(LIMIT):
@@ -110,7 +112,7 @@ async def test_a_service_starts_without_its_stores_and_names_what_is_missing(env
     async def missing(service: str) -> set[str]:
         path = f"{environment['LISTEN']}.{service}".removeprefix("unix:")
         own = {**environment, "LISTEN": f"unix:{path}"}
-        async with alone(service, own) as process, ClientSession(connector=UnixConnector(path)) as session:
+        async with alone(service, own, "-s") as process, ClientSession(connector=UnixConnector(path)) as session:
             await _answers(process, session)
             async with session.get("http://localhost/readyz") as answer:
                 assert answer.status == 503

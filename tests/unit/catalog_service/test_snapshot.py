@@ -5,6 +5,7 @@ import gzip
 import json
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence, Set
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -197,6 +198,10 @@ async def read(snapshots: Snapshots, view: View = ALL, tenant_id: str = "acme") 
     return await snapshots.answer(tenant_id, await snapshots.look(tenant_id), view, PLAIN)
 
 
+async def nothing_is_held(snapshots: Snapshots) -> bool:
+    return snapshots._held.size == 0
+
+
 async def until_answered(ask: Callable[[], Awaitable[Answer | None]]) -> None:
     """Ask until there is room: a thread keeps what it worked on for a moment after its result is there."""
 
@@ -222,6 +227,8 @@ async def test_copies_that_slow_readers_hold_are_bounded(large: Looks) -> None:
     snapshots, view = memory_of(large), View(include_disabled=True, hidden=frozenset("a"))
     await read(snapshots)
     look = await snapshots.look("acme")
+    await snapshots.answer("acme", look, ALL, PLAIN)
+    await until(partial(nothing_is_held, snapshots))
 
     slow = [await snapshots.answer("acme", look, view, PLAIN) for _ in range(20)]
 

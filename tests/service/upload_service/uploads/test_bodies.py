@@ -10,8 +10,8 @@ from tests.support.factories import KEY
 from tests.support.samples.held import HeldChunk
 from tests.support.services.replicas import FILE, Replicas
 from tests.support.services.upload import UploadApi, make_uploader, sha256
+from tests.support.waiting import PATIENCE
 
-PATIENCE = 20  # seconds after which a test has failed
 START = b'--b\r\nContent-Disposition: form-data; name="chunk"\r\n\r\n'
 END = b"\r\n--b--\r\n"
 

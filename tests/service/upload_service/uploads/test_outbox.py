@@ -11,12 +11,11 @@ from common.events.broker import open_events
 from common.events.local import LocalEvents
 from common.mongo import MongoDatabase
 from tests.support.services.upload import make_uploader, serving_uploads, sha256
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 from upload_service.settings import UploadSettings
 
 FILE = b"installer " * 100
 MANY = 40  # more than a relay announces at once
-PATIENCE = 20  # seconds after which a test has failed
 
 
 class Ear:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.services.upload import make_uploader, serving_uploads, sha256
+from tests.support.waiting import PATIENCE
 from upload_service.parts import digest_of
 from upload_service.settings import UploadSettings
 
@@ -34,7 +35,7 @@ async def test_files_that_are_read_again_leave_the_shared_threads_free(
     async with serving_uploads(settings) as second, asyncio.TaskGroup() as group:
         ends = [group.create_task(second.chunk(caller, f"f{number}", FILE[10:], 10, SIZE)) for number in range(MANY)]
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 await reading.wait()
                 while not _all_written(settings.installers):
                     await asyncio.to_thread(int)

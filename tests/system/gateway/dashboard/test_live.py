@@ -25,13 +25,11 @@ from gateway.keys import LIVE, SESSIONS, TENANTS
 from gateway.live import Live
 from gateway.tenants import TenantDirectory
 from tests.support.factories import make_caller
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 from tests.support.whole.gateways import gateway
 from tests.support.whole.pages import sign_in
 from tests.support.whole.raw import with_small_buffers
 from tests.support.whole.services import Api, Services
-
-PATIENCE = 20  # seconds after which a test has failed
 
 
 @asynccontextmanager
@@ -133,7 +131,7 @@ async def test_without_a_broker_that_answers_all_else_goes_on(services: Services
 async def test_a_browser_that_does_not_read_is_let_go_and_leaves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.dashboard.live.READ_PATIENCE", 0.2)
     caller, left = make_caller(ip="127.0.0.1"), asyncio.Event()
-    session = Session(caller.tenant_id, caller.username, "a-session", int(time.time()) + PATIENCE)
+    session = Session(caller.tenant_id, caller.username, "a-session", int(time.time()) + 3600)
 
     async def watched(request: web.Request) -> web.StreamResponse:
         with_small_buffers(request)
