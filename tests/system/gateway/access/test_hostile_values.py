@@ -78,7 +78,7 @@ async def estate(services: Services) -> Estate:
     return await furnish(await services.tenant())
 
 
-@sampled(15)
+@sampled(11)
 async def test_a_value_that_the_document_forbids_is_refused(
     every: int, guarded: tuple[Estate, Mapping[str, str]]
 ) -> None:
