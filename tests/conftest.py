@@ -53,7 +53,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the browser's tests for the end, as those of the system are: a service's take the events for themselves."""
+    """Run the tests of one service before those of all: on a queue that both listen to, an event goes to one of them."""
     items.sort(key=lambda item: {"browser": 1, "unit": 2}.get(item.path.relative_to(TESTS).parts[0], 0))
 
 
