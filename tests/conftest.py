@@ -53,7 +53,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests of one service before those of all: on a queue that both listen to, an event goes to one of them."""
+    """Run the tests of one service before those of all: an event goes to one of those that share a queue."""
     items.sort(key=lambda item: {"browser": 1, "unit": 2}.get(item.path.relative_to(TESTS).parts[0], 0))
 
 

@@ -87,12 +87,12 @@ async def tight_tenant(services: Services) -> Api:
     return await services.tenant(storage_quota=QUOTA, max_clients=SEATS)
 
 
-async def fuzz(api: Api, *options: str, entrance: Api | None = None) -> Outcome:
+async def fuzz(api: Api, *options: str, alias: Api | None = None) -> Outcome:
     """Run schemathesis on a tenant, once it has one of everything, and what the examples are about.
 
-    `entrance` is another address of the same tenant; the generated requests go there.
+    `alias` is another address of the same tenant; the generated requests go there.
     """
-    entrance = entrance or api
+    alias = alias or api
     estate = await furnish(api)
     client = (await api.call("POST", "add_client", data={"client_name": "example"})).body
     shown = await api.call("GET", "get_package_versions", estate.parts["package_id"])
@@ -102,8 +102,8 @@ async def fuzz(api: Api, *options: str, entrance: Api | None = None) -> Outcome:
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         (Path(folder) / "openapi.yaml").write_text(document, encoding="utf-8")
         (Path(folder) / "schemathesis.toml").write_text(_configuration(estate, icon), encoding="utf-8")
-        outcome = await _run(entrance, Path(folder), _kept(estate, client["client_id"], versions), *options)
-    assert (await entrance.call("GET", "test")).status == 200, "the session ended during the run"
+        outcome = await _run(alias, Path(folder), _kept(estate, client["client_id"], versions), *options)
+    assert (await alias.call("GET", "test")).status == 200, "the session ended during the run"
     return outcome
 
 

@@ -21,16 +21,14 @@ async def tight(services: Services) -> Api:
 
 
 @pytest.fixture(params=list(Deployment))
-async def entrance(
-    services: Services, redis_url: str, tight: Api, request: pytest.FixtureRequest
-) -> AsyncIterator[Api]:
+async def alias(services: Services, redis_url: str, tight: Api, request: pytest.FixtureRequest) -> AsyncIterator[Api]:
     """The tenant's address in each deployment in turn."""
     async with single_gateway(services, redis_url, tight) as single:
         yield {Deployment.MULTI: tight, Deployment.SINGLE: single}[request.param]
 
 
-async def test_requests_made_of_earlier_answers_are_answered_as_documented(tight: Api, entrance: Api) -> None:
-    outcome = await fuzz(tight, *SAME_EACH_TIME, *SEQUENCES, *OF_PACKAGES, entrance=entrance)
+async def test_requests_made_of_earlier_answers_are_answered_as_documented(tight: Api, alias: Api) -> None:
+    outcome = await fuzz(tight, *SAME_EACH_TIME, *SEQUENCES, *OF_PACKAGES, alias=alias)
 
     assert outcome.exit_code == 0, outcome.said
     assert outcome.failed_answers() == 0, outcome
