@@ -28,15 +28,16 @@ async def add_client(api: Api) -> dict[str, str]:
 
 
 async def test_the_desktop_client_gets_its_catalog_at_the_alias(enforcing: Api) -> None:
-    name, form = package_id(), await add_client(enforcing)
-    await add_package(enforcing, name)
+    api, name = await enforcing.signed_in(), package_id()
+    form = await add_client(api)
+    await add_package(api, name)
     answer = await enforcing.by_alias().anonymous().call("POST", "get_packages", data=form)
     assert answer.status == 200
     assert name in {package["PACKAGE_ID"] for package in answer.body}
 
 
 async def test_the_desktop_client_gets_the_client_version_at_the_alias(enforcing: Api) -> None:
-    form = await add_client(enforcing)
+    form = await add_client(await enforcing.signed_in())
     answer = await enforcing.by_alias().anonymous().call("POST", "client_version", data=form)
     assert (answer.status, answer.body["Version"]) == (200, "0.0.0.0")
 
