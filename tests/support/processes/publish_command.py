@@ -18,7 +18,7 @@ from deploy.publishing.session import Credentials, Session, open_session
 from tests.support.processes.programs import Program, start
 from tests.support.whole.services import PASSWORD, Api
 
-LIMIT = 60  # seconds for a run; reached only when something hangs
+LIMIT = 180  # seconds; reached only when something hangs
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def outcomes(rows: Sequence[Row]) -> Sequence[tuple[str, str]]:
     return sorted((row.package_id, row.outcome) for row in rows)
 
 
-@pytest.mark.parametrize("count", [len(MINORS), pytest.param(16 * len(MINORS), marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [len(MINORS), pytest.param(8 * len(MINORS), marks=pytest.mark.full)])
 async def test_manifests_of_every_schema_are_published(tenant: Api, tmp_path: Path, count: int) -> None:
     manifests = list(every_version(count, of_each=6))
     for number, made in enumerate(manifests):
