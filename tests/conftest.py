@@ -86,10 +86,11 @@ def interruptible() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def patient_start() -> Iterator[None]:
-    """A service that starts waits for its database as long as a busy machine needs."""
+def patience() -> Iterator[None]:
+    """A service waits for its stores as long as a busy machine needs."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("common.readiness.START_PATIENCE", 60)
+        patched.setattr("common.redis.ANSWER_PATIENCE", 10)
         yield
 
 
