@@ -1,4 +1,4 @@
-"""What administrators manage beside packages: the blacklist, users, settings and the state of the services."""
+"""The pages beside packages: the blacklist, users, settings and the state of the services."""
 
 from typing import Any
 

@@ -114,7 +114,7 @@ async def test_no_session_is_left_of_sign_ins_between_the_steps(auth: Auth, step
 
 
 async def living_after_a_fault(auth: Auth, steps: Steps, operation: Operation, step: int, fault: Fault) -> str:
-    """What is wrong after a fault at a step and a repeated call."""
+    """The broken promises after a fault at a step and a repeated call."""
     setup = await make_setup(auth)
     steps.failing_step, steps.fault = step, fault
     if await run(operation, setup, steps) and await setup.living_sessions():

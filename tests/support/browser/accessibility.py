@@ -1,4 +1,4 @@
-"""What axe finds on a page that keeps people out."""
+"""The findings of axe on a page that keep people out."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ SEVERE = {"serious", "critical"}
 
 
 async def severe_findings(page: Page, *rules: str) -> list[str]:
-    """What breaks these rules of axe, or any of its usual ones where none is given."""
+    """The findings under these rules of axe, or under all of its usual rules where none is given."""
     if not await page.evaluate("'axe' in window"):
         await page.evaluate(SOURCE)
     only = {"runOnly": list(rules)} if rules else {}

@@ -20,7 +20,7 @@ NUMBER, FIRST_ARGUMENT = 0, 16  # offsets in `struct seccomp_data`
 
 
 class Program(ctypes.Structure):
-    """What the kernel calls `struct sock_fprog`."""
+    """The kernel's `struct sock_fprog`."""
 
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 

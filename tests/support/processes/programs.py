@@ -127,7 +127,7 @@ def _run_nothing() -> None:
 
 
 async def _output(target: IO[str] | int) -> tuple[Connection, asyncio.StreamReader | None]:
-    """What the program writes to, and what reads it here."""
+    """The end of a pipe or file that the program writes to, and the reader of it here."""
     if target == PIPE:
         source, sink = FORKS.Pipe(duplex=False)
         reader = asyncio.StreamReader()

@@ -47,7 +47,7 @@ class Body:
 
 @dataclass(frozen=True)
 class Stores:
-    """What all examples share: each takes a tenant of its own."""
+    """The stores that all examples share; each example takes a tenant of its own."""
 
     runner: asyncio.Runner
     database: MongoDatabase

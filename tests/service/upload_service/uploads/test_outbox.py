@@ -37,7 +37,7 @@ class Ear:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What could not be announced is soon announced again."""
+    """An announcement that failed is soon repeated."""
     monkeypatch.setattr("upload_service.app.RELAY_PAUSE", 0.05)
     monkeypatch.setattr("upload_service.store_outbox.ANNOUNCING", 300)
 
