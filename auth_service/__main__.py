@@ -1,4 +1,4 @@
 from auth_service.app import SERVICE
-from common.server import run
+from common.http.server import run
 
 run(SERVICE)

@@ -6,31 +6,31 @@ from functools import partial
 
 from aiohttp import web
 
-from auth_service.audit import Audit
-from auth_service.audit_store import MongoAuditStore
-from auth_service.chain import Seals
-from auth_service.keys import ATTEMPTS, AUDIT_LOG, LOGIN, SETTINGS, TENANTS, USAGES, USERS
-from auth_service.login import Login
+from auth_service.app_keys import ATTEMPTS, AUDIT_LOG, LOGIN, SETTINGS, TENANTS, USAGES, USERS
+from auth_service.audit.chain import Seals
+from auth_service.audit.service import Audit
+from auth_service.audit.store import MongoAuditStore
+from auth_service.login.service import Login
+from auth_service.login.throttle import Throttle
+from auth_service.login.throttle_store import RedisFailures, RedisKnownPlaces
 from auth_service.metrics import Attempts, ask
 from auth_service.migrations import schema
-from auth_service.passwords import Passwords
 from auth_service.routes import routes
 from auth_service.settings import AuthSettings
-from auth_service.store import MongoTenantStore, MongoUserStore
-from auth_service.tenants import Tenants
-from auth_service.throttle import Throttle
-from auth_service.throttle_store import RedisFailures, RedisKnownPlaces
-from auth_service.usage import Usages
-from auth_service.users import Users
-from common.client import open_service
+from auth_service.tenants.service import Tenants
+from auth_service.tenants.store import MongoTenantStore, MongoUserStore
+from auth_service.tenants.usage import Usages
+from auth_service.users.passwords import Passwords
+from auth_service.users.service import Users
+from common.auth.sessions import Sessions
+from common.caching.tenant_version import Stamps
+from common.http.readiness import READINESS
+from common.http.server import Service, service_app
 from common.mongo import open_database
-from common.mongo.migrating import migrate
+from common.mongo.migration import migrate
 from common.mongo.schema import tell_version
-from common.readiness import READINESS
 from common.redis import open_redis
-from common.server import Service, service_app
-from common.sessions import Sessions
-from common.stamps import Stamps
+from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import orjson
 
-from auth_service.audit import Selection
+from auth_service.audit.service import Selection
 from auth_service.model import USERNAME_LIMIT
 from common.errors import InvalidField
-from common.forms import MAX_INTEGER, Form, clean
+from common.http.forms import MAX_INTEGER, Form, clean
 
 ENTRIES_LIMIT = 1000
 OPERATION_LIMIT = 64  # characters

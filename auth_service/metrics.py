@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from auth_service.model import BadCredentials, TooManyFailures
-from auth_service.tenants import Tenants
-from common.sessions import Sessions
+from auth_service.tenants.service import Tenants
+from common.auth.sessions import Sessions
 from common.telemetry.metrics import Metrics, gauges
 
 OUTCOMES = ("succeeded", "refused", "throttled")

@@ -4,10 +4,10 @@ from functools import partial
 
 from pydantic import SecretStr
 
-from auth_service.audit import Audit
-from auth_service.audit_store import AUDIT_INDEXES, MongoAuditStore
-from auth_service.chain import Seals
-from auth_service.store import INDEXES
+from auth_service.audit.chain import Seals
+from auth_service.audit.service import Audit
+from auth_service.audit.store import AUDIT_INDEXES, MongoAuditStore
+from auth_service.tenants.store import INDEXES
 from common.mongo import MongoDatabase, make_indexes, unhurried
 from common.mongo.schema import Done, Migration, Schema
 

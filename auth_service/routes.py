@@ -6,13 +6,13 @@ from importlib.metadata import version
 
 from aiohttp import web
 
-from auth_service import forms, wire
-from auth_service.keys import ATTEMPTS, AUDIT_LOG, LOGIN, TENANTS, USAGES, USERS
+from auth_service import forms, views
+from auth_service.app_keys import ATTEMPTS, AUDIT_LOG, LOGIN, TENANTS, USAGES, USERS
 from auth_service.model import PASSWORD_LIMIT, USERNAME_LIMIT, AuditEntry
-from auth_service.tenants import administrators_changes, in_words
+from auth_service.tenants.service import administrators_changes, in_words
 from common.errors import InvalidRequest
-from common.forms import Form, query_form, read_form
-from common.middleware import audit, caller_of, json_response
+from common.http.forms import Form, query_form, read_form
+from common.http.middleware import audit, caller_of, json_response
 from common.telemetry import request_id
 from common.tenants import VersionKey, parse_network
 
@@ -42,7 +42,7 @@ async def logout(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_users")
 async def get_users(request: web.Request) -> web.Response:
     users = await request.app[USERS].list(caller_of(request).tenant_id)
-    return json_response([wire.user(user) for user in users])
+    return json_response([views.user(user) for user in users])
 
 
 @routes.post("/{tenant_id}/add_user")
@@ -78,7 +78,7 @@ async def server_information(request: web.Request) -> web.Response:
     caller = caller_of(request)
     tenant = await request.app[TENANTS].find(caller.tenant_id)
     usage = await request.app[USAGES].of(caller)
-    return json_response(wire.server_information(tenant, usage, software_version("pkgrepo")))
+    return json_response(views.server_information(tenant, usage, software_version("pkgrepo")))
 
 
 @routes.patch("/{tenant_id}/edit_settings")
@@ -104,15 +104,15 @@ async def get_audit_log(request: web.Request) -> web.StreamResponse:
     query = query_form(request)
     tenant_id, wanted, audit_log = caller_of(request).tenant_id, forms.selection(query), request.app[AUDIT_LOG]
     if forms.as_lines(query):
-        return await wire.send_lines(request, audit_log.select(tenant_id, wanted, limit=forms.page(query, default=0)))
+        return await views.send_lines(request, audit_log.select(tenant_id, wanted, limit=forms.page(query, default=0)))
     found = audit_log.select(tenant_id, wanted, limit=forms.page(query, default=100))
-    return json_response([wire.audit_entry(link) async for link in found if link])
+    return json_response([views.audit_entry(link) async for link in found if link])
 
 
 @routes.post("/{tenant_id}/find_tenant")
 async def find_tenant(request: web.Request) -> web.Response:
     """Internal: a tenant's settings, for the gateway."""
-    return json_response(wire.tenant(await request.app[TENANTS].find(caller_of(request).tenant_id)))
+    return json_response(views.tenant(await request.app[TENANTS].find(caller_of(request).tenant_id)))
 
 
 @routes.post("/{tenant_id}/record_audit")

@@ -7,15 +7,8 @@ from functools import partial
 
 from aiohttp import web
 
-from catalog_service import wire
-from catalog_service.blacklist import ClientRegistry
-from catalog_service.consumer import UPLOAD_FINISHED, listen
-from catalog_service.damaged import DamagedInstallers
-from catalog_service.entries import Entries
-from catalog_service.finding import PackageSearch
-from catalog_service.finished import FinishedUploads
-from catalog_service.inspections import Inspections
-from catalog_service.keys import (
+from catalog_service import views
+from catalog_service.app_keys import (
     DAMAGED_INSTALLERS,
     EVENTS,
     FINISHED_UPLOADS,
@@ -32,33 +25,40 @@ from catalog_service.keys import (
     STORE,
     VERSIONS,
 )
-from catalog_service.listings import Listings
+from catalog_service.catalog.cache import Snapshots
+from catalog_service.catalog.reader import Entries
 from catalog_service.logos.service import LogoDecoder
 from catalog_service.metrics import drops_counted, events_counted, show
 from catalog_service.migrations import SCHEMA
-from catalog_service.packages import Packages
+from catalog_service.outgoing.client_registry import ClientRegistry
+from catalog_service.outgoing.upload_service import UploadService
+from catalog_service.packages.search import PackageSearch
+from catalog_service.packages.service import Packages
 from catalog_service.routes import routes
 from catalog_service.settings import CatalogSettings
-from catalog_service.snapshots import Snapshots
 from catalog_service.store import MongoCatalogStore
 from catalog_service.sweeper import Sweeper
-from catalog_service.uploads import UploadService
-from catalog_service.versions import Versions
-from catalog_service.winget.entries import SourceEntries
+from catalog_service.uploads.consumer import UPLOAD_FINISHED, listen
+from catalog_service.uploads.service import FinishedUploads
+from catalog_service.versions.damaged import DamagedInstallers
+from catalog_service.versions.inspections import Inspections
+from catalog_service.versions.listings import Listings
+from catalog_service.versions.service import Versions
+from catalog_service.winget.manifest.entries import SourceEntries
 from catalog_service.winget.routes import routes as winget_routes
-from catalog_service.winget.searches import Searches
-from catalog_service.winget.turns import SearchLimit
-from common.background import repeating
-from common.client import open_service
+from catalog_service.winget.search.cooperative_yield import SearchLimit
+from catalog_service.winget.search.searches import Searches
+from common.caching.tenant_version import Stamps
+from common.concurrency.background import repeating
 from common.events import Events
 from common.events.broker import open_events
+from common.http.readiness import READINESS
+from common.http.server import Service, service_app
 from common.mongo import open_database
-from common.mongo.migrating import migrate
+from common.mongo.migration import migrate
 from common.mongo.schema import tell_version
-from common.readiness import READINESS
 from common.redis import open_redis
-from common.server import Service, service_app
-from common.stamps import Stamps
+from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS
 
 SWEEP_PAUSE = 5  # seconds
@@ -105,7 +105,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[LOGOS] = LogoDecoder()
         app[PACKAGE_SEARCH] = PackageSearch(store.packages, store.versions)
         entries = Entries(store.packages.read, store.versions.names)
-        snapshots = app[SNAPSHOTS] = Snapshots(store.revisions, entries, wire.rendered, memory=settings.catalog_memory)
+        snapshots = app[SNAPSHOTS] = Snapshots(store.revisions, entries, views.rendered, memory=settings.catalog_memory)
         show(app[METRICS], snapshots)
         whole = Entries(store.packages.described, store.versions.whole)
         drops = drops_counted(app[METRICS])

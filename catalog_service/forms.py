@@ -8,17 +8,17 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from catalog_service.finding import Order, Wanted
-from catalog_service.keys import LOGOS
+from catalog_service.app_keys import LOGOS
 from catalog_service.logos.limits import LOGO_LIMIT
-from catalog_service.manifests.fields import manifest_of, of_form, plain
-from catalog_service.manifests.package import PackageManifest
-from catalog_service.model import Package, PackageChanges, PackageNotFound, VersionNotFound
-from catalog_service.packages import DescribedPackage
-from common.bodies import FORM_LIMIT
+from catalog_service.model.manifest.fields import manifest_of, of_form, plain
+from catalog_service.model.manifest.package import PackageManifest
+from catalog_service.model.packages import Package, PackageChanges, PackageNotFound, VersionNotFound
+from catalog_service.packages.search import Order, Wanted
+from catalog_service.packages.service import DescribedPackage
 from common.errors import InvalidField
-from common.forms import Form, clean, flag, query_form, read_form
-from common.middleware import caller_of
+from common.http.bodies import FORM_LIMIT
+from common.http.forms import Form, clean, flag, query_form, read_form
+from common.http.middleware import caller_of
 
 ID_LIMIT = 128  # characters, of these four
 NAME_LIMIT = 256

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from catalog_service.snapshots import Snapshots
+from catalog_service.catalog.cache import Snapshots
 from common.events import Count, Outcome
 from common.telemetry.metrics import Metrics
 

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import orjson
 from aiohttp import web
 
-from catalog_service import answers, forms, wire
-from catalog_service.finding import logo_tag
-from catalog_service.keys import (
+from catalog_service import forms, views
+from catalog_service.app_keys import (
     DAMAGED_INSTALLERS,
     FINISHED_UPLOADS,
     INSPECTIONS,
@@ -18,13 +17,15 @@ from catalog_service.keys import (
     SNAPSHOTS,
     VERSIONS,
 )
-from catalog_service.model import PackageChanges
-from catalog_service.snapshot import View
-from catalog_service.version_forms import new_version
-from catalog_service.version_model import PackageVersion
-from common.bodies import has_already
-from common.forms import read_form
-from common.middleware import REVISION_HEADER, audit, caller_of, json_response
+from catalog_service.catalog import response
+from catalog_service.catalog.snapshot import View
+from catalog_service.model.packages import PackageChanges
+from catalog_service.model.versions import PackageVersion
+from catalog_service.packages.search import logo_tag
+from catalog_service.versions.forms import new_version
+from common.http.bodies import has_already
+from common.http.forms import read_form
+from common.http.middleware import REVISION_HEADER, audit, caller_of, json_response
 
 routes = web.RouteTableDef()
 
@@ -33,7 +34,7 @@ routes = web.RouteTableDef()
 async def get_packages(request: web.Request) -> web.StreamResponse:
     include_disabled = forms.include_disabled(request)
     hidden = await request.app[PACKAGES].hidden_from(caller_of(request))
-    return await answers.catalog(request, request.app[SNAPSHOTS], View(include_disabled, hidden))
+    return await response.catalog(request, request.app[SNAPSHOTS], View(include_disabled, hidden))
 
 
 @routes.post("/{tenant_id}/add_package")
@@ -73,20 +74,20 @@ async def delete_package(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_package_details/{package_id:[^/]+}")
 async def get_package_details(request: web.Request) -> web.Response:
     described = await request.app[PACKAGES].find(caller_of(request), forms.package_in_path(request))
-    return json_response(wire.package_details(described))
+    return json_response(views.package_details(described))
 
 
 @routes.get("/{tenant_id}/find_packages")
 async def find_packages(request: web.Request) -> web.Response:
     found, total = await request.app[PACKAGE_SEARCH].page(caller_of(request), forms.wanted_packages(request))
-    return json_response(wire.found_packages(found, total))
+    return json_response(views.found_packages(found, total))
 
 
 @routes.get("/{tenant_id}/get_package_logo/{package_id:[^/]+}")
 async def get_package_logo(request: web.Request) -> web.Response:
     logo = await request.app[PACKAGE_SEARCH].logo(caller_of(request), forms.package_in_path(request))
     tag = logo_tag(logo)
-    kept = answers.KEPT_FOR_GOOD if request.query.get("package_logo") == tag else answers.KEPT
+    kept = response.KEPT_FOR_GOOD if request.query.get("package_logo") == tag else response.KEPT
     headers = {"ETag": f'"{tag}"', "Cache-Control": kept}
     if has_already(request, headers["ETag"]):
         return web.Response(status=304, headers=headers)
@@ -96,10 +97,10 @@ async def get_package_logo(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_package_versions/{package_id:[^/]+}")
 async def get_package_versions(request: web.Request) -> web.Response:
     caller, package_id, settings = caller_of(request), forms.package_in_path(request), request.app[SETTINGS]
-    expires = wire.expiry(settings.download_lifetime)
+    expires = views.expiry(settings.download_lifetime)
 
     def render(versions: Sequence[PackageVersion]) -> bytes:
-        return orjson.dumps([wire.package_version(version, caller, settings, expires=expires) for version in versions])
+        return orjson.dumps([views.package_version(version, caller, settings, expires=expires) for version in versions])
 
     listing = await request.app[LISTINGS].of_package(caller, package_id, render, expires=expires)
     headers = {REVISION_HEADER: listing.revision} if listing.revision else None
@@ -111,14 +112,14 @@ async def get_specific_package_version(request: web.Request) -> web.Response:
     caller, settings = caller_of(request), request.app[SETTINGS]
     version = await request.app[VERSIONS].find(caller, forms.uid_in_path(request))
     return json_response(
-        wire.package_version(version, caller, settings, expires=wire.expiry(settings.download_lifetime))
+        views.package_version(version, caller, settings, expires=views.expiry(settings.download_lifetime))
     )
 
 
 @routes.get("/{tenant_id}/get_version_details/{version_uid:[^/]+}")
 async def get_version_details(request: web.Request) -> web.Response:
     version, refused = await request.app[VERSIONS].with_refusals(caller_of(request), forms.uid_in_path(request))
-    return json_response(wire.version_details(version, refused))
+    return json_response(views.version_details(version, refused))
 
 
 @routes.post("/{tenant_id}/add_package_version/{package_id:[^/]+}")
@@ -126,7 +127,7 @@ async def add_package_version(request: web.Request) -> web.Response:
     package_id, form = forms.package_in_path(request), await read_form(request)
     inspections = request.app[INSPECTIONS]
     version = new_version(await inspections.completed(caller_of(request), form), package_id)
-    told = {"package_id": package_id, "version": version.version, **wire.elsewhere(version)}
+    told = {"package_id": package_id, "version": version.version, **views.elsewhere(version)}
     audit(request, **told, uid=version.uid)
     await inspections.wait_for_identifiers(caller_of(request), version)
     uid = await request.app[VERSIONS].add(caller_of(request), version)
@@ -146,10 +147,10 @@ async def delete_package_version(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_finished_uploads")
 async def get_finished_uploads(request: web.Request) -> web.Response:
     waiting = await request.app[FINISHED_UPLOADS].waiting(caller_of(request))
-    return json_response([wire.finished_upload(upload) for upload in waiting])
+    return json_response([views.finished_upload(upload) for upload in waiting])
 
 
 @routes.get("/{tenant_id}/get_damaged_installers")
 async def get_damaged_installers(request: web.Request) -> web.Response:
     found = await request.app[DAMAGED_INSTALLERS].list(caller_of(request))
-    return json_response([wire.damaged_installer(installer) for installer in found])
+    return json_response([views.damaged_installer(installer) for installer in found])

@@ -4,10 +4,10 @@ from contextlib import nullcontext
 
 from pymongo import ASCENDING, IndexModel
 
-from catalog_service.store_packages import HEADINGS, MongoPackageStore
-from catalog_service.store_revisions import MongoRevisions, Telling
-from catalog_service.store_uploads import MongoUploadStore
-from catalog_service.store_versions import MongoVersionStore
+from catalog_service.packages.store import HEADINGS, MongoPackageStore
+from catalog_service.revisions.store import MongoRevisions, Telling
+from catalog_service.uploads.store import MongoUploadStore
+from catalog_service.versions.store import MongoVersionStore
 from common.mongo import Indexes, MongoDatabase
 
 # Revisions name what the others hold: they go before it, and after, for what was still being written.

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from catalog_service.packages import Packages
-from catalog_service.versions import Installers, PendingVersion, Versions
-from common.background import with_each
-from common.caller import Caller
+from catalog_service.packages.service import Packages
+from catalog_service.versions.service import Installers, PendingVersion, Versions
+from common.auth.callers import Caller
+from common.concurrency.background import with_each
 from common.errors import Problem
 from common.telemetry import log
 from common.tenants import Tenant

@@ -1,4 +1,4 @@
 from client_registry.app import SERVICE
-from common.server import run
+from common.http.server import run
 
 run(SERVICE)

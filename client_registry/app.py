@@ -7,29 +7,29 @@ from functools import partial
 
 from aiohttp import web
 
-from client_registry.blacklist import Blacklist
-from client_registry.blacklist_store import MongoBlacklistStore
-from client_registry.clients import Clients
-from client_registry.hostnames import SystemResolver
-from client_registry.keys import BLACKLIST, CLIENTS, RELEASES, SETTINGS, STAMPS
+from client_registry.app_keys import BLACKLIST, CLIENTS, RELEASES, SETTINGS, STAMPS
+from client_registry.blacklist.service import Blacklist
+from client_registry.blacklist.store import MongoBlacklistStore
+from client_registry.clients.hostnames import SystemResolver
+from client_registry.clients.service import Clients
+from client_registry.clients.store import MongoClientStore
+from client_registry.clients.tokens import ClientTokens
 from client_registry.metrics import ask
 from client_registry.migrations import SCHEMA
-from client_registry.release_store import MongoReleaseStore
-from client_registry.releases import Releases
+from client_registry.outgoing.upload_service import UploadService
+from client_registry.releases.service import Releases
+from client_registry.releases.store import MongoReleaseStore
 from client_registry.routes import routes
 from client_registry.settings import RegistrySettings
-from client_registry.store import MongoClientStore
-from client_registry.tokens import ClientTokens
-from client_registry.uploads import UploadService
-from common.background import repeating
-from common.client import open_service
+from common.caching.tenant_version import Stamps
+from common.concurrency.background import repeating
+from common.http.readiness import READINESS
+from common.http.server import Service, service_app
 from common.mongo import open_database
-from common.mongo.migrating import migrate
+from common.mongo.migration import migrate
 from common.mongo.schema import tell_version
-from common.readiness import READINESS
 from common.redis import open_redis
-from common.server import Service, service_app
-from common.stamps import Stamps
+from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS
 
 SWEEP_PAUSE = 30  # seconds

@@ -5,13 +5,13 @@ from typing import Any
 
 from aiohttp import web
 
-from client_registry.clients import Wanted
-from client_registry.hostnames import NAME_LIMIT, host_name
+from client_registry.clients.hostnames import NAME_LIMIT, host_name
+from client_registry.clients.service import Wanted
 from client_registry.model import ClientNotFound, GroupNotFound, uuid_text
-from client_registry.releases import release_version
-from common.bodies import read_question
+from client_registry.releases.service import release_version
 from common.errors import InvalidField
-from common.forms import MAX_INTEGER, Form, query_form
+from common.http.bodies import read_question
+from common.http.forms import MAX_INTEGER, Form, query_form
 from common.tenants import parse_network
 
 PACKAGE_ID_LIMIT = 128

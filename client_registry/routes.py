@@ -6,11 +6,11 @@ from functools import wraps
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from client_registry import forms, wire
-from client_registry.keys import BLACKLIST, CLIENTS, RELEASES, SETTINGS, STAMPS
+from client_registry import forms, views
+from client_registry.app_keys import BLACKLIST, CLIENTS, RELEASES, SETTINGS, STAMPS
 from common.errors import InvalidRequest
-from common.forms import read_form
-from common.middleware import audit, caller_of, json_response
+from common.http.forms import read_form
+from common.http.middleware import audit, caller_of, json_response
 
 routes = web.RouteTableDef()
 
@@ -29,13 +29,13 @@ def write(handler: Handler) -> Handler:
 @routes.get("/{tenant_id}/get_clients")
 async def get_clients(request: web.Request) -> web.Response:
     clients = await request.app[CLIENTS].list(caller_of(request).tenant_id)
-    return json_response([wire.client(client) for client in clients])
+    return json_response([views.client(client) for client in clients])
 
 
 @routes.get("/{tenant_id}/find_clients")
 async def find_clients(request: web.Request) -> web.Response:
     found, total = await request.app[CLIENTS].find(caller_of(request).tenant_id, forms.wanted_clients(request))
-    return json_response(wire.found_clients(found, total))
+    return json_response(views.found_clients(found, total))
 
 
 @routes.post("/{tenant_id}/add_client")
@@ -85,14 +85,14 @@ async def delete_client(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_blacklist")
 async def get_blacklist(request: web.Request) -> web.Response:
     entries = await request.app[BLACKLIST].entries(caller_of(request).tenant_id)
-    return json_response([wire.entry(entry) for entry in entries])
+    return json_response([views.entry(entry) for entry in entries])
 
 
 @routes.post("/{tenant_id}/add_blacklist_entry")
 @write
 async def add_blacklist_entry(request: web.Request) -> web.Response:
     parts = forms.new_entry(await read_form(request))
-    about = wire.about_entry(**parts)
+    about = views.about_entry(**parts)
     audit(request, **about)
     entry = await request.app[BLACKLIST].add_entry(caller_of(request).tenant_id, **parts)
     audit(request, entry_id=entry.entry_id, **about)
@@ -111,7 +111,7 @@ async def delete_blacklist_entry(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_blacklist_groups")
 async def get_blacklist_groups(request: web.Request) -> web.Response:
     groups = await request.app[BLACKLIST].groups(caller_of(request).tenant_id)
-    return json_response([wire.group(group) for group in groups])
+    return json_response([views.group(group) for group in groups])
 
 
 @routes.post("/{tenant_id}/add_blacklist_group")
@@ -137,7 +137,7 @@ async def delete_blacklist_group(request: web.Request) -> web.Response:
 async def client_version(request: web.Request) -> web.Response:
     caller = caller_of(request)
     latest = await request.app[RELEASES].latest(caller.tenant_id)
-    return json_response(wire.client_version(latest, caller, request.app[SETTINGS], time.time()))
+    return json_response(views.client_version(latest, caller, request.app[SETTINGS], time.time()))
 
 
 @routes.post("/{tenant_id}/publish_client")
@@ -146,7 +146,7 @@ async def publish_client(request: web.Request) -> web.Response:
     version, server_filename = forms.new_release(await read_form(request))
     audit(request, version=version)
     release = await request.app[RELEASES].publish(caller_of(request), version, server_filename)
-    return json_response(wire.published(release))
+    return json_response(views.published(release))
 
 
 @routes.post("/{tenant_id}/identify_client")

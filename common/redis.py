@@ -12,8 +12,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeout
 
-from common.telemetry.traces import traces
-from common.turns import Turns, within
+from common.concurrency.limits import Turns, within
+from common.telemetry.tracing import traces
 
 __all__ = ["OneByOne", "Redis", "RedisError", "open_redis"]
 

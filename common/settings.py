@@ -24,7 +24,7 @@ from pydantic_core import CoreSchema, SchemaValidator
 from pydantic_core.core_schema import multi_host_url_schema, url_schema
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from common.signing import Keys
+from common.auth.signing import Keys
 
 _HOST_AND_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
 

@@ -1,4 +1,4 @@
-from common.server import run
+from common.http.server import run
 from gateway.app import SERVICE
 
 run(SERVICE)

@@ -5,23 +5,19 @@ from contextlib import AsyncExitStack
 
 from aiohttp import web
 
-from common.background import repeating
-from common.client import open_service
+from common.auth.sessions import Sessions
+from common.concurrency.background import repeating
+from common.concurrency.limits import FairConcurrencyLimit
 from common.events import Events
 from common.events.broker import open_events
-from common.protocol import expect
-from common.protocol.everything import EVERYTHING
-from common.readiness import READINESS
+from common.http.connection_limits import expect
+from common.http.readiness import READINESS
+from common.http.server import Service, watched_app
+from common.http.single_route import EVERYTHING
 from common.redis import open_redis
-from common.server import Service, watched_app
-from common.sessions import Sessions
+from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS
-from common.turns import FairConcurrencyLimit
-from gateway.access import Gatekeeper
-from gateway.catalogs import Catalogs
-from gateway.clients import ClientDirectory
-from gateway.dashboard.templating import set_up
-from gateway.keys import (
+from gateway.app_keys import (
     CATALOGS,
     EVENTS,
     GATEKEEPER,
@@ -35,17 +31,21 @@ from gateway.keys import (
     SETTINGS,
     TENANTS,
 )
-from gateway.listings import Listings
-from gateway.live import Live
+from gateway.auth.authenticator import Gatekeeper
+from gateway.auth.client_directory import ClientDirectory
+from gateway.caching.catalogs import Catalogs
+from gateway.caching.client_releases import Releases
+from gateway.caching.package_responses import Listings
+from gateway.dashboard.templating import set_up
+from gateway.forwarding.audit import Recorder
+from gateway.forwarding.proxy import LONG_FORMS, LONG_FORMS_AT_ONCE
 from gateway.metrics import show
 from gateway.operations import AUTH, CATALOG, CLIENTS, UPLOAD
 from gateway.pages import Pages
-from gateway.proxy import LONG_FORMS, LONG_FORMS_AT_ONCE
-from gateway.recorder import Recorder
-from gateway.releases import Releases
 from gateway.routes import dispatch
+from gateway.routing.tenant_directory import TenantDirectory
 from gateway.settings import GatewaySettings
-from gateway.tenants import TenantDirectory
+from gateway.upload_events import Live
 
 UPLOAD_FINISHED = "upload.finished"
 

@@ -4,12 +4,13 @@ import json
 
 from aiohttp import web
 
-from common.caller import Caller
-from common.middleware import Answer
-from gateway.addresses import Target
-from gateway.dashboard import assets, sign_in
-from gateway.dashboard.visits import PAGE_HEADERS, visit_of, welcome
-from gateway.keys import PAGES
+from common.auth.callers import Caller
+from common.http.middleware import Answer
+from gateway.app_keys import PAGES
+from gateway.dashboard import assets
+from gateway.dashboard.page_request import PAGE_HEADERS, visit_of, welcome
+from gateway.dashboard.pages import sign_in
+from gateway.routing.target import Target
 
 
 async def page(request: web.Request, caller: Caller, target: Target) -> web.Response:

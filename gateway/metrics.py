@@ -1,8 +1,8 @@
 """What the gateway tells of itself in figures."""
 
 from common.telemetry.metrics import Metrics
-from gateway.catalogs import Catalogs
-from gateway.recorder import Recorder
+from gateway.caching.catalogs import Catalogs
+from gateway.forwarding.audit import Recorder
 
 
 def show(metrics: Metrics, catalogs: Catalogs, recorder: Recorder) -> None:

@@ -6,8 +6,8 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import zip_longest
 
-from common.bodies import FORM_LIMIT
-from common.caller import operation_of
+from common.auth.callers import operation_of
+from common.http.bodies import FORM_LIMIT
 
 
 class Access(StrEnum):
@@ -38,7 +38,7 @@ class Operation:
     """One row. `path` begins with the operation's word or words; a part in braces is a value of the caller's.
 
     `patience` is how many seconds the service may take to answer. `one_call` operations take their installer in the
-    same multipart form, see `gateway.composed`. `audited` writes reach the audit log through the gateway. `streamed`
+    same multipart form, see `one_call`. `audited` writes reach the audit log through the gateway. `streamed`
     operations have bodies or answers without bound; other bodies have at most `body_limit` bytes, as much as their
     service takes, and are read before it is asked. `known` is what the gateway may answer from.
     """

@@ -2,16 +2,16 @@
 
 from aiohttp import web
 
-from common.caller import Caller
-from common.middleware import CALLER, ROUTE, TELLING, Answer
+from common.auth.callers import Caller
+from common.http.middleware import CALLER, ROUTE, TELLING, Answer
 from gateway import dashboard, documentation, winget
-from gateway.addresses import Target
-from gateway.dashboard.ways import short_address
-from gateway.keys import GATEKEEPER, SETTINGS, TENANTS
+from gateway.app_keys import GATEKEEPER, SETTINGS, TENANTS
+from gateway.dashboard.redirects import short_address
+from gateway.forwarding.execute import perform
 from gateway.operations import Access
-from gateway.origin import base_url, caller_address
-from gateway.performing import perform
-from gateway.tenants import check_network
+from gateway.routing.client_address import base_url, caller_address
+from gateway.routing.target import Target
+from gateway.routing.tenant_directory import check_network
 
 
 async def dispatch(request: web.Request) -> web.StreamResponse:

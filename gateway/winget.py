@@ -8,7 +8,7 @@ import orjson
 from aiohttp import web
 
 from common.errors import Problem
-from common.middleware import Answer
+from common.http.middleware import Answer
 from common.tenants import Tenant
 
 # Contracts in which the client, too, knows what an answer may say; it takes the highest that it knows.

@@ -75,7 +75,7 @@ def quick_passwords() -> Iterator[None]:
     """Passwords cost next to nothing, since every tenant has some; what they do cost is the subject of a few tests."""
     with pytest.MonkeyPatch.context() as patched:
         quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-        patched.setattr("auth_service.passwords.PasswordHasher", lambda **_: quick)
+        patched.setattr("auth_service.users.passwords.PasswordHasher", lambda **_: quick)
         yield
 
 
@@ -89,7 +89,7 @@ def interruptible() -> None:
 def patience() -> Iterator[None]:
     """A service waits for its stores as long as a busy machine needs."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("common.readiness.START_PATIENCE", 60)
+        patched.setattr("common.http.readiness.START_PATIENCE", 60)
         patched.setattr("common.redis.ANSWER_PATIENCE", 10)
         yield
 

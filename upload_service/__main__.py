@@ -1,6 +1,6 @@
 """`python -m upload_service`."""
 
-from common.server import run
+from common.http.server import run
 from upload_service.app import SERVICE
 
 run(SERVICE)

@@ -8,27 +8,17 @@ from functools import partial
 
 from aiohttp import web
 
-from common.background import repeating
+from common.concurrency.background import repeating
 from common.errors import Unavailable
 from common.events import Events
 from common.events.broker import open_events
+from common.http.readiness import READINESS
+from common.http.server import Service, service_app
 from common.mongo import open_database
-from common.mongo.migrating import migrate
+from common.mongo.migration import migrate
 from common.mongo.schema import tell_version
-from common.readiness import READINESS
-from common.server import Service, service_app
 from common.telemetry.metrics import METRICS
-from upload_service.claims import Claims
-from upload_service.downloads import Downloads
-from upload_service.identity import Identity
-from upload_service.inspection.inspector import Inspector
-from upload_service.inspection.lending import Lending
-from upload_service.inspection.process import read_installer
-from upload_service.inspection.store import MongoInspectionStore
-from upload_service.installers import FolderInstallers
-from upload_service.installers_s3 import ObjectInstallers, homes_of
-from upload_service.intake import Intake
-from upload_service.keys import (
+from upload_service.app_keys import (
     CLAIMS,
     DAMAGED,
     DOWNLOADS,
@@ -40,30 +30,40 @@ from upload_service.keys import (
     TRANSFERRED,
     TRANSFERS,
 )
-from upload_service.ledger_store import MongoLedgerStore
+from upload_service.downloads.service import Downloads
+from upload_service.inspection.confined import read_installer
+from upload_service.inspection.inspector import Inspector
+from upload_service.inspection.installer_files import Lending
+from upload_service.inspection.store import MongoInspectionStore
+from upload_service.maintenance.metrics_store import MongoFigureStore
+from upload_service.maintenance.orphans import Orphans
+from upload_service.maintenance.purge import Collector
+from upload_service.maintenance.schedule import upkeep
+from upload_service.maintenance.scrub import Scrub
+from upload_service.maintenance.store import MongoKnownStore, MongoScrubStore
 from upload_service.metrics import Transferred, ask
 from upload_service.migrations import SCHEMA
 from upload_service.model import Home
-from upload_service.mover import Mover
-from upload_service.orphans import Orphans
-from upload_service.outbox import Outbox
-from upload_service.parts import Parts
-from upload_service.purge import Collector
-from upload_service.quota_store import MongoQuotaStore
-from upload_service.reconcile import Reconciliation
-from upload_service.removal import Removal
+from upload_service.quota.ledger_store import MongoLedgerStore
+from upload_service.quota.reconciliation import Reconciliation
+from upload_service.quota.store import MongoQuotaStore
 from upload_service.routes import routes
-from upload_service.scrub import Scrub
 from upload_service.settings import UploadSettings
-from upload_service.single import Singles
-from upload_service.staging import Staging
-from upload_service.store import MongoUploadStore
-from upload_service.store_care import MongoKnownStore, MongoScrubStore
-from upload_service.store_figures import MongoFigureStore
-from upload_service.store_moves import MongoMoveStore
-from upload_service.store_outbox import MongoOutboxStore
-from upload_service.transfers import Transfers
-from upload_service.upkeep import upkeep
+from upload_service.storage.filesystem import FolderInstallers
+from upload_service.storage.migration import Mover
+from upload_service.storage.migration_store import MongoMoveStore
+from upload_service.storage.ownership import Identity
+from upload_service.storage.s3 import ObjectInstallers, homes_of
+from upload_service.storage.staging import Staging
+from upload_service.uploads.claims import Claims
+from upload_service.uploads.outbox import Outbox
+from upload_service.uploads.outbox_store import MongoOutboxStore
+from upload_service.uploads.part_files import Parts
+from upload_service.uploads.removal import Removal
+from upload_service.uploads.service import Transfers
+from upload_service.uploads.session import Intake
+from upload_service.uploads.single_request import Singles
+from upload_service.uploads.store import MongoUploadStore
 
 RELAY_PAUSE = 1  # seconds
 COLLECTION_PAUSE = 60  # seconds

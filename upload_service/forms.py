@@ -6,9 +6,9 @@ from typing import Any
 from aiohttp import web
 from multipart import MultipartSegment
 
-from common.bodies import FORM_LIMIT, field_text, multipart_events
 from common.errors import BodyTooLarge, InvalidField, InvalidRequest
-from upload_service.ranges import suffix_of
+from common.http.bodies import FORM_LIMIT, field_text, multipart_events
+from upload_service.content_range import suffix_of
 
 BESIDE_LIMIT = 1 << 16  # bytes of other parts beside a chunk
 ELSEWHERE = ("server_filename", "installer_url")  # fields of a one-call creation that name an installer, too

@@ -3,7 +3,7 @@
 from common.mongo import MongoDatabase
 from common.mongo.schema import Done, Migration, Schema, in_batches
 from upload_service.model import Damage, Home, Status
-from upload_service.store_records import GIVEN_BACK, INDEXES
+from upload_service.uploads.records import GIVEN_BACK, INDEXES
 
 
 async def _say_where_files_are(database: MongoDatabase, done: Done) -> None:

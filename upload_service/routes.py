@@ -4,14 +4,14 @@ from dataclasses import asdict
 
 from aiohttp import web
 
-from common.bodies import read_question
-from common.middleware import audit, caller_of, json_response
-from upload_service import wire
-from upload_service.downloads import Address
+from common.http.bodies import read_question
+from common.http.middleware import audit, caller_of, json_response
+from upload_service import views
+from upload_service.app_keys import CLAIMS, DAMAGED, DOWNLOADS, INSPECTOR, QUOTA, SINGLES, TRANSFERRED, TRANSFERS
+from upload_service.content_range import ContentRange, parse_file_id
+from upload_service.downloads.service import Address
 from upload_service.forms import ChunkForm, InstallerForm, text_of, texts_of
-from upload_service.keys import CLAIMS, DAMAGED, DOWNLOADS, INSPECTOR, QUOTA, SINGLES, TRANSFERRED, TRANSFERS
 from upload_service.model import Status
-from upload_service.ranges import ContentRange, parse_file_id
 
 routes = web.RouteTableDef()
 
@@ -26,14 +26,14 @@ async def upload_package_version(request: web.Request) -> web.Response:
             upload = await transfers.append(tenant, file_id, span, ChunkForm(request))
     if upload.status is not Status.OPEN:
         audit(request, server_filename=upload.server_filename, sha256=upload.sha256)
-    return json_response(wire.progress(upload))
+    return json_response(views.progress(upload))
 
 
 @routes.get("/{tenant_id}/upload_package_version")
 async def transfer_state(request: web.Request) -> web.Response:
     file_id = parse_file_id(request.headers.getall("X-File-ID", []))
     upload = await request.app[TRANSFERS].find(caller_of(request).tenant_id, file_id)
-    return json_response(wire.progress(upload))
+    return json_response(views.progress(upload))
 
 
 @routes.delete("/{tenant_id}/upload_package_version")
@@ -47,7 +47,7 @@ async def cancel_transfer(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/inspect_upload/{server_filename:[^/]+}")
 async def inspect_upload(request: web.Request) -> web.Response:
     found = await request.app[INSPECTOR].find(caller_of(request).tenant_id, request.match_info["server_filename"])
-    return json_response(wire.inspection(found))
+    return json_response(views.inspection(found))
 
 
 @routes.get("/{tenant_id}/download/{server_filename:[^/]+}/{file_name:[^/]+}")
@@ -61,13 +61,13 @@ async def download(request: web.Request) -> web.StreamResponse:
     upload = await downloads.find(address)
     if there := await downloads.elsewhere(upload, request.method):
         return web.Response(status=307, headers={"Location": there, "Cache-Control": "no-store"})
-    if unchanged := wire.not_modified(request, upload.sha256):
+    if unchanged := views.not_modified(request, upload.sha256):
         return unchanged
-    part = wire.wanted_part(request, upload.sha256, upload.size)
+    part = views.wanted_part(request, upload.sha256, upload.size)
     length = 0 if request.method == "HEAD" else part.length
     async with downloads.open(upload, part.start, length) as opened:
         with request.app[TRANSFERRED].down(lambda: request.writer.output_size):
-            return await wire.send_installer(request, opened, part, address.file_name)
+            return await views.send_installer(request, opened, part, address.file_name)
 
 
 @routes.post("/{tenant_id}/store_installer")
@@ -75,7 +75,7 @@ async def store_installer(request: web.Request) -> web.Response:
     form = InstallerForm(request)
     with request.app[TRANSFERRED].up(lambda: request.content.total_bytes):
         upload = await request.app[SINGLES].store(caller_of(request).tenant, form)
-    return json_response(wire.stored(form, upload))
+    return json_response(views.stored(form, upload))
 
 
 @routes.post("/{tenant_id}/discard_installer")
@@ -92,14 +92,14 @@ async def claim_installer(request: web.Request) -> web.Response:
         caller_of(request).tenant, text_of(question, "server_filename"), text_of(question, "version_uid")
     )
     found = await request.app[INSPECTOR].find(upload.tenant_id, upload.server_filename)
-    return json_response({"size": upload.size, "sha256": upload.sha256, **wire.identifiers(found)})
+    return json_response({"size": upload.size, "sha256": upload.sha256, **views.identifiers(found)})
 
 
 @routes.post("/{tenant_id}/inspect_installer")
 async def inspect_installer(request: web.Request) -> web.Response:
     name = text_of(await read_question(request), "server_filename")
     found = await request.app[INSPECTOR].inspected(caller_of(request).tenant_id, name)
-    return json_response(wire.inspection(found))
+    return json_response(views.inspection(found))
 
 
 @routes.post("/{tenant_id}/release_installers")

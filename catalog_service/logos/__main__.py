@@ -7,7 +7,7 @@ import sys
 
 from catalog_service.logos.decoder import decode_logo
 from catalog_service.logos.refusals import LogoRefused
-from common.confined.confinement import OUT_OF_MEMORY, confine
+from common.concurrency.confinement import OUT_OF_MEMORY, confine
 
 MEMORY = 128 << 20  # bytes; two such processes fit beside the service into the memory of its container
 

@@ -4,11 +4,11 @@ import signal
 
 from catalog_service.logos.limits import LOGO_LIMIT, PIXELS_LIMIT, SCANS_LIMIT
 from catalog_service.logos.refusals import Refusal
-from common.confined.confinement import OUT_OF_MEMORY
-from common.confined.process import ConfinedProcessFailed, run_confined
+from common.concurrency.confined_process import ConfinedProcessFailed, run_confined
+from common.concurrency.confinement import OUT_OF_MEMORY
+from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import InvalidField, Overloaded
 from common.telemetry import log
-from common.turns import FairConcurrencyLimit
 
 OUTPUT_LIMIT = 512 << 10  # bytes; 256 by 256 pixels take at most 257 KiB
 PROCESSES = 2

@@ -9,11 +9,8 @@ from functools import partial
 import orjson
 from aiohttp import web
 
-from catalog_service import wire
-from catalog_service.answers import KEPT_FOR_GOOD
-from catalog_service.entries import WholeEntry
-from catalog_service.finding import LogoNotFound
-from catalog_service.keys import (
+from catalog_service import views
+from catalog_service.app_keys import (
     PACKAGE_SEARCH,
     PACKAGES,
     SEARCH_LIMIT,
@@ -22,18 +19,21 @@ from catalog_service.keys import (
     SNAPSHOTS,
     SOURCE_ENTRIES,
 )
-from catalog_service.manifests.rules import PACKAGE_ID
-from catalog_service.version_model import PackageVersion
-from catalog_service.winget import requests
-from catalog_service.winget.block import Record
+from catalog_service.catalog.reader import WholeEntry
+from catalog_service.catalog.response import KEPT_FOR_GOOD
+from catalog_service.model.manifest.rules import PACKAGE_ID
+from catalog_service.model.versions import PackageVersion
+from catalog_service.packages.search import LogoNotFound
 from catalog_service.winget.contracts import Contract
-from catalog_service.winget.icons import check_icon_url, file_name, icon_url, with_logo_icon
-from catalog_service.winget.installers import signature_of
-from catalog_service.winget.manifest import Address, manifest
-from catalog_service.winget.requests import Query
-from common.bodies import has_already, read_body
-from common.caller import HIDDEN, hidden_word
-from common.middleware import REVISION_HEADER, Answer, caller_of
+from catalog_service.winget.manifest.icons import check_icon_url, file_name, icon_url, with_logo_icon
+from catalog_service.winget.manifest.installers import signature_of
+from catalog_service.winget.manifest.manifest import Address, manifest
+from catalog_service.winget.search import requests
+from catalog_service.winget.search.index_segment import Record
+from catalog_service.winget.search.requests import Query
+from common.auth.callers import HIDDEN, hidden_word
+from common.http.bodies import has_already, read_body
+from common.http.middleware import REVISION_HEADER, Answer, caller_of
 
 routes = web.RouteTableDef()
 BODY_LIMIT = 64 << 10  # bytes
@@ -71,13 +71,13 @@ async def package_manifest(request: web.Request) -> web.Response:
     hidden = await request.app[PACKAGES].hidden_from(caller)
     revision = (await request.app[SNAPSHOTS].look(caller.tenant_id)).revision
     entry = await request.app[SOURCE_ENTRIES].find(caller.tenant_id, package_id, hidden)
-    expires = wire.expiry(settings.download_lifetime)
+    expires = views.expiry(settings.download_lifetime)
 
     def address(version: PackageVersion) -> str:
         lifetime = settings.download_lifetime
         if signature_of(version):
             lifetime = max(lifetime, INSTALLATION_LIFETIME)
-        return wire.installer_url(version, caller, settings, expires=wire.expiry(lifetime))
+        return views.installer_url(version, caller, settings, expires=views.expiry(lifetime))
 
     found = b""
     if entry and query.of_our_channel:

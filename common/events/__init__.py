@@ -14,7 +14,7 @@ import orjson
 
 from common.errors import Unavailable
 from common.telemetry import log, of_request
-from common.telemetry.traces import TRACEPARENT, traces
+from common.telemetry.tracing import TRACEPARENT, traces
 
 Handle = Callable[["Event"], Awaitable[None]]
 Hear = Callable[["Event"], None]

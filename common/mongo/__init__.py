@@ -11,7 +11,7 @@ from pymongo.errors import PyMongoError as MongoError
 from pymongo.errors import WriteError as Refused  # What MongoDB will not write, however often it is asked.
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
-from common.telemetry.traces import UNTRACED, Untraced, traces
+from common.telemetry.tracing import UNTRACED, Untraced, traces
 
 __all__ = [
     "Document",

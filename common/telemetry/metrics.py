@@ -14,10 +14,10 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from common.telemetry.board import Board
 from common.telemetry.logs import log
-from common.telemetry.process import Process
-from common.telemetry.requests import Requests
+from common.telemetry.process_metrics import Process
+from common.telemetry.request_metrics import Requests
+from common.telemetry.worker_metrics import Board
 
 PATIENCE = 2.0  # seconds that a store may take for its figures
 REMEMBERED = 15.0  # seconds

@@ -9,8 +9,8 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.core import Metric
 
-from common.telemetry.board import together
 from common.telemetry.metrics import Metrics
+from common.telemetry.worker_metrics import together
 
 
 @dataclass(frozen=True)

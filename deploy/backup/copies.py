@@ -14,11 +14,11 @@ from common.mongo import Document
 from common.tenants import is_tenant_id
 from deploy.backup.manifest import BackupProblem
 from deploy.backup.records import documents
-from upload_service.installers import Homes, read_blocks
+from upload_service.content_range import parse_file_id, parse_server_filename
 from upload_service.model import InstallerMissing, Status, Upload
-from upload_service.parts import sync_folder
-from upload_service.ranges import parse_file_id, parse_server_filename
-from upload_service.store_records import known_upload
+from upload_service.storage.filesystem import Homes, read_blocks
+from upload_service.uploads.part_files import sync_folder
+from upload_service.uploads.records import known_upload
 
 KEPT = (Status.COMPLETE, Status.LINKED)
 UPLOADS = "upload.uploads.bson"

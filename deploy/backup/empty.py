@@ -7,11 +7,11 @@ from common.mongo import Document, MongoDatabase
 from common.mongo.schema import COLLECTION
 from deploy.backup.manifest import BackupProblem
 from deploy.backup.records import DATABASES, MARKERS, Client
-from deploy.folder import SERVICES
-from deploy.storage import Storage
-from upload_service.identity import Identity
+from deploy.local.folder import SERVICES
+from deploy.operator.storage import Storage
+from upload_service.maintenance.store import MongoKnownStore
 from upload_service.model import Home
-from upload_service.store_care import MongoKnownStore
+from upload_service.storage.ownership import Identity
 
 UNAUTHORIZED = 13  # MongoDB's code
 IDENTITY = ("upload", "storage")  # which a service gives to an empty database when it starts

@@ -22,14 +22,14 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from auth_service.audit import OPERATORS
+from auth_service.audit.service import OPERATORS
 from common.tenants import is_tenant_id
 from deploy.backup.copies import installers_of
 from deploy.backup.manifest import BackupManifest, BackupProblem, Entry, parse
 from deploy.backup.records import documents, is_plain_file
 from deploy.backup.seal import make_seal, verify_seal
-from upload_service.parts import BLOCK, sync_folder
-from upload_service.ranges import plain_name
+from upload_service.content_range import plain_name
+from upload_service.uploads.part_files import BLOCK, sync_folder
 
 MANIFEST, SEAL = "manifest.json", "manifest.seal"
 

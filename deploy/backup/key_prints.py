@@ -8,7 +8,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
 
-from deploy.places import Places
+from deploy.operator.stores import Places
 
 AUDIT, CLIENT_TOKEN = "AUDIT_KEY", "CLIENT_TOKEN_KEY"
 WORDS = b"the fingerprint of a key of pkgrepo"

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pymongo.errors import DuplicateKeyError
 
-from auth_service.audit import OPERATORS
+from auth_service.audit.service import OPERATORS
+from common.caching.tenant_version import Stamps
 from common.mongo import MongoDatabase, unhurried
 from common.redis import open_redis
-from common.stamps import Stamps
 from deploy.backup.copies import Altered, Outcome, copy, installers_of, is_whole
 from deploy.backup.empty import IDENTITY, check_databases, check_homes, is_quiet, own_homes
 from deploy.backup.folder import BackupFolder, StoredBackup, check_records
@@ -23,16 +23,16 @@ from deploy.backup.key_prints import AUDIT, CLIENT_TOKEN, Fingerprints, fingerpr
 from deploy.backup.manifest import RECORDS, BackupManifest, BackupProblem, Entry
 from deploy.backup.marker import EVERYTHING, Marker
 from deploy.backup.records import DATABASES, Client, documents, is_plain_file, put_back
-from deploy.operations import open_operator
-from deploy.places import Places
-from deploy.publishing.progress import Row
-from deploy.record import open_record
-from deploy.schemas import bring_up, check_known, open_database
-from deploy.storage import Storage
-from upload_service.installers import read_blocks
-from upload_service.ledger_store import MongoLedgerStore
+from deploy.operator.audit import open_record
+from deploy.operator.operations import open_operator
+from deploy.operator.schemas import bring_up, check_known, open_database
+from deploy.operator.storage import Storage
+from deploy.operator.stores import Places
+from deploy.publish.progress import Row
 from upload_service.model import Home, InstallerMissing, Status, Upload
-from upload_service.reconcile import Reconciliation
+from upload_service.quota.ledger_store import MongoLedgerStore
+from upload_service.quota.reconciliation import Reconciliation
+from upload_service.storage.filesystem import read_blocks
 
 WITHOUT = {
     AUDIT: "`pkgrepo audit verify` finds every entry of before altered, until the old key stands behind the new one",

@@ -16,13 +16,13 @@ from deploy.backup.folder import BackupFolder
 from deploy.backup.key_prints import fingerprints
 from deploy.backup.manifest import BackupManifest, BackupProblem, Entry
 from deploy.backup.records import DATABASES, MARKERS, Client, Moment, RecordFile, at_one_moment
-from deploy.places import Places
-from deploy.publishing.progress import Row
-from deploy.schemas import open_database, versions
-from deploy.storage import Storage
+from deploy.operator.schemas import open_database, versions
+from deploy.operator.storage import Storage
+from deploy.operator.stores import Places
+from deploy.publish.progress import Row
+from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Status, Upload
-from upload_service.store_care import MongoScrubStore
-from upload_service.store_moves import MongoMoveStore
+from upload_service.storage.migration_store import MongoMoveStore
 
 ROUNDS = 10  # readings of the records; each leaves the next only what came during it
 

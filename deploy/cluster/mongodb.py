@@ -14,7 +14,7 @@ from deploy.cluster.rights import (
     mongodb_roles,
     names_of,
 )
-from deploy.local import form_replica_set
+from deploy.local.servers import form_replica_set
 
 UNAUTHORIZED = frozenset([13, 18])  # MongoDB's codes for a user without the right, and for an unknown user
 ROOT = "pkgrepo"  # creates the other users; no service has its password

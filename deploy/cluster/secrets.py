@@ -31,8 +31,8 @@ from deploy.cluster.rights import (
     redis_acl,
 )
 from deploy.cluster.stores import OUTDATED, STORES, OtherStores, Store
-from deploy.folder import new_key, write_secret
-from deploy.places import StoreSettings
+from deploy.local.folder import new_key, write_secret
+from deploy.operator.stores import StoreSettings
 from gateway.settings import GatewaySettings
 from upload_service.settings import UploadSettings
 

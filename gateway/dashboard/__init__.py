@@ -5,6 +5,6 @@ a cookie, which opens these pages and nothing else: no operation of the interfac
 through the one door of `gateway.dashboard.operations`, with a token that no other site can know.
 """
 
-from gateway.dashboard.table import page
+from gateway.dashboard.routes import page
 
 __all__ = ["page"]

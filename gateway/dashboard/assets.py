@@ -2,8 +2,8 @@
 
 from aiohttp import web
 
-from common.middleware import Answer
-from gateway.keys import PAGES
+from common.http.middleware import Answer
+from gateway.app_keys import PAGES
 
 UNNAMED, NAMED = 3600, 31_536_000  # seconds that a browser keeps a file, and one whose address names its version
 

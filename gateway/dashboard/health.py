@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from common.client import ServiceClient
 from common.errors import Problem
-from common.readiness import CHECK_PATIENCE, READINESS
-from gateway.keys import SERVICES
+from common.http.readiness import CHECK_PATIENCE, READINESS
+from common.service_client.client import ServiceClient
+from gateway.app_keys import SERVICES
 from gateway.operations import GATEWAY
 
 PATIENCE = CHECK_PATIENCE + 0.5  # seconds: a service waits so long for what it needs, and tells

@@ -10,10 +10,10 @@ from babel import negotiate_locale
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
-from common.caller import Caller
+from common.auth.callers import Caller
 from common.errors import NotFound
-from gateway.dashboard.ways import way_back
-from gateway.origin import is_https
+from gateway.dashboard.redirects import way_back
+from gateway.routing.client_address import is_https
 
 LANGUAGES = {"en": "English", "de": "Deutsch"}
 ENGLISH = "en"

@@ -5,13 +5,13 @@ from functools import partial
 from aiohttp import web
 
 from common.errors import Answered, Problem
-from common.middleware import TELLING, Telling, problem_response
-from gateway.addresses import NoSuchOperation, Target, find
+from common.http.middleware import TELLING, Telling, problem_response
+from gateway.dashboard.error_messages import in_words
 from gateway.dashboard.languages import language_of
-from gateway.dashboard.problems import in_words
-from gateway.dashboard.visits import Visit
+from gateway.dashboard.page_request import Visit
+from gateway.forwarding.execute import perform
 from gateway.operations import Access
-from gateway.performing import perform
+from gateway.routing.target import NoSuchOperation, Target, find
 
 TOKEN_HEADER = "X-CSRF-Token"  # noqa: S105  the header's name
 READS = {"GET", "HEAD"}

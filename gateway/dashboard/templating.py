@@ -12,8 +12,8 @@ from jinja2 import PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 
 from common.errors import Problem
+from gateway.dashboard.error_messages import in_words
 from gateway.dashboard.languages import translations
-from gateway.dashboard.problems import in_words
 from gateway.dashboard.reasons import reason_in
 
 MARK = re.compile(r"~[0-9a-f]{32}\Z")  # what uploads.js puts behind a file's name

@@ -21,9 +21,9 @@ from tests.bench.scale import Run
 from tests.bench.transfer import make_installer
 from tests.support.servers.objects import BUCKET, ObjectServer
 from tests.support.servers.ports import free_port
-from upload_service.installers_s3 import ObjectInstallers
 from upload_service.model import Upload
 from upload_service.settings import StorageSettings
+from upload_service.storage.s3 import ObjectInstallers
 
 READERS = 50
 

@@ -3,7 +3,7 @@
 import io
 from collections.abc import Sequence
 
-from gateway.dashboard.table import PAGES
+from gateway.dashboard.routes import PAGES
 from tests.bench.load import Call
 from tests.bench.processes import Account, Bench, running
 from tests.bench.report import Found, Section

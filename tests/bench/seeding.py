@@ -12,13 +12,13 @@ from uuid import uuid4
 from aiohttp import FormData
 from PIL import Image
 
-from catalog_service.enumerations import Architecture, FileType, Scope
-from catalog_service.model import Package
-from catalog_service.version_documents import document_of
-from catalog_service.version_model import PackageVersion
-from client_registry.blacklist_store import MongoBlacklistStore
+from catalog_service.model.enumerations import Architecture, FileType, Scope
+from catalog_service.model.packages import Package
+from catalog_service.model.versions import PackageVersion
+from catalog_service.versions.documents import document_of
+from client_registry.blacklist.store import MongoBlacklistStore
+from client_registry.clients.store import MongoClientStore
 from client_registry.model import Client, Entry
-from client_registry.store import MongoClientStore
 from common.mongo import Document, MongoDatabase, open_database, unhurried
 from tests.bench.processes import Account, Bench
 from tests.bench.scale import Run

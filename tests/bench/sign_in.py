@@ -4,8 +4,8 @@ import random
 import time
 from statistics import median
 
-from auth_service.throttle_store import RedisFailures
-from common.caller import Caller
+from auth_service.login.throttle_store import RedisFailures
+from common.auth.callers import Caller
 from common.redis import open_redis
 from tests.bench.report import Found, Section
 from tests.bench.scale import Run

@@ -15,7 +15,7 @@ from typing import TextIO
 
 from aiohttp import web
 
-from common.server import run
+from common.http.server import run
 from gateway.app import SERVICE
 from gateway.settings import GatewaySettings
 

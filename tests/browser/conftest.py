@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
-from gateway.dashboard.visits import Visit
+from gateway.dashboard.page_request import Visit
 from tests.support.browser.sending import CHUNK
 from tests.support.browser.visitors import Visitor, launch_browser, start_session
 from tests.support.whole.estate import Estate, furnish

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from common.client import ServiceClient
 from common.errors import Unavailable
+from common.service_client.client import ServiceClient
 from tests.browser.conftest import Open
 from tests.support.browser.visitors import Visitor, start_session
 from tests.support.waiting import until
@@ -60,7 +60,7 @@ async def test_an_entry_hides_a_package_from_its_client_until_it_is_deleted(visi
 
 
 async def test_one_of_many_clients_is_found_by_a_search(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.dashboard.blacklist.CHOICES", 1)
+    monkeypatch.setattr("gateway.dashboard.pages.blacklist.CHOICES", 1)
     for name in ("pc-10", "pc-1", "server-7"):
         await visitor.api.call("POST", "add_client", data={"client_name": name})
     await visitor.go("/blacklist")
@@ -165,7 +165,7 @@ async def test_the_audit_log_shows_actor_and_action_and_is_filtered(visitor: Vis
 async def test_paging_through_the_audit_log_shows_every_entry(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.dashboard.audit.SIZE", 1)
+    monkeypatch.setattr("gateway.dashboard.pages.audit.SIZE", 1)
     await visitor.api.call("POST", "add_client", data={"client_name": "pc-1"})
     seen, older = [], visitor.page.get_by_role("link", name="Older")
     await visitor.go("/audit")
@@ -202,7 +202,7 @@ async def test_the_server_page_works_without_the_figures(visitor: Visitor, monke
     async def of(*_: object) -> None:
         raise Unavailable("The upload service does not answer; try again soon.")
 
-    monkeypatch.setattr("auth_service.usage.Usages.of", of)
+    monkeypatch.setattr("auth_service.tenants.usage.Usages.of", of)
     await visitor.go("/server")
     await expect(visitor.page.get_by_text("The figures of the tenant are not known now:")).to_be_visible()
     await expect(visitor.page.locator("tbody tr")).to_have_count(5)

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.async_api import Locator, expect
 
-from gateway.dashboard.visits import Visit
+from gateway.dashboard.page_request import Visit
 from tests.browser.conftest import Open
 from tests.support.browser.accessibility import COLOUR_RULES, severe_findings
 from tests.support.browser.pages import addresses, transferred_bytes

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from gateway.dashboard.visits import UNATTENDED, Visit
+from gateway.dashboard.page_request import UNATTENDED, Visit
 from tests.browser.conftest import Open
 from tests.support.browser.sending import arrived, choose, drop, finish, row, sha256
 from tests.support.browser.visitors import Visitor, start_session
@@ -56,7 +56,7 @@ async def test_a_page_stops_polling_for_the_inspection_until_asked_again(
         answer = await ask(visit, operation, *values, **query)
         return {**answer, "state": "waiting"} if operation == "inspect_upload" else answer
 
-    monkeypatch.setattr("gateway.dashboard.publishing.LOOKS", 1)
+    monkeypatch.setattr("gateway.dashboard.pages.publishing.LOOKS", 1)
     monkeypatch.setattr(Visit, "ask", unread)
     page = visitor.page
     await page.route("**/publish/*looks=1*", lambda route: route.abort(), times=1)

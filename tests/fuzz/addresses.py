@@ -7,12 +7,12 @@ from urllib.parse import quote, urlsplit
 
 from yarl import URL
 
-from catalog_service.external import is_public, parse_address
-from common.caller import Deployment
+from catalog_service.model.external_installers import is_public, parse_address
+from common.auth.callers import Deployment
 from common.errors import InvalidField, Problem
 from common.tenants import bounds, contains, is_tenant_id, parse_network, plain_address
-from gateway.addresses import Target
-from gateway.origin import base_url, caller_address, is_https
+from gateway.routing.client_address import base_url, caller_address, is_https
+from gateway.routing.target import Target
 from gateway.settings import GatewaySettings
 from tests.fuzz.requests import blame, request
 from tests.support.factories import KEYS

@@ -7,14 +7,14 @@ from urllib.parse import urlencode
 
 from auth_service import forms as auth_forms
 from catalog_service.forms import listed_uids, package_id
-from catalog_service.version_forms import new_version
+from catalog_service.versions.forms import new_version
 from client_registry.forms import client_name, new_entry, new_group, new_release, sighting
-from common.bodies import read_question
 from common.errors import InvalidField, InvalidRequest, NotFound
-from common.forms import MAX_INTEGER, Form, clean, flag, read_form
+from common.http.bodies import read_question
+from common.http.forms import MAX_INTEGER, Form, clean, flag, read_form
 from tests.fuzz.requests import outcome, request
+from upload_service.content_range import SUFFIXES
 from upload_service.forms import ChunkForm, InstallerForm
-from upload_service.ranges import SUFFIXES
 
 TEXT_LIMIT = 64  # characters
 NAMES = 8  # of a form's fields, to read as everything they might be

@@ -3,7 +3,7 @@
 from io import BytesIO
 
 from upload_service.inspection.findings import Findings
-from upload_service.inspection.formats import Damaged, look
+from upload_service.inspection.formats.detection import Damaged, look
 
 
 def inspected(data: bytes) -> None:

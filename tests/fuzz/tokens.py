@@ -8,21 +8,21 @@ from urllib.parse import parse_qs, urlsplit
 import jwt
 from redis.asyncio import Redis
 
-from common.caller import Caller, Callers, Deployment, Kind, UntrustedCaller
-from common.client import ServiceClient
-from common.downloads import download_url
+from common.auth.callers import Caller, Callers, Deployment, Kind, UntrustedCaller
+from common.auth.downloads import download_url
+from common.auth.sessions import Look, Session, Sessions
+from common.auth.signing import ALGORITHM
 from common.errors import NotAuthenticated
-from common.sessions import Look, Session, Sessions
-from common.signing import ALGORITHM
+from common.service_client.client import ServiceClient
 from common.tenants import Tenant, is_tenant_id
-from gateway.access import Gatekeeper
-from gateway.addresses import Target
-from gateway.clients import ClientDirectory
+from gateway.auth.authenticator import Gatekeeper
+from gateway.auth.client_directory import ClientDirectory
 from gateway.operations import OPERATIONS
+from gateway.routing.target import Target
 from tests.fuzz.requests import outcome, request
 from tests.support.factories import KEY, KEYS
-from upload_service.downloads import Address, Downloads
-from upload_service.installers import FolderInstallers, Homes
+from upload_service.downloads.service import Address, Downloads
+from upload_service.storage.filesystem import FolderInstallers, Homes
 
 CALLERS = Callers(KEYS, service="catalog_service")
 DOOR = {"operation": "add_package", "tenant_id": "acme"}

@@ -12,16 +12,16 @@ from catalog_service.forms import package_id
 from catalog_service.logos.decoder import decode_logo
 from catalog_service.logos.limits import EDGE
 from catalog_service.logos.refusals import LogoRefused
-from catalog_service.ordering import VersionOrder, newest_first
-from client_registry.hostnames import NAME_LIMIT, host_name
-from client_registry.releases import release_version
+from catalog_service.model.ordering import VersionOrder, newest_first
+from client_registry.clients.hostnames import NAME_LIMIT, host_name
+from client_registry.releases.service import release_version
 from common.errors import InvalidField, InvalidRequest
 from common.events import Event
-from common.forms import clean
+from common.http.forms import clean
 from tests.fuzz.requests import blame, request
+from upload_service.content_range import MAX_TOTAL, ContentRange, parse_file_id, parse_server_filename, suffix_of
 from upload_service.model import PreconditionFailed, RangeNotSatisfiable
-from upload_service.ranges import MAX_TOTAL, ContentRange, parse_file_id, parse_server_filename, suffix_of
-from upload_service.wire import not_modified, wanted_part
+from upload_service.views import not_modified, wanted_part
 
 SHA256 = "5" * 64
 SIZE = 1000  # bytes of a file that is downloaded

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from aiohttp import ClientSession
 
-from common.caller import INTERNAL_TOKEN, Caller, sign
-from common.middleware import AUDIT_HEADER
+from common.auth.callers import INTERNAL_TOKEN, Caller, sign
+from common.http.middleware import AUDIT_HEADER
 from tests.support.factories import KEY
 
 

@@ -3,8 +3,8 @@
 from typing import Any
 from uuid import uuid4
 
-from common.caller import Caller, Kind
-from common.signing import Keys
+from common.auth.callers import Caller, Kind
+from common.auth.signing import Keys
 from common.tenants import Tenant
 
 KEY = "a-key-for-tests-long-enough-to-be-one"  # not a secret: it guards servers that live for a test run

@@ -7,10 +7,10 @@ import sys
 
 import orjson
 
-from common.confined.confinement import OUT_OF_MEMORY, confine
-from upload_service.inspection.encodings import load_encodings
-from upload_service.inspection.formats import Damaged, look
-from upload_service.inspection.statuses import DAMAGED
+from common.concurrency.confinement import OUT_OF_MEMORY, confine
+from upload_service.inspection.exit_status import DAMAGED
+from upload_service.inspection.formats.detection import Damaged, look
+from upload_service.inspection.formats.encodings import load_encodings
 
 MEMORY = 192 << 20  # bytes; two such processes fit beside the service into the memory of its container
 

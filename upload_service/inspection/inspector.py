@@ -15,13 +15,13 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import BinaryIO, Protocol
 
+from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import Overloaded, Unavailable
 from common.telemetry import log
-from common.turns import FairConcurrencyLimit
+from upload_service.content_range import parse_server_filename
+from upload_service.inspection.confined import Reason, Unreadable
 from upload_service.inspection.findings import Findings
-from upload_service.inspection.process import Reason, Unreadable
 from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull, Upload
-from upload_service.ranges import parse_server_filename
 
 PROCESSES = 2  # of one replica, and at most one of them for the files that nobody asked about
 ATTEMPTS = 3

@@ -10,11 +10,11 @@ from typing import Any
 from pymongo import ASCENDING, ReturnDocument
 
 from common.mongo import Document, MongoDatabase
+from upload_service.inspection.confined import Reason
 from upload_service.inspection.findings import Findings
 from upload_service.inspection.inspector import Inspection, State, Taken
-from upload_service.inspection.process import Reason
 from upload_service.model import Status
-from upload_service.store_records import known_upload
+from upload_service.uploads.records import known_upload
 
 LEASE = 120_000  # milliseconds; a file may have to be fetched before it is read
 POSTPONED = 30_000  # milliseconds

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo.errors import BulkWriteError
 
-from auth_service import audit as audit_module
-from auth_service.audit import Audit, Selection
-from auth_service.audit_store import MongoAuditStore
-from auth_service.chain import Head, Note, Seals
+from auth_service.audit import service as audit_module
+from auth_service.audit.chain import Head, Note, Seals
+from auth_service.audit.service import Audit, Selection
+from auth_service.audit.store import MongoAuditStore
+from auth_service.audit.verify import ChainBroken, verify
 from auth_service.model import AuditBusy, AuditEntry
-from auth_service.store import INDEXES
-from auth_service.verification import ChainBroken, verify
+from auth_service.tenants.store import INDEXES
 from common.mongo import Document, MongoDatabase, make_indexes
 from tests.support.factories import KEY
 

@@ -11,12 +11,12 @@ from uuid import uuid4
 import pytest
 from motor.motor_asyncio import AsyncIOMotorClient
 
-from auth_service.audit import Audit, Selection
-from auth_service.audit_store import MongoAuditStore
-from auth_service.chain import Link, Seals
+from auth_service.audit.chain import Link, Seals
+from auth_service.audit.service import Audit, Selection
+from auth_service.audit.store import MongoAuditStore
 from auth_service.model import AuditEntry, LastUser, TenantExists, TenantNotFound, User, UserExists
-from auth_service.store import INDEXES, MongoTenantStore, MongoUserStore
-from auth_service.tenants import Tenants
+from auth_service.tenants.service import Tenants
+from auth_service.tenants.store import INDEXES, MongoTenantStore, MongoUserStore
 from common.mongo import Document, MongoDatabase, make_indexes
 from common.tenants import Tenant, VersionKey
 from tests.support.factories import KEY, make_tenant

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from auth_service import throttle
+from auth_service.login import throttle
+from auth_service.login.throttle import Throttle
+from auth_service.login.throttle_store import KNOWN_FOR, KNOWN_PLACES, RedisFailures, RedisKnownPlaces
 from auth_service.model import TooManyFailures
-from auth_service.throttle import Throttle
-from auth_service.throttle_store import KNOWN_FOR, KNOWN_PLACES, RedisFailures, RedisKnownPlaces
 from common.redis import open_redis
 from tests.support.services.auth import address
 

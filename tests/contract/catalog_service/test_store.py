@@ -10,10 +10,9 @@ from uuid import uuid4
 import pytest
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
-from catalog_service.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
-from catalog_service.finding import Order, Wanted
-from catalog_service.manifests.version import RepairBehavior, VersionManifest
-from catalog_service.model import (
+from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
+from catalog_service.model.manifest.version import RepairBehavior, VersionManifest
+from catalog_service.model.packages import (
     FinishedUpload,
     InstallerFile,
     Package,
@@ -23,11 +22,12 @@ from catalog_service.model import (
     VersionExists,
     VersionNotFound,
 )
+from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches, VersionName
+from catalog_service.packages.search import Order, Wanted
 from catalog_service.store import COLLECTIONS, INDEXES, MongoCatalogStore
 from catalog_service.sweeper import HiddenVersion
-from catalog_service.version_documents import document_of, version_of
-from catalog_service.version_model import Dependencies, PackageDependency, PackageVersion, Switches, VersionName
-from catalog_service.versions import PendingVersion
+from catalog_service.versions.documents import document_of, version_of
+from catalog_service.versions.service import PendingVersion
 from common.mongo import MongoDatabase, make_indexes
 from tests.support.factories import make_tenant
 from tests.support.services.catalog import DIGEST, own_database

@@ -10,9 +10,11 @@ from uuid import uuid4
 import pytest
 from motor.motor_asyncio import AsyncIOMotorClient
 
-from client_registry.blacklist import Blacklist
-from client_registry.blacklist_store import MongoBlacklistStore
-from client_registry.clients import Clients, SeatTaken
+from client_registry.blacklist.service import Blacklist
+from client_registry.blacklist.store import MongoBlacklistStore
+from client_registry.clients.service import Clients, SeatTaken
+from client_registry.clients.store import INDEXES, MongoClientStore
+from client_registry.clients.tokens import ClientTokens
 from client_registry.model import (
     Client,
     ClientExists,
@@ -27,9 +29,7 @@ from client_registry.model import (
     Release,
     ReleaseExists,
 )
-from client_registry.release_store import MongoReleaseStore
-from client_registry.store import INDEXES, MongoClientStore
-from client_registry.tokens import ClientTokens
+from client_registry.releases.store import MongoReleaseStore
 from common.errors import Problem
 from common.mongo import Document, MongoDatabase, make_indexes
 from tests.support.factories import KEYS, make_caller, make_tenant

@@ -18,7 +18,7 @@ from common.events.broker import RabbitEvents, open_events
 from common.events.deliveries import FAILURES
 from common.events.local import LocalEvents
 from common.mongo import Refused
-from common.telemetry.traces import traces
+from common.telemetry.tracing import traces
 from tests.support.servers.collector import collecting
 from tests.support.tables import each
 

@@ -11,14 +11,14 @@ from pydantic import SecretStr
 from pymongo import ASCENDING, IndexModel
 from pymongo.errors import OperationFailure
 
-from auth_service.audit_store import MongoAuditStore
-from auth_service.chain import Seals
+from auth_service.audit.chain import Seals
+from auth_service.audit.store import MongoAuditStore
+from auth_service.audit.verify import verify
 from auth_service.migrations import schema as auth_schema
-from auth_service.verification import verify
 from common.mongo import Document, MongoDatabase, open_database
-from common.mongo import migrating as migrating_module
+from common.mongo import migration as migrating_module
 from common.mongo import schema as schema_module
-from common.mongo.migrating import Lease, migrate, migrate_again
+from common.mongo.migration import Lease, migrate, migrate_again
 from common.mongo.schema import (
     Done,
     Migrating,

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
+from common.auth.sessions import Look, Session, Sessions
+from common.auth.signing import ALGORITHM
+from common.caching.tenant_version import Stamps
 from common.errors import NotAuthenticated
 from common.redis import CONNECTIONS, RedisError, open_redis
-from common.sessions import Look, Session, Sessions
-from common.signing import ALGORITHM
-from common.stamps import Stamps
-from deploy import local
-from gateway.clients import REMEMBERED
+from deploy.local import servers
+from gateway.auth.client_directory import REMEMBERED
 from tests.support.factories import KEY, KEYS
 from tests.support.tables import each
 
@@ -192,7 +192,7 @@ async def test_a_lifetime_is_counted_by_the_clock_of_redis(
 ) -> None:
     sessions = Sessions(redis, keys=KEYS, lifetime=60, idle=60)
     now, _ = await redis.time()
-    monkeypatch.setattr("common.sessions.time.time", lambda: now + 7200.0)  # this machine's clock is wrong
+    monkeypatch.setattr("common.auth.sessions.time.time", lambda: now + 7200.0)  # this machine's clock is wrong
 
     token = await sessions.open(tenant_id, "ada")
 
@@ -371,7 +371,7 @@ async def test_a_change_during_an_outage_of_redis_is_done_and_not_cached(
 async def test_no_stamp_counts_past_the_redis_that_told_it(tmp_path: Path) -> None:
     told: list[str | None] = []
     for _ in range(2):
-        async with local.redis(tmp_path) as url, open_redis(url) as redis:
+        async with servers.redis(tmp_path) as url, open_redis(url) as redis:
             looks = Sessions(redis, keys=KEYS, lifetime=LIFETIME, idle=IDLE)
             if not told:
                 await Stamps(redis).move("changed")

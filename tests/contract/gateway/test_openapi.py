@@ -10,8 +10,8 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from catalog_service.wire import elsewhere
-from common.caller import operation_of
+from catalog_service.views import elsewhere
+from common.auth.callers import operation_of
 from tests.support.samples.openapi import DOCUMENT, PATH, resolved
 from tests.support.samples.sources import make_version
 from tests.support.tables import each

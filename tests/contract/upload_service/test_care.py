@@ -12,10 +12,10 @@ from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from common.mongo import MongoDatabase, make_indexes, open_database
+from upload_service.maintenance.store import MongoKnownStore, MongoScrubStore
 from upload_service.model import Damage, Home, Status, Upload
-from upload_service.store import MongoUploadStore
-from upload_service.store_care import MongoKnownStore, MongoScrubStore
-from upload_service.store_records import INDEXES
+from upload_service.uploads.records import INDEXES
+from upload_service.uploads.store import MongoUploadStore
 
 WEEK = 7 * 24 * 3600
 
@@ -170,7 +170,7 @@ async def test_a_file_that_was_moved_or_removed_meanwhile_is_not_marked(
 async def test_all_files_are_gone_through_page_by_page(
     store: MongoScrubStore, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("upload_service.store_care.PAGE", 2)
+    monkeypatch.setattr("upload_service.maintenance.store.PAGE", 2)
     uploads = [await complete(database) for _ in range(5)]
     await complete(database, "globex")
     assert [found.upload_id async for found in store.kept("acme")] == [upload.upload_id for upload in uploads]

@@ -9,11 +9,11 @@ import pytest
 
 from tests.support.servers.objects import ObjectServer
 from tests.support.tables import each
-from upload_service.installers import FolderInstallers, Installers, Kept
-from upload_service.installers_s3 import ObjectInstallers
 from upload_service.model import Home, InstallerMissing, Upload
-from upload_service.parts import Parts
 from upload_service.settings import StorageSettings
+from upload_service.storage.filesystem import FolderInstallers, Installers, Kept
+from upload_service.storage.s3 import ObjectInstallers
+from upload_service.uploads.part_files import Parts
 
 SMALL = bytes(range(256)) * 20
 LARGE = os.urandom(12 << 20)  # bytes: more than one part, and not a whole number of them

@@ -14,13 +14,13 @@ from pymongo import MongoClient
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from common.mongo import MongoDatabase, make_indexes, open_database
-from upload_service import quota_store
-from upload_service.ledger_store import MongoLedgerStore
 from upload_service.model import Status, Upload
-from upload_service.quota import TooManyUploads
-from upload_service.quota_store import MongoQuotaStore
-from upload_service.reconcile import Reconciliation, as_recorded
-from upload_service.store_records import INDEXES
+from upload_service.quota import store as quota_store
+from upload_service.quota.ledger_store import MongoLedgerStore
+from upload_service.quota.reconciliation import Reconciliation, as_recorded
+from upload_service.quota.service import TooManyUploads
+from upload_service.quota.store import MongoQuotaStore
+from upload_service.uploads.records import INDEXES
 
 SIZE = 10
 

@@ -8,14 +8,14 @@ import pytest
 
 from common.mongo import MongoDatabase, open_database
 from tests.support.servers.objects import ObjectServer
-from upload_service.identity import Identity, StorageIsNotOurs
-from upload_service.installers import FolderInstallers, Homes
-from upload_service.installers_s3 import ObjectInstallers, homes_of
+from upload_service.maintenance.orphans import Orphans
+from upload_service.maintenance.store import MongoKnownStore
 from upload_service.model import Home, Status, Upload
-from upload_service.orphans import Orphans
-from upload_service.parts import Parts
 from upload_service.settings import StorageSettings
-from upload_service.store_care import MongoKnownStore
+from upload_service.storage.filesystem import FolderInstallers, Homes
+from upload_service.storage.ownership import Identity, StorageIsNotOurs
+from upload_service.storage.s3 import ObjectInstallers, homes_of
+from upload_service.uploads.part_files import Parts
 
 
 @pytest.fixture

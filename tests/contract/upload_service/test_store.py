@@ -13,10 +13,10 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 
 from common.mongo import MongoDatabase, make_indexes, open_database
 from upload_service.model import Status, Upload
-from upload_service.quota_store import MongoQuotaStore
-from upload_service.store import MongoUploadStore
-from upload_service.store_outbox import MongoOutboxStore
-from upload_service.store_records import INDEXES
+from upload_service.quota.store import MongoQuotaStore
+from upload_service.uploads.outbox_store import MongoOutboxStore
+from upload_service.uploads.records import INDEXES
+from upload_service.uploads.store import MongoUploadStore
 
 
 class Records(MongoUploadStore, MongoOutboxStore):

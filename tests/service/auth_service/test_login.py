@@ -9,10 +9,10 @@ import jwt
 import pytest
 from argon2 import Parameters, PasswordHasher, extract_parameters
 
-from auth_service import throttle
-from auth_service.passwords import AT_ONCE
-from auth_service.throttle import FAILURES, WINDOW
-from common.caller import Caller
+from auth_service.login import throttle
+from auth_service.login.throttle import FAILURES, WINDOW
+from auth_service.users.passwords import AT_ONCE
+from common.auth.callers import Caller
 from common.redis import RedisError, open_redis
 from tests.support.factories import make_caller
 from tests.support.services.auth import NOWHERE, PASSWORD, WRONG_PASSWORD, Auth, address, elsewhere, serving_auth
@@ -307,7 +307,9 @@ async def test_logouts_of_one_session_at_once_leave_one_entry(auth: Auth, caller
     assert await logouts(auth, caller) == 1
 
 
-@pytest.mark.parametrize("step", ["auth_service.audit_store.MongoAuditStore.add", "common.sessions.Sessions.close"])
+@pytest.mark.parametrize(
+    "step", ["auth_service.audit.store.MongoAuditStore.add", "common.auth.sessions.Sessions.close"]
+)
 async def test_a_logout_repeated_after_a_fault_leaves_one_entry(
     auth: Auth, caller: Caller, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

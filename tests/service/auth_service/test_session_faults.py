@@ -9,8 +9,8 @@ import pytest
 from pymongo.errors import AutoReconnect
 
 from auth_service.model import UserNotFound
-from auth_service.store import MongoUserStore
-from common.caller import Caller
+from auth_service.tenants.store import MongoUserStore
+from common.auth.callers import Caller
 from common.mongo import MongoError
 from common.redis import RedisError
 from tests.support.api import Answer
@@ -142,7 +142,7 @@ async def test_nothing_changes_where_the_sessions_cannot_be_ended(
 ) -> None:
     setup = await make_setup(auth)
     with monkeypatch.context() as patched:
-        patched.setattr("common.sessions.Sessions.close_all", _fail)
+        patched.setattr("common.auth.sessions.Sessions.close_all", _fail)
         assert not await operation(setup)
 
     assert (await auth.login(setup.admin, "ada")).status == 200

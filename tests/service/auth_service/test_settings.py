@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from auth_service.tenants import in_words
-from common.caller import Caller
-from common.client import HEADER_LIMIT
+from auth_service.tenants.service import in_words
+from common.auth.callers import Caller
 from common.errors import Problem
-from common.middleware import AUDIT_HEADER
+from common.http.middleware import AUDIT_HEADER
+from common.service_client.client import HEADER_LIMIT
 from tests.support.api import Answer
 from tests.support.factories import make_caller
 from tests.support.services.auth import Auth, serving_auth

@@ -6,11 +6,11 @@ from ipaddress import IPv6Network
 
 import pytest
 
-from auth_service import throttle
-from auth_service.throttle import FAILURES, USER_FAILURES, WINDOW
-from common.caller import Caller
+from auth_service.login import throttle
+from auth_service.login.throttle import FAILURES, USER_FAILURES, WINDOW
+from common.auth.callers import Caller
+from common.auth.sessions import Sessions
 from common.redis import Redis
-from common.sessions import Sessions
 from tests.support.services.auth import WRONG_PASSWORD, Auth, elsewhere
 from tests.support.step_faults import Steps
 

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from auth_service.throttle import FAILURES
-from common.caller import Caller
+from auth_service.login.throttle import FAILURES
+from common.auth.callers import Caller
 from tests.support.api import Answer
 from tests.support.services.auth import PASSWORD, Auth
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from common.caller import Caller
+from common.auth.callers import Caller
 from tests.support.factories import make_caller
 from tests.support.services.catalog import Catalog, serving_catalog
 

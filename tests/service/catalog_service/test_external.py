@@ -6,11 +6,11 @@ from uuid import uuid4
 
 import pytest
 
-from catalog_service.version_forms import new_version
-from catalog_service.versions import PendingVersion
-from common.caller import Caller
+from catalog_service.versions.forms import new_version
+from catalog_service.versions.service import PendingVersion
+from common.auth.callers import Caller
 from common.errors import Unavailable
-from common.forms import Form
+from common.http.forms import Form
 from common.tenants import VersionKey
 from tests.support.factories import make_caller, make_tenant
 from tests.support.services.catalog import EXTERNAL, Catalog, version_form

@@ -9,8 +9,8 @@ from aiohttp import FormData
 
 from catalog_service.logos import service
 from catalog_service.logos.service import PROCESSES
-from common.caller import Caller
-from common.confined.process import run_confined
+from common.auth.callers import Caller
+from common.concurrency.confined_process import run_confined
 from tests.support.api import Answer
 from tests.support.factories import make_caller
 from tests.support.memory import Growth

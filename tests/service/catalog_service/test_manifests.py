@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from aiohttp import FormData
 
-from common.caller import Caller
-from common.client import HEADER_LIMIT
+from common.auth.callers import Caller
 from common.errors import Unavailable
-from common.middleware import AUDIT_HEADER
+from common.http.middleware import AUDIT_HEADER
+from common.service_client.client import HEADER_LIMIT
 from common.tenants import VersionKey
 from tests.support.factories import make_caller, make_tenant
 from tests.support.samples.described import PACKAGE, PORTABLE, VERSION, form_of

@@ -12,7 +12,7 @@ from aiohttp import FormData
 from PIL import Image
 
 from common.errors import Unavailable
-from common.middleware import AUDIT_HEADER
+from common.http.middleware import AUDIT_HEADER
 from tests.support.factories import make_caller, make_tenant
 from tests.support.services.catalog import Catalog, picture
 

@@ -17,13 +17,13 @@ import orjson
 import pytest
 from aiohttp import web
 
-from catalog_service import answers
-from catalog_service.entries import CatalogEntry
-from catalog_service.revisions import Standing
-from catalog_service.store_revisions import MongoRevisions
-from common.caller import INTERNAL_TOKEN, Caller, sign
+from catalog_service.catalog import response as answers
+from catalog_service.catalog.reader import CatalogEntry
+from catalog_service.revisions.model import Standing
+from catalog_service.revisions.store import MongoRevisions
+from common.auth.callers import INTERNAL_TOKEN, Caller, sign
 from common.errors import Unavailable
-from common.middleware import REVISION_HEADER
+from common.http.middleware import REVISION_HEADER
 from common.mongo import MongoError
 from tests.support.api import Answer
 from tests.support.factories import KEY, make_caller
@@ -181,7 +181,7 @@ async def test_unchanged_versions_take_one_small_query_and_others_one_more(
     catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     until = int(time.time()) + 3600
-    monkeypatch.setattr("catalog_service.wire.expiry", lambda _: until)
+    monkeypatch.setattr("catalog_service.views.expiry", lambda _: until)
     for package_id in ("acme.editor", "acme.viewer"):
         await catalog.add_package(caller, package_id)
         await catalog.add_version(caller, package_id)
@@ -287,7 +287,7 @@ async def test_a_change_whose_writer_died_is_settled_after_a_minute(catalog: Cat
 async def test_a_reader_that_is_far_behind_reads_everything(
     replicas: tuple[Catalog, Catalog], caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("catalog_service.store_revisions.LATEST", 8)
+    monkeypatch.setattr("catalog_service.revisions.store.LATEST", 8)
     one, other = replicas
     await one.add_package(caller)
     await other.packages(caller)

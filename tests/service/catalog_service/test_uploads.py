@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from common.caller import Caller
+from common.auth.callers import Caller
 from common.events import Count, Event, Events, EventsUnavailable, Handle, Hear, uncounted
 from common.events.broker import open_events
 from tests.support.factories import make_caller

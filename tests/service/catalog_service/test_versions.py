@@ -8,16 +8,16 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from catalog_service.model import InstallerFile, PackageNotFound
+from catalog_service.model.packages import InstallerFile, PackageNotFound
+from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.store import MongoCatalogStore
-from catalog_service.uploads import UploadService
-from catalog_service.version_forms import new_version
-from catalog_service.versions import Versions
-from common.caller import Caller
-from common.client import ServiceClient, open_service
-from common.downloads import check_download
+from catalog_service.versions.forms import new_version
+from catalog_service.versions.service import Versions
+from common.auth.callers import Caller
+from common.auth.downloads import check_download
 from common.errors import StorageExceeded, Unavailable
-from common.forms import Form
+from common.http.forms import Form
+from common.service_client.client import ServiceClient, open_service
 from common.tenants import VersionKey
 from tests.support.factories import KEYS, NOBODYS_ID, make_caller, make_tenant
 from tests.support.services.catalog import DIGEST, EXTERNAL, Catalog, serving_catalog, version_form

@@ -11,15 +11,15 @@ import orjson
 import pytest
 from yarl import URL
 
-from catalog_service.entries import Entries
-from catalog_service.version_documents import version_of
+from catalog_service.catalog.reader import Entries
+from catalog_service.versions.documents import version_of
 from catalog_service.winget.contracts import Contract
-from catalog_service.winget.manifest import manifest
-from catalog_service.winget.records import record_of
-from catalog_service.winget.requests import Search
-from catalog_service.winget.searches import Found, Searches
-from catalog_service.winget.turns import SEARCHES_OF_NETWORK, SEARCHES_OF_TENANT
-from common.caller import Caller, Kind
+from catalog_service.winget.manifest.manifest import manifest
+from catalog_service.winget.search.cooperative_yield import SEARCHES_OF_NETWORK, SEARCHES_OF_TENANT
+from catalog_service.winget.search.records import record_of
+from catalog_service.winget.search.requests import Search
+from catalog_service.winget.search.searches import Found, Searches
+from common.auth.callers import Caller, Kind
 from common.errors import Unavailable
 from common.tenants import VersionKey
 from tests.support.api import Answer
@@ -226,10 +226,10 @@ async def test_many_versions_are_read_and_told_beside_the_event_loop(
 
         return noting
 
-    monkeypatch.setattr("catalog_service.store_versions.version_of", watched("reading", version_of))
-    monkeypatch.setattr("catalog_service.winget.searches.record_of", watched("finding", record_of))
+    monkeypatch.setattr("catalog_service.versions.store.version_of", watched("reading", version_of))
+    monkeypatch.setattr("catalog_service.winget.search.searches.record_of", watched("finding", record_of))
     monkeypatch.setattr(Contract, "hit", watched("telling", Contract.hit))
-    monkeypatch.setattr("catalog_service.store_versions.MANY", 1)
+    monkeypatch.setattr("catalog_service.versions.store.MANY", 1)
     monkeypatch.setattr("catalog_service.winget.routes.MANY", 1)
     await catalog.add_package(caller, "Acme.Editor")
     for version in ("1.0", "2.0"):
@@ -396,8 +396,8 @@ class Gate:
             return await find(searches, tenant_id, wanted, *others)
 
         monkeypatch.setattr(Searches, "find", held)
-        monkeypatch.setattr("catalog_service.winget.turns.SEARCH_TIMEOUT", PATIENCE)
-        monkeypatch.setattr("catalog_service.winget.turns.SEARCHES_WAITING", SEARCHES_WAITING)
+        monkeypatch.setattr("catalog_service.winget.search.cooperative_yield.SEARCH_TIMEOUT", PATIENCE)
+        monkeypatch.setattr("catalog_service.winget.search.cooperative_yield.SEARCHES_WAITING", SEARCHES_WAITING)
 
     async def wait_for(self, running: int) -> None:
         async with asyncio.timeout(PATIENCE):

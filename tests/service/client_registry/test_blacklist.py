@@ -6,9 +6,9 @@ from uuid import UUID, uuid4
 import pytest
 from aiohttp import FormData
 
-from common.caller import Caller
-from common.client import HEADER_LIMIT
-from common.middleware import AUDIT_HEADER
+from common.auth.callers import Caller
+from common.http.middleware import AUDIT_HEADER
+from common.service_client.client import HEADER_LIMIT
 from tests.support.factories import NOBODYS_ID, make_caller
 from tests.support.services.registry import Registry
 

@@ -9,13 +9,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from client_registry.model import Installer
-from client_registry.release_store import MongoReleaseStore
-from client_registry.releases import Releases
-from client_registry.uploads import UploadService
-from common.caller import Caller
-from common.client import open_service
-from common.downloads import check_download
+from client_registry.outgoing.upload_service import UploadService
+from client_registry.releases.service import Releases
+from client_registry.releases.store import MongoReleaseStore
+from common.auth.callers import Caller
+from common.auth.downloads import check_download
 from common.errors import StorageExceeded, Unavailable
+from common.service_client.client import open_service
 from tests.support.api import Answer
 from tests.support.factories import KEYS, make_caller
 from tests.support.services.registry import DIGEST, Registry, serving_registry

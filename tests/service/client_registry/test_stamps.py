@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from common.caller import Caller
+from common.auth.callers import Caller
+from common.caching.tenant_version import Stamps
 from common.redis import Redis, RedisError, open_redis
-from common.stamps import Stamps
 from gateway.operations import CLIENTS, OPERATIONS
 from tests.support.factories import make_caller
 from tests.support.services.registry import Registry, serving_registry

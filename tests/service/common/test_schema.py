@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from common.events import Event, EventsUnavailable
 from common.mongo import Document, MongoDatabase, open_database
-from common.mongo.migrating import Lease
+from common.mongo.migration import Lease
 from common.mongo.schema import Done, Migration, Schema, set_version, version_of
 from tests.support.services.catalog import Catalog, serving_catalog
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
@@ -28,8 +28,8 @@ UPLOADER = make_uploader()
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.readiness.RETRY_PAUSE", 0.05)
-    monkeypatch.setattr("common.readiness.START_PATIENCE", 0.2)
+    monkeypatch.setattr("common.http.readiness.RETRY_PAUSE", 0.05)
+    monkeypatch.setattr("common.http.readiness.START_PATIENCE", 0.2)
 
 
 @pytest.fixture

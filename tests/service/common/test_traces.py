@@ -11,16 +11,16 @@ from aiohttp import ClientSession, web
 from aiohttp.typedefs import Handler
 from multidict import CIMultiDict
 
-from common.caller import INTERNAL_TOKEN, Callers, sign
-from common.client import open_service
+from common.auth.callers import INTERNAL_TOKEN, Callers, sign
 from common.errors import Unavailable
-from common.middleware import problems
-from common.middleware.fellows import only_from_gateway
+from common.http.middleware import problems
+from common.http.server import serving
+from common.http.service_auth import only_from_gateway
+from common.http.tracing import traced
 from common.mongo import MongoError, open_database
 from common.redis import OneByOne, open_redis
-from common.server import serving
-from common.telemetry.traced import traced
-from common.telemetry.traces import TRACEPARENT, traces
+from common.service_client.client import open_service
+from common.telemetry.tracing import TRACEPARENT, traces
 from common.tenants import Tenant
 from tests.support.factories import KEY, KEYS, make_caller
 from tests.support.servers.collector import Collector, Span, collecting
@@ -37,7 +37,7 @@ KNOWN = Callers(KEYS, service=SERVICE)
 async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]:
     """Takes what this process traces; spans are sent as soon as they end, or nearly."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")  # milliseconds
-    monkeypatch.setattr("common.telemetry.spans.CLOSE_PATIENCE", PATIENCE)
+    monkeypatch.setattr("common.telemetry.otel.CLOSE_PATIENCE", PATIENCE)
     async with collecting() as collector:
         traces.begin("tests", collector.url)
         try:

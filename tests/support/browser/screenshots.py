@@ -12,7 +12,7 @@ from uuid import uuid4
 from PIL import Image
 from playwright.async_api import Page, async_playwright
 
-from gateway.dashboard.table import PAGES
+from gateway.dashboard.routes import PAGES
 from tests.support.browser.company import settle
 from tests.support.browser.sending import finish
 from tests.support.browser.visitors import Visitor, launch_browser, sign_in

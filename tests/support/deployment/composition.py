@@ -18,7 +18,7 @@ from aiohttp import ClientSession, TCPConnector
 from docker import DockerClient
 from docker.models.containers import Container
 
-from common.caller import Deployment
+from common.auth.callers import Deployment
 from tests.support.servers.ports import free_port
 from tests.support.waiting import until
 from tests.support.whole.services import Api

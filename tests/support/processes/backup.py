@@ -10,17 +10,17 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from auth_service.passwords import password_hasher
-from auth_service.verification import verify
-from deploy.backup.exporting import Export
+from auth_service.audit.verify import verify
+from auth_service.users.passwords import password_hasher
 from deploy.backup.folder import BackupFolder
-from deploy.backup.importing import Import
 from deploy.backup.restoring import Restoration
 from deploy.backup.taking import Backup
-from deploy.folder import Addresses
-from deploy.places import Places
-from deploy.record import open_record
-from deploy.storage import open_storage
+from deploy.local.folder import Addresses
+from deploy.operator.audit import open_record
+from deploy.operator.storage import open_storage
+from deploy.operator.stores import Places
+from deploy.tenant_archive.exporting import Export
+from deploy.tenant_archive.importing import Import
 from tests.support.factories import KEY, KEYS
 from tests.support.processes.fleet import DATABASES, Fleet
 
@@ -30,7 +30,7 @@ import os, signal
 from argon2 import PasswordHasher
 from auth_service import passwords
 from deploy.backup import {module} as module
-from deploy.cli import main
+from deploy.cli.main import main
 
 hasher = PasswordHasher(time_cost={time_cost}, memory_cost={memory_cost}, parallelism={parallelism})
 passwords.PasswordHasher = lambda **_: hasher

@@ -4,8 +4,8 @@ Nothing of this is in the product: the drivers' and the service's own functions 
 One that may kill itself is forked, and forked anew whenever it was killed. What to do is told by the environment:
 
 PATCHES    JSON, `{"upload_service.app:COLLECTION_PAUSE": 0.1}`: constants that are others.
-FAILPOINT  `upload_service.store:MongoUploadStore.advance:after:3`: die `before` or `after` the third call; or `hold`
-           for SIGSTOP after it. The process in its place goes on for good.
+FAILPOINT  `upload_service.uploads.store:MongoUploadStore.advance:after:3`: die `before` or `after` the third call;
+           or `hold` for SIGSTOP after it. The process in its place goes on for good.
 STEPS      a folder: whatever changes something outside the process is a step. See `steps.Steps`, which writes there.
 
 Steps are what MongoDB changed, what became of files, what the broker took or was told, and what another service
@@ -31,8 +31,8 @@ import aio_pika
 from motor.motor_asyncio import AsyncIOMotorCollection
 from pymongo.results import DeleteResult, UpdateResult
 
-from common.client import ServiceClient
-from common.server import run
+from common.http.server import run
+from common.service_client.client import ServiceClient
 
 PRODUCT = ("auth_service", "catalog_service", "client_registry", "common", "gateway", "upload_service")
 CHANGES = ("insert_one", "update_one", "update_many", "delete_one", "delete_many", "find_one_and_update")
@@ -123,7 +123,7 @@ def _product_function(frame: FrameType | None) -> str | None:
     found = "a worker thread" if threading.current_thread().name.startswith(WORKERS) else None
     while frame is not None:
         module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_qualname
-        if module.partition(".")[0] in PRODUCT and module != "common.server":  # It runs all the others.
+        if module.partition(".")[0] in PRODUCT and module != "common.http.server":  # It runs all the others.
             if not frame.f_code.co_name.startswith(("_", "<")):
                 return f"{module}:{name}"
             found = f"{module}:{name}"

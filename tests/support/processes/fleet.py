@@ -24,13 +24,13 @@ from aiohttp import ClientSession
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 
-from auth_service.throttle_store import RedisFailures
-from common.caller import Deployment
+from auth_service.login.throttle_store import RedisFailures
+from common.auth.callers import Deployment
+from common.caching.tenant_version import Stamps
 from common.mongo import Document
 from common.redis import open_redis
-from common.stamps import Stamps
-from deploy.folder import SERVICES, Addresses
-from deploy.operations import open_operator
+from deploy.local.folder import SERVICES, Addresses
+from deploy.operator.operations import open_operator
 from tests.support.factories import KEY
 from tests.support.processes.replica import Replica
 from tests.support.servers.ports import free_port

@@ -17,7 +17,7 @@ from aiohttp import ClientSession
 
 from tests.support.processes.programs import Program, start
 
-PKGREPO = (sys.executable, "-m", "deploy.cli")
+PKGREPO = (sys.executable, "-m", "deploy.cli.main")
 READY = "Ctrl-C stops everything."
 LIMIT = 60  # seconds for a start or a stop; reached only when something hangs
 
@@ -107,7 +107,7 @@ async def administrator(session: ClientSession, base_url: str, folder: Path) -> 
 
 
 def _run(arguments: Sequence[str]) -> tuple[int, str]:
-    from deploy.cli import main  # noqa: PLC0415  looks at the terminal when it is imported
+    from deploy.cli.main import main  # noqa: PLC0415  looks at the terminal when it is imported
 
     output, status = StringIO(), 0
     sys.argv = ["pkgrepo", *arguments]

@@ -27,7 +27,7 @@ IN_TEST = "PYTEST_VERSION" in os.environ
 PR_SET_PDEATHSIG = 1
 FORKS = multiprocessing.get_context("forkserver")
 SERVICES = ("auth_service", "catalog_service", "client_registry", "gateway", "upload_service")
-FORKS.set_forkserver_preload([__name__, "deploy.cli", *(f"{service}.app" for service in SERVICES)])
+FORKS.set_forkserver_preload([__name__, "deploy.cli.main", *(f"{service}.app" for service in SERVICES)])
 
 
 class Fork:

@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from deploy.publishing.server import open_server
-from deploy.publishing.session import Credentials, Session, open_session
+from deploy.publish.server import open_server
+from deploy.publish.session import Credentials, Session, open_session
 from tests.support.processes.programs import Program, start
 from tests.support.whole.services import PASSWORD, Api
 
@@ -43,7 +43,7 @@ async def publishing(
     """A running command, signing in as the tenant's administrator unless the environment says otherwise."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PKGREPO_")}
     process = await start(
-        [sys.executable, "-m", "deploy.cli", command, *map(str, arguments)],
+        [sys.executable, "-m", "deploy.cli.main", command, *map(str, arguments)],
         stdout=PIPE,
         stderr=PIPE,
         env={

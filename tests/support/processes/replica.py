@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 
-from deploy.processes import POLL, START_LIMIT, STOP_LIMIT, NotStarted
+from deploy.local.processes import POLL, START_LIMIT, STOP_LIMIT, NotStarted
 from tests.support.processes.programs import Program, start
 
 SHOWN_LINES = 20  # of a log, in the text of an error

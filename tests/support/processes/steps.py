@@ -18,7 +18,7 @@ class Steps:
     """What one replica is told through a folder that both know.
 
     A step is named by the function of the product it happens in, what happens, and which time it is since the telling:
-    `upload_service.store:MongoUploadStore.advance update_one #1`.
+    `upload_service.uploads.store:MongoUploadStore.advance update_one #1`.
     """
 
     folder: Path

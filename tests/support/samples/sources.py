@@ -3,13 +3,13 @@
 from typing import Any
 from uuid import uuid4
 
-from catalog_service.entries import WholeEntry
-from catalog_service.enumerations import Architecture, FileType, Scope
-from catalog_service.manifests.package import PackageManifest
-from catalog_service.manifests.version import VersionManifest
-from catalog_service.model import Package
-from catalog_service.packages import DescribedPackage
-from catalog_service.version_model import PackageVersion
+from catalog_service.catalog.reader import WholeEntry
+from catalog_service.model.enumerations import Architecture, FileType, Scope
+from catalog_service.model.manifest.package import PackageManifest
+from catalog_service.model.manifest.version import VersionManifest
+from catalog_service.model.packages import Package
+from catalog_service.model.versions import PackageVersion
+from catalog_service.packages.service import DescribedPackage
 
 
 def make_version(package_id: str = "Acme.Editor", **fields: Any) -> PackageVersion:

@@ -8,7 +8,7 @@ import socket
 import tempfile
 from itertools import cycle, islice
 
-from deploy.processes import POLL, START_LIMIT
+from deploy.local.processes import POLL, START_LIMIT
 
 RANGE = range(20_000, 32_000)  # below the ports that Linux takes for outgoing connections
 _PORTS = islice(cycle(RANGE), secrets.randbelow(len(RANGE)), None)  # endless

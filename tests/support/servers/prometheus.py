@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from aiohttp import ClientSession
 
-from deploy.processes import running
+from deploy.local.processes import running
 from tests.support.deployment.observability import OBSERVABILITY, program
 from tests.support.servers.ports import answering, free_port
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from deploy.cluster.rights import RABBITMQ, rabbitmq_definitions
-from deploy.processes import NotStarted, running
+from deploy.local.processes import NotStarted, running
 from tests.support.servers.ports import answering, free_port
 from tests.support.servers.users import credentials
 

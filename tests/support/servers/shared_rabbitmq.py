@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from deploy.processes import NotStarted
+from deploy.local.processes import NotStarted
 from tests.support.servers.ports import answering, free_port
 from tests.support.servers.rabbitmq import AMQP_HEADER, METHOD_ON_CHANNEL_0, is_installed, node, url_of
 

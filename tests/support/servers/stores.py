@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from deploy import local
+from deploy.local import servers as local
 from tests.support.servers import rabbitmq
 from tests.support.servers.proxy import Proxy, proxy
 

@@ -12,19 +12,19 @@ from aiohttp import ClientSession, web
 from motor.motor_asyncio import AsyncIOMotorClient
 
 from auth_service.app import create_app
-from auth_service.keys import TENANTS, USERS
+from auth_service.app_keys import TENANTS, USERS
+from auth_service.login.throttle import FAILURES
 from auth_service.settings import AuthSettings
-from auth_service.tenants import Tenants
-from auth_service.throttle import FAILURES
-from auth_service.users import Users
-from common.caller import Caller
-from common.client import HEADER_LIMIT
+from auth_service.tenants.service import Tenants
+from auth_service.users.service import Users
+from common.auth.callers import Caller
+from common.auth.sessions import Session, Sessions
 from common.errors import NotAuthenticated, Problem
-from common.middleware import json_response, problems
+from common.http.middleware import json_response, problems
+from common.http.server import serving
 from common.mongo import Document
 from common.redis import open_redis
-from common.server import serving
-from common.sessions import Session, Sessions
+from common.service_client.client import HEADER_LIMIT
 from tests.support.api import Answer, ServiceApi
 from tests.support.factories import KEY, KEYS, make_caller, make_tenant
 

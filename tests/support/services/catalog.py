@@ -13,20 +13,20 @@ from PIL import Image
 from yarl import URL
 
 from catalog_service.app import create_app
-from catalog_service.keys import PACKAGES, SNAPSHOTS, STORE, VERSIONS
+from catalog_service.app_keys import PACKAGES, SNAPSHOTS, STORE, VERSIONS
+from catalog_service.catalog.cache import Snapshots
+from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.settings import CatalogSettings
-from catalog_service.snapshots import Snapshots
 from catalog_service.store import MongoCatalogStore
 from catalog_service.sweeper import Sweeper
-from catalog_service.uploads import UploadService
-from common.caller import INTERNAL_TOKEN, Caller, sign
-from common.client import HEADER_LIMIT, open_service
+from common.auth.callers import INTERNAL_TOKEN, Caller, sign
 from common.errors import NotFound, Problem
 from common.events import Events
 from common.events.local import LocalEvents
-from common.middleware import json_response, problems
+from common.http.middleware import json_response, problems
+from common.http.server import serving
 from common.mongo import Document, MongoDatabase, open_database
-from common.server import serving
+from common.service_client.client import HEADER_LIMIT, open_service
 from tests.support.api import Answer, ServiceApi, read_answer
 from tests.support.factories import KEY, KEYS
 

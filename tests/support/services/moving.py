@@ -12,20 +12,20 @@ import pytest
 
 from common.mongo import MongoDatabase, make_indexes, open_database
 from tests.support.servers.objects import ObjectServer
-from upload_service.identity import Identity
-from upload_service.installers import FolderInstallers, Homes, Installers
-from upload_service.installers_s3 import ObjectInstallers, homes_of
+from upload_service.maintenance.store import MongoKnownStore
 from upload_service.model import Home, Status, Upload
-from upload_service.mover import Mover, MoveStore, Outcome
-from upload_service.parts import Parts
-from upload_service.quota_store import MongoQuotaStore
-from upload_service.removal import Removal
+from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import StorageSettings
-from upload_service.staging import Staging
-from upload_service.store import MongoUploadStore
-from upload_service.store_care import MongoKnownStore
-from upload_service.store_moves import MongoMoveStore
-from upload_service.store_records import INDEXES
+from upload_service.storage.filesystem import FolderInstallers, Homes, Installers
+from upload_service.storage.migration import Mover, MoveStore, Outcome
+from upload_service.storage.migration_store import MongoMoveStore
+from upload_service.storage.ownership import Identity
+from upload_service.storage.s3 import ObjectInstallers, homes_of
+from upload_service.storage.staging import Staging
+from upload_service.uploads.part_files import Parts
+from upload_service.uploads.records import INDEXES
+from upload_service.uploads.removal import Removal
+from upload_service.uploads.store import MongoUploadStore
 
 FILE = bytes(range(256)) * 300
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)

@@ -11,12 +11,12 @@ from motor.motor_asyncio import AsyncIOMotorClient
 
 from client_registry.app import create_app
 from client_registry.settings import RegistrySettings
-from common.caller import Caller
-from common.client import HEADER_LIMIT
+from common.auth.callers import Caller
 from common.errors import NotFound, Problem
-from common.middleware import json_response, problems
+from common.http.middleware import json_response, problems
+from common.http.server import serving
 from common.mongo import MongoDatabase
-from common.server import serving
+from common.service_client.client import HEADER_LIMIT
 from tests.support.api import Answer, ServiceApi
 from tests.support.factories import KEYS, make_caller
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from common.caller import Caller
+from common.auth.callers import Caller
 from common.mongo import MongoDatabase, open_database
 from tests.support.samples.held import HeldChunk
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads

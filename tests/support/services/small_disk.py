@@ -19,7 +19,7 @@ from aiohttp import ClientError, ClientSession
 
 from common.events import Event
 from common.events.local import LocalEvents
-from common.server import serving, until_stopped
+from common.http.server import serving, until_stopped
 from common.settings import load
 from tests.support.api import ServiceApi
 from tests.support.factories import KEY

@@ -12,24 +12,24 @@ from uuid import uuid4
 
 from aiohttp import BytesIOPayload, ClientSession, MultipartWriter
 
-from common.caller import Caller
-from common.downloads import download_url
+from common.auth.callers import Caller
+from common.auth.downloads import download_url
+from common.auth.signing import Keys
 from common.events import Event, Events
 from common.events.local import LocalEvents
-from common.server import management_of, serving
-from common.signing import Keys
+from common.http.server import management_of, serving
 from tests.support.api import Answer, ServiceApi, read_answer
 from tests.support.factories import KEY, make_caller, make_tenant
 from tests.support.figures import Figures, figures_at
 from upload_service.app import create_app
-from upload_service.installers import FolderInstallers, Homes
-from upload_service.intake import Intake, TransferStore
 from upload_service.model import Home
-from upload_service.parts import Parts
-from upload_service.quota import QuotaStore
-from upload_service.removal import DoomedStore, Removal
+from upload_service.quota.service import QuotaStore
 from upload_service.settings import UploadSettings
-from upload_service.transfers import Transfers
+from upload_service.storage.filesystem import FolderInstallers, Homes
+from upload_service.uploads.part_files import Parts
+from upload_service.uploads.removal import DoomedStore, Removal
+from upload_service.uploads.service import Transfers
+from upload_service.uploads.session import Intake, TransferStore
 
 DOWNLOAD_KEYS = Keys("a-key-for-downloads-in-tests-long-enough")
 FOREVER = 32503680000  # seconds since 1970: the year 3000

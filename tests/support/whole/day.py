@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from yarl import URL
 
-from deploy.folder import SERVICES
+from deploy.local.folder import SERVICES
 from gateway.operations import OPERATIONS
 from tests.support.api import Answer, read_answer
 from tests.support.factories import KEY

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from common.server import serving
+from common.http.server import serving
 from gateway.app import create_app
 from gateway.settings import GatewaySettings
 from tests.support.factories import KEYS

@@ -12,19 +12,19 @@ from aiohttp import ClientSession
 from multidict import CIMultiDict
 
 from auth_service.app import create_app as create_auth_service
+from auth_service.login.throttle_store import RedisFailures
 from auth_service.settings import AuthSettings
-from auth_service.throttle_store import RedisFailures
 from catalog_service.app import create_app as create_catalog_service
 from catalog_service.settings import CatalogSettings
 from client_registry.app import create_app as create_client_registry
 from client_registry.settings import RegistrySettings
-from common.caller import Deployment
+from common.auth.callers import Deployment
+from common.http.server import management_of, serving
 from common.redis import open_redis
-from common.server import management_of, serving
 from common.tenants import Tenant
 from deploy.cluster.rights import OPERATOR
-from deploy.folder import Addresses
-from deploy.operations import Operator, open_operator
+from deploy.local.folder import Addresses
+from deploy.operator.operations import Operator, open_operator
 from gateway.app import create_app as create_gateway
 from gateway.settings import GatewaySettings
 from tests.support.api import Answer, read_answer

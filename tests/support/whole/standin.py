@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from common.server import serving
+from common.http.server import serving
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -8,15 +8,15 @@ from uuid import uuid4
 import pytest
 from pymongo.errors import AutoReconnect
 
-from auth_service.store import MongoTenantStore
+from auth_service.tenants.store import MongoTenantStore
+from common.auth.sessions import Sessions
 from common.errors import InvalidField, NotAuthenticated
 from common.mongo import MongoError, open_database
 from common.redis import RedisError, open_redis
-from common.sessions import Sessions
 from common.settings import BadSetting
-from deploy import operations
-from deploy.folder import Addresses
-from deploy.operations import delete_tenant, open_operator
+from deploy.local.folder import Addresses
+from deploy.operator import operations
+from deploy.operator.operations import delete_tenant, open_operator
 from tests.support.factories import KEYS, make_tenant
 from tests.support.step_faults import Fault, Steps
 

@@ -16,11 +16,11 @@ from yarl import URL
 from auth_service.settings import AuthSettings
 from catalog_service.settings import CatalogSettings
 from client_registry.settings import RegistrySettings
-from common.client import open_service
+from common.auth.signing import Keys
 from common.errors import Answered, Unavailable
+from common.service_client.client import open_service
 from common.settings import ServiceSettings
-from common.signing import Keys
-from deploy.folder import SERVICES, new_key, write_secret
+from deploy.local.folder import SERVICES, new_key, write_secret
 from tests.support.factories import make_caller
 from tests.support.processes.fleet import Fleet, fleet
 from tests.support.servers.stores import private_stores
@@ -61,7 +61,7 @@ def kept(folder: Path) -> dict[str, list[str]]:
 
 async def rotate(folder: Path, *options: str, **environment: str) -> str:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "deploy.cli", "keys", "rotate", "--folder", str(folder), *options),
+        *(sys.executable, "-m", "deploy.cli.main", "keys", "rotate", "--folder", str(folder), *options),
         stdout=PIPE,
         stderr=STDOUT,
         env={**os.environ, **environment},

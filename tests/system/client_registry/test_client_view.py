@@ -2,7 +2,7 @@
 
 from aiohttp import FormData
 
-from common.caller import Deployment
+from common.auth.callers import Deployment
 from tests.support.whole.services import Api, Services
 from tests.support.whole.stories import add_package, catalog, download, package_id
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from deploy.folder import SERVICES
+from deploy.local.folder import SERVICES
 from gateway.operations import OPERATIONS
 from tests.support.servers.collector import Collector, Span
 from tests.support.whole.day import STRANGERS_TRACE, Day, call_everywhere, lived

@@ -11,9 +11,9 @@ from pymongo import AsyncMongoClient
 
 from auth_service.app import create_app as create_auth_service
 from auth_service.settings import AuthSettings
-from common.caller import Deployment
+from common.auth.callers import Deployment
+from common.http.server import management_of, serving
 from common.mongo import Document
-from common.server import management_of, serving
 from tests.support.deployment.observability import alerts, panels, records
 from tests.support.factories import KEY, KEYS
 from tests.support.figures import Figures, figures_at

@@ -14,17 +14,17 @@ from pydantic import SecretStr
 
 from common.mongo import MongoDatabase, open_database
 from common.mongo.schema import Done, Migration, Schema, SchemaIsNewer, set_version, version_of
-from deploy import local
-from deploy.backup.exporting import Export
 from deploy.backup.folder import BackupFolder
-from deploy.backup.importing import Import
 from deploy.backup.records import DATABASES
 from deploy.backup.taking import Backup
-from deploy.folder import Addresses
-from deploy.operations import open_operator
-from deploy.places import Places
-from deploy.schemas import KNOWN
-from deploy.storage import open_storage
+from deploy.local import servers
+from deploy.local.folder import Addresses
+from deploy.operator.operations import open_operator
+from deploy.operator.schemas import KNOWN
+from deploy.operator.storage import open_storage
+from deploy.operator.stores import Places
+from deploy.tenant_archive.exporting import Export
+from deploy.tenant_archive.importing import Import
 from tests.support.factories import KEY, KEYS, make_tenant
 from tests.support.processes.backup import Shown, heads, put_back
 from tests.support.processes.pkgrepo_command import pkgrepo_commands
@@ -37,7 +37,7 @@ FILES = "upload: 1: say of each upload where its file is and that nothing is wro
 @pytest.fixture(scope="module")
 async def mongo_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
     """A MongoDB of one's own: the databases have fixed names."""
-    async with local.mongod(tmp_path_factory.mktemp("mongodb")) as url:
+    async with servers.mongod(tmp_path_factory.mktemp("mongodb")) as url:
         yield url
 
 
@@ -202,12 +202,12 @@ async def test_a_newer_archive_is_refused_and_an_older_one_is_migrated(
     archive, newer = tmp_path / "acme.tar", tmp_path / "newer.tar"
     await Export(archive, TENANT.tenant_id, storage, Shown()).run(where)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("deploy.backup.exporting.versions", lambda _: asyncio.sleep(0, {"upload": 9}))
+        patched.setattr("deploy.tenant_archive.exporting.versions", lambda _: asyncio.sleep(0, {"upload": 9}))
         await Export(newer, TENANT.tenant_id, storage, Shown()).run(where)
     await lose_everything(database)
     with pytest.raises(SchemaIsNewer, match="the archive's upload: schema is newer"):
         await Import(newer, storage, Shown()).run(where)
-    monkeypatch.setattr("deploy.schemas.CLIENTS", Schema([Migration("give groups a colour", colour)], {}))
+    monkeypatch.setattr("deploy.operator.schemas.CLIENTS", Schema([Migration("give groups a colour", colour)], {}))
     elsewhere = replace(where, installers=tmp_path / "elsewhere")
     (tmp_path / "elsewhere").mkdir()
     await Import(archive, open_storage(elsewhere.installers), Shown()).run(elsewhere)

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from common.caller import Deployment
+from common.auth.callers import Deployment
 from tests.support.deployment.observability import alerts, grouped, panels, records
 from tests.support.servers.prometheus import Prometheus, prometheus, selectors
 from tests.support.waiting import until

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import ClientSession, TCPConnector
 
-from deploy.folder import SERVICES
+from deploy.local.folder import SERVICES
 from tests.support.factories import KEY
 from tests.support.servers.collector import collecting
 from tests.support.servers.ports import free_port
@@ -108,7 +108,7 @@ async def test_each_worker_of_a_service_is_traced(redis_url: str) -> None:
 async def test_without_a_collector_no_service_needs_the_library() -> None:
     services = ", ".join(f"{service}.app" for service in (*SERVICES, "gateway"))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", f"{WITHOUT} import {services}, common.events.broker, common.telemetry.traced"
+        sys.executable, "-c", f"{WITHOUT} import {services}, common.events.broker, common.http.tracing"
     )
     assert await process.wait() == 0
 

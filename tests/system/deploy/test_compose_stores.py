@@ -22,7 +22,7 @@ from common.settings import load
 from deploy.cluster.rights import MONGODB, RABBITMQ, REDIS, Credential
 from deploy.cluster.secrets import STORES_USER, ClusterSecrets
 from deploy.cluster.stores import OtherStores
-from deploy.schemas import KNOWN
+from deploy.operator.schemas import KNOWN
 from tests.support.deployment.composition import OURS, Composition, composition, composition_of_release_0_1_0
 from tests.support.servers.rights import beyond_mongodb, beyond_rabbitmq, beyond_redis
 from tests.support.whole.services import Api

@@ -11,7 +11,7 @@ import yaml
 from common.settings import load
 from deploy.cluster.secrets import ClusterSecrets
 from deploy.cluster.stores import OtherStores
-from deploy.key_files import KeyFiles
+from deploy.operator.key_files import KeyFiles
 from tests.support.deployment.kubernetes import FOLDER, VERSIONS, Resource, known, of_kind, pods, read, refusal, where
 from tests.support.deployment.observability import OBSERVABILITY
 

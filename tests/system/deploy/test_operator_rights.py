@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from pymongo import AsyncMongoClient
 
-from deploy import local
 from deploy.cluster.rights import MONGODB, OPERATOR
+from deploy.local import servers as local
 from tests.support.factories import KEY
 from tests.support.processes.pkgrepo_command import pkgrepo_commands
 from tests.support.servers.start import add_redis_users, mongod_with_users

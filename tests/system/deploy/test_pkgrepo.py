@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from aiohttp import ClientSession
 
-from deploy.demo import SAMPLES
+from deploy.local.demo import SAMPLES
 from tests.support.figures import figures_at
 from tests.support.processes.pkgrepo_command import LIMIT, Up, administrator, pkgrepo, pkgrepo_commands, starting, up
 from tests.support.processes.programs import Program

@@ -11,9 +11,9 @@ import pytest
 from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
-from deploy.folder import Addresses
-from deploy.places import Places
-from deploy.record import Record, open_record
+from deploy.local.folder import Addresses
+from deploy.operator.audit import Record, open_record
+from deploy.operator.stores import Places
 from tests.support.factories import KEY, make_tenant
 from tests.support.processes.pkgrepo_command import pkgrepo_commands
 from tests.support.whole.services import Services

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from aiohttp import ClientSession
 
-from deploy.demo import SAMPLES as PUBLISHED
+from deploy.local.demo import SAMPLES as PUBLISHED
 from tests.support.processes.pkgrepo_command import LIMIT, PKGREPO, administrator, pkgrepo, up
 from tests.support.servers.objects import ObjectServer
 from tests.support.waiting import until

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 
+from common.auth.sessions import Sessions
 from common.redis import open_redis
-from common.sessions import Sessions
 from tests.support.factories import KEYS, make_caller
 from tests.support.processes.direct import SERVICE, At, direct
 from tests.support.processes.fleet import Fleet
@@ -37,7 +37,7 @@ async def _skewed(fleet: Fleet, service: str, ahead: int, **environment: str) ->
 
 @BOTH_WAYS
 async def test_a_replica_with_a_wrong_clock_takes_no_lease_early(running_fleet: Fleet, ahead: int) -> None:
-    patches = '{"upload_service.transfers:LEASE_PATIENCE": 0.5, "upload_service.app:COLLECTION_PAUSE": 0.1}'
+    patches = '{"upload_service.uploads.service:LEASE_PATIENCE": 0.5, "upload_service.app:COLLECTION_PAUSE": 0.1}'
     odd = await _skewed(running_fleet, "upload_service", ahead, PATCHES=patches)
     right, caller, file_id = running_fleet.replicas["upload_service"][0], make_caller(), uuid4().hex
     content = os.urandom(CHUNK)
@@ -70,7 +70,7 @@ async def test_a_wrong_clock_does_not_revive_an_ended_session(running_fleet: Fle
     api = await running_fleet.services.tenant()
     async with open_redis(running_fleet.stores.redis_url) as redis:
         sessions = Sessions(redis, keys=KEYS, lifetime=3600, idle=3600)
-        with patch("common.sessions.time.time", return_value=time.time() + ahead - 60):
+        with patch("common.auth.sessions.time.time", return_value=time.time() + ahead - 60):
             token = await sessions.open(api.tenant_id, "admin")
         there = replace(api, base_url=f"http://{odd.address}/{api.tenant_id}", headers=bearer(token))
         # By that gateway's clock the token is a minute old.

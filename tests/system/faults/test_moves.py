@@ -15,10 +15,10 @@ from tests.support.servers.objects import ObjectServer
 from tests.support.servers.proxy import Mode, proxy
 from tests.support.servers.stores import private_stores
 from tests.support.waiting import until
-from upload_service.installers_s3 import ObjectInstallers
 from upload_service.settings import StorageSettings
+from upload_service.storage.s3 import ObjectInstallers
 
-OFTEN_MOVED = {**OFTEN, "upload_service.app:MOVING_PAUSE": 0.05, "upload_service.store_moves:SETTLED": 100}
+OFTEN_MOVED = {**OFTEN, "upload_service.app:MOVING_PAUSE": 0.05, "upload_service.storage.migration_store:SETTLED": 100}
 
 
 @pytest.mark.full

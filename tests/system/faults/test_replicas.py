@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from common.caller import Caller
+from common.auth.callers import Caller
 from tests.support.api import Answer
 from tests.support.factories import make_caller
 from tests.support.faults.invariants import missing, violations
@@ -91,7 +91,7 @@ async def test_a_replica_stopped_with_all_bytes_written_changes_nothing(running_
     """It has synced the chunk, and stands still before it can say so."""
     caller, file_id, content = make_caller(), uuid4().hex, os.urandom(6000)
     number = 3 if last else 2
-    environment = {"FAILPOINT": f"upload_service.parts:PartFile.sync:hold:{number}"}
+    environment = {"FAILPOINT": f"upload_service.uploads.part_files:PartFile.sync:hold:{number}"}
     command = (sys.executable, "-m", "tests.support.processes.failing", "upload_service")
     replica = await running_fleet.add("upload_service", environment=environment, command=command, aside=True)
     fresh_one = running_fleet.replicas["upload_service"][0]
@@ -122,7 +122,7 @@ async def test_a_replica_stopped_with_all_bytes_written_changes_nothing(running_
 async def test_a_lease_held_for_a_client_behind_a_dead_network_is_freed(running_fleet: Fleet) -> None:
     """The promise is a minute; how long a body may stand still is shortened here."""
     caller, file_id, content = make_caller(), uuid4().hex, os.urandom(CHUNK)
-    cut_off, _ = await add_failing(running_fleet, "upload_service", patches={"common.bodies:PATIENCE": 1.0})
+    cut_off, _ = await add_failing(running_fleet, "upload_service", patches={"common.http.bodies:PATIENCE": 1.0})
     async with (
         proxy(cut_off.address) as network,
         direct(running_fleet, cut_off, address=network.address) as far,

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 from yarl import URL
 
-from common.caller import Deployment
+from common.auth.callers import Deployment
 from tests.support.factories import make_tenant
 from tests.support.figures import figures_at
 from tests.support.whole.raw import send_raw

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from common.caller import INTERNAL_TOKEN, REQUEST_ID, Caller, sign
-from common.middleware import AUDIT_HEADER
+from common.auth.callers import INTERNAL_TOKEN, REQUEST_ID, Caller, sign
+from common.http.middleware import AUDIT_HEADER
 from common.tenants import Tenant
 from gateway.operations import OPERATIONS
 from tests.support.factories import KEY, make_tenant

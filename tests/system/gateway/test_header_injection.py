@@ -4,8 +4,8 @@ from itertools import product
 from urllib.parse import urlencode, urlsplit
 from uuid import uuid4
 
+from gateway.forwarding.proxy import REQUEST_HEADERS
 from gateway.operations import OPERATIONS, is_value
-from gateway.proxy import REQUEST_HEADERS
 from tests.support.api import Answer
 from tests.support.tables import every_cell, sampled
 from tests.support.whole.estate import Estate, segments, title

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import FormData
 
-from common.bodies import FORM_LIMIT
+from common.http.bodies import FORM_LIMIT
 from tests.support.waiting import until
 from tests.support.whole.services import Api, Services
 
@@ -36,7 +36,7 @@ async def test_one_long_form_of_a_tenant_is_taken_at_once(services: Services, mo
     tenant, other = await services.tenant(), await services.tenant()
     writer = await begin_form(tenant)
     with monkeypatch.context() as patched:
-        patched.setattr("gateway.proxy.LONG_FORM_TIMEOUT", 0.01)
+        patched.setattr("gateway.forwarding.proxy.LONG_FORM_TIMEOUT", 0.01)
 
         async def is_refused() -> bool:
             return await status_of_form(tenant, LONG) == 503

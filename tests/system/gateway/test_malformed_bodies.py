@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from common.caller import Deployment
+from common.auth.callers import Deployment
 from gateway.operations import OPERATIONS, Operation
 from tests.support.api import Answer
 from tests.support.samples.openapi import DOCUMENT

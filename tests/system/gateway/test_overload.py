@@ -10,10 +10,10 @@ import pytest
 from aiohttp import ClientSession, TCPConnector, web
 from structlog.testing import capture_logs
 
-from auth_service.passwords import Passwords
-from common.client import CONNECTIONS
+from auth_service.users.passwords import Passwords
 from common.errors import Overloaded
-from common.middleware import problem_response
+from common.http.middleware import problem_response
+from common.service_client.client import CONNECTIONS
 from tests.support.api import Answer, read_answer
 from tests.support.waiting import until
 from tests.support.whole.gateways import at_gateway, gateway
@@ -57,8 +57,8 @@ async def test_each_of_a_thousand_requests_at_once_gets_an_answer(crowd: ClientS
 async def test_a_request_that_waits_too_long_for_a_service_is_refused(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.client.TURN_PATIENCE", 0.5)
-    monkeypatch.setattr("common.client.ANSWER_PATIENCE", SOON)
+    monkeypatch.setattr("common.service_client.client.TURN_PATIENCE", 0.5)
+    monkeypatch.setattr("common.service_client.client.ANSWER_PATIENCE", SOON)
     too_many, asked, release = 100, 0, asyncio.Event()
 
     async def busy(_: web.Request) -> web.Response:
@@ -114,9 +114,9 @@ async def test_slow_operations_keep_no_short_request_waiting(
 async def test_streams_that_never_end_leave_others_their_connections(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.client.STREAMS", 4)
-    monkeypatch.setattr("common.client.STREAMS_OF_ONE_PLACE", 3)
-    monkeypatch.setattr("common.client.STREAM_PATIENCE", 0.5)
+    monkeypatch.setattr("common.service_client.client.STREAMS", 4)
+    monkeypatch.setattr("common.service_client.client.STREAMS_OF_ONE_PLACE", 3)
+    monkeypatch.setattr("common.service_client.client.STREAM_PATIENCE", 0.5)
     asked, release = 0, asyncio.Event()
 
     async def endless(request: web.Request) -> web.StreamResponse:
@@ -161,7 +161,7 @@ async def test_streams_that_never_end_leave_others_their_connections(
 async def test_refusals_of_a_crowd_fill_neither_audit_log_nor_error_log(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.recorder.REFUSALS", 3)
+    monkeypatch.setattr("gateway.forwarding.audit.REFUSALS", 3)
 
     async def busy(_: web.Request) -> web.Response:
         return problem_response(Overloaded())

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from common import protocol
-from common.caller import Deployment
+from common.auth.callers import Deployment
+from common.http import connection_limits
 from tests.support.api import Answer
 from tests.support.tables import every_cell
 from tests.support.waiting import PATIENCE
@@ -114,8 +114,8 @@ async def test_a_head_larger_than_its_limit_is_refused(api: Api) -> None:
 
 
 async def test_a_head_without_an_end_is_not_kept(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_LIMIT", 500)
-    monkeypatch.setattr(protocol, "HEAD_PATIENCE", 600)
+    monkeypatch.setattr(connection_limits, "HEAD_LIMIT", 500)
+    monkeypatch.setattr(connection_limits, "HEAD_PATIENCE", 600)
     url = urlsplit(api.base_url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     try:
@@ -129,14 +129,14 @@ async def test_a_head_without_an_end_is_not_kept(api: Api, monkeypatch: pytest.M
 
 
 async def test_the_heads_of_a_connection_are_counted_one_by_one(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_LIMIT", 1 << 10)
-    taken, take = asyncio.Event(), protocol._Connection.data_received
+    monkeypatch.setattr(connection_limits, "HEAD_LIMIT", 1 << 10)
+    taken, take = asyncio.Event(), connection_limits._Connection.data_received
 
-    def taking(connection: protocol._Connection, data: bytes) -> None:
+    def taking(connection: connection_limits._Connection, data: bytes) -> None:
         take(connection, data)
         taken.set()
 
-    monkeypatch.setattr(protocol._Connection, "data_received", taking)
+    monkeypatch.setattr(connection_limits._Connection, "data_received", taking)
     url = urlsplit(api.base_url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     answers: list[Answer] = []

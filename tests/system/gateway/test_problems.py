@@ -12,8 +12,8 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 from yarl import URL
 
-from common.caller import Deployment
-from common.middleware.fellows import REQUEST_IDS
+from common.auth.callers import Deployment
+from common.http.service_auth import REQUEST_IDS
 from gateway.operations import CATALOG, OPERATIONS
 from tests.support.api import Answer, read_answer
 from tests.support.factories import make_tenant

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 from aiohttp import web
 
-from common.caller import HIDDEN, hidden_word
-from common.middleware import REVISION_HEADER, json_response
+from common.auth.callers import HIDDEN, hidden_word
+from common.http.middleware import REVISION_HEADER, json_response
 from common.redis import Redis, open_redis
 from tests.support.whole.gateways import at_gateway, gateway
 from tests.support.whole.services import Api, Services
@@ -227,7 +227,7 @@ async def test_versions_that_are_being_changed_are_not_remembered(
 async def test_winget_without_a_version_header_shares_the_first_contract(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.listings.REMEMBERED", 60.0)
+    monkeypatch.setattr("gateway.caching.package_responses.REMEMBERED", 60.0)
     fellows = Fellows()
     async with (
         instead(fellows.answer) as address,

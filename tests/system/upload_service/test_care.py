@@ -12,7 +12,7 @@ from aiohttp import ClientSession
 from yarl import URL
 
 from common.mongo import MongoDatabase, open_database
-from deploy.folder import DataFolder
+from deploy.local.folder import DataFolder
 from tests.support.processes.pkgrepo_command import administrator, pkgrepo, pkgrepo_commands, up
 
 PACKAGE = "Example.Hello"

@@ -13,14 +13,14 @@ import pytest
 import uvloop
 from aiohttp import ClientError, ClientPayloadError, ClientSession, web
 
-from common.middleware import problem_response
-from common.protocol import Runner
-from gateway.proxy import SPLICED, Body, answer
+from common.http.connection_limits import Runner
+from common.http.middleware import problem_response
+from gateway.forwarding.proxy import SPLICED, Body, answer
 from tests.support.whole.raw import read_one, read_slowly, with_small_buffers
 from tests.support.whole.standin import instead
-from upload_service.downloads import Opened
+from upload_service.downloads.service import Opened
 from upload_service.model import Upload
-from upload_service.wire import Part, send_installer
+from upload_service.views import Part, send_installer
 
 SOON = 60  # seconds; reached only when something hangs
 SIZE = SPLICED * 4 + 3
@@ -33,7 +33,7 @@ Way = Callable[[Handler], AbstractAsyncContextManager[str]]
 @pytest.fixture(autouse=True)
 def short_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that a test has finished with does not wait for requests that have no end."""
-    monkeypatch.setattr("common.server.SHUTDOWN_PATIENCE", 0.5)
+    monkeypatch.setattr("common.http.server.SHUTDOWN_PATIENCE", 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ async def test_a_connection_gets_large_answers_whole_one_after_another(way: Way,
 async def test_who_takes_nothing_of_a_large_answer_is_given_up(
     way: Way, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.protocol.READ_PATIENCE", 0.2)
+    monkeypatch.setattr("common.http.connection_limits.READ_PATIENCE", 0.2)
     ended = asyncio.Event()
     async with way(sending(file, ended)) as address:
         url = urlsplit(address)
@@ -109,8 +109,8 @@ async def test_who_takes_nothing_of_a_large_answer_is_given_up(
 async def test_a_slow_and_steady_reader_gets_a_whole_large_answer(
     way: Way, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.protocol.READ_PATIENCE", 3)
-    monkeypatch.setattr("common.protocol.READ_PROGRESS", 1)
+    monkeypatch.setattr("common.http.connection_limits.READ_PATIENCE", 3)
+    monkeypatch.setattr("common.http.connection_limits.READ_PROGRESS", 1)
     async with way(sending(file)) as address, asyncio.timeout(SOON):
         assert (await read_slowly(address, pause=0.06)).endswith(file.read_bytes())
 
@@ -129,7 +129,7 @@ async def test_an_answer_that_breaks_off_is_no_whole_one(way: Way, file: Path, t
 
 
 async def test_an_answer_that_stays_away_in_its_middle_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.proxy.BLOCK_PATIENCE", 0.2)
+    monkeypatch.setattr("gateway.forwarding.proxy.BLOCK_PATIENCE", 0.2)
     over = asyncio.Event()
 
     async def half(request: web.Request) -> web.StreamResponse:
@@ -234,7 +234,7 @@ async def test_a_large_body_that_comes_later_than_its_head_follows_it(file: Path
 async def test_a_large_body_that_stops_in_its_middle_is_refused(
     file: Path, monkeypatch: pytest.MonkeyPatch, *, ends: bool
 ) -> None:
-    monkeypatch.setattr("common.bodies.PATIENCE", 0.2)
+    monkeypatch.setattr("common.http.bodies.PATIENCE", 0.2)
     body = file.read_bytes()
     async with taking() as taken, asyncio.timeout(SOON):
         url = urlsplit(taken.address)

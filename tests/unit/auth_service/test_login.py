@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from auth_service.audit import Audit
-from auth_service.login import Login
+from auth_service.audit.service import Audit
+from auth_service.login.service import Login
+from auth_service.login.throttle import Throttle
 from auth_service.model import AuditEntry, BadCredentials, TooManyFailures, User
-from auth_service.passwords import Passwords
-from auth_service.throttle import Throttle
+from auth_service.users.passwords import Passwords
+from common.auth.sessions import Session
 from common.errors import Overloaded
-from common.sessions import Session
 from tests.support.factories import make_caller
 
 PASSWORD = "a password for tests"
@@ -143,8 +143,8 @@ async def test_too_many_failures_meanwhile_end_a_login_that_waited_its_turn(sess
 async def test_a_login_whose_turn_does_not_come_is_on_record(
     sessions: OpenSessions, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("auth_service.passwords.AT_ONCE", 0)
-    monkeypatch.setattr("auth_service.passwords.PATIENCE", 0.01)
+    monkeypatch.setattr("auth_service.users.passwords.AT_ONCE", 0)
+    monkeypatch.setattr("auth_service.users.passwords.PATIENCE", 0.01)
     audit = Kept()
     login = Login(ChangingUsers(user), Passwords(), Throttle(CountedFailures(), NoKnownPlaces()), sessions, audit)
     with pytest.raises(Overloaded):

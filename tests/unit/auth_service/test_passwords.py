@@ -12,7 +12,7 @@ import pytest
 from argon2 import PasswordHasher, extract_parameters
 from argon2.low_level import Type
 
-from auth_service.passwords import AT_ONCE, GIVING_WAY, Passwords, new_password
+from auth_service.users.passwords import AT_ONCE, GIVING_WAY, Passwords, new_password
 from common.errors import InvalidField
 from tests.support.tables import each
 
@@ -30,7 +30,7 @@ async def matches(passwords: Passwords, password_hash: str | None, password: str
 def at_full_cost() -> Iterator[None]:
     """Hashed as the product does, which other tests spare themselves."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("auth_service.passwords.PasswordHasher", PasswordHasher)
+        patched.setattr("auth_service.users.passwords.PasswordHasher", PasswordHasher)
         yield
 
 
@@ -71,7 +71,7 @@ class CountingHasher:
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> CountingHasher:
     hasher = CountingHasher()
-    monkeypatch.setattr("auth_service.passwords.PasswordHasher", lambda **_: hasher)
+    monkeypatch.setattr("auth_service.users.passwords.PasswordHasher", lambda **_: hasher)
     return hasher
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_service.encodings import ENCODINGS, PLAIN, Encoding
+from catalog_service.catalog.compression import ENCODINGS, PLAIN, Encoding
 from tests.support.tables import each
 
 if sys.version_info >= (3, 14):

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from catalog_service.external import LIMIT, is_public, parse_address
+from catalog_service.model.external_installers import LIMIT, is_public, parse_address
 from common.errors import InvalidField
 from tests.support.tables import each
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from catalog_service.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
 from catalog_service.forms import listed_uids, package_id
-from catalog_service.model import VersionNotFound
-from catalog_service.version_forms import new_version
-from catalog_service.version_model import PackageDependency, PackageVersion, Switches
+from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
+from catalog_service.model.packages import VersionNotFound
+from catalog_service.model.versions import PackageDependency, PackageVersion, Switches
+from catalog_service.versions.forms import new_version
 from common.errors import InvalidField, InvalidRequest
-from common.forms import Form
+from common.http.forms import Form
 from tests.support.services.catalog import version_form
 from tests.support.tables import each
 

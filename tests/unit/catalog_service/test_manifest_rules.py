@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from catalog_service.enumerations import FileType, Locale
-from catalog_service.manifests.rules import contradictions, refusals
-from catalog_service.version_forms import new_version
-from catalog_service.version_model import Dependencies, PackageVersion
+from catalog_service.model.enumerations import FileType, Locale
+from catalog_service.model.manifest.rules import contradictions, refusals
+from catalog_service.model.versions import Dependencies, PackageVersion
+from catalog_service.versions.forms import new_version
 from common.errors import InvalidField
-from common.forms import Form
+from common.http.forms import Form
 from tests.support.services.catalog import version_form
 from tests.support.tables import each
 

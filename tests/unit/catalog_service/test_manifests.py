@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog_service.manifests.fields import Rule, kept, manifest_of, of_form, plain, rules_of
-from catalog_service.manifests.package import PackageManifest
-from catalog_service.manifests.values import Beside, Choice, Day, Flag, Listed, Record, Records, ReturnCode, Text
-from catalog_service.manifests.version import VersionManifest
+from catalog_service.model.manifest.fields import Rule, kept, manifest_of, of_form, plain, rules_of
+from catalog_service.model.manifest.package import PackageManifest
+from catalog_service.model.manifest.values import Beside, Choice, Day, Flag, Listed, Record, Records, ReturnCode, Text
+from catalog_service.model.manifest.version import VersionManifest
 from common.errors import InvalidField
-from common.forms import Form
+from common.http.forms import Form
 from tests.support.samples.described import PACKAGE, VERSION, form_of
 from tests.support.samples.openapi import DOCUMENT, resolved
 from tests.support.tables import each

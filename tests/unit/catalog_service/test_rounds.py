@@ -5,15 +5,15 @@ from itertools import count
 
 import pytest
 
-from catalog_service import rounds
-from catalog_service.rounds import Rounds
+from common.concurrency import single_flight
+from common.concurrency.single_flight import Rounds
 
 
 async def test_who_asks_alone_is_not_kept_waiting_for_a_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask() -> str:
         return "now"
 
-    monkeypatch.setattr(rounds, "PAUSE", 3600)
+    monkeypatch.setattr(single_flight, "PAUSE", 3600)
     alone = Rounds(ask)
     async with asyncio.timeout(60):
         assert [await alone.answer() for _ in range(3)] == ["now"] * 3

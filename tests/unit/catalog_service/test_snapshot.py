@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog_service import wire
-from catalog_service.encodings import PLAIN, Gzip, Part
-from catalog_service.entries import CatalogEntry
-from catalog_service.model import Package
-from catalog_service.revisions import Change, Standing
-from catalog_service.snapshot import SEGMENT, Fragment, Segment, Snapshot, View
-from catalog_service.snapshots import Answer, Snapshots
+from catalog_service import views
+from catalog_service.catalog.cache import Answer, Snapshots
+from catalog_service.catalog.compression import PLAIN, Gzip, Part
+from catalog_service.catalog.reader import CatalogEntry
+from catalog_service.catalog.snapshot import SEGMENT, Fragment, Segment, Snapshot, View
+from catalog_service.model.packages import Package
+from catalog_service.revisions.model import Change, Standing
 from tests.support.tables import each
 from tests.support.waiting import until
 
@@ -159,7 +159,7 @@ class Looks:
 
 async def test_who_comes_while_the_database_is_asked_is_told_what_it_says_next() -> None:
     looks = Looks()
-    snapshots = Snapshots(looks, looks, wire.rendered, memory=10_000)
+    snapshots = Snapshots(looks, looks, views.rendered, memory=10_000)
     first = asyncio.create_task(snapshots.look("acme"))
     await looks.asked.wait()
     late = [asyncio.create_task(snapshots.look("acme")) for _ in range(5)]
@@ -172,7 +172,7 @@ async def test_who_comes_while_the_database_is_asked_is_told_what_it_says_next()
 
 async def test_a_look_that_another_has_overtaken_reads_nothing() -> None:
     looks = Looks()
-    snapshots = Snapshots(looks, looks, wire.rendered, memory=10_000)
+    snapshots = Snapshots(looks, looks, views.rendered, memory=10_000)
     looks.go_on.set()
     first, second, third = [await snapshots.look("acme") for _ in range(3)]
 
@@ -191,7 +191,7 @@ def large() -> Looks:
 
 
 def memory_of(looks: Looks) -> Snapshots:
-    return Snapshots(looks, looks, wire.rendered, memory=10_000)
+    return Snapshots(looks, looks, views.rendered, memory=10_000)
 
 
 async def read(snapshots: Snapshots, view: View = ALL, tenant_id: str = "acme") -> Answer | None:
@@ -238,7 +238,7 @@ async def test_copies_that_slow_readers_hold_are_bounded(large: Looks) -> None:
 
 
 async def test_tenants_that_nobody_asks_for_are_forgotten(large: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("catalog_service.snapshots.TENANTS", 3)
+    monkeypatch.setattr("catalog_service.catalog.cache.TENANTS", 3)
     snapshots = memory_of(large)
     before = await snapshots.look("acme")
     for tenant_id in ("one", "two", "three", "four"):

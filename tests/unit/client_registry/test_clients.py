@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from client_registry.clients import Clients, SeatTaken, Wanted
+from client_registry.clients.service import Clients, SeatTaken, Wanted
+from client_registry.clients.tokens import ClientTokens
 from client_registry.model import Client, ClientLimitExceeded, NameNotResolved
-from client_registry.tokens import ClientTokens
-from common.caller import Caller, Deployment
-from common.signing import Keys
+from common.auth.callers import Caller, Deployment
+from common.auth.signing import Keys
 from tests.support.factories import KEY, KEYS, make_caller, make_tenant
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

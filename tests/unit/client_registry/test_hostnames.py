@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from client_registry.hostnames import AT_ONCE, SystemResolver, host_name
+from client_registry.clients.hostnames import AT_ONCE, SystemResolver, host_name
 from client_registry.model import NameNotResolved
 from common.errors import InvalidField
 from tests.support.tables import each

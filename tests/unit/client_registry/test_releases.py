@@ -2,7 +2,7 @@
 
 import pytest
 
-from client_registry.releases import release_version
+from client_registry.releases.service import release_version
 from common.errors import InvalidField
 from tests.support.tables import each
 

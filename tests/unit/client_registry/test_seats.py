@@ -2,7 +2,7 @@
 
 from random import Random
 
-from client_registry.seats import free_seat, usable_seats
+from client_registry.clients.capacity import free_seat, usable_seats
 from tests.support.tables import each
 
 

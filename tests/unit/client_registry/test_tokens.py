@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from client_registry.tokens import ClientTokens
-from common.signing import Keys
+from client_registry.clients.tokens import ClientTokens
+from common.auth.signing import Keys
 from tests.support.factories import KEY, KEYS
 from tests.support.tables import each
 

@@ -4,7 +4,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
-from common.bodies import CODINGS, accepted_coding, has_already
+from common.http.bodies import CODINGS, accepted_coding, has_already
 from tests.support.tables import each
 
 TAG = 'W/"7-a"'

@@ -11,9 +11,9 @@ import jwt
 import orjson
 import pytest
 
-from common.caller import LIFETIME, REUSED, Caller, Callers, Deployment, Signer, UntrustedCaller, sign
+from common.auth.callers import LIFETIME, REUSED, Caller, Callers, Deployment, Signer, UntrustedCaller, sign
+from common.auth.signing import ALGORITHM, Keys
 from common.errors import NotAuthenticated
-from common.signing import ALGORITHM, Keys
 from common.tenants import Tenant, VersionKey
 from tests.support.factories import KEY, KEYS, make_caller, make_tenant
 from tests.support.tables import each
@@ -140,7 +140,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = time.time()
-        monkeypatch.setattr("common.caller.time", self)
+        monkeypatch.setattr("common.auth.callers.time", self)
 
     def time(self) -> float:
         return self.now
@@ -154,7 +154,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of the key for tests, whose change is known at once."""
-    monkeypatch.setattr("common.signing.NOTICED", 0.0)
+    monkeypatch.setattr("common.auth.signing.NOTICED", 0.0)
     file = tmp_path / "key"
     file.write_text(KEY)
     return file

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from common.client import SMALL, STREAMS, ServiceClient, open_service
 from common.errors import Overloaded, Unavailable
+from common.service_client.client import SMALL, STREAMS, ServiceClient, open_service
 from tests.support.factories import KEYS, make_caller
 from tests.support.tables import each
 from tests.support.whole.standin import instead
@@ -37,7 +37,7 @@ def deaf() -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no pause within an answer end a request before `SOON`."""
-    monkeypatch.setattr("common.client.BLOCK_PATIENCE", 1000.0)
+    monkeypatch.setattr("common.service_client.client.BLOCK_PATIENCE", 1000.0)
 
 
 async def blocks() -> AsyncIterator[bytes]:
@@ -47,7 +47,7 @@ async def blocks() -> AsyncIterator[bytes]:
 async def test_every_request_to_an_unreachable_service_times_out_soon(
     deaf: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("common.client.connections"), "CONNECT_PATIENCE", 0.2)
+    monkeypatch.setattr(import_module("common.service_client.connections"), "CONNECT_PATIENCE", 0.2)
     kinds: list[dict[str, Any]] = [
         {"patience": 90.0},
         {"patience": 120.0},
@@ -321,7 +321,7 @@ async def test_one_network_holds_at_most_an_eighth_of_the_streams(monkeypatch: p
         async with asyncio.timeout(60):
             running = start(service, STREAMS // 8, "2001:db8::{:x}")  # They are in one /64 network.
             await wait_for(STREAMS // 8)
-            monkeypatch.setattr("common.client.STREAM_PATIENCE", 0.01)
+            monkeypatch.setattr("common.service_client.client.STREAM_PATIENCE", 0.01)
             with pytest.raises(Overloaded):
                 await stream(service, "2001:db8::ffff")
             running += start(service, 1, "2001:db8:0:1::1")

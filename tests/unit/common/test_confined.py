@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.confined import process
+from common.concurrency import confined_process
 
 # Forbidden actions of a confined process, and the error of each.
 FORBIDDEN = {
@@ -23,13 +23,16 @@ FORBIDDEN = {
 def test_a_confined_process_cannot(deed: str, tmp_path: Path) -> None:
     said = tmp_path / "said"
     code = (
-        "import os, socket, sys, encodings.idna; from common.confined.confinement import confine\n"
+        "import os, socket, sys, encodings.idna; from common.concurrency.confinement import confine\n"
         "file = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR); os.dup2(file, 1); os.dup2(file, 3); confine(1 << 28)\n"
         f"try: {FORBIDDEN[deed]}\n"
         "except (OSError, MemoryError): sys.exit(7)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(said)], env={"PYTHONPATH": str(process.CODE)}, check=False, timeout=200
+        [sys.executable, "-c", code, str(said)],
+        env={"PYTHONPATH": str(confined_process.CODE)},
+        check=False,
+        timeout=200,
     )
     assert done.returncode == 7
     assert said.read_bytes() == b""
@@ -37,19 +40,23 @@ def test_a_confined_process_cannot(deed: str, tmp_path: Path) -> None:
 
 def test_a_confined_process_gains_no_rights_and_cannot_be_looked_into() -> None:
     code = (
-        "import ctypes, sys; from common.confined.confinement import confine; confine(1 << 28)\n"
+        "import ctypes, sys; from common.concurrency.confinement import confine; confine(1 << 28)\n"
         "asked = ctypes.CDLL(None).prctl; dumpable, no_new_privileges = 3, 39\n"
         "sys.exit(7 if (asked(dumpable), asked(no_new_privileges, 0, 0, 0, 0)) == (0, 1) else 1)"
     )
-    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(process.CODE)}, check=False, timeout=200)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(confined_process.CODE)}, check=False, timeout=200
+    )
     assert done.returncode == 7
 
 
 def test_a_confined_process_ends_when_its_time_is_up() -> None:
     code = (
-        "from common.confined import confinement\n"
+        "from common.concurrency import confinement\n"
         "confinement.CPU_TIME = 1; confinement.confine(1 << 28)\n"
         "while True: pass"
     )
-    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(process.CODE)}, check=False, timeout=200)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(confined_process.CODE)}, check=False, timeout=200
+    )
     assert done.returncode == -signal.SIGXCPU

@@ -5,8 +5,8 @@ from urllib.parse import urlsplit
 
 from client_registry.model import Installer, Release
 from client_registry.settings import RegistrySettings
-from client_registry.wire import client_version
-from common.downloads import download_url
+from client_registry.views import client_version
+from common.auth.downloads import download_url
 from tests.support.factories import KEYS, make_caller, make_tenant
 from tests.support.tables import each
 

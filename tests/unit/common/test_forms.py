@@ -10,9 +10,9 @@ from aiohttp import ClientSession, web
 from yarl import URL
 
 from common.errors import InvalidField
-from common.forms import MAX_INTEGER, Form, read_form
-from common.middleware import json_response, problems
-from common.server import serving
+from common.http.forms import MAX_INTEGER, Form, read_form
+from common.http.middleware import json_response, problems
+from common.http.server import serving
 from tests.support.api import Answer, read_answer
 from tests.support.tables import each
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from common.gathered import AT_ONCE, Gathered
+from common.concurrency.batching import AT_ONCE, Gathered
 
 
 class Store:

@@ -1,6 +1,6 @@
 """What is remembered never grows past what it may."""
 
-from common.memory import Memory
+from common.caching.bounded_cache import Memory
 
 
 def test_the_first_leaves_where_there_are_too_many() -> None:

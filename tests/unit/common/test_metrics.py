@@ -11,11 +11,11 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from common.readiness import READINESS
-from common.server import watched_app
-from common.telemetry.board import together
+from common.http.readiness import READINESS
+from common.http.server import watched_app
 from common.telemetry.metrics import METRICS, Metrics
 from common.telemetry.scrape import scraped
+from common.telemetry.worker_metrics import together
 
 Told = Sequence[Metric]
 
@@ -89,7 +89,7 @@ async def test_a_store_that_is_slow_is_left_out_and_not_asked_beside_itself(
 
 
 async def test_what_a_service_misses_is_told_however_long_it_was_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.readiness.CHECK_PATIENCE", 0.05)
+    monkeypatch.setattr("common.http.readiness.CHECK_PATIENCE", 0.05)
     monkeypatch.setattr("common.telemetry.metrics.PATIENCE", 0.05)
     app = watched_app("tests", nothing, access_log=False)
     app[READINESS].check("store", asyncio.Event().wait)

@@ -7,12 +7,12 @@ import pytest
 from aiohttp import ClientSession, web
 from yarl import URL
 
-from common.middleware import Answer, problems, watching
-from common.protocol import expect
-from common.protocol.everything import EVERYTHING
-from common.readiness import add_probes
-from common.server import serving
-from common.telemetry.requests import Requests
+from common.http.connection_limits import expect
+from common.http.middleware import Answer, problems, watching
+from common.http.readiness import add_probes
+from common.http.server import serving
+from common.http.single_route import EVERYTHING
+from common.telemetry.request_metrics import Requests
 from tests.support.tables import each
 
 REQUESTS = {

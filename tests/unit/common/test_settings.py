@@ -7,7 +7,8 @@ import pytest
 from auth_service.settings import AuthSettings
 from catalog_service.settings import CatalogSettings
 from client_registry.settings import RegistrySettings
-from common.server import Service, run
+from common.auth.signing import Keys
+from common.http.server import Service, run
 from common.settings import (
     BadSetting,
     Key,
@@ -19,7 +20,6 @@ from common.settings import (
     load,
     of_internal_key,
 )
-from common.signing import Keys
 from gateway.settings import GatewaySettings
 from tests.support.tables import each
 from upload_service.settings import UploadSettings

@@ -6,8 +6,8 @@ import jwt
 import pytest
 from structlog.testing import capture_logs
 
-from common import signing
-from common.signing import Keys
+from common.auth import signing
+from common.auth.signing import Keys
 from tests.support.samples.forgeries import flipped
 from tests.support.tables import each
 

@@ -8,9 +8,9 @@ from typing import Any
 import jwt
 import pytest
 
-from common import tokens
-from common.signing import ALGORITHM, CLOCK_SKEW, Keys
-from common.tokens import Tokens
+from common.auth import tokens
+from common.auth.signing import ALGORITHM, CLOCK_SKEW, Keys
+from common.auth.tokens import Tokens
 from tests.support.factories import KEY
 from tests.support.tables import each
 
@@ -80,7 +80,7 @@ def test_what_was_read_expires_all_the_same(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_other_keys_make_everything_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.signing.NOTICED", 0.0)
+    monkeypatch.setattr("common.auth.signing.NOTICED", 0.0)
     file, text = tmp_path / "key", token()
     file.write_text(KEY)
     known = reader(Keys(file))

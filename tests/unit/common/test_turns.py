@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from common.concurrency.limits import FairConcurrencyLimit, Turns, within
 from common.errors import Overloaded
-from common.turns import FairConcurrencyLimit, Turns, within
 
 
 async def test_no_more_than_so_many_have_their_turn_at_once() -> None:

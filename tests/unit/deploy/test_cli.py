@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from common.settings import BadSetting
-from deploy import cli_backup
 from deploy.backup.key_prints import AUDIT
 from deploy.backup.manifest import BackupProblem
-from deploy.cli import app, main
+from deploy.cli import backup as cli_backup
+from deploy.cli.main import app, main
 from tests.support.tables import each
 from tests.support.winget.manifests import make
 
@@ -36,8 +36,8 @@ def test_a_number_too_large_to_keep_is_refused(arguments: tuple[str, ...], optio
     assert option in re.sub(r"\x1b\[[0-9;]*m", "", result.output)
 
 
-@patch("deploy.cli.configure_logs")
-@patch("deploy.cli.app", side_effect=PermissionError(EACCES, "Permission denied", "/backups/lock"))
+@patch("deploy.cli.main.configure_logs")
+@patch("deploy.cli.main.app", side_effect=PermissionError(EACCES, "Permission denied", "/backups/lock"))
 def test_a_file_that_cannot_be_used_is_named(*_: object) -> None:
     with pytest.raises(SystemExit, match="pkgrepo: /backups/lock: Permission denied"):
         main()
@@ -75,7 +75,7 @@ def test_options_of_manifests_are_refused_with_an_archive(
     assert str(result.exception) == f"{option.partition('=')[0]}: is not for the archive of a tenant"
 
 
-@patch("deploy.cli_backup.configure_logs", Mock())
+@patch("deploy.cli.backup.configure_logs", Mock())
 def test_a_file_that_is_neither_manifest_nor_archive_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MONGO_URL", "REDIS_URL"):
         monkeypatch.setenv(name, f"{name.partition('_')[0].lower().replace('mongo', 'mongodb')}://127.0.0.1:1/")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from common.signing import LENGTH, NOTICED
-from deploy import key_files
-from deploy.folder import FolderProblem
-from deploy.key_files import KeyFiles
+from common.auth.signing import LENGTH, NOTICED
+from deploy.local.folder import FolderProblem
+from deploy.operator import key_files
+from deploy.operator.key_files import KeyFiles
 
 OLD = "the-old-key-of-thirty-two-letters-and-more"
 
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 def handed_out(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
     """What the file of the session's key holds while every service comes to know it; no time passes."""
     seen: list[str] = []
-    monkeypatch.setattr("deploy.key_files.sleep", lambda _: seen.append((folder / "session").read_text()))
+    monkeypatch.setattr("deploy.operator.key_files.sleep", lambda _: seen.append((folder / "session").read_text()))
     return seen
 
 
@@ -101,7 +101,7 @@ def readers(tmp_path: Path) -> Path:
 def test_a_key_with_several_readers_is_replaced_for_all_of_them_alike(
     readers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deploy.key_files.sleep", lambda _: None)
+    monkeypatch.setattr("deploy.operator.key_files.sleep", lambda _: None)
     KeyFiles(readers).rotate()
     new, old = (readers / "gateway" / "session").read_text().split()
     assert old == OLD

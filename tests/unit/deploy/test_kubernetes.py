@@ -8,12 +8,12 @@ from unittest.mock import patch
 
 import pytest
 
-from common.server import DRAIN_PATIENCE, SHUTDOWN_PATIENCE
+from common.http.server import DRAIN_PATIENCE, SHUTDOWN_PATIENCE
 from common.settings import BadSetting, load
 from deploy.cluster.rights import DEFAULT_USER, MONGODB, OPERATOR, RABBITMQ, REDIS
 from deploy.cluster.secrets import SETTINGS, ClusterSecrets
 from deploy.cluster.stores import OtherStores
-from deploy.places import StoreSettings
+from deploy.operator.stores import StoreSettings
 from tests.support.deployment.kubernetes import (
     FOLDER,
     NAMES,

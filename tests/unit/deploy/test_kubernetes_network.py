@@ -6,9 +6,9 @@ from itertools import product
 
 import yaml
 
-from common.caller import Caller
-from common.downloads import download_url
-from common.signing import Keys
+from common.auth.callers import Caller
+from common.auth.downloads import download_url
+from common.auth.signing import Keys
 from common.tenants import Tenant
 from deploy.cluster.secrets import SETTINGS
 from tests.support.deployment.kubernetes import (

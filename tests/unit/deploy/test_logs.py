@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy import logs
+from deploy.local import logs
 
 
 def test_a_log_that_grows_too_large_begins_anew_and_keeps_what_came_before(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from common.settings import BadSetting
-from deploy.places import places
+from deploy.operator.stores import places
 
 MONGO_URL, REDIS_URL = "mongodb://mongo:27017", "redis://redis:6379"
 

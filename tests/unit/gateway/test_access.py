@@ -11,14 +11,14 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
-from common.caller import Caller, Kind
-from common.client import ServiceClient
+from common.auth.callers import Caller, Kind
+from common.auth.sessions import Look, Session, Sessions
 from common.errors import InvalidField, NotAuthenticated
 from common.redis import RedisError
-from common.sessions import Look, Session, Sessions
+from common.service_client.client import ServiceClient
 from common.tenants import Tenant
-from gateway.access import TOKEN_LIMIT, Gatekeeper
-from gateway.clients import ClientDirectory
+from gateway.auth.authenticator import TOKEN_LIMIT, Gatekeeper
+from gateway.auth.client_directory import ClientDirectory
 from gateway.operations import Access, Operation
 from tests.support.tables import each
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.caller import Deployment
+from common.auth.callers import Deployment
 from common.errors import InvalidRequest, MethodNotAllowed
-from gateway.addresses import NoSuchOperation, Target
 from gateway.operations import OPERATIONS, Operation, is_value
+from gateway.routing.target import NoSuchOperation, Target
 from tests.support.tables import each
 
 MULTI, SINGLE = Deployment.MULTI, Deployment.SINGLE

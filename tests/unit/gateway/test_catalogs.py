@@ -14,12 +14,12 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.bodies import CODINGS
-from common.caller import HIDDEN, Caller, hidden_word
-from common.client import ServiceClient
+from common.auth.callers import HIDDEN, Caller, hidden_word
+from common.http.bodies import CODINGS
+from common.service_client.client import ServiceClient
 from common.tenants import Tenant
-from gateway.catalogs import Catalog, Catalogs
-from gateway.clients import ClientDirectory
+from gateway.auth.client_directory import ClientDirectory
+from gateway.caching.catalogs import Catalog, Catalogs
 from tests.support.tables import each
 
 BUDGET = 1 << 20  # bytes

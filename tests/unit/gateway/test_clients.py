@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from common.caller import Caller
-from common.client import ServiceClient
+from common.auth.callers import Caller
+from common.service_client.client import ServiceClient
 from common.tenants import Tenant
-from gateway.clients import ClientDirectory, UnknownClient
+from gateway.auth.client_directory import ClientDirectory, UnknownClient
 
 ACME = Caller(Tenant("acme"), ip="192.0.2.1")
 

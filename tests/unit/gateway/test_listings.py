@@ -11,14 +11,14 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from common.caller import HIDDEN, Caller, Deployment, hidden_word
-from common.client import ServiceClient
+from common.auth.callers import HIDDEN, Caller, Deployment, hidden_word
 from common.errors import Answered, Overloaded
-from common.middleware import REVISION_HEADER, problem_response
+from common.http.middleware import REVISION_HEADER, problem_response
+from common.service_client.client import ServiceClient
 from common.tenants import Tenant
-from gateway.addresses import Target
-from gateway.clients import ClientDirectory
-from gateway.listings import Listings
+from gateway.auth.client_directory import ClientDirectory
+from gateway.caching.package_responses import Listings
+from gateway.routing.target import Target
 
 PATH = "/acme/winget/packageManifests/Hidden.Package"
 TARGET = Target.parse("GET", PATH, Deployment.MULTI, "")

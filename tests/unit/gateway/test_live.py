@@ -7,7 +7,7 @@ import pytest
 
 from common.errors import Overloaded
 from common.events import Event
-from gateway.live import LATER, OF_ONE_USER, SOON, WAITING, WATCHERS, End, Live
+from gateway.upload_events import LATER, OF_ONE_USER, SOON, WAITING, WATCHERS, End, Live
 
 
 def make_event(tenant_id: str = "acme") -> Event:

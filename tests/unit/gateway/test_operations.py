@@ -4,7 +4,7 @@ import ast
 from importlib.resources import files
 from typing import Any
 
-from common.client import ANSWER_PATIENCE
+from common.service_client.client import ANSWER_PATIENCE
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.samples.openapi import DOCUMENT
 from tests.support.tables import each

@@ -9,10 +9,10 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
-from common.caller import Deployment
+from common.auth.callers import Deployment
 from common.errors import InvalidRequest
 from common.tenants import Network
-from gateway.origin import base_url, caller_address, is_https, is_of_our_pages
+from gateway.routing.client_address import base_url, caller_address, is_https, is_of_our_pages
 from gateway.settings import GatewaySettings
 from tests.support.factories import KEYS
 from tests.support.tables import each

@@ -5,12 +5,12 @@ from typing import cast
 
 import pytest
 
-import gateway.recorder
-from common.background import repeating
-from common.caller import Caller
-from common.client import ServiceClient
+from common.auth.callers import Caller
+from common.concurrency.background import repeating
 from common.errors import Unavailable
-from gateway.recorder import Entry, Recorder
+from common.service_client.client import ServiceClient
+from gateway.forwarding import audit
+from gateway.forwarding.audit import Entry, Recorder
 from tests.support.factories import make_caller
 
 
@@ -63,7 +63,7 @@ async def test_an_entry_that_is_not_taken_keeps_no_other_waiting() -> None:
 async def test_a_gateway_ends_though_the_audit_log_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gateway.recorder, "CLOSE_PATIENCE", 0.01)
+    monkeypatch.setattr(audit, "CLOSE_PATIENCE", 0.01)
     audit_log = AuditLog()
     recorder = Recorder(cast("ServiceClient", audit_log))
     audit_log.answers.set()

@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from common.caller import Caller, Kind
-from common.client import ServiceClient
+from common.auth.callers import Caller, Kind
 from common.errors import Answered, Unavailable
+from common.service_client.client import ServiceClient
 from common.tenants import RESERVED, Tenant
-from gateway import tenants
-from gateway.tenants import NetworkNotAllowed, NoSuchTenant, TenantDirectory, check_network
+from gateway.routing import tenant_directory
+from gateway.routing.tenant_directory import NetworkNotAllowed, NoSuchTenant, TenantDirectory, check_network
 from tests.support.tables import each
 
 STAMP = "a stamp"
@@ -49,7 +49,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr("gateway.remembered.time", self)
+        monkeypatch.setattr("gateway.caching.response_cache.time", self)
 
     def monotonic(self) -> float:
         return self.now
@@ -77,7 +77,7 @@ async def test_a_tenant_is_asked_about_again_after_a_while_only(clock: Clock) ->
     for _ in range(3):
         await known.find("acme", STAMP)
     assert auth_service.asked == ["acme"]
-    clock.now += tenants.REMEMBERED
+    clock.now += tenant_directory.REMEMBERED
     await known.find("acme", STAMP)
     assert auth_service.asked == ["acme", "acme"]
 
@@ -90,7 +90,7 @@ async def test_an_unknown_tenant_is_remembered_and_forgotten_alike(clock: Clock)
             await known.find("acme", STAMP)
     assert auth_service.asked == ["acme"]
     auth_service.known.add("acme")
-    clock.now += tenants.REMEMBERED
+    clock.now += tenant_directory.REMEMBERED
     assert (await known.find("acme", STAMP)).tenant_id == "acme"
 
 
@@ -117,7 +117,7 @@ async def test_where_redis_is_away_a_tenant_is_known_for_the_same_while(clock: C
     for _ in range(3):
         await known.find("acme", None)
     assert auth_service.asked == ["acme"]
-    clock.now += tenants.REMEMBERED
+    clock.now += tenant_directory.REMEMBERED
     for _ in range(3):
         await known.find("acme", None)
     assert auth_service.asked == ["acme", "acme"]
@@ -157,7 +157,7 @@ async def test_a_service_that_is_away_is_not_remembered_as_an_answer(clock: Cloc
 
 
 async def test_no_more_tenants_are_remembered_than_allowed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tenants, "REMEMBERED_AT_MOST", 3)
+    monkeypatch.setattr(tenant_directory, "REMEMBERED_AT_MOST", 3)
     auth_service = AuthService("t0")
     known = directory(auth_service)
     for number in range(5):

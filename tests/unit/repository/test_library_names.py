@@ -17,7 +17,7 @@ PRIVATE = re.compile(r"_[a-z][A-Za-z_]*|_[A-Z][A-Za-z]*")
 OWN_OBJECTS = {"self", "cls"}
 # By module of the product: the classes and modules of libraries of which it uses private or undocumented names.
 NAMES: Mapping[str, Mapping[str, Sequence[str]]] = {
-    "common/protocol/__init__.py": {
+    "common/http/connection_limits.py": {
         "aiohttp.web:AppRunner": ("_make_server",),
         "aiohttp.web:Server": ("_kwargs", "_loop"),
         "aiohttp.web:RequestHandler": (
@@ -29,15 +29,15 @@ NAMES: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
         "aiohttp.web_protocol": ("_ErrInfo",),
     },
-    "common/protocol/everything.py": {
+    "common/http/single_route.py": {
         "aiohttp.web:Application": ("_handle",),
         "aiohttp.web:Request": ("_match_info",),
     },
-    "common/middleware/__init__.py": {
+    "common/http/middleware.py": {
         "aiohttp.web:Request": ("_prepare_hook",),
         "aiohttp.web:Response": ("_body", "_eof_sent", "_keep_alive"),
     },
-    "common/client/connections.py": {"aiohttp:BaseConnector": ("_create_connection",)},
+    "common/service_client/connections.py": {"aiohttp:BaseConnector": ("_create_connection",)},
     "common/events/broker.py": {"aio_pika:Channel": ("get_underlay_channel",)},
     "common/redis.py": {
         "redis.asyncio:ConnectionPool": ("get_connection",),

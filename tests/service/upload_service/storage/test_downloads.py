@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 from yarl import URL
 
-from common.caller import Caller
-from common.signing import Keys
+from common.auth.callers import Caller
+from common.auth.signing import Keys
 from tests.support.services.upload import UploadApi, make_uploader, sha256
 
 FILE = bytes(range(256)) * 20

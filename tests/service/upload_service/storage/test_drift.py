@@ -3,11 +3,11 @@
 import asyncio
 from uuid import uuid4
 
-from common.caller import Caller
+from common.auth.callers import Caller
 from common.mongo import MongoDatabase
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
-from upload_service.ledger_store import MongoLedgerStore
-from upload_service.reconcile import as_recorded
+from upload_service.quota.ledger_store import MongoLedgerStore
+from upload_service.quota.reconciliation import as_recorded
 from upload_service.settings import UploadSettings
 
 FILE = b"installer " * 10

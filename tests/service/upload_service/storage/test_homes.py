@@ -12,12 +12,12 @@ from tests.support.servers.objects import ObjectServer
 from tests.support.services.moving import Estate
 from tests.support.services.upload import UploadApi, make_removal, serving_uploads, settings_for
 from tests.support.waiting import until
-from upload_service.identity import Identity
-from upload_service.installers import Homes
+from upload_service.maintenance.store import MongoKnownStore
 from upload_service.model import Home, Status
-from upload_service.quota_store import MongoQuotaStore
-from upload_service.store import MongoUploadStore
-from upload_service.store_care import MongoKnownStore
+from upload_service.quota.store import MongoQuotaStore
+from upload_service.storage.filesystem import Homes
+from upload_service.storage.ownership import Identity
+from upload_service.uploads.store import MongoUploadStore
 
 BOTH = pytest.mark.parametrize("anothers", list(Home))
 

@@ -9,7 +9,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from common.caller import Caller
+from common.auth.callers import Caller
 from common.errors import Overloaded, Unavailable
 from common.mongo import MongoDatabase
 from tests.support.api import Answer
@@ -19,17 +19,17 @@ from tests.support.servers.objects import ObjectServer
 from tests.support.services.upload import UploadApi, folder_homes, make_uploader, serving_uploads, sha256
 from tests.support.waiting import until
 from upload_service.inspection import inspector as inspector_module
-from upload_service.inspection import lending
+from upload_service.inspection import installer_files
+from upload_service.inspection.confined import Reason, Unreadable, read_installer
 from upload_service.inspection.findings import Findings, Format
 from upload_service.inspection.inspector import ATTEMPTS, Inspector, State
-from upload_service.inspection.lending import Lending, ends_of
-from upload_service.inspection.process import Reason, Unreadable, read_installer
+from upload_service.inspection.installer_files import Lending, ends_of
 from upload_service.inspection.store import MongoInspectionStore
-from upload_service.installers import FolderInstallers
-from upload_service.installers_s3 import ObjectInstallers, homes_of
 from upload_service.model import Home, Upload
-from upload_service.parts import Parts
 from upload_service.settings import StorageSettings, UploadSettings
+from upload_service.storage.filesystem import FolderInstallers
+from upload_service.storage.s3 import ObjectInstallers, homes_of
+from upload_service.uploads.part_files import Parts
 
 NOTHING_FOUND: dict[str, Any] = {
     "reason": "",
@@ -414,7 +414,7 @@ async def test_only_the_ends_of_an_installer_in_object_storage_are_fetched(
     object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: int, hole: int
 ) -> None:
     content = program(sections=[(b".text", b"x" * 500)], behind=b"carried" * 10_000)
-    monkeypatch.setattr(lending, "END", end)
+    monkeypatch.setattr(installer_files, "END", end)
     storage = StorageSettings(**object_server.settings("inspected")).object_storage
     assert storage is not None
     objects = ObjectInstallers(storage)
@@ -435,5 +435,5 @@ async def test_only_the_ends_of_an_installer_in_object_storage_are_fetched(
 
 
 def test_no_more_than_two_ends_of_a_file_are_fetched() -> None:
-    assert ends_of(2 * lending.END) == [(0, 2 * lending.END)]
-    assert sum(length for _, length in ends_of(1 << 40)) == 2 * lending.END
+    assert ends_of(2 * installer_files.END) == [(0, 2 * installer_files.END)]
+    assert sum(length for _, length in ends_of(1 << 40)) == 2 * installer_files.END

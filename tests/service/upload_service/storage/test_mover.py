@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.support.services.moving import FILE, Estate
-from upload_service.installers import Homes, Installers
 from upload_service.model import Damage, Home, Status, StorageFull, Upload
-from upload_service.mover import Outcome
-from upload_service.parts import PartFile
+from upload_service.storage.filesystem import Homes, Installers
+from upload_service.storage.migration import Outcome
+from upload_service.uploads.part_files import PartFile
 
 BOTH_WAYS = pytest.mark.parametrize(("old", "new"), [(Home.FOLDER, Home.S3), (Home.S3, Home.FOLDER)])
 STEPS = [

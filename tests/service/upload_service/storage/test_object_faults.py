@@ -12,14 +12,14 @@ import pytest
 from aiohttp import web
 
 from common.errors import Unavailable
-from common.server import serving
+from common.http.server import serving
 from tests.support.servers.objects import ObjectServer
 from tests.support.servers.proxy import Mode, Proxy, proxy
 from tests.support.waiting import until
-from upload_service import installers_s3, object_storage
-from upload_service.installers_s3 import ObjectInstallers
 from upload_service.model import InstallerMissing, Upload
 from upload_service.settings import StorageSettings
+from upload_service.storage import object_storage, s3
+from upload_service.storage.s3 import ObjectInstallers
 
 LARGE = os.urandom(24 << 20)
 
@@ -60,8 +60,8 @@ async def far(object_server: ObjectServer) -> AsyncIterator[Far]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installers_s3, "PATIENCE", 0.3)
-    monkeypatch.setattr(installers_s3, "BLOCK_PATIENCE", 0.3)
+    monkeypatch.setattr(s3, "PATIENCE", 0.3)
+    monkeypatch.setattr(s3, "BLOCK_PATIENCE", 0.3)
 
 
 @pytest.fixture

@@ -12,17 +12,17 @@ import pytest
 from aiohttp import ClientPayloadError
 from yarl import URL
 
-from common.caller import Caller
+from common.auth.callers import Caller
 from common.mongo import MongoDatabase, open_database
 from tests.support.api import Answer
 from tests.support.servers.objects import KEY_ID, SECRET, ObjectServer
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
 from tests.support.waiting import until
-from upload_service.installers_s3 import ObjectInstallers
+from upload_service.maintenance.purge import forget_tenant
 from upload_service.model import Damage, Home, Upload
-from upload_service.purge import forget_tenant
-from upload_service.quota_store import MongoQuotaStore
-from upload_service.store import MongoUploadStore
+from upload_service.quota.store import MongoQuotaStore
+from upload_service.storage.s3 import ObjectInstallers
+from upload_service.uploads.store import MongoUploadStore
 
 FILE = bytes(range(256)) * 20
 ETAG = f'"{sha256(FILE)}"'

@@ -10,18 +10,18 @@ from uuid import uuid4
 
 import pytest
 
-from common.caller import Caller
+from common.auth.callers import Caller
 from common.mongo import MongoDatabase, open_database
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
 from tests.support.waiting import until
-from upload_service.identity import Identity, StorageIsNotOurs
-from upload_service.installers import FolderInstallers, Homes
+from upload_service.maintenance.orphans import Orphans
+from upload_service.maintenance.store import MongoKnownStore
 from upload_service.model import Home, Upload
-from upload_service.orphans import Orphans
-from upload_service.parts import Parts
 from upload_service.settings import UploadSettings
-from upload_service.store import MongoUploadStore
-from upload_service.store_care import MongoKnownStore
+from upload_service.storage.filesystem import FolderInstallers, Homes
+from upload_service.storage.ownership import Identity, StorageIsNotOurs
+from upload_service.uploads.part_files import Parts
+from upload_service.uploads.store import MongoUploadStore
 
 FILE = b"installer " * 100
 DAY = 24 * 3600
@@ -122,7 +122,7 @@ async def test_a_file_of_another_tenants_record_is_not_known(house: House) -> No
 
 
 async def test_many_files_are_asked_for_in_batches(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upload_service.orphans.BATCH", 3)
+    monkeypatch.setattr("upload_service.maintenance.orphans.BATCH", 3)
     callers = [make_uploader() for _ in range(3)]
     names = {caller.tenant_id: [await house.api.upload(caller, FILE) for _ in range(4)] for caller in callers}
     orphans = [house.orphan(caller) for caller in callers for _ in range(4)]

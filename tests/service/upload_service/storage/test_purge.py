@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common.caller import Caller
+from common.auth.callers import Caller
 from common.mongo import MongoDatabase
 from tests.support.services.upload import (
     UploadApi,
@@ -18,11 +18,11 @@ from tests.support.services.upload import (
     serving_uploads,
 )
 from tests.support.waiting import until
+from upload_service.maintenance.purge import Collector, forget_tenant
 from upload_service.model import Status
-from upload_service.purge import Collector, forget_tenant
-from upload_service.quota_store import MongoQuotaStore
+from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import UploadSettings
-from upload_service.store import MongoUploadStore
+from upload_service.uploads.store import MongoUploadStore
 
 FILE = b"installer " * 100
 SIZE = len(FILE)

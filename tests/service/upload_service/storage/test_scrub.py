@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from common.caller import Caller
+from common.auth.callers import Caller
 from common.errors import Unavailable
 from common.mongo import MongoDatabase
 from tests.support.services.upload import UploadApi, folder_homes, make_uploader, serving_uploads, settings_for
 from tests.support.waiting import until
-from upload_service import scrub
-from upload_service.identity import Identity
-from upload_service.installers import Homes
+from upload_service.maintenance import scrub
+from upload_service.maintenance.scrub import Scrub
+from upload_service.maintenance.store import MongoKnownStore, MongoScrubStore
 from upload_service.model import Damage, Home, Upload
-from upload_service.scrub import Scrub
-from upload_service.store import MongoUploadStore
-from upload_service.store_care import MongoKnownStore, MongoScrubStore
+from upload_service.storage.filesystem import Homes
+from upload_service.storage.ownership import Identity
+from upload_service.uploads.store import MongoUploadStore
 
 FILE = b"installer " * 250_000  # more than one block
 DAY = 24 * 3600
@@ -211,7 +211,7 @@ async def test_reading_leaves_the_disk_to_others(monkeypatch: pytest.MonkeyPatch
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr("upload_service.scrub.asyncio.sleep", sleep)
+    monkeypatch.setattr("upload_service.maintenance.scrub.asyncio.sleep", sleep)
     for _ in range(40):
         await scrub.gently(1 << 20)
     assert sum(slept) == pytest.approx(2.0)

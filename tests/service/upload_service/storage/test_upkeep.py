@@ -16,8 +16,8 @@ from structlog.testing import capture_logs
 from common.mongo import MongoDatabase
 from tests.support.services.upload import make_uploader, serving_uploads, settings_for
 from tests.support.waiting import until
+from upload_service.maintenance.schedule import upkeep
 from upload_service.model import Damage
-from upload_service.upkeep import upkeep
 
 FILE = b"installer " * 100
 MONTH = timedelta(days=30)
@@ -70,7 +70,7 @@ async def test_a_scrub_that_is_off_leaves_the_reading_to_the_operator(
         begun.append(name)
         yield
 
-    monkeypatch.setattr("upload_service.upkeep.repeating", begin)
+    monkeypatch.setattr("upload_service.maintenance.schedule.repeating", begin)
     work: Any = SimpleNamespace(check_due=begin, collect=begin)
     async with upkeep(work, work, work, scrub_interval=interval, after=work):
         assert ("scrub" in begun) is reads

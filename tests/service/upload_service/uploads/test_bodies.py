@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from yarl import URL
 
-from common.caller import INTERNAL_TOKEN, Caller, sign
+from common.auth.callers import INTERNAL_TOKEN, Caller, sign
 from tests.support.factories import KEY
 from tests.support.samples.held import HeldChunk
 from tests.support.services.replicas import FILE, Replicas
@@ -66,7 +66,7 @@ async def test_strange_headers_are_refused_and_nothing_is_written(api: UploadApi
 
 
 async def test_a_chunk_that_stops_coming_is_given_up(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.bodies.PATIENCE", 0.1)
+    monkeypatch.setattr("common.http.bodies.PATIENCE", 0.1)
     caller = make_uploader()
     chunk = HeldChunk(replicas.one, caller, "f", FILE, 0, len(FILE))
     async with asyncio.timeout(PATIENCE):
@@ -88,7 +88,7 @@ async def test_a_chunk_does_not_wait_for_ever_for_another_request(
 ) -> None:
     caller = make_uploader()
     chunk = await replicas.held(caller, 0, len(FILE))
-    monkeypatch.setattr("upload_service.transfers.LEASE_PATIENCE", 0.1)
+    monkeypatch.setattr("upload_service.uploads.service.LEASE_PATIENCE", 0.1)
     answer = await replicas.one.chunk(caller, "f", FILE, 0, len(FILE))
     assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
     assert answer.headers["Retry-After"] == "1"

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from common.caller import Caller
+from common.auth.callers import Caller
 from common.mongo import MongoDatabase
 from tests.support.api import Answer
 from tests.support.samples.held import HeldChunk

@@ -17,11 +17,11 @@ from common.errors import InvalidRequest
 from common.mongo import MongoDatabase, open_database
 from tests.support.factories import make_tenant
 from tests.support.services.upload import make_transfers
+from upload_service.content_range import ContentRange, FileId
 from upload_service.model import Status, Upload
-from upload_service.quota_store import MongoQuotaStore
-from upload_service.ranges import ContentRange, FileId
+from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import UploadSettings
-from upload_service.store import MongoUploadStore
+from upload_service.uploads.store import MongoUploadStore
 
 Answer = TypeVar("Answer")
 FILE_IDS = st.sampled_from(["one", "two"])

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import ClientError
 
-from common.caller import Caller
+from common.auth.callers import Caller
 from tests.support.services.upload import UploadApi, form, make_uploader, serving_uploads, settings_for, sha256
 from upload_service.model import Upload
-from upload_service.store import MongoUploadStore
+from upload_service.uploads.store import MongoUploadStore
 
 FILE = bytes(range(256)) * 4
 HALF = len(FILE) // 2

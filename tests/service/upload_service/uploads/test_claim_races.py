@@ -10,11 +10,11 @@ from common.mongo import MongoDatabase
 from common.tenants import Tenant
 from tests.support.factories import make_caller, make_tenant
 from tests.support.services.upload import UploadApi, make_removal, serving_uploads
-from upload_service.claims import Claims
 from upload_service.model import Status, Upload
-from upload_service.quota_store import MongoQuotaStore
+from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import UploadSettings
-from upload_service.store import MongoUploadStore
+from upload_service.uploads.claims import Claims
+from upload_service.uploads.store import MongoUploadStore
 
 FILE = b"installer " * 100
 SIZE = len(FILE)

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from common.caller import Caller
+from common.auth.callers import Caller
 from tests.support.api import Answer
 from tests.support.services.replicas import FILE, HALF, Replicas
 from tests.support.services.upload import form, make_uploader
 from tests.support.waiting import until
 from upload_service.model import Status
-from upload_service.quota_store import MongoQuotaStore
-from upload_service.store import MongoUploadStore
+from upload_service.quota.store import MongoQuotaStore
+from upload_service.uploads.store import MongoUploadStore
 
 GONE = {"Message": "Transfer was deleted successfully!"}
 
@@ -104,7 +104,9 @@ async def test_a_first_chunk_between_the_two_steps_of_a_cancellation_is_removed(
 async def test_the_chunk_after_the_one_that_a_cancellation_waits_for_is_refused(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("upload_service.transfers.LEASE_PAUSE", 1.0)  # The cancellation sleeps when the lease is free.
+    monkeypatch.setattr(
+        "upload_service.uploads.service.LEASE_PAUSE", 1.0
+    )  # The cancellation sleeps when the lease is free.
     caller = make_uploader()
     chunk = await replicas.held(caller, 0)
     cancellation = asyncio.create_task(replicas.two.give_up(caller, "f"))
@@ -166,7 +168,7 @@ async def test_a_chunk_that_breaks_off_meanwhile_leaves_nothing_either(replicas:
 
 
 async def test_a_chunk_that_takes_too_long_is_left_alone(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upload_service.transfers.LEASE_PATIENCE", 0.3)
+    monkeypatch.setattr("upload_service.uploads.service.LEASE_PATIENCE", 0.3)
     caller = await replicas.begun()
     chunk = await replicas.held(caller, HALF)
     answer = await replicas.two.give_up(caller, "f")

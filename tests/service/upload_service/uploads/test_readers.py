@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.services.upload import make_uploader, serving_uploads, sha256
 from tests.support.waiting import PATIENCE
-from upload_service.parts import digest_of
 from upload_service.settings import UploadSettings
+from upload_service.uploads.part_files import digest_of
 
 FILE = b"installer " * 100
 SIZE = len(FILE)
@@ -28,7 +28,7 @@ async def test_files_that_are_read_again_leave_the_shared_threads_free(
         go_on.wait()
         return digest_of(path)
 
-    monkeypatch.setattr("upload_service.intake.digest_of", read_slowly)
+    monkeypatch.setattr("upload_service.uploads.session.digest_of", read_slowly)
     async with serving_uploads(settings) as first:
         for number in range(MANY):
             await first.chunk(caller, f"f{number}", FILE[:10], 0, SIZE)

@@ -5,14 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tests.support.factories import make_tenant
 from tests.support.services.moving import FILE, Estate
-from upload_service.intake import Intake
+from upload_service.content_range import ContentRange, FileId
 from upload_service.model import Home
-from upload_service.mover import Outcome
-from upload_service.parts import Parts
-from upload_service.quota_store import MongoQuotaStore
-from upload_service.ranges import ContentRange, FileId
-from upload_service.store import MongoUploadStore
-from upload_service.transfers import Transfers
+from upload_service.quota.store import MongoQuotaStore
+from upload_service.storage.migration import Outcome
+from upload_service.uploads.part_files import Parts
+from upload_service.uploads.service import Transfers
+from upload_service.uploads.session import Intake
+from upload_service.uploads.store import MongoUploadStore
 
 LAST = 100  # bytes of the chunk
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.support.services.upload import UploadApi, make_uploader, sha256
-from upload_service.store import MongoUploadStore
+from upload_service.uploads.store import MongoUploadStore
 
 FILE = b"installer " * 100
 SIZE = len(FILE)

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from common.caller import Caller
+from common.auth.callers import Caller
 from common.events.local import LocalEvents
 from common.mongo import MongoDatabase
 from tests.support.services.replicas import FILE, HALF, Replicas, two_replicas
 from tests.support.services.upload import make_uploader, serving_uploads, sha256
 from tests.support.waiting import until
-from upload_service.installers import FolderInstallers
 from upload_service.model import StorageFull, Upload
-from upload_service.parts import Digest, Parts
 from upload_service.settings import UploadSettings
+from upload_service.storage.filesystem import FolderInstallers
+from upload_service.uploads.part_files import Digest, Parts
 
 OTHER = FILE[:HALF] + FILE[:HALF]
 
@@ -196,7 +196,7 @@ def nobody_relays(monkeypatch: pytest.MonkeyPatch) -> None:
     async def rest(_: object) -> None:
         return
 
-    monkeypatch.setattr("upload_service.outbox.Outbox.relay", rest)
+    monkeypatch.setattr("upload_service.uploads.outbox.Outbox.relay", rest)
 
 
 @pytest.mark.usefixtures("nobody_relays")

@@ -10,13 +10,13 @@ from uuid import uuid4
 
 import pytest
 
-from auth_service.audit import OPERATORS
+from auth_service.audit.service import OPERATORS
 from deploy.backup.copies import installers_of
 from deploy.backup.folder import BackupFolder
 from deploy.backup.manifest import BackupProblem, Entry
 from deploy.backup.records import Client, Moment, at_one_moment
-from deploy.folder import DataFolder
-from deploy.places import places_at_rest
+from deploy.local.folder import DataFolder
+from deploy.operator.stores import places_at_rest
 from tests.support.factories import KEY
 from tests.support.faults.invariants import missing, violations
 from tests.support.faults.publishers import at_rest, at_work
@@ -28,8 +28,8 @@ from tests.support.servers.objects import ObjectServer
 from tests.support.waiting import until
 from tests.support.whole.services import Api
 from tests.support.whole.stories import Published, add_package, package_id, publish, send_chunk, upload
-from upload_service.installers_s3 import ObjectInstallers
 from upload_service.settings import StorageSettings
+from upload_service.storage.s3 import ObjectInstallers
 
 pytestmark = pytest.mark.full  # test_hostile.py and ../test_operator_rights.py have samples.
 

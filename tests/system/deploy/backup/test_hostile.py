@@ -14,18 +14,18 @@ import pytest
 from pydantic import SecretStr
 
 from common.mongo import MongoDatabase, open_database
-from deploy import local
 from deploy.backup.copies import UPLOADS
 from deploy.backup.folder import BackupFolder
 from deploy.backup.manifest import BackupProblem
 from deploy.backup.records import DATABASES
 from deploy.backup.seal import make_seal
-from deploy.backup.strangers import installer_document
 from deploy.backup.taking import Backup
-from deploy.folder import Addresses
-from deploy.operations import open_operator
-from deploy.places import Places
-from deploy.storage import open_storage
+from deploy.local import servers
+from deploy.local.folder import Addresses
+from deploy.operator.operations import open_operator
+from deploy.operator.storage import open_storage
+from deploy.operator.stores import Places
+from deploy.tenant_archive.validation import installer_document
 from tests.support.factories import KEY, KEYS, make_tenant
 from tests.support.processes.backup import Shown, put_back
 from tests.support.processes.pkgrepo_command import pkgrepo
@@ -49,7 +49,7 @@ OTHER_KEY = "another-key-that-is-long-enough-to-be-one"
 @pytest.fixture(scope="module")
 async def mongo_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
     """A MongoDB of these tests alone: the databases have fixed names."""
-    async with local.mongod(tmp_path_factory.mktemp("mongodb")) as url:
+    async with servers.mongod(tmp_path_factory.mktemp("mongodb")) as url:
         yield url
 
 

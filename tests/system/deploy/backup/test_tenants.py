@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.backup.archive import begun
 from deploy.backup.key_prints import AUDIT
 from deploy.backup.manifest import BackupProblem
-from deploy.demo import SAMPLES
-from deploy.operations import delete_tenant
+from deploy.local.demo import SAMPLES
+from deploy.operator.operations import delete_tenant
+from deploy.tenant_archive.archive import begun
 from tests.support.faults.invariants import missing, violations
 from tests.support.processes.backup import bring_in, export, heads, places_of, run_and_kill
 from tests.support.processes.fleet import Fleet
@@ -140,7 +140,7 @@ async def test_an_export_restarts_where_its_versions_were_deleted(
     api, (first, *others) = published
     archive = tmp_path / "tenant.tar"
     with monkeypatch.context() as stopped:
-        stopped.setattr("deploy.backup.exporting.checked", None)
+        stopped.setattr("deploy.tenant_archive.exporting.checked", None)
         with pytest.raises(TypeError):  # where the first installer was to be written
             await export(running_fleet, api.tenant_id, archive)
     assert begun(archive).exists()

@@ -10,17 +10,17 @@ import pytest
 from aiohttp import web
 from rich.console import Console
 
-from common.caller import Deployment
+from common.auth.callers import Deployment
 from common.tenants import VersionKey
-from deploy.manifests.finding import find
-from deploy.manifests.importing import ManifestImport, Trial
-from deploy.manifests.installers import InstallersFolder, Sources
-from deploy.manifests.reading import Manifest
-from deploy.manifests.report import Row
-from deploy.manifests.values import Fields
-from deploy.publishing.interface import Interface
-from deploy.publishing.progress import Lines
-from deploy.publishing.publisher import Publisher
+from deploy.publish.interface import Interface
+from deploy.publish.progress import Lines
+from deploy.publish.publisher import Publisher
+from deploy.winget_import.discovery import find
+from deploy.winget_import.importing import ManifestImport, Trial
+from deploy.winget_import.installers import InstallersFolder, Sources
+from deploy.winget_import.reading import Manifest
+from deploy.winget_import.report import Row
+from deploy.winget_import.schema.values import Fields
 from tests.support.processes.publish_command import publishing, run, session_of
 from tests.support.servers.certificates import self_signed
 from tests.support.waiting import until

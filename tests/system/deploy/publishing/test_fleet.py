@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from catalog_service.enumerations import Architecture, FileType
-from deploy.publishing.model import Installer
+from catalog_service.model.enumerations import Architecture, FileType
+from deploy.publish.model import Installer
 from tests.support.processes.fleet import Fleet
 from tests.support.processes.publish_command import LIMIT, end_of, publishing
 from tests.support.whole.services import Api

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from catalog_service.enumerations import Architecture, FileType
+from catalog_service.model.enumerations import Architecture, FileType
 from common.errors import Answered
 from common.mongo import open_database
-from deploy.publishing.interface import Interface, State
-from deploy.publishing.model import GENERATIONS, Installer, NotPublished, Published
-from deploy.publishing.progress import Lines
-from deploy.publishing.publisher import Publisher
-from deploy.publishing.session import Session
+from deploy.publish.interface import Interface, State
+from deploy.publish.model import GENERATIONS, Installer, NotPublished, Published
+from deploy.publish.progress import Lines
+from deploy.publish.publisher import Publisher
+from deploy.publish.session import Session
 from tests.support.processes.publish_command import session_of
 from tests.support.whole.services import Api, Services
 from tests.support.whole.stories import INSTALLER, add_package, download, package_id, send_chunk
+from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Damage
-from upload_service.store_care import MongoScrubStore
 
 CHUNK = 64 << 10
 Meanwhile = Callable[[], Awaitable[object]]

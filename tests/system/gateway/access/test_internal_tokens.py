@@ -9,8 +9,8 @@ import pytest
 from aiohttp import ClientSession, UnixConnector
 from yarl import URL
 
-from common.caller import INTERNAL_TOKEN, Caller, sign
-from common.signing import ALGORITHM
+from common.auth.callers import INTERNAL_TOKEN, Caller, sign
+from common.auth.signing import ALGORITHM
 from gateway.operations import OPERATIONS, UPLOAD, Access
 from tests.support.api import Answer, read_answer
 from tests.support.factories import KEY, make_caller, make_tenant

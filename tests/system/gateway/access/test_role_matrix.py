@@ -10,9 +10,9 @@ from uuid import uuid4
 import jwt
 import pytest
 
-from common.caller import Caller, Deployment, sign
-from common.sessions import AUDIENCE
-from common.signing import ALGORITHM
+from common.auth.callers import Caller, Deployment, sign
+from common.auth.sessions import AUDIENCE
+from common.auth.signing import ALGORITHM
 from common.tenants import Tenant
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.api import Answer

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from common.caller import Deployment
+from common.auth.callers import Deployment
 from tests.support.whole.fuzz import SAME_EACH_TIME, fuzz, tight_tenant
 from tests.support.whole.services import Api, Services, single_gateway
 

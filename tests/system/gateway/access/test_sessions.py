@@ -1,6 +1,6 @@
 """A session token's whole life, through the gateway."""
 
-from auth_service.throttle import FAILURES
+from auth_service.login.throttle import FAILURES
 from tests.support.factories import KEY
 from tests.support.samples.forgeries import forgeries
 from tests.support.whole.services import PASSWORD, Api, Services, bearer, single_gateway

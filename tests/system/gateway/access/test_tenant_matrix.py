@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from yarl import URL
 
-from auth_service.throttle_store import RedisFailures
+from auth_service.login.throttle_store import RedisFailures
 from common.redis import open_redis
 from gateway.operations import OPERATIONS, Access, Operation, is_value
 from tests.support.api import Answer

@@ -8,7 +8,7 @@ import pytest
 from yarl import URL
 
 from common.errors import Unavailable
-from gateway.dashboard import sign_in as sign_in_page
+from gateway.dashboard.pages import sign_in as sign_in_page
 from gateway.operations import OPERATIONS, Access
 from tests.support.whole.estate import CLIENTS, READS, UNKNOWN, furnish, segments, title
 from tests.support.whole.gateways import at_gateway, gateway

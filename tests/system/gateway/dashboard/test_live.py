@@ -15,15 +15,15 @@ import orjson
 import pytest
 from aiohttp import ClientResponse, ClientTimeout, web
 
+from common.auth.sessions import Look, Session, Sessions
 from common.events import Event
+from common.http.server import serving
 from common.redis import open_redis
-from common.server import serving
-from common.sessions import Look, Session, Sessions
-from gateway.dashboard.live import stream as stream_of
-from gateway.dashboard.visits import UNATTENDED, Visit
-from gateway.keys import LIVE, SESSIONS, TENANTS
-from gateway.live import Live
-from gateway.tenants import TenantDirectory
+from gateway.app_keys import LIVE, SESSIONS, TENANTS
+from gateway.dashboard.page_request import UNATTENDED, Visit
+from gateway.dashboard.pages.live_events import stream as stream_of
+from gateway.routing.tenant_directory import TenantDirectory
+from gateway.upload_events import Live
 from tests.support.factories import make_caller
 from tests.support.waiting import PATIENCE, until
 from tests.support.whole.gateways import gateway
@@ -93,7 +93,7 @@ async def upload(api: Api, name: str) -> str:
 async def test_a_silent_stream_is_kept_alive_until_its_session_ends(
     tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.dashboard.live.HEARTBEAT", 0.01)
+    monkeypatch.setattr("gateway.dashboard.pages.live_events.HEARTBEAT", 0.01)
     async with watching(tenant) as stream:
         assert await stream.content.readuntil(b"\n\n") == b":\n\n"
         token = stream.request_info.headers["Cookie"].partition("=")[2]
@@ -104,7 +104,7 @@ async def test_a_silent_stream_is_kept_alive_until_its_session_ends(
 async def test_who_is_shut_out_meanwhile_is_told_nothing_more(
     services: Services, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.dashboard.live.HEARTBEAT", 0.01)
+    monkeypatch.setattr("gateway.dashboard.pages.live_events.HEARTBEAT", 0.01)
     async with watching(tenant) as stream:
         await services.operator.tenants.edit(tenant.tenant_id, {"allowed_networks": ["192.0.2.1"]})
         assert set((await stream.content.read()).split(b"\n\n")) <= {b":", b""}
@@ -129,7 +129,7 @@ async def test_without_a_broker_that_answers_all_else_goes_on(services: Services
 
 
 async def test_a_browser_that_does_not_read_is_let_go_and_leaves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.dashboard.live.READ_PATIENCE", 0.2)
+    monkeypatch.setattr("gateway.dashboard.pages.live_events.READ_PATIENCE", 0.2)
     caller, left = make_caller(ip="127.0.0.1"), asyncio.Event()
     session = Session(caller.tenant_id, caller.username, "a-session", int(time.time()) + 3600)
 

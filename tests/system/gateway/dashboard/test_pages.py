@@ -5,8 +5,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from catalog_service.enumerations import Switch
-from gateway.dashboard.table import PAGES
+from catalog_service.model.enumerations import Switch
+from gateway.dashboard.routes import PAGES
 from gateway.operations import OPERATIONS, Access
 from tests.support.whole.estate import UNKNOWN, segments, title
 from tests.support.whole.gateways import at_gateway, gateway

@@ -1,7 +1,7 @@
 """The package's logo as an icon of the client's, at a signed address."""
 
-from catalog_service.manifests.package import Icon, IconFileType
-from catalog_service.winget.icons import icon_url, with_logo_icon
+from catalog_service.model.manifest.package import Icon, IconFileType
+from catalog_service.winget.manifest.icons import icon_url, with_logo_icon
 from tests.support.factories import KEYS, make_caller
 from tests.support.samples.sources import make_entry
 from tests.support.services.catalog import picture

@@ -4,17 +4,24 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from catalog_service.entries import WholeEntry
-from catalog_service.enumerations import Architecture, FileType, UpgradeBehavior
-from catalog_service.manifests.desired_state import (
+from catalog_service.catalog.reader import WholeEntry
+from catalog_service.model.enumerations import Architecture, FileType, UpgradeBehavior
+from catalog_service.model.manifest.desired_state import (
     DesiredStateConfiguration,
     DscV3,
     DscV3Resource,
     PowerShellModule,
     PowerShellResource,
 )
-from catalog_service.manifests.package import Agreement, Documentation, Icon, IconFileType, LocalTexts, PackageManifest
-from catalog_service.manifests.version import (
+from catalog_service.model.manifest.package import (
+    Agreement,
+    Documentation,
+    Icon,
+    IconFileType,
+    LocalTexts,
+    PackageManifest,
+)
+from catalog_service.model.manifest.version import (
     AppsAndFeaturesEntry,
     Elevation,
     ExpectedReturnCode,
@@ -27,10 +34,10 @@ from catalog_service.manifests.version import (
     UnsupportedArgument,
     VersionManifest,
 )
-from catalog_service.version_model import Dependencies, PackageDependency, PackageVersion, Switches
+from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches
 from catalog_service.winget.contracts import Contract
-from catalog_service.winget.manifest import manifest
-from catalog_service.winget.requests import Query
+from catalog_service.winget.manifest.manifest import manifest
+from catalog_service.winget.search.requests import Query
 from tests.support.samples.sources import make_entry, make_version
 from tests.support.tables import each
 from tests.support.winget.client import KNOWN

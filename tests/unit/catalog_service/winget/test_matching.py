@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_service.enumerations import FileType
-from catalog_service.manifests.version import AppsAndFeaturesEntry
-from catalog_service.winget.block import Block
-from catalog_service.winget.fields import CODES, Field, folded, squeezed
-from catalog_service.winget.lines import LONG, Sieve
-from catalog_service.winget.matching import MatchType
-from catalog_service.winget.records import record_of
-from catalog_service.winget.requests import search
-from catalog_service.winget.turns import Turn
+from catalog_service.model.enumerations import FileType
+from catalog_service.model.manifest.version import AppsAndFeaturesEntry
+from catalog_service.winget.search.cooperative_yield import Turn
+from catalog_service.winget.search.fields import CODES, Field, folded, squeezed
+from catalog_service.winget.search.index_segment import Block
+from catalog_service.winget.search.matching import MatchType
+from catalog_service.winget.search.records import record_of
+from catalog_service.winget.search.requests import search
+from catalog_service.winget.search.text_index import LONG, Sieve
 from tests.support.samples.sources import make_entry, make_version
 from tests.support.tables import each
 
@@ -180,7 +180,7 @@ TEXTS = st.text(st.sampled_from("ab.É* "), min_size=1, max_size=6).filter(str.s
 def test_scanning_finds_what_looking_at_each_package_finds(long: int, names: list[str], keyword: str) -> None:
     entries = [make_entry(f"A.{number}", make_version(f"A.{number}"), name=name) for number, name in enumerate(names)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("catalog_service.winget.lines.LONG", long)
+        patch.setattr("catalog_service.winget.search.text_index.LONG", long)
         block = Block([record for entry in entries if (record := record_of(entry))])
     assert (block.texts.sieve is not None) is (long == 0)
     wanted, small = keyword.casefold(), [name.casefold() for name in names]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_service.winget.names import LIMIT, normalized
+from catalog_service.winget.search.names import LIMIT, normalized
 from tests.support.tables import each
 
 # Pieces of names that the patterns look for, with and without their ends.

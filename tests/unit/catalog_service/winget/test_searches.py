@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from catalog_service.entries import WholeEntry
-from catalog_service.revisions import Change, Standing
-from catalog_service.winget.block import Block
-from catalog_service.winget.fields import Field
-from catalog_service.winget.index import Index
-from catalog_service.winget.matching import Match, MatchType
-from catalog_service.winget.requests import Search
-from catalog_service.winget.searches import PASSING, Searches
+from catalog_service.catalog.reader import WholeEntry
+from catalog_service.revisions.model import Change, Standing
+from catalog_service.winget.search.fields import Field
+from catalog_service.winget.search.index import Index
+from catalog_service.winget.search.index_segment import Block
+from catalog_service.winget.search.matching import Match, MatchType
+from catalog_service.winget.search.requests import Search
+from catalog_service.winget.search.searches import PASSING, Searches
 from tests.support.samples.sources import make_entry, make_version
 
 
@@ -93,7 +93,7 @@ async def test_a_tenant_that_is_forgotten_takes_no_room(monkeypatch: pytest.Monk
     searches = Searches(catalogs, catalogs, memory=1 << 20)
     await ids(searches, "one")
     size = searches.size
-    monkeypatch.setattr("catalog_service.winget.searches.TENANTS", 1)
+    monkeypatch.setattr("catalog_service.winget.search.searches.TENANTS", 1)
     catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
     catalogs.standings["one"] = Standing("2", [Change("1", ""), Change("2", "Acme.Later")])
     renewing = asyncio.create_task(ids(searches, "one"))

@@ -13,11 +13,11 @@ from uuid import uuid4
 import bson
 import pytest
 
-from catalog_service.version_documents import document_of
-from deploy.backup.archive import FILES, ArchiveReader
+from catalog_service.versions.documents import document_of
 from deploy.backup.copies import UPLOADS
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
-from deploy.backup.strangers import SETTLED, TENANT, Strangers
+from deploy.tenant_archive.archive import FILES, ArchiveReader
+from deploy.tenant_archive.validation import SETTLED, TENANT, Strangers
 from tests.support.samples.sources import make_version
 from tests.support.tables import each
 

@@ -13,17 +13,17 @@ import pytest
 from argon2 import PasswordHasher
 from PIL import Image
 
-from auth_service.audit_store import _document as audit_document
-from auth_service.chain import Head, Seals
+from auth_service.audit.chain import Head, Seals
+from auth_service.audit.store import _document as audit_document
 from auth_service.model import AuditEntry
-from auth_service.passwords import password_hasher
-from catalog_service.enumerations import FileType
-from catalog_service.manifests.fields import plain
-from catalog_service.manifests.package import LocalTexts, PackageManifest
-from catalog_service.manifests.version import AppsAndFeaturesEntry, ExpectedReturnCode, ReturnResponse
-from catalog_service.version_documents import document_of
-from catalog_service.version_model import Dependencies, PackageDependency, PackageVersion, Switches
-from deploy.backup.record_rules import CHECKS, BadRecord, check_record
+from auth_service.users.passwords import password_hasher
+from catalog_service.model.enumerations import FileType
+from catalog_service.model.manifest.fields import plain
+from catalog_service.model.manifest.package import LocalTexts, PackageManifest
+from catalog_service.model.manifest.version import AppsAndFeaturesEntry, ExpectedReturnCode, ReturnResponse
+from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches
+from catalog_service.versions.documents import document_of
+from deploy.tenant_archive.record_rules import CHECKS, BadRecord, check_record
 from tests.support.factories import KEY
 from tests.support.samples.sources import make_version
 from tests.support.tables import each
@@ -59,7 +59,7 @@ HOSTILE: Mapping[str, Any] = {
 def at_full_cost() -> Iterator[None]:
     """Passwords cost what they cost in the product, which other tests spare themselves."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("auth_service.passwords.PasswordHasher", PasswordHasher)
+        patched.setattr("auth_service.users.passwords.PasswordHasher", PasswordHasher)
         yield
 
 

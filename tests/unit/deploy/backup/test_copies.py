@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from deploy.backup.copies import Outcome, Source
-from upload_service.installers import FolderInstallers, Homes
 from upload_service.model import Home, Status, Upload
-from upload_service.parts import Parts
+from upload_service.storage.filesystem import FolderInstallers, Homes
+from upload_service.uploads.part_files import Parts
 
 CONTENT = b"the bytes of an installer"
 UPLOAD = Upload(

@@ -14,11 +14,11 @@ import pytest
 import stamina
 from aiohttp import web
 
-from catalog_service.enumerations import Architecture, FileType
-from deploy.manifests.fetching import ATTEMPTS, MOST_REDIRECTS, Fetcher, NotFetched, open_fetcher
-from deploy.manifests.networks import AddressForbidden, Networks
-from deploy.publishing.model import Installer
-from deploy.publishing.problems import may_pass
+from catalog_service.model.enumerations import Architecture, FileType
+from deploy.publish.model import Installer
+from deploy.publish.problems import may_pass
+from deploy.winget_import.fetching import ATTEMPTS, MOST_REDIRECTS, Fetcher, NotFetched, open_fetcher
+from deploy.winget_import.networks import AddressForbidden, Networks
 from tests.support.servers.certificates import self_signed
 from tests.support.tables import each
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from catalog_service.enumerations import Architecture, FileType
-from deploy.manifests.exporting import ManifestExport
-from deploy.manifests.finding import find
-from deploy.manifests.importing import Came, ManifestImport
-from deploy.manifests.installers import InstallersFolder, Sources
-from deploy.manifests.problems import InstallerMissing
-from deploy.publishing.model import Installer, NewPackage, NotPublished, Published
-from deploy.publishing.problems import OtherBytes, Unreachable
+from catalog_service.model.enumerations import Architecture, FileType
+from deploy.publish.model import Installer, NewPackage, NotPublished, Published
+from deploy.publish.problems import OtherBytes, Unreachable
+from deploy.winget_import.discovery import find
+from deploy.winget_import.exporting import ManifestExport
+from deploy.winget_import.importing import Came, ManifestImport
+from deploy.winget_import.installers import InstallersFolder, Sources
+from deploy.winget_import.problems import InstallerMissing
 from tests.support.winget.manifests import make
 
 CONTENT = b"an installer"

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from catalog_service.manifests.fields import rules_of
-from catalog_service.manifests.package import PackageManifest
-from catalog_service.manifests.version import VersionManifest
-from deploy.manifests import yaml_text
-from deploy.manifests.finding import Refused, find
-from deploy.manifests.installer_forms import wanted
-from deploy.manifests.package_texts import new_package
-from deploy.manifests.problems import ManifestRefused
-from deploy.manifests.reading import Manifest, assemble, parse
+from catalog_service.model.manifest.fields import rules_of
+from catalog_service.model.manifest.package import PackageManifest
+from catalog_service.model.manifest.version import VersionManifest
+from deploy.winget_import import yaml_text
+from deploy.winget_import.discovery import Refused, find
+from deploy.winget_import.problems import ManifestRefused
+from deploy.winget_import.reading import Manifest, assemble, parse
+from deploy.winget_import.schema.installer_forms import wanted
+from deploy.winget_import.schema.package_texts import new_package
 from tests.support.tables import each
 from tests.support.winget.manifests import INSTALLER, MINORS, TEXTS, Made, every_version, installer, make, whole
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from catalog_service.enumerations import Architecture, FileType
+from catalog_service.model.enumerations import Architecture, FileType
 from common.settings import BadSetting
-from deploy.cli import app
-from deploy.publishing.choices import ForAll, PerFile, installers, packages_needed, switches
+from deploy.cli.main import app
+from deploy.publish.choices import ForAll, PerFile, installers, packages_needed, switches
 from tests.support.tables import each
 
 README = (Path(__file__).parents[4] / "README.md").read_text(encoding="utf-8")

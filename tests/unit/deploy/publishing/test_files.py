@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from deploy.publishing.files import BLOCK, open_file
-from deploy.publishing.problems import FileChanged, FileUnusable
-from deploy.publishing.progress import shown
+from deploy.publish.files import BLOCK, open_file
+from deploy.publish.problems import FileChanged, FileUnusable
+from deploy.publish.progress import shown
 
 
 async def test_a_file_is_digested_in_pieces(tmp_path: Path) -> None:

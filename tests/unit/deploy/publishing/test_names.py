@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from catalog_service.enumerations import Architecture, FileType, Switch
-from deploy.publishing import choices, guesses, model
-from deploy.publishing.model import Installer
+from catalog_service.model.enumerations import Architecture, FileType, Switch
+from deploy.publish import choices, guesses, model
+from deploy.publish.model import Installer
 from tests.support.samples.openapi import DOCUMENT
 from tests.support.tables import each
-from upload_service.ranges import SUFFIXES, parse_file_id
+from upload_service.content_range import SUFFIXES, parse_file_id
 
 
 @each(

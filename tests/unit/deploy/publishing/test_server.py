@@ -11,11 +11,11 @@ import stamina
 from aiohttp import web
 
 from common.errors import Answered
-from deploy.publishing import server as server_module
-from deploy.publishing.interface import Interface
-from deploy.publishing.problems import NotTheInterface, Unreachable, Untrusted
-from deploy.publishing.server import Server, open_server
-from deploy.publishing.session import Credentials, Session
+from deploy.publish import server as server_module
+from deploy.publish.interface import Interface
+from deploy.publish.problems import NotTheInterface, Unreachable, Untrusted
+from deploy.publish.server import Server, open_server
+from deploy.publish.session import Credentials, Session
 from tests.support.servers.certificates import self_signed
 from tests.support.tables import each
 

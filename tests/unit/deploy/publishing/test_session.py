@@ -8,8 +8,8 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from common.errors import Answered
-from deploy.publishing.server import Server, open_server
-from deploy.publishing.session import Credentials, Session, open_session
+from deploy.publish.server import Server, open_server
+from deploy.publish.session import Credentials, Session, open_session
 
 
 class Gate:

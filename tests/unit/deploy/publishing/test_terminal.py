@@ -5,8 +5,8 @@ from io import StringIO
 
 from rich.console import Console
 
-from deploy.publishing.progress import shown
-from deploy.publishing.terminal import json_text, say, visible
+from deploy.publish.progress import shown
+from deploy.publish.terminal import json_text, say, visible
 from tests.support.tables import each
 
 HOSTILE = ["\x1b]0;owned\x07", "\x9b31m", "a\rb", "a\nb", "a\x08b", "a\x7fb", "\u202e\u200bgnp", "a\u2028b", "\udcffb"]

@@ -14,11 +14,11 @@ FIELDS = {"InvalidField", "InstallerContradicts", "Contradiction"}  # each made 
 A_VALUE = "7"
 # Said of what no form of the pages has: commands, winget's own requests and manifests, scripts.
 ELSEWHERE = (
-    "auth_service/chain.py",
-    "auth_service/tenants.py",
-    "catalog_service/manifests/values.py",
+    "auth_service/audit/chain.py",
+    "auth_service/tenants/service.py",
+    "catalog_service/model/manifest/values.py",
     "catalog_service/winget/",
-    "client_registry/releases.py",
+    "client_registry/releases/service.py",
     "upload_service/forms.py",
 )
 OF_NO_FORM = {

@@ -1,7 +1,7 @@
 """Where a browser is led after it has signed in or chosen a language."""
 
-from common.caller import Caller
-from gateway.dashboard.ways import way_back
+from common.auth.callers import Caller
+from gateway.dashboard.redirects import way_back
 from tests.support.factories import make_tenant
 from tests.support.tables import each
 

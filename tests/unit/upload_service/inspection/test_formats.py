@@ -12,9 +12,9 @@ from tests.support.samples import programs
 from tests.support.samples.installers import MACHINE_MSI, USER_MSI
 from tests.support.samples.programs import ARM64, X64, X86, archive, program, version_resource, zipped
 from tests.support.tables import each
-from upload_service.inspection.archives import publisher_id
 from upload_service.inspection.findings import Findings, Format, Machine, Nested, Reach, Signer, words
-from upload_service.inspection.formats import Damaged, look
+from upload_service.inspection.formats.archives import publisher_id
+from upload_service.inspection.formats.detection import Damaged, look
 
 MICROSOFT = "CN=Microsoft Corporation, O=Microsoft Corporation, L=Redmond, S=Washington, C=US"
 TINY = Signer("Tiny Works GmbH", "Tiny Trust Code Signing CA")

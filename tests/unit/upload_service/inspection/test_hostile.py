@@ -16,10 +16,11 @@ from tests.support.samples.installers import MACHINE_MSI, USER_MSI
 from tests.support.samples.programs import archive, program, zipped
 from tests.support.tables import each
 from tests.support.waiting import until
-from upload_service.inspection import archives, process
+from upload_service.inspection import confined
+from upload_service.inspection.confined import Reason, Unreadable, read_installer
 from upload_service.inspection.findings import Findings, Format
-from upload_service.inspection.formats import Damaged, look
-from upload_service.inspection.process import Reason, Unreadable, read_installer
+from upload_service.inspection.formats import archives
+from upload_service.inspection.formats.detection import Damaged, look
 
 IDENTITY = '<Package><Identity Name="{name}" Publisher="CN=T" Version="1"/></Package>'
 MEGABYTE = 1 << 20
@@ -197,7 +198,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     path = tmp_path / "python"
     path.touch(mode=0o700)
     monkeypatch.setattr(sys, "executable", str(path))
-    monkeypatch.setattr(process, "WALL_TIME", 0.5)
+    monkeypatch.setattr(confined, "WALL_TIME", 0.5)
     return path
 
 

@@ -1,0 +1,96 @@
+"""The users who administer a tenant."""
+
+import re
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
+from typing import Protocol
+
+from auth_service.model import USERNAME_LIMIT, LastUser, User, UserNotFound
+from auth_service.users.passwords import Passwords, new_password
+from common.errors import InvalidField
+
+# An address ends with the name when its user is deleted, and no address ends with `.` or `..`.
+_USERNAME = re.compile(rf"(?!\.{{1,2}}$)[A-Za-z0-9._@+-]{{1,{USERNAME_LIMIT}}}")
+
+
+def parse_username(text: str) -> str:
+    """A name that a user may have. Raises InvalidField."""
+    if not _USERNAME.fullmatch(text):
+        raise InvalidField(
+            "username", f"must be 1 to {USERNAME_LIMIT} of A-Z, a-z, 0-9 and . _ @ + -, and neither . nor .."
+        )
+    return text
+
+
+class UserStore(Protocol):
+    """Where users are kept; the store decides that a name is unique and that a tenant keeps one user."""
+
+    async def add(self, user: User) -> None: ...
+
+    async def find(self, tenant_id: str, username: str) -> User | None: ...
+
+    async def list(self, tenant_id: str) -> Sequence[User]: ...
+
+    async def set_password(self, tenant_id: str, username: str, password_hash: str) -> bool: ...
+
+    async def delete(self, tenant_id: str, username: str) -> bool: ...
+
+
+class SessionEnder(Protocol):
+    """Ends the sessions of a user, one aside."""
+
+    def close_all_around(
+        self, tenant_id: str, username: str, *, keep: str = ""
+    ) -> AbstractAsyncContextManager[None]: ...
+
+
+class PlaceStore(Protocol):
+    """Forgets the places where a user signed in."""
+
+    async def forget(self, tenant_id: str, username: str) -> None: ...
+
+
+class Users:
+    """Creates, lists and deletes users, and gives them other passwords."""
+
+    def __init__(self, store: UserStore, passwords: Passwords, sessions: SessionEnder, places: PlaceStore) -> None:
+        self._store = store
+        self._passwords = passwords
+        self._sessions = sessions
+        self._places = places
+
+    async def create(self, tenant_id: str, username: str, password: str) -> None:
+        """Raises InvalidField for a name or password that cannot be one, UserExists for a name there is."""
+        name = parse_username(username)
+        password_hash = await self._passwords.hash(new_password("password", password))
+        await self._store.add(User(tenant_id, name, password_hash, datetime.now(UTC)))
+
+    async def list(self, tenant_id: str) -> Sequence[User]:
+        """A tenant's users, by name."""
+        return await self._store.list(tenant_id)
+
+    async def delete(self, tenant_id: str, username: str) -> None:
+        """Delete a user, end their sessions and forget their places.
+
+        A call for a deleted user ends the sessions, and forgets the places, that an earlier, failed call left.
+
+        Raises:
+            UserNotFound: the user does not exist.
+            LastUser: the tenant has no other user. The user's sessions go on.
+        """
+        if [user.username for user in await self._store.list(tenant_id)] == [username]:
+            raise LastUser
+        async with self._sessions.close_all_around(tenant_id, username):
+            is_deleted = await self._store.delete(tenant_id, username)
+        await self._places.forget(tenant_id, username)
+        if not is_deleted:
+            raise UserNotFound(username)
+
+    async def reset_password(self, tenant_id: str, username: str, new: str) -> None:
+        """Give a user another password and end all their sessions. Raises UserNotFound or InvalidField."""
+        password_hash = await self._passwords.hash(new_password("password", new))
+        async with self._sessions.close_all_around(tenant_id, username):
+            is_changed = await self._store.set_password(tenant_id, username, password_hash)
+        if not is_changed:
+            raise UserNotFound(username)

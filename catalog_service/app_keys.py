@@ -1,0 +1,35 @@
+"""Where the application keeps what its routes use."""
+
+from aiohttp import web
+
+from catalog_service.catalog.cache import Snapshots
+from catalog_service.logos.service import LogoDecoder
+from catalog_service.packages.search import PackageSearch
+from catalog_service.packages.service import Packages
+from catalog_service.settings import CatalogSettings
+from catalog_service.store import MongoCatalogStore
+from catalog_service.uploads.service import FinishedUploads
+from catalog_service.versions.damaged import DamagedInstallers
+from catalog_service.versions.inspections import Inspections
+from catalog_service.versions.listings import Listings
+from catalog_service.versions.service import Versions
+from catalog_service.winget.manifest.entries import SourceEntries
+from catalog_service.winget.search.cooperative_yield import SearchLimit
+from catalog_service.winget.search.searches import Searches
+from common.events import Events
+
+SETTINGS = web.AppKey("settings", CatalogSettings)
+EVENTS: web.AppKey[Events] = web.AppKey("events")
+PACKAGE_SEARCH = web.AppKey("package_search", PackageSearch)
+PACKAGES = web.AppKey("packages", Packages)
+SNAPSHOTS = web.AppKey("snapshots", Snapshots)
+LOGOS = web.AppKey("logos", LogoDecoder)
+LISTINGS = web.AppKey("listings", Listings)
+INSPECTIONS = web.AppKey("inspections", Inspections)
+SEARCHES = web.AppKey("searches", Searches)
+SEARCH_LIMIT = web.AppKey("search_limit", SearchLimit)
+SOURCE_ENTRIES = web.AppKey("source_entries", SourceEntries)
+VERSIONS = web.AppKey("versions", Versions)
+FINISHED_UPLOADS = web.AppKey("finished_uploads", FinishedUploads)
+DAMAGED_INSTALLERS = web.AppKey("damaged_installers", DamagedInstallers)
+STORE = web.AppKey("store", MongoCatalogStore)

@@ -1,0 +1,30 @@
+"""Listens for finished uploads; hearing of one twice changes nothing."""
+
+from typing import Protocol
+
+from catalog_service.model.packages import FinishedUpload
+from common.events import Count, Event, Events
+
+QUEUE = "catalog_service"
+UPLOAD_FINISHED = "upload.finished"
+
+
+class FinishedUploads(Protocol):
+    async def note(self, tenant_id: str, upload: FinishedUpload) -> None: ...
+
+
+async def listen(events: Events, uploads: FinishedUploads, count: Count) -> None:
+    """Keep in mind every upload that is announced from now on."""
+
+    async def note(event: Event) -> None:
+        data = event.data
+        upload = FinishedUpload(
+            server_filename=str(data["server_filename"]),
+            file_id=str(data["file_id"]),
+            size=int(data["size"]),
+            sha256=str(data["sha256"]),
+            finished_at=event.time,
+        )
+        await uploads.note(event.tenant_id, upload)
+
+    await events.subscribe(QUEUE, UPLOAD_FINISHED, note, count)

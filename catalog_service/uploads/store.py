@@ -1,0 +1,53 @@
+"""Finished uploads in MongoDB: noted and linked in either order, any number of times."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+
+from pymongo import ASCENDING
+
+from catalog_service.model.packages import FinishedUpload
+from common.mongo import MongoDatabase
+
+
+class MongoUploadStore:
+    """`age` is how many seconds an upload is kept in mind."""
+
+    def __init__(self, database: MongoDatabase, *, age: int) -> None:
+        self._uploads = database["finished_uploads"]
+        self._age = timedelta(seconds=age)
+
+    async def note(self, tenant_id: str, upload: FinishedUpload) -> None:
+        """Keep an upload; one that is linked already stays linked."""
+        await self._uploads.update_one(
+            {"tenant_id": tenant_id, "server_filename": upload.server_filename},
+            {"$set": {**asdict(upload), "expires_at": self._expiry()}, "$setOnInsert": {"linked": False}},
+            upsert=True,
+        )
+
+    async def link(self, tenant_id: str, server_filename: str) -> None:
+        """Note that an upload belongs to a version, even where it is not known yet to be finished."""
+        await self._uploads.update_one(
+            {"tenant_id": tenant_id, "server_filename": server_filename},
+            {"$set": {"linked": True, "expires_at": self._expiry()}},
+            upsert=True,
+        )
+
+    async def unlinked(self, tenant_id: str) -> Sequence[FinishedUpload]:
+        """The uploads that wait for their version, the oldest first."""
+        found = self._uploads.find(
+            {"tenant_id": tenant_id, "linked": False}, sort=[("finished_at", ASCENDING), ("server_filename", ASCENDING)]
+        )
+        return [
+            FinishedUpload(
+                server_filename=document["server_filename"],
+                file_id=document["file_id"],
+                size=document["size"],
+                sha256=document["sha256"],
+                finished_at=document["finished_at"],
+            )
+            for document in await found.to_list(None)
+        ]
+
+    def _expiry(self) -> datetime:
+        return datetime.now(UTC) + self._age

@@ -1,0 +1,133 @@
+"""The creation form of a version (section 4.5, and the decisions on its fields)."""
+
+import re
+from uuid import uuid4
+
+from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, Switch, UpgradeBehavior
+from catalog_service.model.external_installers import parse_address
+from catalog_service.model.manifest.fields import manifest_of, rules_of
+from catalog_service.model.manifest.rules import contradictions
+from catalog_service.model.manifest.version import SHA256, VersionManifest
+from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches
+from common.errors import InvalidField, InvalidRequest
+from common.http.forms import Form, clean
+
+VERSION_LIMIT = 128  # characters, of these all
+CHANNEL_LIMIT = 128
+SWITCH_LIMIT = 2048
+PATH_LIMIT = 512
+NAME_LIMIT = 256
+
+# A form with a contradiction in one of these fields is refused. Other contradictions come from the specification's own
+# fields: the version is created, and winget clients are not offered it.
+REFUSED_FIELDS = frozenset([*rules_of(VersionManifest), "dep_windows_features"])
+
+_GUID = re.compile(r"\{[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
+_ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:")
+
+
+def new_version(form: Form, package_id: str) -> PackageVersion:
+    """The version that `add_package_version` is to make. Raises InvalidField."""
+    version = parse_version(form, package_id)
+    for contradiction in contradictions(version):
+        if contradiction.field in REFUSED_FIELDS:
+            raise InvalidField(contradiction.field, contradiction.reason)
+    return version
+
+
+def parse_version(form: Form, package_id: str) -> PackageVersion:
+    """The version of a form, also one that winget clients would refuse. Raises InvalidField."""
+    server_filename, installer_url = _installer(form)
+    installer_type = form.choice("file_type", FileType)
+    return PackageVersion(
+        uid=str(uuid4()),
+        package_id=package_id,
+        version=_trimmed(form, "package_version", VERSION_LIMIT),
+        architecture=form.choice("file_architect", Architecture),
+        installer_type=installer_type,
+        scope=form.choice("file_scope", Scope),
+        server_filename=server_filename,
+        locale=form.choice("package_locale", Locale, Locale.EN_US),
+        channel=_trimmed(form, "channel", CHANNEL_LIMIT, required=False) or "stable",
+        nested_type=form.choice("file_type_nested", FileType) if form.get("file_type_nested") else None,
+        nested_paths=_nested_paths(form) if installer_type is FileType.ZIP else (),
+        product_code=_guid(form, "productcode"),
+        upgrade_code=_guid(form, "upgradecode"),
+        package_family_name=form.text("package_family_name", limit=NAME_LIMIT, required=False),
+        switches=_switches(form),
+        upgrades=form.choice("upgrades", UpgradeBehavior, UpgradeBehavior.INSTALL),
+        dependencies=Dependencies(
+            windows_features=form.texts("dep_windows_features", limit=NAME_LIMIT),
+            windows_libraries=form.texts("dep_windows_libraries", limit=NAME_LIMIT),
+            external=form.texts("dep_external", limit=NAME_LIMIT),
+            packages=_package_dependencies(form),
+        ),
+        manifest=manifest_of(VersionManifest, form),
+        installer_url=installer_url,
+        sha256=SHA256.read("installer_sha256", form.get("installer_sha256")).lower() if installer_url else "",
+    )
+
+
+def _installer(form: Form) -> tuple[str, str]:
+    """The name of its file here, or else the address where it stays. Raises InvalidRequest."""
+    server_filename, address = form.text("server_filename", limit=NAME_LIMIT, required=False), form.get("installer_url")
+    if not server_filename and not address:
+        raise InvalidField(
+            "file",
+            "or server_filename or installer_url is required: the installer, the name that its upload gave, or the "
+            "address where it stays",
+        )
+    if server_filename and address:
+        raise InvalidRequest("Send either the installer or its `installer_url`, not both.")
+    if address and not form.get("installer_sha256"):
+        raise InvalidField("installer_sha256", "is required with installer_url: clients hold the file against it")
+    if not address and form.get("installer_sha256"):
+        raise InvalidField("installer_sha256", "is for installer_url only; that of a stored file is known")
+    return server_filename, parse_address(address) if address else ""
+
+
+def _switches(form: Form) -> Switches:
+    return Switches(
+        **{switch.name.lower(): form.text(f"switch_{switch}", limit=SWITCH_LIMIT, required=False) for switch in Switch}
+    )
+
+
+def _trimmed(form: Form, name: str, limit: int, *, required: bool = True) -> str:
+    text = form.text(name, limit=limit, required=required)
+    if text != text.strip():
+        raise InvalidField(name, "must not begin or end with a space")
+    return text
+
+
+def _guid(form: Form, name: str) -> str:
+    text = form.get(name) or ""
+    if text and not _GUID.fullmatch(text):
+        raise InvalidField(name, "must be a GUID in braces, such as {01234567-89AB-CDEF-0123-456789ABCDEF}")
+    return text
+
+
+def _nested_paths(form: Form) -> tuple[str, ...]:
+    """Relative paths inside the archive; one may hold a comma."""
+    paths = [clean("file_nested_path", path, limit=PATH_LIMIT) for path in form.fields.get("file_nested_path", ())]
+    for path in paths:
+        if _ABSOLUTE.match(path) or ".." in re.split(r"[/\\]", path):
+            raise InvalidField("file_nested_path", "must be a path inside the archive")
+    return tuple(path for path in paths if path)
+
+
+def _package_dependencies(form: Form) -> tuple[PackageDependency, ...]:
+    identifiers = form.fields.get("dep_pkg_identifier", ())
+    minimums = form.fields.get("dep_pkg_min_version", ()) or ("",) * len(identifiers)
+    if len(identifiers) != len(minimums):
+        raise InvalidField("dep_pkg_min_version", "must be sent once for each dep_pkg_identifier")
+    found = []
+    for identifier, minimum in zip(identifiers, minimums, strict=True):
+        needed = PackageDependency(
+            clean("dep_pkg_identifier", identifier, limit=VERSION_LIMIT),
+            clean("dep_pkg_min_version", minimum, limit=VERSION_LIMIT),
+        )
+        if needed.package_id:
+            found.append(needed)
+        elif needed.min_version:
+            raise InvalidField("dep_pkg_identifier", "is required with dep_pkg_min_version")
+    return tuple(found)

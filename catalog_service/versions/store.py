@@ -1,0 +1,196 @@
+"""Versions in MongoDB, one document each.
+
+`state` is `pending`, `active`, `deleting`, or `abandoned`: hidden while it was pending, so that a request may still
+claim its file. All but `active` are `halfway`, and have a date of the database's own clock.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import Any
+
+from pymongo import ASCENDING
+from pymongo.errors import DuplicateKeyError
+
+from catalog_service.model.packages import InstallerFile, VersionExists, VersionNotFound
+from catalog_service.model.versions import PackageVersion, VersionName
+from catalog_service.packages.store import FIRST_BATCH, older_than
+from catalog_service.revisions.store import MongoRevisions
+from catalog_service.sweeper import HiddenVersion
+from catalog_service.versions.documents import document_of, version_of
+from catalog_service.versions.inspections import file_fields
+from catalog_service.versions.service import PendingVersion
+from common.mongo import Document, MongoDatabase
+
+NAMES = 10_000  # versions that the server names at once
+ROW = 1000  # names that are given at once
+MANY = 50  # whole versions that are made on the event loop
+
+_HIDE: list[Document] = [
+    {
+        "$set": {
+            "state": {"$cond": [{"$eq": ["$state", "pending"]}, "abandoned", "deleting"]},
+            "halfway": True,
+            "changed_at": "$$NOW",
+            # The keys are free at once: no version begins with a space.
+            "version_key": {"$concat": [" ", "$uid"]},
+            "installer_key": {"$concat": [" ", "$uid"]},
+        }
+    }
+]
+
+
+class MongoVersionStore:
+    """The versions of all tenants."""
+
+    def __init__(self, database: MongoDatabase, revisions: MongoRevisions) -> None:
+        self._packages = database["packages"]
+        self._versions = database["versions"]
+        self._revisions = revisions
+
+    async def reserve(self, pending: PendingVersion, version_key: str) -> None:
+        version = pending.version
+        document = {
+            **document_of(version),
+            "package_uid": pending.package_uid,
+            "version_key": version_key,
+            "installer_key": version.installer_key,
+            "state": "pending",
+            "halfway": True,
+        }
+        try:
+            # An upsert, because an insert cannot take the database's clock.
+            await self._versions.update_one(
+                {"tenant_id": pending.tenant_id, "uid": document.pop("uid")},
+                {"$setOnInsert": document, "$currentDate": {"changed_at": True}},
+                upsert=True,
+            )
+        except DuplicateKeyError:
+            raise VersionExists(version.version) from None
+
+    async def has_version(self, tenant_id: str, package_id: str, version: str) -> bool:
+        wanted = {
+            "tenant_id": tenant_id,
+            "package_id": package_id,
+            "version": version,
+            "state": {"$in": ["pending", "active"]},
+        }
+        return await self._versions.find_one(wanted, {"_id": True}) is not None
+
+    async def pending_like(self, pending: PendingVersion) -> PendingVersion | None:
+        alike = {name: value for name, value in document_of(pending.version).items() if name != "uid"}
+        alike["installer_url"] = alike["installer_url"] or {"$in": ["", None]}  # Earlier versions lack the field.
+        found = await self._versions.find_one(
+            {"tenant_id": pending.tenant_id, "package_uid": pending.package_uid, "state": "pending", **alike}
+        )
+        return _pending(found) if found else None
+
+    async def activate(self, tenant_id: str, version: PackageVersion, file: InstallerFile) -> bool:
+        async with self._revisions.changing(tenant_id, version.package_id):
+            done = await self._versions.update_one(
+                {"tenant_id": tenant_id, "uid": version.uid, "state": "pending"},
+                {"$set": {"state": "active", "halfway": False, **file_fields(version, file)}},
+            )
+        return bool(done.modified_count)
+
+    async def discard(self, tenant_id: str, uid: str) -> None:
+        await self._versions.delete_one({"tenant_id": tenant_id, "uid": uid, "state": "pending"})
+
+    async def find(self, tenant_id: str, uid: str) -> PackageVersion | None:
+        found = await self._versions.find_one({"tenant_id": tenant_id, "uid": uid, "state": "active"})
+        return version_of(found) if found else None
+
+    async def of_package(self, tenant_id: str, package_id: str) -> Sequence[PackageVersion] | None:
+        package: Document = {"tenant_id": tenant_id, "package_id": package_id}
+        versions = [{"$match": {**package, "state": "active"}}]
+        # One question, for each costs more than what it finds. There is a row for a package without versions, too.
+        rows = self._packages.aggregate(
+            [
+                {"$match": {**package, "halfway": False}},
+                {"$lookup": {"from": self._versions.name, "pipeline": versions, "as": "version"}},
+                {"$unwind": {"path": "$version", "preserveNullAndEmptyArrays": True}},
+                {"$project": {"_id": False, "version": True}},
+            ],
+            batchSize=FIRST_BATCH,
+        )
+        found = await rows.to_list(None)
+        return await _made([row["version"] for row in found if "version" in row]) if found else None
+
+    async def names(
+        self, tenant_id: str, package_ids: Collection[str] | None = None
+    ) -> AsyncIterator[Sequence[VersionName]]:
+        """Of the versions of all packages, or of these, ordered by package id; some thousand at a time."""
+        shown = {"_id": False, "package_id": True, "version": True, "uid": True}
+        async for documents in self._read(tenant_id, package_ids, shown):
+            yield [VersionName(**document) for document in documents]
+
+    async def whole(
+        self, tenant_id: str, package_ids: Collection[str] | None = None
+    ) -> AsyncIterator[Sequence[PackageVersion]]:
+        """The same versions with all that they are."""
+        async for documents in self._read(tenant_id, package_ids):
+            yield await _made(documents)
+
+    async def _read(
+        self, tenant_id: str, package_ids: Collection[str] | None, shown: Document | None = None
+    ) -> AsyncIterator[Sequence[Document]]:
+        wanted: Document = {"tenant_id": tenant_id, "state": "active"}
+        if package_ids is not None:
+            wanted["package_id"] = {"$in": list(package_ids)}
+        found = self._versions.find(wanted, shown, sort=[("package_id", ASCENDING)], batch_size=NAMES)
+        while documents := await found.to_list(ROW):
+            yield documents
+
+    async def named(self, tenant_id: str, uids: Sequence[str]) -> Sequence[VersionName]:
+        shown = {"_id": False, "package_id": True, "version": True, "uid": True}
+        found = self._versions.find({"tenant_id": tenant_id, "uid": {"$in": list(uids)}, "state": "active"}, shown)
+        return [VersionName(**document) for document in await found.to_list(None)]
+
+    async def hide(self, tenant_id: str, package_id: str, uids: Sequence[str]) -> None:
+        wanted: Document = {
+            "tenant_id": tenant_id,
+            "package_id": package_id,
+            "uid": {"$in": list(uids)},
+            "state": {"$in": ["active", "deleting"]},
+        }
+        there = {document["uid"] async for document in self._versions.find(wanted, {"uid": True})}
+        for uid in uids:
+            if uid not in there:
+                raise VersionNotFound(uid)
+        async with self._revisions.changing(tenant_id, package_id):
+            await self._versions.update_many({**wanted, "state": "active"}, _HIDE)
+
+    async def hide_all(self, tenant_id: str, package_uid: str) -> Sequence[str]:
+        wanted: Document = {"tenant_id": tenant_id, "package_uid": package_uid}
+        await self._versions.update_many({**wanted, "state": {"$in": ["pending", "active"]}}, _HIDE)
+        hidden = self._versions.find({**wanted, "state": {"$in": ["deleting", "abandoned"]}}, {"uid": True})
+        return [document["uid"] async for document in hidden]
+
+    async def remove(self, tenant_id: str, uids: Sequence[str]) -> None:
+        await self._versions.delete_many({"tenant_id": tenant_id, "uid": {"$in": list(uids)}, "state": "deleting"})
+
+    async def halfway(self, age: int) -> Sequence[PendingVersion | HiddenVersion]:
+        """The versions that were left halfway more than `age` seconds ago, in all tenants."""
+        found = await self._versions.find(older_than(age)).to_list(None)
+        return [
+            _pending(document)
+            if document["state"] == "pending"
+            else HiddenVersion(document["tenant_id"], document["uid"])
+            for document in found
+        ]
+
+    async def forget(self, hidden: HiddenVersion) -> None:
+        """Remove a hidden version, abandoned ones too."""
+        await self._versions.delete_one(
+            {"tenant_id": hidden.tenant_id, "uid": hidden.uid, "state": {"$in": ["deleting", "abandoned"]}}
+        )
+
+
+async def _made(documents: Sequence[Document]) -> Sequence[PackageVersion]:
+    """Versions of their documents; many are made beside the event loop, for that takes long."""
+    if len(documents) <= MANY:
+        return [version_of(document) for document in documents]
+    return await asyncio.to_thread(lambda: [version_of(document) for document in documents])
+
+
+def _pending(document: dict[str, Any]) -> PendingVersion:
+    return PendingVersion(document["tenant_id"], document["package_uid"], version_of(document))

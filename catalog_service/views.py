@@ -1,0 +1,179 @@
+"""Packages and versions as the interface shows them (sections 2.1 and 2.2)."""
+
+import time
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from catalog_service.catalog.reader import CatalogEntry
+from catalog_service.model.enumerations import Switch
+from catalog_service.model.manifest.fields import plain
+from catalog_service.model.packages import FinishedUpload
+from catalog_service.model.versions import PackageVersion
+from catalog_service.packages.search import FoundPackage, logo_tag
+from catalog_service.packages.service import DescribedPackage
+from catalog_service.settings import CatalogSettings
+from catalog_service.versions.damaged import DamagedInstaller
+from common.auth.callers import Caller
+from common.auth.downloads import download_url
+
+
+def package(entry: CatalogEntry) -> dict[str, Any]:
+    """A Package object; `VERSIONS` and `VERSIONS_UID` stand in the same order, the newest first."""
+    shown, versions = entry.package, entry.versions
+    return {
+        "PACKAGE_ID": shown.package_id,
+        "PACKAGE_NAME": shown.name,
+        "PACKAGE_PUBLISHER": shown.publisher,
+        "PACKAGE_DESCRIPTION": shown.description,
+        "PACKAGE_LOGO": f"data:image/png;base64,{b64encode(shown.logo).decode()}" if shown.logo else "",
+        "PACKAGE_ACTIVE": "1" if shown.active else "0",
+        "VERSIONS": [version.version for version in versions],
+        "VERSIONS_UID": [version.uid for version in versions],
+    }
+
+
+def rendered(entry: CatalogEntry) -> bytes:
+    """The same in JSON."""
+    return orjson.dumps(package(entry))
+
+
+def expiry(lifetime: int) -> int:
+    """Until when an address is good that is given now for `lifetime` seconds, in seconds since 1970.
+
+    It is the same for some seconds, at most a hundredth of its lifetime: so are the answers that have it in them.
+    """
+    now = int(time.time())
+    return now - now % max(1, lifetime // 360) + lifetime
+
+
+def package_version(
+    version: PackageVersion, caller: Caller, settings: CatalogSettings, *, expires: int
+) -> dict[str, Any]:
+    """A Package_Version object, with an address of its installer that is good until `expires`."""
+    return {
+        "PACKAGE_ID": version.package_id,
+        "VERSION": version.version,
+        "LOCALE": version.locale,
+        "ARCHITECTURE": version.architecture,
+        "INSTALLER_TYPE": version.installer_type,
+        "INSTALLER_URL": installer_url(version, caller, settings, expires=expires),
+        "INSTALLER_SHA256": version.sha256,
+        "INSTALLER_SCOPE": version.scope,
+        "UID": version.uid,
+        "INSTALLER_NESTED_TYPE": version.nested_type or "",
+        "PRODUCTCODE": version.product_code,
+        "UPGRADECODE": version.upgrade_code,
+        "PACKAGE_FAMILY_NAME": version.package_family_name,
+        "CHANNEL": version.channel,
+        "NESTED_PACKAGE_INSTALLER_PATHS": [{"RelativeFilePath": path} for path in version.nested_paths],
+    }
+
+
+def found_packages(found: Sequence[FoundPackage], total: int) -> dict[str, Any]:
+    """A page of packages, and how many there are on all pages."""
+    return {"packages": [_found_package(one) for one in found], "total": total}
+
+
+def _found_package(found: FoundPackage) -> dict[str, Any]:
+    heading = found.heading
+    return {
+        "package_id": heading.package_id,
+        "package_name": heading.name,
+        "package_publisher": heading.publisher,
+        "package_active": "1" if heading.active else "0",
+        "versions": found.versions,
+        "newest_version": found.newest_version,
+        "package_logo": found.logo,
+    }
+
+
+def package_details(described: DescribedPackage) -> dict[str, Any]:
+    """All that a package says of itself, by the names of the form that took it; of its logo only what names it."""
+    package = described.package
+    return {
+        "package_id": package.package_id,
+        "package_name": package.name,
+        "package_publisher": package.publisher,
+        "package_description": package.description,
+        "package_active": "1" if package.active else "0",
+        "package_logo": logo_tag(package.logo),
+        **_all(described.manifest),
+    }
+
+
+def version_details(version: PackageVersion, refused: Sequence[str]) -> dict[str, Any]:
+    """The same of a version; `refused` is why winget clients are not offered it."""
+    needed = version.dependencies
+    return {
+        "uid": version.uid,
+        "package_id": version.package_id,
+        "package_version": version.version,
+        "file_architect": version.architecture,
+        "file_type": version.installer_type,
+        "file_scope": version.scope,
+        "package_locale": version.locale,
+        "channel": version.channel,
+        **{f"switch_{switch}": getattr(version.switches, switch.name.lower()) for switch in Switch},
+        "productcode": version.product_code,
+        "upgradecode": version.upgrade_code,
+        "package_family_name": version.package_family_name,
+        "file_type_nested": version.nested_type or "",
+        "file_nested_path": version.nested_paths,
+        "upgrades": version.upgrades,
+        "dep_windows_features": needed.windows_features,
+        "dep_windows_libraries": needed.windows_libraries,
+        "dep_external": needed.external,
+        "dep_pkg_identifier": [package.package_id for package in needed.packages],
+        "dep_pkg_min_version": [package.min_version for package in needed.packages],
+        **_all(version.manifest),
+        "installer_url": version.installer_url,
+        "installer_sha256": version.sha256 if version.installer_url else "",
+        "winget_refusals": refused,
+    }
+
+
+def _all(manifest: Any) -> Mapping[str, Any]:
+    """Every field of a manifest, those too that are empty: "", [] or false."""
+    values = {member.name: getattr(manifest, member.name) for member in fields(manifest)}
+    return {name: "" if value is None else plain(value) for name, value in values.items()}
+
+
+def installer_url(version: PackageVersion, caller: Caller, settings: CatalogSettings, *, expires: int) -> str:
+    """Where a version's installer is to be had: with us until `expires`, or as long as it stays elsewhere."""
+    return version.installer_url or download_url(
+        caller,
+        settings.download_key,
+        direct=settings.download_url,
+        server_filename=version.server_filename,
+        file_name=f"{version.package_id}-{version.version}{version.suffix}",
+        expires=expires,
+    )
+
+
+def elsewhere(version: PackageVersion) -> dict[str, str]:
+    """At which host an installer stays, without the rest of its address, in which a secret may be; and its digest."""
+    if not version.installer_url:
+        return {}
+    return {"installer_host": urlsplit(version.installer_url).netloc, "sha256": version.sha256}
+
+
+def finished_upload(upload: FinishedUpload) -> dict[str, Any]:
+    """An upload that waits for its version."""
+    return asdict(upload)
+
+
+def damaged_installer(found: DamagedInstaller) -> dict[str, Any]:
+    """A file that is not served any more, and the version that lacks it."""
+    return {
+        "package_id": found.package_id,
+        "version": found.version,
+        "version_uid": found.file.version_uid,
+        "server_filename": found.file.server_filename,
+        "damage": found.file.damage,
+        "found_at": found.file.found_at,
+    }

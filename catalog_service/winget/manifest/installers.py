@@ -1,0 +1,103 @@
+"""An installer of a version, as its manifest tells of it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from catalog_service.model.manifest.fields import plain
+from catalog_service.model.versions import Dependencies, PackageVersion
+from catalog_service.winget.contracts import WITH_NESTED, Contract
+from catalog_service.winget.installable import PACKAGED
+from catalog_service.winget.naming import named, said
+
+# What a version's manifest says that stands elsewhere in the protocol, or under another name.
+ELSEWHERE = (
+    "locales",
+    "release_notes",
+    "release_notes_url",
+    "installer_locale",
+    "portable_command_alias",
+    "signature_sha256",
+)
+
+
+def installer(version: PackageVersion, contract: Contract, address: str) -> Mapping[str, Any]:
+    """As much of it as the contract knows."""
+    told = {name: value for name, value in plain(version.manifest).items() if name not in ELSEWHERE}
+    entries = _entries(version, told.pop("apps_and_features_entries", ()))
+    markets = {name: told.pop(name) for name in ("allowed_markets", "excluded_markets") if name in told}
+    left = {
+        "default_install_location": told.pop("default_install_location", ""),
+        "files": told.pop("installed_files", ()),
+    }
+    family_name = version.package_family_name
+    if contract.minor < WITH_NESTED and version.effective_type not in PACKAGED:
+        family_name = ""  # Only later there are installers of other types that install packaged apps.
+    return contract.known(
+        said(
+            {
+                **named(told),
+                "Architecture": version.architecture.value,
+                "InstallerType": version.installer_type.lower(),
+                "InstallerUrl": address,
+                "InstallerSha256": version.sha256.upper(),
+                "SignatureSha256": signature_of(version).upper(),
+                "InstallerLocale": version.language,
+                "Scope": version.scope.value,
+                "UpgradeBehavior": version.upgrades.value,
+                "ProductCode": version.product_code,
+                "PackageFamilyName": family_name,
+                "InstallerSwitches": named(said(vars(version.switches))),
+                "Dependencies": _dependencies(version.dependencies),
+                "AppsAndFeaturesEntries": entries,
+                "InstallationMetadata": named(said(left)),
+                "Markets": named(markets),
+                **_nested(version),
+            }
+        )
+    )
+
+
+def signature_of(version: PackageVersion) -> str:
+    """The SHA-256 of the signature by which winget checks an MSIX or APPX; "" for another installer, or without one."""
+    return version.manifest.signature_sha256 if version.installer_type in PACKAGED else ""
+
+
+def _entries(version: PackageVersion, written: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """What it writes into Apps and Features; the version's own upgrade code has no other place."""
+    entries = [dict(entry) for entry in written]
+    for entry in entries:
+        if "installer_type" in entry:
+            entry["installer_type"] = entry["installer_type"].lower()
+    if version.upgrade_code and version.effective_type not in PACKAGED:
+        if not entries:
+            entries.append({})
+        entries[0].setdefault("upgrade_code", version.upgrade_code)
+    return [named(entry) for entry in entries]
+
+
+def _nested(version: PackageVersion) -> Mapping[str, Any]:
+    if version.effective_type in {None, version.installer_type}:
+        return {}
+    aliases = version.manifest.portable_command_alias or ("",) * len(version.nested_paths)
+    files = zip(version.nested_paths, aliases, strict=True)
+    return {
+        "NestedInstallerType": version.effective_type.lower(),
+        "NestedInstallerFiles": [
+            said({"RelativeFilePath": path, "PortableCommandAlias": alias}) for path, alias in files
+        ],
+    }
+
+
+def _dependencies(needed: Dependencies) -> Mapping[str, Any]:
+    packages = [
+        said({"PackageIdentifier": package.package_id, "MinimumVersion": package.min_version})
+        for package in needed.packages
+    ]
+    return said(
+        {
+            "WindowsFeatures": needed.windows_features,
+            "WindowsLibraries": needed.windows_libraries,
+            "PackageDependencies": packages,
+            "ExternalDependencies": needed.external,
+        }
+    )

@@ -1,0 +1,37 @@
+"""Client tokens: shown once, kept as a digest under a key, so that a stolen database gives none (section 5.2)."""
+
+from dataclasses import dataclass
+from uuid import uuid4
+
+from client_registry.model import uuid_text
+from common.auth.signing import Keys
+
+HINT_LENGTH = 4
+
+
+@dataclass(frozen=True)
+class IssuedToken:
+    """A new token: `text` is for its client alone, `digest` and `hint` are kept."""
+
+    text: str
+    digest: str
+
+    @property
+    def hint(self) -> str:
+        return self.text[-HINT_LENGTH:]
+
+
+class ClientTokens:
+    """Makes and recognises tokens."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def issue(self) -> IssuedToken:
+        text = str(uuid4())
+        return IssuedToken(text, self._keys.digests(text)[0])
+
+    def digests(self, token: str) -> tuple[str, ...]:
+        """By what a token is found, and first by what it is kept from now on; nothing for what we never issue."""
+        text = uuid_text(token)
+        return self._keys.digests(text) if text else ()

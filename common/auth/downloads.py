@@ -1,0 +1,57 @@
+"""The address of an installer: signed, expiring, and good without any other token.
+
+catalog_service and client_registry make such addresses, upload_service checks them.
+"""
+
+import re
+from urllib.parse import quote
+
+from common.auth.callers import Caller
+from common.auth.signing import Keys
+from common.errors import Forbidden
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
+
+
+def download_url(caller: Caller, keys: Keys, *, direct: str, server_filename: str, file_name: str, expires: int) -> str:
+    """An absolute address where the caller reaches the tenant, valid until `expires` (seconds since 1970).
+
+    `direct` is where upload_service is reached past the gateway; "" where it is not.
+    `file_name` is what a browser saves the file as; characters that trouble file systems become `-`.
+    """
+    name = _UNSAFE.sub("-", file_name).strip("-.") or "installer"
+    base_url = f"{direct}/{caller.tenant_id}" if direct else caller.base_url
+    path = f"{base_url}/download/{quote(server_filename)}/{name}"
+    return f"{path}?{signed_query(keys, caller.tenant_id, server_filename, name, expires)}"
+
+
+def signed_query(keys: Keys, tenant_id: str, server_filename: str, file_name: str, expires: int) -> str:
+    """The query of a signed address, without its `?`."""
+    signature = keys.digests(_message(tenant_id, server_filename, file_name, expires))[0]
+    return f"expires={expires}&signature={signature}"
+
+
+def check_download(
+    keys: Keys,
+    *,
+    tenant_id: str,
+    server_filename: str,
+    file_name: str,
+    expires: str,
+    signature: str,
+    now: float,
+) -> None:
+    """Let an address through that we made and whose time has not come.
+
+    Raises:
+        Forbidden: it was altered or has expired.
+    """
+    readable = re.fullmatch("[0-9]{1,12}", expires) and re.fullmatch("[0-9a-f]{64}", signature)
+    if not readable or not keys.signed(_message(tenant_id, server_filename, file_name, int(expires)), signature):
+        raise Forbidden("This download address was altered; ask for a new one.")
+    if now >= int(expires):
+        raise Forbidden("This download address has expired; ask for a new one.")
+
+
+def _message(tenant_id: str, server_filename: str, file_name: str, expires: int) -> str:
+    return "\n".join((tenant_id, server_filename, file_name, str(expires)))

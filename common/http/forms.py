@@ -1,0 +1,202 @@
+"""Forms, read strictly: what cannot be understood is answered 400, and nothing reaches a driver unchecked."""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
+from urllib.parse import parse_qsl
+
+from aiohttp import web
+from multipart import MultipartSegment, parse_options_header
+
+from common.errors import InvalidField, InvalidRequest
+from common.http.bodies import FIELDS_LIMIT, FORM_LIMIT, field_text, multipart_events, read_body
+
+MAX_INTEGER = 2**31 - 1
+SMALL = 256  # bytes
+URLENCODED = "application/x-www-form-urlencoded"
+
+Choice = TypeVar("Choice", bound=StrEnum)
+_DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_DIGITS = re.compile(r"[0-9]{1,10}")
+
+
+@dataclass(frozen=True)
+class Form:
+    """The fields of a request, each name with its values in the order sent, and its small files by name."""
+
+    fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+    def get(self, name: str, *other_spellings: str) -> str | None:
+        """The last value of a field, one that says something before an empty one; None when it was not sent.
+
+        It is not checked, see `text`.
+        """
+        found = None
+        for spelling in (name, *other_spellings):
+            if values := self.fields.get(spelling):
+                found = found or values[-1]
+        return found
+
+    def text(self, name: str, *, limit: int, required: bool = True, lines: bool = False) -> str:
+        """A field's text, 1 to `limit` characters when required, else "" allowed; `lines` allows line breaks.
+
+        Raises:
+            InvalidField: it is missing, too long, or holds characters that are not text.
+        """
+        value = clean(name, self.get(name) or "", limit=limit, lines=lines)
+        if required and not value:
+            raise InvalidField(name, "is required")
+        return value
+
+    def choice(self, name: str, kind: type[Choice], default: Choice | None = None) -> Choice:
+        """One of an enumeration's values, in any letter case, `-` and `_` alike.
+
+        Raises:
+            InvalidField: it is another value, or missing where there is no default.
+        """
+        value = self.get(name)
+        if not value:
+            if default is None:
+                raise InvalidField(name, f"is required; one of {', '.join(kind)}")
+            return default
+        for member in kind:
+            if value.casefold().replace("_", "-") == member.casefold().replace("_", "-"):
+                return member
+        raise InvalidField(name, f"must be one of {', '.join(kind)}")
+
+    def integer(self, name: str, *other_spellings: str, default: int, least: int = 0, most: int = MAX_INTEGER) -> int:
+        """A whole number from `least` to `most` in ASCII digits.
+
+        Raises:
+            InvalidField: it is anything else.
+        """
+        value = self.get(name, *other_spellings)
+        if not value:
+            return default
+        number = int(value) if _DIGITS.fullmatch(value) else -1
+        if not least <= number <= most:
+            raise InvalidField(name, f"must be a whole number from {least} to {most}")
+        return number
+
+    def flag(self, name: str) -> bool:
+        """A required yes or no: `1`, `0`, `true` or `false`. Raises InvalidField."""
+        value = self.get(name)
+        if value is None:
+            raise InvalidField(name, "is required")
+        return flag(name, value)
+
+    def texts(self, name: str, *, limit: int, most: int = FIELDS_LIMIT) -> tuple[str, ...]:
+        """A list: the field repeated, or its values separated by commas; empty items are left out.
+
+        Raises:
+            InvalidField: an item is not text, longer than `limit`, or there are more than `most`.
+        """
+        values = self.fields.get(name, ())
+        if sum(value.count(",") + 1 for value in values) > most:
+            raise InvalidField(name, f"holds more than {most} items")
+        items = [item.strip() for value in values for item in value.split(",")]
+        return tuple(clean(name, item, limit=limit) for item in items if item)
+
+
+def clean(name: str, value: str, *, limit: int, lines: bool = False) -> str:
+    """The text in normal form C.
+
+    Raises:
+        InvalidField: it is longer than `limit` characters, or holds control characters, surrogates or marks that
+            turn the writing direction.
+    """
+    allowed = "\r\n\t" if lines else ""
+    if len(value) > limit:
+        raise InvalidField(name, f"is longer than {limit} characters")
+    for character in value:
+        if character in allowed:
+            continue
+        if character in _DIRECTION_MARKS or unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"}:
+            raise InvalidField(name, f"holds the character U+{ord(character):04X}, which is not allowed")
+    normal = unicodedata.normalize("NFC", value)
+    if len(normal) > limit:
+        raise InvalidField(name, f"is longer than {limit} characters")
+    return normal
+
+
+def flag(name: str, value: str) -> bool:
+    """`1` or `true` is yes, `0` or `false` is no, in any letter case. Raises InvalidField for another value."""
+    match value.casefold():
+        case "1" | "true":
+            return True
+        case "0" | "false":
+            return False
+    raise InvalidField(name, "must be 1, 0, true or false")
+
+
+def query_form(request: web.Request) -> Form:
+    """The parameters of an address, read as a form's fields are."""
+    return Form({name: tuple(request.query.getall(name)) for name in request.query})
+
+
+async def read_form(request: web.Request, *, limit: int = FORM_LIMIT) -> Form:
+    """The whole form of a request: url-encoded, multipart, or none at all. `limit` is in bytes.
+
+    Raises:
+        InvalidRequest: the body cannot be understood.
+        BodyTooLarge: it is longer than `limit`.
+    """
+    if not request.body_exists:
+        return Form()  # Whatever type the client's library gives to nothing.
+    kind = content_type = request.headers.get("Content-Type", "")
+    if kind != URLENCODED:
+        kind, options = parse_options_header(content_type)
+        if options.get("charset", "utf-8").casefold() not in {"utf-8", "utf8"}:
+            raise InvalidRequest("A form must be in UTF-8.")
+    if kind == URLENCODED:
+        return _urlencoded(await read_body(request, limit))
+    if kind == "multipart/form-data":
+        return await _multipart(request, limit)
+    raise InvalidRequest("The body must be application/x-www-form-urlencoded or multipart/form-data.")
+
+
+def _urlencoded(raw: bytes) -> Form:
+    fields: dict[str, tuple[str, ...]] = {}
+    try:
+        pairs = _plain(raw) or parse_qsl(
+            raw.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_LIMIT
+        )
+    except ValueError:  # bytes that are not a form, escapes that are not UTF-8, or too many fields
+        raise InvalidRequest(f"The form must be UTF-8 and have at most {FIELDS_LIMIT} fields.") from None
+    for name, value in pairs:
+        fields[name] = (*fields.get(name, ()), value)
+    return Form(fields)
+
+
+def _plain(raw: bytes) -> list[tuple[str, str]]:
+    """The fields of a small form in which nothing is to be decoded, as a client's is; none where it is another."""
+    if len(raw) > SMALL or not raw.isascii() or b"%" in raw or b"+" in raw:
+        return []
+    pairs = []
+    for part in filter(None, raw.decode().split("&")):
+        name, _, value = part.partition("=")
+        pairs.append((name, value))
+    return pairs
+
+
+async def _multipart(request: web.Request, limit: int) -> Form:
+    fields: dict[str, tuple[str, ...]] = {}
+    files: dict[str, bytes] = {}
+    value = bytearray()
+    segment: MultipartSegment | None = None
+    async for event in multipart_events(request, limit=limit):
+        if isinstance(event, MultipartSegment):
+            segment, value = event, bytearray()
+        elif event is not None:
+            value += event
+        elif segment is not None and segment.name:
+            if segment.filename is not None:
+                files[segment.name] = bytes(value)
+            else:
+                text = field_text(segment, bytes(value))
+                fields[segment.name] = (*fields.get(segment.name, ()), text)
+    return Form(fields, files)

@@ -1,0 +1,31 @@
+"""The problems that services answer with."""
+
+import orjson
+from aiohttp import ClientError
+
+from common.auth.callers import UntrustedCaller
+from common.errors import Answered, Unavailable
+from common.service_client.transport import Response
+
+MEMBERS = ("received", "total")  # in bytes: where a refused chunk leaves its transfer, told beside the problem
+
+
+async def problem_of(response: Response) -> Answered | Unavailable:
+    """The problem that a service answered with."""
+    try:
+        problem = orjson.loads(await response.read())
+        code, detail = str(problem["code"]), str(problem["detail"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, ClientError):
+        return Unavailable(f"A service answered with status {response.status} and no reason.")
+    if code == UntrustedCaller.code:
+        # The other service refuses *us*: the two have different keys, which is not the caller's doing.
+        return Unavailable("The services do not trust each other; their keys differ.")
+    retry_after = response.headers.get("Retry-After", "")
+    return Answered(
+        detail,
+        status=response.status,
+        code=code,
+        retry_after=int(retry_after) if retry_after.isdigit() else None,
+        content_range=response.headers.get("Content-Range", ""),
+        members={name: value for name in MEMBERS if type(value := problem.get(name)) is int and value >= 0},
+    )

@@ -1,0 +1,137 @@
+"""Spans as OpenTelemetry makes them, sent over HTTP by a thread of its own. Imported only where traces are on."""
+
+import os
+from collections.abc import Mapping
+from contextvars import ContextVar
+from importlib.metadata import version
+from threading import Thread
+from types import TracebackType
+from typing import Self
+
+from opentelemetry import context, trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.environment_variables import OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from structlog.contextvars import STRUCTLOG_KEY_PREFIX
+
+from common.telemetry.tracing import TRACEPARENT, UNTRACED, Untraced
+
+CLOSE_PATIENCE = 2.0  # seconds
+CLIENT_ERROR, SERVER_ERROR = 400, 500  # From which status on it is an error, for who asks and for who answers.
+_NOTHING = context.Context()
+_W3C = TraceContextTextMapPropagator()
+# Structlog puts it into every line.
+_TRACE_ID: ContextVar[str] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}trace_id")
+
+
+class Spans:
+    """Makes the spans of one process. What the library reads from `OTEL_*` holds, the service's name included."""
+
+    def __init__(self, service: str, endpoint: str) -> None:
+        ours = {SERVICE_NAME: service, SERVICE_VERSION: version("pkgrepo")}
+        resource = Resource.create({**ours, **OTELResourceDetector().detect().attributes})
+        where = os.environ.get(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) or f"{endpoint.rstrip('/')}/v1/traces"
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(where)))
+        self._tracer = self._provider.get_tracer("pkgrepo")
+
+    def close(self) -> None:
+        # The library's own patience is half a minute; a collector may never answer.
+        closing = Thread(target=self._provider.shutdown, daemon=True)
+        closing.start()
+        closing.join(CLOSE_PATIENCE)
+
+    def traceparent(self) -> str:
+        return _traceparent(context.get_current())
+
+    def local_root(
+        self, name: str, kind: str, attributes: Mapping[str, str], *, parent: str = "", link: str = ""
+    ) -> Untraced:
+        """The first span here of the trace that `parent` names, or of one that begins here."""
+        linked = trace.get_current_span(_read(link)).get_span_context()
+        links = [trace.Link(linked)] if linked.is_valid else []
+        return self._start(name, kind, attributes, _read(parent), links)
+
+    def child(self, name: str, kind: str, attributes: Mapping[str, str]) -> Untraced:
+        """A part of what is being traced; `UNTRACED` where nothing is, or it is not kept."""
+        current = context.get_current()
+        if not trace.get_current_span(current).is_recording():
+            return UNTRACED
+        return self._start(name, kind, attributes, current, [])
+
+    def _start(
+        self,
+        name: str,
+        kind: str,
+        attributes: Mapping[str, str],
+        parent: context.Context,
+        links: list[trace.Link],
+    ) -> "Span":
+        span = self._tracer.start_span(
+            name,
+            parent,
+            trace.SpanKind[kind.upper()],
+            {name: value for name, value in attributes.items() if value},
+            links,
+        )
+        return Span(span, parent, CLIENT_ERROR if kind == "client" else SERVER_ERROR)
+
+
+class Span(Untraced):
+    """Something that takes its time; what begins while it is entered is a part of it."""
+
+    def __init__(self, span: trace.Span, parent: context.Context, error_from: int) -> None:
+        self._span = span
+        self._context = trace.set_span_in_context(span, parent)
+        self._error_from = error_from
+        self._error = ""
+
+    @property
+    def traceparent(self) -> str:
+        return _traceparent(self._context)
+
+    def answered(self, status: int, cause: str = "") -> None:
+        self._span.set_attribute("http.response.status_code", status)
+        if status >= self._error_from:
+            self._error = cause or str(status)
+
+    def told(self, name: str, attributes: Mapping[str, str]) -> None:
+        self._span.update_name(name)
+        for attribute, value in attributes.items():
+            if value:
+                self._span.set_attribute(attribute, value)
+
+    def end(self, error: str = "") -> None:
+        # Never with what the error says.
+        if error:
+            self._span.set_attribute("error.type", error)
+            self._span.set_status(trace.StatusCode.ERROR, error)
+        self._span.end()
+
+    def __enter__(self) -> Self:
+        found = self._span.get_span_context()
+        self._before = context.attach(self._context)
+        self._line = _TRACE_ID.set(trace.format_trace_id(found.trace_id)) if found.trace_flags.sampled else None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._line is not None:
+            _TRACE_ID.reset(self._line)
+        context.detach(self._before)
+        self.end(self._error or (kind.__name__ if kind else ""))
+
+
+def _read(traceparent: str) -> context.Context:
+    """What a `traceparent` names; nothing where it is none."""
+    return _W3C.extract({TRACEPARENT: traceparent}, _NOTHING) if traceparent else _NOTHING
+
+
+def _traceparent(found: context.Context) -> str:
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier, found)
+    return carrier.get(TRACEPARENT, "")

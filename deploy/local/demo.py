@@ -1,0 +1,101 @@
+"""A handful of sample packages, published over the public interface as anyone would."""
+
+import io
+import zipfile
+from dataclasses import dataclass
+
+from aiohttp import ClientResponseError, ClientSession, FormData
+from PIL import Image, ImageDraw, ImageFont
+
+from deploy.local.first_start import ADMINISTRATOR
+from deploy.local.folder import DataFolder
+from deploy.local.up import Running
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A package and its versions."""
+
+    package_id: str
+    name: str
+    description: str
+    colour: str
+    versions: tuple[str, ...]
+
+
+PUBLISHER = "Example Software"
+SAMPLES = (
+    Sample("Example.Hello", "Hello", "Says hello to whoever starts it.", "#2f6f9f", ("1.0.0", "1.1.0", "2.0.0")),
+    Sample("Example.Notes", "Notes", "Short notes, kept in plain text.", "#7a4f9f", ("0.9.1", "1.0.0")),
+    Sample("Example.Clock", "Clock", "The time, in every office.", "#3f8f5f", ("2026.1", "2026.2")),
+    Sample("Example.Paint", "Paint", "Draws lines and circles.", "#b0622f", ("3.4",)),
+    Sample("Example.Backup", "Backup", "Copies a folder somewhere safe.", "#8f2f4f", ("10.2.1",)),
+)
+
+
+async def publish_samples(service: Running, folder: DataFolder) -> str:
+    """Publish the samples into an empty catalog; a sentence that says what came of it.
+
+    Where the first administrator's password was changed, or our own address is not allowed, nothing is published.
+    """
+    credentials = {"username": ADMINISTRATOR, "password": folder.password.read_text(encoding="utf-8")}
+    try:
+        async with ClientSession(raise_for_status=True) as session:
+            async with session.post(f"{service.base_url}/login", data=credentials) as response:
+                session.headers["Authorization"] = f"Bearer {(await response.json())['message']}"
+            async with session.post(f"{service.base_url}/get_packages?include_disabled=true") as response:
+                if await response.json():
+                    return "The catalog has packages already; no samples were published."
+            for sample in SAMPLES:
+                await _add_package(session, service.base_url, sample)
+                for version in sample.versions:
+                    await _add_version(session, service.base_url, sample, version)
+    except ClientResponseError as error:
+        return f"No samples were published: {error.status} at {error.request_info.url.path}."
+    return f"{len(SAMPLES)} sample packages were published."
+
+
+async def _add_package(session: ClientSession, base_url: str, sample: Sample) -> None:
+    package = FormData(
+        {
+            "package_id": sample.package_id,
+            "package_name": sample.name,
+            "package_publisher": PUBLISHER,
+            "package_description": sample.description,
+        }
+    )
+    package.add_field("Logo", _logo(sample), filename="logo.png", content_type="image/png")
+    async with session.post(f"{base_url}/add_package", data=package):
+        pass
+
+
+async def _add_version(session: ClientSession, base_url: str, sample: Sample, version: str) -> None:
+    form = FormData(
+        {
+            "package_version": version,
+            "file_architect": "x64",
+            "file_type": "ZIP",
+            "file_type_nested": "EXE",
+            "file_nested_path": f"{sample.name.lower()}.cmd",
+            "file_scope": "user",
+        }
+    )
+    form.add_field("file", _installer(sample, version), filename=f"{sample.name}-{version}.zip")
+    async with session.post(f"{base_url}/add_package_version/{sample.package_id}", data=form):
+        pass
+
+
+def _logo(sample: Sample) -> bytes:
+    image = Image.new("RGB", (128, 128), sample.colour)
+    draw = ImageDraw.Draw(image)
+    draw.text((64, 64), sample.name[0], fill="white", anchor="mm", font=ImageFont.load_default(80))
+    written = io.BytesIO()
+    image.save(written, "PNG")
+    return written.getvalue()
+
+
+def _installer(sample: Sample, version: str) -> bytes:
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{sample.name.lower()}.cmd", f"@echo {sample.name} {version}\r\n")
+    return written.getvalue()

@@ -1,0 +1,118 @@
+"""All five services in one process, over unix sockets, on stores of the machine's own."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from auth_service.app import create_app as create_auth_service
+from auth_service.settings import AuthSettings
+from catalog_service.app import create_app as create_catalog_service
+from catalog_service.settings import CatalogSettings
+from client_registry.app import create_app as create_client_registry
+from client_registry.settings import RegistrySettings
+from common.auth.callers import Deployment
+from common.events.local import LocalEvents
+from common.http.readiness import READINESS
+from common.http.server import keep_memory, management_of, serving
+from common.settings import load
+from common.telemetry.tracing import traces
+from deploy.local.first_start import make_first_tenant
+from deploy.local.folder import SERVICES, Addresses, DataFolder
+from deploy.local.servers import mongod, redis
+from deploy.operator.audit import open_record
+from deploy.operator.operations import open_operator
+from deploy.operator.schemas import open_database
+from deploy.operator.stores import Places, StoreSettings
+from gateway.app import create_app as create_gateway
+from gateway.settings import GatewaySettings
+from upload_service.app import create_app as create_upload_service
+from upload_service.settings import UploadSettings
+
+DEMO_TENANT = "demo"
+SINGLE_TENANT = "main"
+
+
+@dataclass(frozen=True)
+class Running:
+    """What `up` tells once it answers: the base address of the first tenant, and its password where it is new."""
+
+    base_url: str
+    tenant_id: str
+    password: str | None
+
+
+@asynccontextmanager
+async def running(folder: DataFolder, host: str, port: int, deployment: Deployment) -> AsyncIterator[Running]:
+    """Start everything, in order; on leaving stop everything, in reverse.
+
+    Raises:
+        BadSetting: the environment says something wrong.
+        ServerUnavailable: a store cannot be started here.
+        FolderProblem: the folder cannot be used.
+        SchemaIsNewer: a later version has been at work on it.
+        OSError: the address is taken.
+    """
+    folder.prepare()
+    keep_memory()
+    async with AsyncExitStack() as stack:
+        given = load(StoreSettings)
+        mongo_url = await _store(stack, given.mongo_url, mongod(folder.path / "mongodb"))
+        redis_url = await _store(stack, given.redis_url, redis(folder.path / "redis"))
+        tenant_id = SINGLE_TENANT if deployment is Deployment.SINGLE else DEMO_TENANT
+        stores = {"mongo_url": mongo_url, "redis_url": redis_url}
+        async with open_database(mongo_url, "auth"):
+            pass  # Services would wait for another program where one is newer.
+        base_url = await _serve(
+            stack, folder, stores, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", deployment
+        )
+        addresses = Addresses(base_url, mongo_url, redis_url)
+        where = Places(addresses, folder.installers, folder.audit_key)
+        async with open_operator(addresses) as operator, open_record(where) as record:
+            password = await make_first_tenant(operator, record, tenant_id, folder.password)
+        folder.remember(addresses)
+        stack.callback(folder.forget)
+        prefix = "client/api" if deployment is Deployment.SINGLE else tenant_id
+        yield Running(f"{base_url}/{prefix}", tenant_id, password)
+
+
+async def _store(stack: AsyncExitStack, given: str | None, bundled: AbstractAsyncContextManager[str]) -> str:
+    if given is not None:
+        return given
+    return await stack.enter_async_context(bundled)
+
+
+async def _serve(
+    stack: AsyncExitStack, folder: DataFolder, stores: dict[str, str], listen: str, deployment: Deployment
+) -> str:
+    """Serve all five; the address of the gateway."""
+    sockets = {name: f"unix:{folder.socket(name)}" for name in SERVICES}
+    shared: dict[str, Any] = {
+        "internal_key": folder.key("internal"),
+        "session_key": folder.key("session"),
+        "audit_key": folder.audit_key,
+        "download_key": folder.key("download"),
+        "client_token_key": folder.key("client-token"),
+        "installers": folder.installers,
+        **stores,
+        **{f"{name}_url": address for name, address in sockets.items()},
+    }
+    settings = load(GatewaySettings, **shared, deployment=deployment, tenant_id=SINGLE_TENANT)
+    stack.enter_context(traces.during("pkgrepo", settings.otel_exporter_otlp_endpoint))
+    events = LocalEvents()
+    apps = {
+        "auth_service": create_auth_service(load(AuthSettings, **shared)),
+        "client_registry": create_client_registry(load(RegistrySettings, **shared)),
+        "upload_service": create_upload_service(load(UploadSettings, **shared), events),
+        "catalog_service": create_catalog_service(load(CatalogSettings, **shared), events),
+    }
+    for name, app in apps.items():
+        await stack.enter_async_context(serving(app, sockets[name]))
+    for app in apps.values():
+        await app[READINESS].prepared()
+    gateway = create_gateway(settings, events)
+    address = await stack.enter_async_context(serving(gateway, listen))
+    if settings.management_listen:
+        management = management_of(gateway, *apps.values())
+        await stack.enter_async_context(serving(management, settings.management_listen))
+    return address

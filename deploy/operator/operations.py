@@ -1,0 +1,85 @@
+"""What an operator does to tenants and users, straight on the stores."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from auth_service.login.throttle_store import RedisKnownPlaces
+from auth_service.tenants.service import Tenants
+from auth_service.tenants.store import MongoTenantStore, MongoUserStore
+from auth_service.users.passwords import Passwords
+from auth_service.users.service import Users
+from catalog_service.store import MongoCatalogStore
+from client_registry.clients.store import MongoClientStore
+from common.auth.sessions import Sessions
+from common.auth.signing import Keys
+from common.caching.tenant_version import Stamps
+from common.errors import InvalidField
+from common.redis import open_redis
+from common.tenants import is_tenant_id
+from deploy.local.folder import Addresses
+from deploy.operator.schemas import open_database
+from deploy.operator.storage import open_storage
+from upload_service.maintenance.purge import forget_tenant as forget_installers
+from upload_service.quota.store import MongoQuotaStore
+from upload_service.uploads.store import MongoUploadStore
+
+IN_FORCE = 5  # seconds after which no gateway remembers a tenant that is gone
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Tenants, users, their sessions and the places where they signed in, as auth_service has them."""
+
+    tenants: Tenants
+    users: Users
+    sessions: Sessions
+    known_places: RedisKnownPlaces
+
+
+@asynccontextmanager
+async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
+    """Open the stores of auth_service."""
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(open_database(addresses.mongo_url, "auth"))
+        redis = await stack.enter_async_context(open_redis(addresses.redis_url))
+        # Only to end sessions: this signs none, so any key will do.
+        sessions = Sessions(redis, keys=Keys(secrets.token_urlsafe(48)), lifetime=1, idle=1)
+        known_places = RedisKnownPlaces(redis)
+        users = Users(MongoUserStore(database), Passwords(), sessions, known_places)
+        yield Operator(Tenants(MongoTenantStore(database), Stamps(redis)), users, sessions, known_places)
+
+
+async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id: str) -> bool:
+    """Remove a tenant and everything of it in every service; whether there was one.
+
+    Cut short, it is finished by being called again: what is left of a tenant goes though the tenant is gone.
+
+    Raises:
+        InvalidField: no tenant can have this id.
+        BadSetting: the folder of installers is not known, or the object storage that has some of the tenant's.
+    """
+    if not is_tenant_id(tenant_id):
+        raise InvalidField("tenant_id", "is none that a tenant can have")
+    storage = open_storage(installers)
+    async with open_database(addresses.mongo_url, "upload") as upload:
+        await storage.check_tenant(upload, tenant_id)
+    async with open_operator(addresses) as operator:
+        known = tenant_id in {tenant.tenant_id for tenant in await operator.tenants.list()}
+        await operator.tenants.delete(tenant_id)
+        # Until no gateway lets a request of the tenant in, something could be added behind our back, a login included.
+        await asyncio.sleep(IN_FORCE)
+        await operator.sessions.close_tenant(tenant_id)
+        await operator.known_places.forget_tenant(tenant_id)
+        await operator.tenants.delete(tenant_id)  # Sign-ins of the last seconds, in a log that nobody has any more.
+    async with AsyncExitStack() as stack:
+        catalog = await stack.enter_async_context(open_database(addresses.mongo_url, "catalog"))
+        clients = await stack.enter_async_context(open_database(addresses.mongo_url, "clients"))
+        upload = await stack.enter_async_context(open_database(addresses.mongo_url, "upload"))
+        await MongoCatalogStore(catalog, uploads_age=0).forget_tenant(tenant_id)
+        await MongoClientStore(clients).forget_tenant(tenant_id)
+        await forget_installers(tenant_id, storage.homes, MongoUploadStore(upload), MongoQuotaStore(upload))
+    return known

@@ -1,0 +1,48 @@
+"""The homes of installers, as an operator's command opens them: the folder, and what the environment says of S3."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.mongo import MongoDatabase
+from common.settings import BadSetting, load
+from upload_service.model import Home, Upload
+from upload_service.settings import StorageSettings
+from upload_service.storage.filesystem import FolderInstallers, Homes
+from upload_service.storage.migration_store import MongoMoveStore
+from upload_service.storage.s3 import ObjectInstallers, homes_of
+from upload_service.storage.staging import Staging
+from upload_service.uploads.part_files import Parts
+
+
+@dataclass(frozen=True)
+class Storage:
+    """`folder` is the one that all replicas share, `chosen` where the settings want installers to end up."""
+
+    folder: Path
+    homes: Homes
+    staging: Staging
+    chosen: Home
+
+    def path(self, upload: Upload) -> Path:
+        """Where the folder has an installer. Raises ValueError for a record whose names lead elsewhere."""
+        return FolderInstallers(self.folder, Parts(self.folder)).path(upload)
+
+    def check(self, home: Home) -> None:
+        """Raise BadSetting where the settings do not have this home."""
+        if home not in self.homes:
+            raise BadSetting("S3_URL: must be given, as it is to the upload service")
+
+    async def check_tenant(self, upload: MongoDatabase, tenant_id: str) -> None:
+        """Raise BadSetting where a tenant has installers at a home that the settings do not have."""
+        if await MongoMoveStore(upload).has_any(tenant_id, Home.S3):
+            self.check(Home.S3)
+
+
+def open_storage(installers: Path | None) -> Storage:
+    """The homes, that of `installers` among them. Raises BadSetting where the folder is not known."""
+    if installers is None:
+        raise BadSetting("INSTALLERS: set it to the folder of installers")
+    settings, parts = load(StorageSettings), Parts(installers)
+    folder = FolderInstallers(installers, parts)
+    objects = ObjectInstallers(settings.object_storage) if settings.object_storage else None
+    return Storage(installers, homes_of(folder, objects), Staging(folder, parts), settings.installer_storage)

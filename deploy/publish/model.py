@@ -1,0 +1,130 @@
+"""What is to be published, in the interface's words (sections 2.4 and 4.5), and what came of it."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope
+from common.errors import Problem
+
+GENERATIONS = 5  # transfers that are tried for one version, see `Installer.file_ids`
+
+
+@dataclass(frozen=True)
+class NewPackage:
+    """A package to add where it does not exist. `logo` is a PNG or JPEG image, or empty.
+
+    `more` has the optional fields of the form under the interface's names.
+    """
+
+    name: str
+    publisher: str
+    description: str = ""
+    logo: bytes = b""
+    more: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Installer:
+    """A file, and the version of a package that it is to become.
+
+    `more` has the optional fields of the creation form under the interface's names. `sha256` is the hexadecimal digest
+    that the file must have, and `url` where its maker has it; both are empty where that is not known. One that `stays`
+    there is not sent at all.
+    """
+
+    path: Path
+    package_id: str
+    version: str
+    architecture: Architecture
+    file_type: FileType
+    scope: Scope = Scope.MACHINE
+    locale: Locale = Locale.EN_US
+    channel: str = "stable"
+    nested_type: str = ""
+    more: tuple[tuple[str, str], ...] = ()
+    sha256: str = ""
+    url: str = ""
+    stays: bool = False
+
+    @property
+    def key(self) -> Mapping[str, str]:
+        """What tells this installer from the others of its version, as a version is listed."""
+        return {
+            "VERSION": self.version,
+            "ARCHITECTURE": self.architecture,
+            "INSTALLER_TYPE": self.file_type,
+            "INSTALLER_NESTED_TYPE": self.nested_type,
+            "INSTALLER_SCOPE": self.scope,
+            "LOCALE": self.locale,
+            "CHANNEL": self.channel,
+        }
+
+    @property
+    def form(self) -> list[tuple[str, str]]:
+        """The fields of the creation form, the file aside."""
+        return [
+            ("package_version", self.version),
+            ("file_architect", self.architecture),
+            ("file_type", self.file_type),
+            ("file_scope", self.scope),
+            ("package_locale", self.locale),
+            ("channel", self.channel),
+            ("file_type_nested", self.nested_type),
+            *self.more,
+        ]
+
+    def file_ids(self, sha256: str) -> Iterator[str]:
+        """The X-File-IDs to send these bytes under, the same in every run: one after the other, where what came under
+        the one before cannot be used (it is damaged or was cancelled, or another version has it).
+        """
+        wanted = "\0".join((sha256, self.package_id, self.version, self.architecture))
+        for generation in range(GENERATIONS):
+            yield hashlib.sha256(f"{wanted}\0{generation}".encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Published:
+    """A version that is in the catalog now. `size` and `resumed_from` are bytes.
+
+    `created` is False where the version was there before, with the same bytes.
+    """
+
+    installer: Installer
+    uid: str
+    sha256: str
+    size: int
+    resumed_from: int
+    created: bool
+
+    def document(self) -> dict[str, Any]:
+        """As `--json` shows it."""
+        return {
+            "file": str(self.installer.path),
+            "uid": self.uid,
+            "version": self.installer.version,
+            "architecture": self.installer.architecture,
+            "sha256": self.sha256,
+            "size": self.size,
+            "resumed_from": self.resumed_from,
+            "created": self.created,
+        }
+
+
+@dataclass(frozen=True)
+class NotPublished:
+    """A file that did not become a version, and why."""
+
+    installer: Installer
+    problem: Problem
+
+    def document(self) -> dict[str, Any]:
+        """As `--json` shows it."""
+        return {
+            "file": str(self.installer.path),
+            "version": self.installer.version,
+            "architecture": self.installer.architecture,
+            "error": {"code": self.problem.code, "detail": self.problem.detail},
+        }

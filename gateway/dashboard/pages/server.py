@@ -1,0 +1,57 @@
+"""The server: what it is, how much of it the tenant uses, and whether each service is ready."""
+
+import asyncio
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from common.errors import Problem
+from gateway.dashboard.health import health_of_all
+from gateway.dashboard.languages import _
+from gateway.dashboard.page_request import Visit
+
+NAMES: Mapping[str, str] = {
+    "gateway": _("Gateway: the entry of the interface and of these pages"),
+    "auth_service": _("Tenants, users and the audit log"),
+    "catalog_service": _("Packages and versions"),
+    "upload_service": _("Installers and storage"),
+    "client_registry": _("Clients and the blacklist"),
+}
+STATUSES: Mapping[str, str] = {
+    "ready": _("Ready"),
+    "not ready": _("Not ready"),
+    "stopping": _("Stopping"),
+    "away": _("Does not answer"),
+}
+LACKS: Mapping[str, str] = {
+    "mongodb": _("Its database does not answer."),
+    "redis": _("Redis does not answer."),
+    "schema": _("Its database is not prepared yet."),
+    "installers": _("The folder of installers cannot be reached."),
+    "storage": _("The folder of installers is not the one of this database."),
+    "object_storage": _("The object storage does not answer, or is not the one of this database."),
+}
+UNKNOWN_LACK = _("Something that it needs is missing.")
+
+
+async def show(visit: Visit) -> web.Response:
+    """The page; it is there, too, while the services that know the figures are not."""
+    health, (information, problem) = await asyncio.gather(health_of_all(visit.request.app), _information(visit))
+    return visit.render(
+        "server.html",
+        health=health,
+        information=information,
+        problem=problem,
+        names=NAMES,
+        statuses=STATUSES,
+        lacks={name: LACKS.get(name, UNKNOWN_LACK) for service in health for name in service.missing},
+        base_url=visit.caller.base_url,
+        deployment=visit.caller.deployment,
+    )
+
+
+async def _information(visit: Visit) -> tuple[dict[str, object] | None, Problem | None]:
+    try:
+        return await visit.ask("server_information"), None
+    except Problem as problem:
+        return None, problem

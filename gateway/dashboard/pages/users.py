@@ -1,0 +1,10 @@
+"""The administrators of the tenant."""
+
+from aiohttp import web
+
+from gateway.dashboard.page_request import Visit
+
+
+async def show(visit: Visit) -> web.Response:
+    """The page."""
+    return visit.render("users.html", users=await visit.ask("get_users"))

@@ -1,0 +1,79 @@
+"""The one-call form of an operation: store the installer that comes with the fields, then do what they say.
+
+The multipart body goes to upload_service as it is. What comes back are its fields and the stored file's name, which
+then make the two-step call: creating a version means the same in both forms.
+"""
+
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+from aiohttp import web
+
+from common.auth.callers import Caller
+from common.errors import Problem
+from common.service_client.client import ServiceClient, problem_of
+from common.telemetry import log
+from gateway.forwarding.proxy import Body, answer
+from gateway.routing.target import Target
+
+
+async def one_call(
+    request: web.Request, upload_service: ServiceClient, service: ServiceClient, caller: Caller, target: Target
+) -> web.StreamResponse:
+    """Store, then create; a file whose creation is refused is discarded.
+
+    Raises:
+        Answered: one of the services answered with a problem.
+        Unavailable: one of them did not answer.
+        InvalidRequest: the caller's body broke off.
+    """
+    stored = await _store(request, upload_service, caller, target)
+    fields = [(field, value) for field, value in stored["fields"]]
+    name = stored["server_filename"]
+    if name:
+        fields.append(("server_filename", name))
+    try:
+        async with service.open(
+            caller,
+            request.method,
+            target.segments,
+            headers={"Content-Type": "application/x-www-form-urlencoded"},
+            data=urlencode(fields).encode(),
+            patience=target.operation.patience,
+        ) as response:
+            return await answer(request, response)
+    except Problem:
+        if name:
+            await _discard(upload_service, caller, name)
+        raise
+
+
+async def _discard(upload_service: ServiceClient, caller: Caller, server_filename: str) -> None:
+    try:
+        await upload_service.ask(caller, "discard_installer", {"server_filename": server_filename})
+    except Problem as problem:
+        # The caller is told why nothing was created; the collector removes the file in a day.
+        log.warning("installer_not_discarded", server_filename=server_filename, detail=problem.detail)
+
+
+async def _store(request: web.Request, upload_service: ServiceClient, caller: Caller, target: Target) -> Any:
+    content = Body(request)
+    headers = {name: request.headers[name] for name in ("Content-Type", "Content-Length") if name in request.headers}
+    try:
+        async with upload_service.open(
+            caller,
+            "POST",
+            ["store_installer"],
+            headers=headers,
+            data=content,
+            patience=target.operation.patience,
+            streamed=True,
+        ) as response:
+            if response.status >= 400:
+                raise await problem_of(response)
+            return orjson.loads(await response.read())
+    except Problem:
+        if content.problem:
+            raise content.problem from None
+        raise

@@ -1,0 +1,96 @@
+"""Where a request comes from and which address it was sent to, as far as it can be believed."""
+
+import re
+from functools import lru_cache
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from common.auth.callers import Deployment
+from common.errors import InvalidRequest
+from common.tenants import Address, Network, plain_address
+from gateway.settings import GatewaySettings
+
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
+LOOPBACK = ip_address("127.0.0.1")
+
+
+def caller_address(request: web.Request, trusted: tuple[Network, ...]) -> Address:
+    """The socket's address, or behind a trusted proxy the right-most hop of `X-Forwarded-For` that is not one."""
+    address = _socket_address(request)
+    if not _is_trusted(address, trusted):
+        return address
+    hops = ",".join(request.headers.getall("X-Forwarded-For", [])).split(",")
+    for hop in reversed(hops):
+        try:
+            address = plain_address(ip_address(hop.strip()))
+        except ValueError:
+            return address  # What a proxy could not have written ends the chain.
+        if not _is_trusted(address, trusted):
+            return address
+    return address
+
+
+def base_url(request: web.Request, settings: GatewaySettings, tenant_id: str) -> str:
+    """Where callers reach this tenant's operations, such as `https://packages.example.com/acme`.
+
+    Raises:
+        InvalidRequest: the request's Host header is not a host.
+    """
+    prefix = "client/api" if settings.deployment is Deployment.SINGLE else tenant_id
+    return f"{settings.public_url or _own_origin(request, settings)}/{prefix}"
+
+
+def is_of_our_pages(request: web.Request, base: str) -> bool:
+    """Whether a form was sent by a page below `base`, or by no page at all, as far as browsers tell.
+
+    They tell the site over TLS alone, and the origin over plain HTTP, too. One of the host that the request was sent to
+    is ours, whatever `base` says: proxies that end TLS change the scheme, and `PUBLIC_URL` may name another host.
+    """
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    if site is not None:
+        return site in {"same-origin", "none"}
+    host = None if origin is None else origin.partition("://")[2]  # of the origin `null` it is ""
+    return host is None or (host != "" and host in {request.headers.get("Host"), urlsplit(base).netloc})
+
+
+def is_https(base: str) -> bool:
+    return urlsplit(base).scheme == "https"
+
+
+def _own_origin(request: web.Request, settings: GatewaySettings) -> str:
+    scheme, host = request.scheme, request.headers.get("Host", "")
+    if settings.trusted_proxies and _is_trusted(_socket_address(request), settings.trusted_proxies):
+        scheme = request.headers.get("X-Forwarded-Proto", scheme)
+        host = request.headers.get("X-Forwarded-Host", host)
+    return _origin(scheme, host)
+
+
+@lru_cache(maxsize=4096)
+def _origin(scheme: str, host: str) -> str:
+    if scheme not in {"http", "https"} or not _is_host(host):
+        raise InvalidRequest("The Host header is not a host name.")
+    return f"{scheme}://{host}"
+
+
+def _is_host(host: str) -> bool:
+    """Whether this is a name or an address, with a port or without, that addresses can be made of."""
+    try:
+        return _HOST.fullmatch(host) is not None and urlsplit(f"//{host}").port != 0
+    except ValueError:  # What is in brackets is no IPv6 address, or the port is beyond 65535.
+        return False
+
+
+def _socket_address(request: web.Request) -> Address:
+    # A unix socket has no address; whoever may open it is on this machine.
+    return _parsed(request.remote) if request.remote else LOOPBACK
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Address:
+    return plain_address(ip_address(text.partition("%")[0]))
+
+
+def _is_trusted(address: Address, trusted: tuple[Network, ...]) -> bool:
+    return bool(trusted) and any(address in network for network in trusted)

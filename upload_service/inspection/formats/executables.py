@@ -1,0 +1,137 @@
+"""Windows programs: which installer maker's stub one has, its machine, its version resource and its signature."""
+
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, BinaryIO
+from uuid import UUID
+
+import pefile
+
+from upload_service.inspection.findings import Findings, Format, Machine, Reach, guid, words
+from upload_service.inspection.formats.signers import SIGNATURE_LIMIT, signer_of
+
+IMAGE_LIMIT = 64 << 20  # bytes; what an installer carries stands behind its program
+NULLSOFT_SEARCH = 1 << 20  # bytes behind the program
+RESOURCE_LIMIT = 1 << 20  # bytes
+
+_RESOURCES = [pefile.DIRECTORY_ENTRY["IMAGE_DIRECTORY_ENTRY_RESOURCE"]]
+_SECURITY = pefile.DIRECTORY_ENTRY["IMAGE_DIRECTORY_ENTRY_SECURITY"]
+_RT_RCDATA, _RT_MANIFEST = 10, 24
+_MACHINES = {0x14C: Machine.X86, 0x8664: Machine.X64, 0x1C0: Machine.ARM, 0x1C4: Machine.ARM, 0xAA64: Machine.ARM64}
+_DLL = 0x2000
+_INNO_RESOURCE, _INNO_TABLE, _OLD_INNO = 11111, b"rDlPtS", b"Inno"
+_NULLSOFT = b"\xef\xbe\xad\xdeNullsoftInst"
+# A magic, a version and the id of the bundle.
+_BURN_SECTION, _BURN_MAGIC, _BURN_HEADER = b".wixburn", b"\x00\x43\xf1\x00", 24
+_ELEVATED = b"requireAdministrator"
+
+
+def read(file: BinaryIO) -> Findings:
+    """What a program says of itself. What is none, pefile or struct says in an error."""
+    file.seek(0)
+    image = file.read(IMAGE_LIMIT)
+    try:
+        program = pefile.PE(data=image, fast_load=True)
+    except pefile.PEFormatError:
+        if _is_of_before_windows(image):
+            return Findings()
+        raise ValueError("not a program") from None
+    if program.FILE_HEADER.Characteristics & _DLL:
+        return Findings()
+    program.parse_data_directories(directories=_RESOURCES)
+    return _findings(program, image, _signature(program, file))
+
+
+def _is_of_before_windows(image: bytes) -> bool:
+    """Whether it is a program for DOS: its header is whole, and points at no other that begins with `PE`."""
+    if len(image) < 64:
+        return False
+    (at,) = struct.unpack_from("<I", image, 60)
+    return bool(at + 2 <= len(image) and image[at : at + 2] != b"PE")
+
+
+def _findings(program: pefile.PE, image: bytes, signature: bytes) -> Findings:
+    bundle = _bundle(program)
+    found = _format(program, image, bundle)
+    said = _version_resource(program)
+    machine = _MACHINES.get(program.FILE_HEADER.Machine, Machine.UNKNOWN)
+    if found is not Format.EXE and machine is Machine.X86:
+        machine = Machine.UNKNOWN  # The makers' stubs are all for x86, whatever they carry.
+    elevated = any(_ELEVATED in manifest for manifest in _resources(program, _RT_MANIFEST))
+    return Findings(
+        format=found,
+        machine=machine,
+        reach=Reach.MACHINE if elevated else Reach.UNKNOWN,
+        version=words(said.get("ProductVersion", "")) or words(said.get("FileVersion", "")),
+        product_name=words(said.get("ProductName", "")),
+        publisher=words(said.get("CompanyName", "")),
+        product_code=bundle,  # A bundle is uninstalled under its own id.
+        signer=signer_of(signature),
+    )
+
+
+def _format(program: pefile.PE, image: bytes, bundle: str) -> Format:
+    if bundle:
+        return Format.BURN
+    table = next(_resources(program, _RT_RCDATA, _INNO_RESOURCE), b"")
+    if table.startswith(_INNO_TABLE) or image[0x30:0x34] == _OLD_INNO:
+        return Format.INNO
+    end = max((section.PointerToRawData + section.SizeOfRawData for section in program.sections), default=0)
+    if image.find(_NULLSOFT, end, end + NULLSOFT_SEARCH) >= 0:
+        return Format.NULLSOFT
+    return Format.EXE
+
+
+def _bundle(program: pefile.PE) -> str:
+    """The id of a WiX bundle, "" for any other program."""
+    for section in program.sections:
+        if section.Name.startswith(_BURN_SECTION):
+            header = section.get_data(length=_BURN_HEADER)
+            if len(header) == _BURN_HEADER and header.startswith(_BURN_MAGIC):
+                return guid(f"{{{UUID(bytes_le=header[8:])}}}")
+    return ""
+
+
+def _resources(program: pefile.PE, kind: int, number: int | None = None) -> Iterator[bytes]:
+    """The contents of the resources of one kind, or the one of this number, in whatever language."""
+    for entry in _entries(program, "DIRECTORY_ENTRY_RESOURCE", kind):
+        for named in _entries(entry, "directory", number):
+            for leaf in _entries(named, "directory", None):
+                with suppress(pefile.PEFormatError):
+                    place = leaf.data.struct
+                    yield program.get_data(place.OffsetToData, min(place.Size, RESOURCE_LIMIT))
+
+
+def _entries(node: Any, branch: str, number: int | None) -> Iterator[Any]:
+    for entry in getattr(getattr(node, branch, None), "entries", ()):
+        if number is None or entry.id == number:
+            yield entry
+
+
+def _version_resource(program: pefile.PE) -> dict[str, str]:
+    """The strings of the version resource, those of the first language that has some."""
+    for block in getattr(program, "FileInfo", ()):
+        for info in block:
+            for table in getattr(info, "StringTable", ()):
+                said = {_text(name): _text(value) for name, value in table.entries.items()}
+                if said:
+                    return said
+    return {}
+
+
+def _text(said: bytes) -> str:
+    return said.decode("utf-8", "replace")
+
+
+def _signature(program: pefile.PE, file: BinaryIO) -> bytes:
+    """The first PKCS #7 signature behind the program; its directory has a place in the file, not in memory."""
+    directories = program.OPTIONAL_HEADER.DATA_DIRECTORY
+    if len(directories) <= _SECURITY or not directories[_SECURITY].VirtualAddress:
+        return b""
+    file.seek(directories[_SECURITY].VirtualAddress)
+    entry = file.read(8)
+    if len(entry) < 8:
+        return b""
+    length, _, kind = struct.unpack("<IHH", entry)
+    return file.read(length - 8) if kind == 2 and 8 < length <= SIGNATURE_LIMIT else b""

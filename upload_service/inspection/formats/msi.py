@@ -1,0 +1,135 @@
+"""Windows Installer databases: an OLE file whose streams are tables, of which `Property` says what is installed."""
+
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import olefile
+
+from upload_service.inspection.findings import Findings, Format, Machine, Reach, guid, words
+from upload_service.inspection.formats.encodings import ENCODINGS
+from upload_service.inspection.formats.signers import signer_of
+
+STREAM_LIMIT = 16 << 20  # bytes
+ROWS_LIMIT = 10_000
+SUMMARY_LIMIT = 100  # properties
+
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz._"
+_TABLE = "\u4840"  # begins the name of a stream that is a table
+_LONG_REFERENCES = 0x8000  # Strings have numbers of three bytes.
+_SUMMARY = "\x05SummaryInformation"
+_SIGNATURE = "\x05DigitalSignature"
+_TEMPLATE, _APPLICATION, _VT_LPSTR = 7, 18, 30  # properties of the summary, and the type of a text
+_MACHINES = {"intel": Machine.X86, "x64": Machine.X64, "amd64": Machine.X64, "arm": Machine.ARM, "arm64": Machine.ARM64}
+_WIX = ("windows installer xml", "wix toolset")
+
+
+def read(file: BinaryIO) -> Findings:
+    """What a database says. Of what is none, olefile and struct raise many things."""
+    with olefile.OleFileIO(file) as ole:
+        streams = {_decoded(name): name for (name, *more) in ole.listdir() if not more}
+        if f"{_TABLE}Property" not in streams:
+            return Findings()  # Documents are OLE files, too.
+        properties = dict(_properties(ole, streams))
+        platform, application = _summary(ole)
+        signature = _content(ole, _SIGNATURE) if ole.exists(_SIGNATURE) else b""
+    return Findings(
+        format=Format.WIX if application.startswith(_WIX) else Format.MSI,
+        machine=_MACHINES.get(platform, Machine.UNKNOWN),
+        reach=_reach(properties),
+        version=words(properties.get("ProductVersion", "")),
+        product_name=words(properties.get("ProductName", "")),
+        publisher=words(properties.get("Manufacturer", "")),
+        product_code=guid(properties.get("ProductCode", "")),
+        upgrade_code=guid(properties.get("UpgradeCode", "")),
+        signer=signer_of(signature),
+    )
+
+
+def _reach(properties: dict[str, str]) -> Reach:
+    """An installation is for the user where ALLUSERS is not set, for all where it is 1; with 2 it depends."""
+    return {"": Reach.USER, "1": Reach.MACHINE}.get(properties.get("ALLUSERS", ""), Reach.UNKNOWN)
+
+
+def _decoded(name: str) -> str:
+    """A stream's name: two characters of it, of six bits each, or one, are kept as one CJK character."""
+
+    def letters() -> Iterator[str]:
+        for character in name:
+            value = ord(character) - 0x3800
+            if 0 <= value < 0x1000:
+                yield _DIGITS[value & 0x3F] + _DIGITS[value >> 6]
+            elif 0x1000 <= value < 0x1040:
+                yield _DIGITS[value - 0x1000]
+            else:
+                yield character
+
+    return "".join(letters())
+
+
+def _content(ole: olefile.OleFileIO, name: str) -> bytes:
+    if ole.get_size(name) > STREAM_LIMIT:
+        raise ValueError("a stream too long")
+    content: bytes = ole.openstream(name).read()
+    return content
+
+
+def _properties(ole: olefile.OleFileIO, streams: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """The table's two columns stand one after the other; each value is the number of a string."""
+    wanted = (f"{_TABLE}{name}" for name in ("_StringPool", "_StringData", "Property"))
+    pool, data, table = (_content(ole, streams[name]) for name in wanted)
+    codepage, flags = struct.unpack_from("<HH", pool)
+    width = 3 if flags & _LONG_REFERENCES else 2
+    rows = len(table) // (2 * width)
+    if rows > ROWS_LIMIT:
+        raise ValueError("too many properties")
+    numbers = [int.from_bytes(table[at : at + width], "little") for at in range(0, 2 * rows * width, width)]
+    texts = _strings(pool, data, set(numbers), _encoding(codepage))
+    for name, value in zip(numbers[:rows], numbers[rows:], strict=True):
+        yield texts.get(name, ""), texts.get(value, "")
+
+
+def _strings(pool: bytes, data: bytes, wanted: set[int], encoding: str) -> dict[int, str]:
+    """The pool has four bytes for each string: its length, and how often it is used.
+
+    One that is used and has no length is longer than 64 KiB: the next four bytes are its length.
+    """
+    found: dict[int, str] = {}
+    entries = struct.iter_unpack("<HH", pool[4 : len(pool) // 4 * 4])
+    at = 0
+    for number, (length, uses) in enumerate(entries, start=1):
+        size = length
+        if not length and uses:
+            low, high = next(entries, (0, 0))
+            size = high << 16 | low
+        if number in wanted:
+            found[number] = data[at : at + size].decode(encoding, "replace")
+        at += size
+    return found
+
+
+def _encoding(codepage: int) -> str:
+    if codepage == 65001:
+        return "utf-8"
+    return f"cp{codepage}" if f"cp{codepage}" in ENCODINGS else "cp1252"
+
+
+def _summary(ole: olefile.OleFileIO) -> tuple[str, str]:
+    """The platform a database is for, and what made it, in small letters.
+
+    Read here, because olefile reads as many properties as a stream says that it has, and that may be four billion.
+    """
+    if not ole.exists(_SUMMARY):
+        return "", ""
+    content = _content(ole, _SUMMARY)
+    (section,) = struct.unpack_from("<I", content, 44)
+    (count,) = struct.unpack_from("<I", content, section + 4)
+    places = struct.iter_unpack("<II", content[section + 8 : section + 8 + 8 * min(count, SUMMARY_LIMIT)])
+    texts = {number: _text(content, section + at) for number, at in places if number in {_TEMPLATE, _APPLICATION}}
+    template = texts.get(_TEMPLATE, "").partition(";")[0].split(",")[0]
+    return template.strip().lower(), texts.get(_APPLICATION, "").strip().lower()
+
+
+def _text(content: bytes, at: int) -> str:
+    kind, length = struct.unpack_from("<II", content, at)
+    return content[at + 8 : at + 8 + length].rstrip(b"\0").decode("latin-1") if kind == _VT_LPSTR else ""
