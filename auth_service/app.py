@@ -23,7 +23,7 @@ from auth_service.tenants.usage import Usages
 from auth_service.users.passwords import Passwords
 from auth_service.users.service import Users
 from common.auth.sessions import Sessions
-from common.caching.tenant_version import Stamps
+from common.caching.tenant_version import TenantVersions
 from common.http.readiness import READINESS
 from common.http.server import Service, service_app
 from common.mongo import open_database
@@ -68,7 +68,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         )
         app[AUDIT_LOG] = Audit(MongoAuditStore(database), Seals(settings.audit_key.get_secret_value()))
         app[LOGIN] = Login(users, passwords, Throttle(RedisFailures(redis), places), sessions, app[AUDIT_LOG])
-        app[TENANTS] = Tenants(MongoTenantStore(database), Stamps(redis))
+        app[TENANTS] = Tenants(MongoTenantStore(database), TenantVersions(redis))
         app[USERS] = Users(users, passwords, sessions, places)
         app[ATTEMPTS] = Attempts(app[METRICS])
         ask(app[METRICS], app[TENANTS], sessions)

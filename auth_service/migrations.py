@@ -8,7 +8,7 @@ from auth_service.audit.chain import Seals
 from auth_service.audit.service import Audit
 from auth_service.audit.store import AUDIT_INDEXES, MongoAuditStore
 from auth_service.tenants.store import INDEXES
-from common.mongo import MongoDatabase, make_indexes, unhurried
+from common.mongo import MongoDatabase, long_timeout, make_indexes
 from common.mongo.schema import Done, Migration, Schema
 
 
@@ -16,7 +16,7 @@ async def _chain(audit_key: SecretStr, database: MongoDatabase, done: Done) -> N
     """Releases up to 0.1.0 kept the audit log in a collection without a chain."""
     await make_indexes(database, AUDIT_INDEXES)  # They decide about places in the chain.
     audit = Audit(MongoAuditStore(database), Seals(audit_key.get_secret_value()))
-    with unhurried():
+    with long_timeout():
         tenants = sorted(await database["audit"].distinct("tenant_id"))
     for tenant_id in tenants:
         await audit.take_in(tenant_id, done)

@@ -61,7 +61,7 @@ class TooManyFailures(TooManyRequests):
         super().__init__(f"Too many failed logins; try again in {retry_after} seconds.", retry_after=retry_after)
 
 
-class ShutsOutCaller(InvalidField):
+class WouldLockOutCaller(InvalidField):
     code = "shuts_out_caller"
 
     def __init__(self, ip: str) -> None:

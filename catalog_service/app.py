@@ -48,7 +48,7 @@ from catalog_service.winget.manifest.entries import SourceEntries
 from catalog_service.winget.routes import routes as winget_routes
 from catalog_service.winget.search.cooperative_yield import SearchLimit
 from catalog_service.winget.search.searches import Searches
-from common.caching.tenant_version import Stamps
+from common.caching.tenant_version import TenantVersions
 from common.concurrency.background import repeating
 from common.events import Events
 from common.events.broker import open_events
@@ -94,7 +94,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         tell_version(app[METRICS], database)
         await stack.enter_async_context(readiness.preparing("schema", partial(migrate, database, SCHEMA)))
 
-        stamps = Stamps(redis)
+        stamps = TenantVersions(redis)
         store = app[STORE] = MongoCatalogStore(
             database, uploads_age=settings.finished_uploads_age, telling=stamps.changing
         )

@@ -23,7 +23,7 @@ from catalog_service.model.packages import PackageChanges
 from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.search import logo_tag
 from catalog_service.versions.forms import new_version
-from common.http.bodies import has_already
+from common.http.bodies import if_none_match
 from common.http.forms import read_form
 from common.http.middleware import REVISION_HEADER, audit, caller_of, json_response
 
@@ -89,7 +89,7 @@ async def get_package_logo(request: web.Request) -> web.Response:
     tag = logo_tag(logo)
     kept = response.KEPT_FOR_GOOD if request.query.get("package_logo") == tag else response.KEPT
     headers = {"ETag": f'"{tag}"', "Cache-Control": kept}
-    if has_already(request, headers["ETag"]):
+    if if_none_match(request, headers["ETag"]):
         return web.Response(status=304, headers=headers)
     return web.Response(body=logo, headers=headers, content_type="image/png")
 

@@ -21,7 +21,7 @@ from client_registry.releases.service import Releases
 from client_registry.releases.store import MongoReleaseStore
 from client_registry.routes import routes
 from client_registry.settings import RegistrySettings
-from common.caching.tenant_version import Stamps
+from common.caching.tenant_version import TenantVersions
 from common.concurrency.background import repeating
 from common.http.readiness import READINESS
 from common.http.server import Service, service_app
@@ -58,7 +58,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
 
         resolver = SystemResolver()
         stack.callback(resolver.close)
-        app[STAMPS] = Stamps(redis)
+        app[STAMPS] = TenantVersions(redis)
         tokens = ClientTokens(settings.client_token_key)
         store = MongoClientStore(database)
         app[CLIENTS] = Clients(store, tokens, resolver)

@@ -6,10 +6,10 @@ from client_registry.blacklist.service import Blacklist
 from client_registry.clients.service import Clients
 from client_registry.releases.service import Releases
 from client_registry.settings import RegistrySettings
-from common.caching.tenant_version import Stamps
+from common.caching.tenant_version import TenantVersions
 
 SETTINGS = web.AppKey("settings", RegistrySettings)
 CLIENTS = web.AppKey("clients", Clients)
 BLACKLIST = web.AppKey("blacklist", Blacklist)
 RELEASES = web.AppKey("releases", Releases)
-STAMPS = web.AppKey("stamps", Stamps)
+STAMPS = web.AppKey("stamps", TenantVersions)

@@ -134,7 +134,7 @@ class Overloaded(Problem):
         super().__init__("Too many requests at once; try again soon.", retry_after=2)
 
 
-class Answered(Problem):
+class UpstreamProblem(Problem):
     """A problem that another service answered with, on its way to the caller as it is.
 
     `content_range` says how long a file is of which bytes were asked for that it does not have.

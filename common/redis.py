@@ -12,14 +12,14 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeout
 
-from common.concurrency.limits import Turns, within
+from common.concurrency.limits import ConcurrencyLimit, loop_timeout
 from common.telemetry.tracing import traces
 
-__all__ = ["OneByOne", "Redis", "RedisError", "open_redis"]
+__all__ = ["Redis", "RedisError", "ScriptRunner", "open_redis"]
 
 CONNECTIONS = 128
-TURN_PATIENCE = 3.0  # seconds that a call waits for one of them
-ANSWER_PATIENCE = 1.0  # seconds that Redis may take, the connecting included
+SLOT_TIMEOUT = 3.0  # seconds that a call waits for one of them
+ANSWER_TIMEOUT = 1.0  # seconds that Redis may take, the connecting included
 
 
 @asynccontextmanager
@@ -30,7 +30,7 @@ async def open_redis(url: str) -> AsyncIterator["Redis"]:
         socket_connect_timeout=None,
         socket_timeout=None,
         retry=Retry(ConstantBackoff(0.05), 1),
-        max_connections=CONNECTIONS + 1,  # and the one of `OneByOne`
+        max_connections=CONNECTIONS + 1,  # and the one of `ScriptRunner`
         decode_responses=True,
     )
     client = _Redis.from_pool(pool)
@@ -45,19 +45,19 @@ class _Redis(Redis):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._turns = Turns(CONNECTIONS)
+        self._turns = ConcurrencyLimit(CONNECTIONS)
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         with traces.command("redis", str(args[0])):
-            async with self._turns.one(TURN_PATIENCE):
+            async with self._turns.one(SLOT_TIMEOUT):
                 try:
-                    async with within(ANSWER_PATIENCE):
+                    async with loop_timeout(ANSWER_TIMEOUT):
                         return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
                 except TimeoutError:
                     raise RedisTimeout("Redis does not answer.") from None
 
 
-class OneByOne:
+class ScriptRunner:
     """A script that is run again and again, never twice at once, over a connection of its own.
 
     To take one from the client's for each time costs three times what the command itself does.
@@ -76,7 +76,7 @@ class OneByOne:
         """
         with traces.command("redis", "EVALSHA"):
             try:
-                async with within(ANSWER_PATIENCE):
+                async with loop_timeout(ANSWER_TIMEOUT):
                     try:
                         return await self._ask("EVALSHA", self._digest, *arguments)
                     except NoScriptError:

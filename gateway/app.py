@@ -13,16 +13,16 @@ from common.events.broker import open_events
 from common.http.connection_limits import expect
 from common.http.readiness import READINESS
 from common.http.server import Service, watched_app
-from common.http.single_route import EVERYTHING
+from common.http.single_route import CATCH_ALL_ROUTE
 from common.redis import open_redis
 from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS
 from gateway.app_keys import (
+    AUTHENTICATOR,
     CATALOGS,
+    EVENT_HUB,
     EVENTS,
-    GATEKEEPER,
     LISTINGS,
-    LIVE,
     PAGES,
     RECORDER,
     RELEASES,
@@ -31,13 +31,13 @@ from gateway.app_keys import (
     SETTINGS,
     TENANTS,
 )
-from gateway.auth.authenticator import Gatekeeper
+from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
 from gateway.caching.catalogs import Catalogs
 from gateway.caching.client_releases import Releases
 from gateway.caching.package_responses import Listings
 from gateway.dashboard.templating import set_up
-from gateway.forwarding.audit import Recorder
+from gateway.forwarding.audit import AuditRecorder
 from gateway.forwarding.proxy import LONG_FORMS, LONG_FORMS_AT_ONCE
 from gateway.metrics import show
 from gateway.operations import AUTH, CATALOG, CLIENTS, UPLOAD
@@ -45,7 +45,7 @@ from gateway.pages import Pages
 from gateway.routes import dispatch
 from gateway.routing.tenant_directory import TenantDirectory
 from gateway.settings import GatewaySettings
-from gateway.upload_events import Live
+from gateway.upload_events import EventHub
 
 UPLOAD_FINISHED = "upload.finished"
 
@@ -55,13 +55,13 @@ def create_app(settings: GatewaySettings, events: Events | None = None) -> web.A
     app = watched_app("gateway", connect, access_log=settings.access_log)
     app[SETTINGS] = settings
     app[PAGES] = Pages()
-    app[LIVE] = Live()
+    app[EVENT_HUB] = EventHub()
     app[LONG_FORMS] = FairConcurrencyLimit(LONG_FORMS_AT_ONCE)
     app.on_shutdown.append(_end_what_lasts)
     if events is not None:
         app[EVENTS] = events
     set_up(app)
-    app[EVERYTHING] = app.router.add_route("*", "/{path:.*}", dispatch, expect_handler=expect)
+    app[CATCH_ALL_ROUTE] = app.router.add_route("*", "/{path:.*}", dispatch, expect_handler=expect)
     if settings.public_url.startswith("https:"):
         app.on_response_prepare.append(_stay_on_https)
     return app
@@ -84,7 +84,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             for name, (address, keys) in fellows.items()
         }
         app[SERVICES] = services
-        recorder = app[RECORDER] = Recorder(services[AUTH])
+        recorder = app[RECORDER] = AuditRecorder(services[AUTH])
         stack.push_async_callback(recorder.close)
         await stack.enter_async_context(repeating("audit", recorder.tell_waiting, recorder.pause))
         app[SESSIONS] = Sessions(
@@ -95,7 +95,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         )
         app[TENANTS] = TenantDirectory(services[AUTH])
         clients = ClientDirectory(services[CLIENTS])
-        app[GATEKEEPER] = Gatekeeper(app[SESSIONS], clients)
+        app[AUTHENTICATOR] = Authenticator(app[SESSIONS], clients)
         app[RELEASES] = Releases(services[CLIENTS])
         app[LISTINGS] = Listings(services[CATALOG], clients)
         app[CATALOGS] = Catalogs(services[CATALOG], clients, budget=settings.catalog_memory)
@@ -103,12 +103,12 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         if EVENTS not in app and settings.rabbitmq_url:
             app[EVENTS] = await stack.enter_async_context(open_events(settings.rabbitmq_url))
         if EVENTS in app:
-            await app[EVENTS].overhear(UPLOAD_FINISHED, app[LIVE].tell)
+            await app[EVENTS].listen_ephemeral(UPLOAD_FINISHED, app[EVENT_HUB].tell)
         yield
 
 
 async def _end_what_lasts(app: web.Application) -> None:
-    app[LIVE].close()
+    app[EVENT_HUB].close()
 
 
 async def _stay_on_https(_: web.Request, response: web.StreamResponse) -> None:

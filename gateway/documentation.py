@@ -5,10 +5,10 @@ import json
 from aiohttp import web
 
 from common.auth.callers import Caller
-from common.http.middleware import Answer
+from common.http.middleware import BytesResponse
 from gateway.app_keys import PAGES
 from gateway.dashboard import assets
-from gateway.dashboard.page_request import PAGE_HEADERS, visit_of, welcome
+from gateway.dashboard.page_request import PAGE_HEADERS, redirect_to_sign_in, visit_of
 from gateway.dashboard.pages import sign_in
 from gateway.routing.target import Target
 
@@ -23,9 +23,11 @@ async def page(request: web.Request, caller: Caller, target: Target) -> web.Resp
             return await sign_in.page(request, caller)
     sign_in.tell_in_place(request, caller, request.raw_path)
     if await visit_of(request, caller) is None:
-        return welcome(request, caller)
+        return redirect_to_sign_in(request, caller)
     pages = request.app[PAGES]
     if target.operation.word == "docs":
-        return Answer(text=pages.text("docs.html"), content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
+        return BytesResponse(
+            text=pages.text("docs.html"), content_type="text/html", charset="utf-8", headers=PAGE_HEADERS
+        )
     document = {**pages.document, "servers": [{"url": caller.base_url}]}
-    return Answer(text=json.dumps(document), content_type="application/json", headers=PAGE_HEADERS)
+    return BytesResponse(text=json.dumps(document), content_type="application/json", headers=PAGE_HEADERS)

@@ -2,10 +2,10 @@
 
 from common.telemetry.metrics import Metrics
 from gateway.caching.catalogs import Catalogs
-from gateway.forwarding.audit import Recorder
+from gateway.forwarding.audit import AuditRecorder
 
 
-def show(metrics: Metrics, catalogs: Catalogs, recorder: Recorder) -> None:
+def show(metrics: Metrics, catalogs: Catalogs, recorder: AuditRecorder) -> None:
     """Tell what is remembered of catalogs, and what the audit log has not heard."""
     service = metrics.service
     metrics.gauge("pkgrepo_catalog_bytes", "Bytes of catalogs in memory.", lambda: catalogs.taken, service=service)

@@ -22,7 +22,7 @@ class Access(StrEnum):
     DASHBOARD = "dashboard"  # a browser that is signed in; see `gateway.dashboard`
 
 
-class Known(StrEnum):
+class CacheKind(StrEnum):
     """What the gateway may answer an operation from, and ask no service."""
 
     NOTHING = "nothing"
@@ -37,7 +37,7 @@ class Known(StrEnum):
 class Operation:
     """One row. `path` begins with the operation's word or words; a part in braces is a value of the caller's.
 
-    `patience` is how many seconds the service may take to answer. `one_call` operations take their installer in the
+    `timeout` is how many seconds the service may take to answer. `one_call` operations take their installer in the
     same multipart form, see `one_call`. `audited` writes reach the audit log through the gateway. `streamed`
     operations have bodies or answers without bound; other bodies have at most `body_limit` bytes, as much as their
     service takes, and are read before it is asked. `known` is what the gateway may answer from.
@@ -47,12 +47,12 @@ class Operation:
     path: str
     service: str
     access: Access
-    patience: float = 3.0
+    timeout: float = 3.0
     audited: bool = False
     one_call: bool = False
     streamed: bool = False
     body_limit: int = FORM_LIMIT
-    known: Known = Known.NOTHING
+    known: CacheKind = CacheKind.NOTHING
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ def is_value(part: str) -> bool:
     return part.startswith("{")
 
 
-def _read(method: str, path: str, service: str, *, known: Known = Known.NOTHING) -> Operation:
+def _read(method: str, path: str, service: str, *, known: CacheKind = CacheKind.NOTHING) -> Operation:
     return Operation(method, path, service, Access.ADMINISTRATOR, known=known)
 
 
@@ -98,7 +98,7 @@ def _write(
     path: str,
     service: str,
     *,
-    patience: float = 3.0,
+    timeout: float = 3.0,
     one_call: bool = False,
     body_limit: int = FORM_LIMIT,
 ) -> Operation:
@@ -107,7 +107,7 @@ def _write(
         path,
         service,
         Access.ADMINISTRATOR,
-        patience,
+        timeout,
         audited=True,
         one_call=one_call,
         body_limit=body_limit,
@@ -123,37 +123,37 @@ LONG = 120.0  # seconds: hashing and storing a large installer
 
 OPERATIONS: tuple[Operation, ...] = (
     # Session (4.1). A login waits its turn for one of the few password hashes at once.
-    Operation("POST", "login", AUTH, Access.OPEN, patience=15.0, body_limit=CREDENTIALS_LIMIT),
+    Operation("POST", "login", AUTH, Access.OPEN, timeout=15.0, body_limit=CREDENTIALS_LIMIT),
     Operation("POST", "logout", AUTH, Access.OPEN, body_limit=CREDENTIALS_LIMIT),
-    _read("GET", "test", GATEWAY, known=Known.SESSION),
+    _read("GET", "test", GATEWAY, known=CacheKind.SESSION),
     # Client-facing (4.2)
-    Operation("POST", "client_version", CLIENTS, Access.CLIENT, known=Known.RELEASE),
-    Operation("POST", "get_packages", CATALOG, Access.CLIENT, streamed=True, known=Known.CATALOG),
+    Operation("POST", "client_version", CLIENTS, Access.CLIENT, known=CacheKind.RELEASE),
+    Operation("POST", "get_packages", CATALOG, Access.CLIENT, streamed=True, known=CacheKind.CATALOG),
     # Packages (4.3)
-    _write("POST", "add_package", CATALOG, patience=15.0, body_limit=WITH_LOGO),
-    _write("PATCH", "edit_package/{package_id}", CATALOG, patience=15.0, body_limit=WITH_LOGO),
-    _write("DELETE", "delete_package/{package_id}", CATALOG, patience=30.0),
+    _write("POST", "add_package", CATALOG, timeout=15.0, body_limit=WITH_LOGO),
+    _write("PATCH", "edit_package/{package_id}", CATALOG, timeout=15.0, body_limit=WITH_LOGO),
+    _write("DELETE", "delete_package/{package_id}", CATALOG, timeout=30.0),
     _write("PATCH", "set_package_active/{package_id}", CATALOG),
     _read("GET", "find_packages", CATALOG),
     _read("GET", "get_package_details/{package_id}", CATALOG),
     _read("GET", "get_package_logo/{package_id}", CATALOG),
     # Package versions (4.4, 4.5)
-    _read("GET", "get_package_versions/{package_id}", CATALOG, known=Known.LISTING),
+    _read("GET", "get_package_versions/{package_id}", CATALOG, known=CacheKind.LISTING),
     _read("GET", "get_specific_package_version/{version_uid}", CATALOG),
     _read("GET", "get_version_details/{version_uid}", CATALOG),
-    _write("DELETE", "delete_package_version/{package_id}", CATALOG, patience=30.0),
-    _write("POST", "add_package_version/{package_id}", CATALOG, patience=LONG, one_call=True),
+    _write("DELETE", "delete_package_version/{package_id}", CATALOG, timeout=30.0),
+    _write("POST", "add_package_version/{package_id}", CATALOG, timeout=LONG, one_call=True),
     # Uploads (4.5, step 1)
-    Operation("POST", "upload_package_version", UPLOAD, Access.ADMINISTRATOR, patience=LONG, streamed=True),
+    Operation("POST", "upload_package_version", UPLOAD, Access.ADMINISTRATOR, timeout=LONG, streamed=True),
     _read("GET", "upload_package_version", UPLOAD),
-    _write("DELETE", "upload_package_version", UPLOAD, patience=30.0),  # It waits for a chunk that is on its way.
+    _write("DELETE", "upload_package_version", UPLOAD, timeout=30.0),  # It waits for a chunk that is on its way.
     _read("GET", "get_finished_uploads", CATALOG),
     _read("GET", "inspect_upload/{server_filename}", UPLOAD),
     _read("GET", "get_damaged_installers", CATALOG),
     # Clients (4.6). Adding one may wait for a host name to be resolved.
     _read("GET", "get_clients", CLIENTS),
     _read("GET", "find_clients", CLIENTS),
-    _write("POST", "add_client", CLIENTS, patience=10.0),
+    _write("POST", "add_client", CLIENTS, timeout=10.0),
     _write("DELETE", "delete_client/{client_id}/{auth_token}", CLIENTS),
     _write("PATCH", "edit_client/{client_id}", CLIENTS),
     _write("POST", "rotate_client_token/{client_id}", CLIENTS),
@@ -165,39 +165,39 @@ OPERATIONS: tuple[Operation, ...] = (
     _write("POST", "add_blacklist_group", CLIENTS),
     _write("DELETE", "delete_blacklist_group/{group_id}", CLIENTS),
     # Client releases
-    _write("POST", "publish_client", CLIENTS, patience=LONG, one_call=True),
+    _write("POST", "publish_client", CLIENTS, timeout=LONG, one_call=True),
     # Tenant, users, audit
     _read("GET", "server_information", AUTH),
     _write("PATCH", "edit_settings", AUTH),
     _read("GET", "get_users", AUTH),
-    _write("POST", "add_user", AUTH, patience=15.0),
+    _write("POST", "add_user", AUTH, timeout=15.0),
     _write("DELETE", "delete_user/{username}", AUTH),
-    _write("POST", "change_password", AUTH, patience=15.0),
-    Operation("GET", "get_audit_log", AUTH, Access.ADMINISTRATOR, patience=30.0, streamed=True),
+    _write("POST", "change_password", AUTH, timeout=15.0),
+    Operation("GET", "get_audit_log", AUTH, Access.ADMINISTRATOR, timeout=30.0, streamed=True),
     # Downloads: what INSTALLER_URL points at
-    Operation("GET", "download/{server_filename}/{file_name}", UPLOAD, Access.SIGNED, patience=30.0, streamed=True),
+    Operation("GET", "download/{server_filename}/{file_name}", UPLOAD, Access.SIGNED, timeout=30.0, streamed=True),
     # The package's logo, for winget clients: what IconUrl points at
     Operation("GET", "icon/{package_id}/{file_name}", CATALOG, Access.SIGNED),
     # The source that Windows' own winget asks; the rest of each path is its protocol's. The first search waits until
     # all of a catalog is read.
-    Operation("GET", f"{WINGET}/information", GATEWAY, Access.OPEN, known=Known.SOURCE),
+    Operation("GET", f"{WINGET}/information", GATEWAY, Access.OPEN, known=CacheKind.SOURCE),
     Operation(
         "POST",
         f"{WINGET}/manifestSearch",
         CATALOG,
         Access.PACKAGE_MANAGER,
-        patience=15.0,
+        timeout=15.0,
         body_limit=CREDENTIALS_LIMIT,
-        known=Known.LISTING,
+        known=CacheKind.LISTING,
     ),
     Operation(
         "GET",
         f"{WINGET}/packageManifests/{{package_id}}",
         CATALOG,
         Access.PACKAGE_MANAGER,
-        patience=15.0,
+        timeout=15.0,
         streamed=True,
-        known=Known.LISTING,
+        known=CacheKind.LISTING,
     ),
     # Pages
     Operation("GET", "docs", GATEWAY, Access.PAGE),

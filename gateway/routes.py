@@ -3,11 +3,11 @@
 from aiohttp import web
 
 from common.auth.callers import Caller
-from common.http.middleware import CALLER, ROUTE, TELLING, Answer
+from common.http.middleware import CALLER, PROBLEM_RENDERER, ROUTE, BytesResponse
 from gateway import dashboard, documentation, winget
-from gateway.app_keys import GATEKEEPER, SETTINGS, TENANTS
+from gateway.app_keys import AUTHENTICATOR, SETTINGS, TENANTS
 from gateway.dashboard.redirects import short_address
-from gateway.forwarding.execute import perform
+from gateway.forwarding.execute import execute_operation
 from gateway.operations import Access
 from gateway.routing.client_address import base_url, caller_address
 from gateway.routing.target import Target
@@ -21,9 +21,9 @@ async def dispatch(request: web.Request) -> web.StreamResponse:
     target = Target.parse(request.method, request.raw_path, settings.deployment, settings.tenant_id)
     request[ROUTE] = target.operation.route
     if target.operation.of_winget:
-        request[TELLING] = winget.problem
+        request[PROBLEM_RENDERER] = winget.problem
     address = caller_address(request, settings.trusted_proxies)
-    tenants, gatekeeper = app[TENANTS], app[GATEKEEPER]
+    tenants, gatekeeper = app[TENANTS], app[AUTHENTICATOR]
     welcome = tenants.welcomes(target.tenant_id, address)
     look = await gatekeeper.look(request, target.operation, target.tenant_id, welcome=welcome)
     tenant = await tenants.find(target.tenant_id, look.stamp, changing=look.changing)
@@ -37,7 +37,7 @@ async def dispatch(request: web.Request) -> web.StreamResponse:
     request[CALLER] = visitor  # for the log
     if target.is_alias and target.operation.access in {Access.PAGE, Access.DASHBOARD}:
         # Links between pages are paths below the tenant's own, so pages have that one address.
-        return Answer(status=307, headers={"Location": short_address(request, visitor, target)})
+        return BytesResponse(status=307, headers={"Location": short_address(request, visitor, target)})
     caller = await gatekeeper.identify(request, target.operation, visitor, look)
     match target.operation.access:
         case Access.PAGE:
@@ -45,4 +45,4 @@ async def dispatch(request: web.Request) -> web.StreamResponse:
         case Access.DASHBOARD:
             return await dashboard.page(request, caller, target.segments[1:], look.stamp)
         case _:
-            return await perform(request, caller, target, look.stamp)
+            return await execute_operation(request, caller, target, look.stamp)

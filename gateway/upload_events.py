@@ -15,16 +15,16 @@ SOON, LATER = 3, 30  # seconds
 
 
 @dataclass(frozen=True)
-class End:
+class StreamEnd:
     """That was all. A watcher may be back in so many seconds."""
 
     back_in: int
 
 
-Watcher = Queue[Event | End]
+Watcher = Queue[Event | StreamEnd]
 
 
-class Live:
+class EventHub:
     """Tells watchers."""
 
     def __init__(self) -> None:
@@ -79,4 +79,4 @@ class Live:
 def _end(watcher: Watcher, back_in: int) -> None:
     while not watcher.empty():
         watcher.get_nowait()
-    watcher.put_nowait(End(back_in))
+    watcher.put_nowait(StreamEnd(back_in))

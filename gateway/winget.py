@@ -8,7 +8,7 @@ import orjson
 from aiohttp import web
 
 from common.errors import Problem
-from common.http.middleware import Answer
+from common.http.middleware import BytesResponse
 from common.tenants import Tenant
 
 # Contracts in which the client, too, knows what an answer may say; it takes the highest that it knows.
@@ -36,7 +36,7 @@ def problem(problem: Problem) -> web.Response:
     """A problem as the protocol tells it."""
     number, text = problem.status, problem.detail
     body = {"code": number, "message": text, "ErrorCode": number, "ErrorMessage": text}
-    response = Answer(body=orjson.dumps(body), status=number, content_type="application/json")
+    response = BytesResponse(body=orjson.dumps(body), status=number, content_type="application/json")
     response.headers.update(problem.headers)
     return response
 
@@ -52,6 +52,6 @@ def information(tenant: Tenant) -> web.Response:
         # Who agreed to others is asked again.
         identifier = sha256(tenant.source_agreements.encode()).hexdigest()[:16]
         data["SourceAgreements"] = {"AgreementsIdentifier": identifier, "Agreements": agreements}
-    response = Answer(body=orjson.dumps({"Data": data}), content_type="application/json")
+    response = BytesResponse(body=orjson.dumps({"Data": data}), content_type="application/json")
     response.headers["Cache-Control"] = f"private, max-age={COUNTS}"
     return response

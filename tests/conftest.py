@@ -86,11 +86,11 @@ def interruptible() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def patience() -> Iterator[None]:
+def timeout() -> Iterator[None]:
     """A service waits for its stores as long as a busy machine needs."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("common.http.readiness.START_PATIENCE", 60)
-        patched.setattr("common.redis.ANSWER_PATIENCE", 10)
+        patched.setattr("common.http.readiness.START_TIMEOUT", 60)
+        patched.setattr("common.redis.ANSWER_TIMEOUT", 10)
         yield
 
 

@@ -33,17 +33,17 @@ from upload_service.app_keys import (
 from upload_service.downloads.service import Downloads
 from upload_service.inspection.confined import read_installer
 from upload_service.inspection.inspector import Inspector
-from upload_service.inspection.installer_files import Lending
+from upload_service.inspection.installer_files import InstallerFiles
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.maintenance.metrics_store import MongoFigureStore
 from upload_service.maintenance.orphans import Orphans
 from upload_service.maintenance.purge import Collector
 from upload_service.maintenance.schedule import upkeep
 from upload_service.maintenance.scrub import Scrub
-from upload_service.maintenance.store import MongoKnownStore, MongoScrubStore
-from upload_service.metrics import Transferred, ask
+from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
+from upload_service.metrics import TransferMetrics, ask
 from upload_service.migrations import SCHEMA
-from upload_service.model import Home
+from upload_service.model import StorageKind
 from upload_service.quota.ledger_store import MongoLedgerStore
 from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
@@ -61,8 +61,8 @@ from upload_service.uploads.outbox_store import MongoOutboxStore
 from upload_service.uploads.part_files import Parts
 from upload_service.uploads.removal import Removal
 from upload_service.uploads.service import Transfers
-from upload_service.uploads.session import Intake
-from upload_service.uploads.single_request import Singles
+from upload_service.uploads.session import UploadSession
+from upload_service.uploads.single_request import SingleRequestUploads
 from upload_service.uploads.store import MongoUploadStore
 
 RELAY_PAUSE = 1  # seconds
@@ -116,16 +116,16 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         # Threads of their own: a large file takes minutes, and all other work of the process shares a few threads.
         readers = ThreadPoolExecutor(READERS, "reader")
         stack.callback(readers.shutdown, wait=False, cancel_futures=True)
-        transferred = app[TRANSFERRED] = Transferred(app[METRICS])
+        transferred = app[TRANSFERRED] = TransferMetrics(app[METRICS])
         ask(app[METRICS], MongoFigureStore(database), settings.installers)
 
         def announce() -> None:
             transferred.finished()
             outbox.wake()
 
-        intake = Intake(store, quota, parts, installers, removal, announce, readers)
+        intake = UploadSession(store, quota, parts, installers, removal, announce, readers)
         app[TRANSFERS] = Transfers(intake, homes)
-        app[SINGLES] = Singles(intake)
+        app[SINGLES] = SingleRequestUploads(intake)
         app[CLAIMS] = Claims(store, quota, removal)
         app[DOWNLOADS] = Downloads(
             store,
@@ -135,13 +135,13 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             signer=objects if settings.s3_redirect else None,
         )
         inspector = app[INSPECTOR] = Inspector(
-            MongoInspectionStore(database), Lending(homes, installers, settings.installers), read_installer
+            MongoInspectionStore(database), InstallerFiles(homes, installers, settings.installers), read_installer
         )
-        known = MongoKnownStore(database)
+        known = MongoFileIndex(database)
         identity = Identity(known, homes, settings.installers)
-        readiness.check("storage", lambda: identity.check(Home.FOLDER), prepared=True)
+        readiness.check("storage", lambda: identity.check(StorageKind.FOLDER), prepared=True)
         if objects is not None:
-            readiness.check("object_storage", lambda: _check_unless_away(identity, Home.S3), prepared=True)
+            readiness.check("object_storage", lambda: _check_unless_away(identity, StorageKind.S3), prepared=True)
             staging = Staging(installers, parts)
             mover = Mover(MongoMoveStore(database), homes, staging, settings.installer_storage, identity)
             await stack.enter_async_context(begin("mover", mover.work, lambda: asyncio.sleep(MOVING_PAUSE)))
@@ -171,7 +171,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         yield
 
 
-async def _check_unless_away(identity: Identity, home: Home) -> None:
+async def _check_unless_away(identity: Identity, home: StorageKind) -> None:
     """Raise StorageIsNotOurs. Storage that is away is no reason to be sent no uploads: they wait in the folder."""
     with suppress(Unavailable, TimeoutError):
         async with asyncio.timeout(AWAY):

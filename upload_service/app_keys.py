@@ -6,20 +6,20 @@ from common.events import Events
 from upload_service.downloads.service import Downloads
 from upload_service.inspection.inspector import Inspector
 from upload_service.maintenance.store import MongoScrubStore
-from upload_service.metrics import Transferred
+from upload_service.metrics import TransferMetrics
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import UploadSettings
 from upload_service.uploads.claims import Claims
 from upload_service.uploads.service import Transfers
-from upload_service.uploads.single_request import Singles
+from upload_service.uploads.single_request import SingleRequestUploads
 
 SETTINGS = web.AppKey("settings", UploadSettings)
 LOCAL_EVENTS: web.AppKey[Events | None] = web.AppKey("local_events")
 TRANSFERS = web.AppKey("transfers", Transfers)
-SINGLES = web.AppKey("singles", Singles)
+SINGLES = web.AppKey("singles", SingleRequestUploads)
 CLAIMS = web.AppKey("claims", Claims)
 DOWNLOADS = web.AppKey("downloads", Downloads)
 INSPECTOR = web.AppKey("inspector", Inspector)
 QUOTA = web.AppKey("quota", MongoQuotaStore)
-TRANSFERRED = web.AppKey("transferred", Transferred)
+TRANSFERRED = web.AppKey("transferred", TransferMetrics)
 DAMAGED = web.AppKey("damaged", MongoScrubStore)

@@ -26,7 +26,7 @@ class FigureStore(Protocol):
         """The bytes that each tenant has used and reserved."""
 
 
-class Transferred:
+class TransferMetrics:
     """Counts the bytes that callers sent and were sent, and the uploads that became whole."""
 
     def __init__(self, metrics: Metrics) -> None:

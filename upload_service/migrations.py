@@ -2,8 +2,8 @@
 
 from common.mongo import MongoDatabase
 from common.mongo.schema import Done, Migration, Schema, in_batches
-from upload_service.model import Damage, Home, Status
-from upload_service.uploads.records import GIVEN_BACK, INDEXES
+from upload_service.model import Damage, Status, StorageKind
+from upload_service.uploads.records import INDEXES, LEASE_FREE
 
 
 async def _say_where_files_are(database: MongoDatabase, done: Done) -> None:
@@ -12,8 +12,8 @@ async def _say_where_files_are(database: MongoDatabase, done: Done) -> None:
     The files of unfinished transfers are not looked for at that place any more: those begin again, and whoever had the
     lease of one cannot go on.
     """
-    new = {"part": 0, "home": Home.FOLDER, "damage": Damage.NONE}
-    again = {"offset": 0, "tainted": False, "fence": {"$add": ["$fence", 1]}, "lease_until": GIVEN_BACK}
+    new = {"part": 0, "home": StorageKind.FOLDER, "damage": Damage.NONE}
+    again = {"offset": 0, "tainted": False, "fence": {"$add": ["$fence", 1]}, "lease_until": LEASE_FREE}
     begins = {"$and": [{"$eq": ["$status", Status.OPEN]}, {"$eq": [{"$type": "$part"}, "missing"]}]}
     await in_batches(
         database["uploads"],

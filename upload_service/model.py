@@ -16,7 +16,7 @@ class Status(StrEnum):
     CANCELLED = "cancelled"  # Nothing is stored; the record refuses late chunks of this X-File-ID.
 
 
-class Home(StrEnum):
+class StorageKind(StrEnum):
     """Where the file of a complete upload is kept."""
 
     FOLDER = "folder"
@@ -55,7 +55,7 @@ class Upload:
     tainted: bool = False
     is_cancelled: bool = False
     part: int = 0
-    home: Home = Home.FOLDER
+    home: StorageKind = StorageKind.FOLDER
     damage: Damage = Damage.NONE
     server_filename: str = ""
     size: int = 0

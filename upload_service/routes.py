@@ -20,7 +20,7 @@ routes = web.RouteTableDef()
 async def upload_package_version(request: web.Request) -> web.Response:
     tenant, transfers = caller_of(request).tenant, request.app[TRANSFERS]
     file_id = parse_file_id(request.headers.getall("X-File-ID", []))
-    async with transfers.saying_what_is_expected(tenant.tenant_id, file_id):
+    async with transfers.report_expected_offset(tenant.tenant_id, file_id):
         span = ContentRange.parse(request.headers.getall("Content-Range", []))
         with request.app[TRANSFERRED].up(lambda: request.content.total_bytes):
             upload = await transfers.append(tenant, file_id, span, ChunkForm(request))

@@ -17,7 +17,7 @@ from common.settings import (
     ServiceUrl,
     of_internal_key,
 )
-from upload_service.model import Home
+from upload_service.model import StorageKind
 
 _S3_URL = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9/_.-]*))?")
 _ENDPOINT = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?/?")
@@ -55,7 +55,7 @@ class ObjectStorage:
 class StorageSettings(EnvironmentSettings):
     """Where complete installers are kept for good; `s3_redirect` sends downloads straight to the object storage."""
 
-    installer_storage: Home = Home.FOLDER
+    installer_storage: StorageKind = StorageKind.FOLDER
     s3_url: Annotated[str, AfterValidator(_s3_url)] | None = Field(default=None, validate_default=True)
     s3_endpoint: Annotated[ServiceUrl, AfterValidator(_endpoint)] | None = None
     s3_region: str = Field(default="", pattern="^[A-Za-z0-9-]{0,64}$")
@@ -66,7 +66,7 @@ class StorageSettings(EnvironmentSettings):
     @field_validator("s3_url")
     @classmethod
     def _is_there(cls, url: str | None, info: ValidationInfo) -> str | None:
-        if url is None and info.data.get("installer_storage") is Home.S3:
+        if url is None and info.data.get("installer_storage") is StorageKind.S3:
             raise ValueError("must be given where INSTALLER_STORAGE is s3")
         return url
 

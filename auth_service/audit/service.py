@@ -15,11 +15,11 @@ ATTEMPTS = 100  # at a place in the chain; each one lost is another replica's en
 OPERATORS = "internal"  # the log of what concerns no tenant: no tenant can have this id, so no address leads to it
 
 
-class PlaceTaken(Exception):
+class SequenceConflict(Exception):
     """Another entry has this number already."""
 
 
-class EntryKept(Exception):
+class DuplicateEntry(Exception):
     """This entry is in the log already."""
 
 
@@ -122,9 +122,9 @@ class Audit:
                 link = self._seals.link(tenant_id, await self.head(tenant_id), entry)
                 try:
                     await self._store.add(link)
-                except PlaceTaken:
+                except SequenceConflict:
                     continue
-                except EntryKept:
+                except DuplicateEntry:
                     return
                 await self._store.keep_note(tenant_id, self._seals.note(tenant_id, link.head))
                 # Logs are kept elsewhere: the heads in them are witnesses that no one at the database can change.

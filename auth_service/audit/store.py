@@ -10,7 +10,7 @@ from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.errors import DuplicateKeyError
 
 from auth_service.audit.chain import Head, Link, Note
-from auth_service.audit.service import EntryKept, PlaceTaken, Selection
+from auth_service.audit.service import DuplicateEntry, Selection, SequenceConflict
 from auth_service.model import AuditEntry
 from common.mongo import Document, Indexes, MongoDatabase
 
@@ -42,8 +42,8 @@ class MongoAuditStore:
             await self._log.insert_one(_document(link))
         except DuplicateKeyError as error:
             if "sequence" in (error.details or {}).get("keyPattern", {}):
-                raise PlaceTaken from None
-            raise EntryKept from None
+                raise SequenceConflict from None
+            raise DuplicateEntry from None
 
     async def newest(self, tenant_id: str) -> Head:
         found = await self._log.find_one({"tenant_id": tenant_id}, sort=[("sequence", DESCENDING)])

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Protocol
 
-from auth_service.model import ShutsOutCaller, TenantNotFound
+from auth_service.model import TenantNotFound, WouldLockOutCaller
 from common.errors import InvalidField
 from common.tenants import Address, Tenant, VersionKey, is_tenant_id
 
@@ -95,7 +95,7 @@ def administrators_changes(
         ShutsOutCaller: the networks would not let the caller in again.
     """
     if allowed_networks is not None and not replace(Tenant(""), allowed_networks=allowed_networks).allows(caller):
-        raise ShutsOutCaller(str(caller))
+        raise WouldLockOutCaller(str(caller))
     wanted = {
         "client_authentication": client_authentication,
         "allowed_networks": allowed_networks,

@@ -12,14 +12,14 @@ from argon2 import PasswordHasher, extract_parameters
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from auth_service.model import PASSWORD_LIMIT, PASSWORD_MINIMUM
-from common.concurrency.limits import Turns
+from common.concurrency.limits import ConcurrencyLimit
 from common.errors import InvalidField
 from common.http.forms import clean
 from common.telemetry import log
 
 AT_ONCE = 4  # hashes; each holds 19 MiB and a core for about 25 ms
 GIVING_WAY = 10  # the niceness of who hashes: with few cores everybody else would wait for a free one
-PATIENCE = 10.0  # seconds that one waits for one's turn; the gateway waits longer
+TIMEOUT = 10.0  # seconds that one waits for one's turn; the gateway waits longer
 COSTS = ("memory_cost", "time_cost", "parallelism", "hash_len", "salt_len")
 
 
@@ -28,20 +28,20 @@ class Passwords:
 
     def __init__(self) -> None:
         self._hasher = password_hasher()
-        self._turns = Turns(AT_ONCE)
+        self._turns = ConcurrencyLimit(AT_ONCE)
         self._threads = ThreadPoolExecutor(thread_name_prefix="passwords", initializer=_give_way)
         # Compared with where there is no such user, so that an answer takes as long as with one.
         self._nobody = self._hasher.hash("nobody has this password")
         self._parameters = extract_parameters(self._nobody)
 
     async def hash(self, password: str) -> str:
-        async with self._turns.one(PATIENCE):
+        async with self._turns.one(TIMEOUT):
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._hasher.hash, password)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """One's turn to `compare`, for whoever has something to look up in it. Raises Overloaded."""
-        async with self._turns.one(PATIENCE):
+        async with self._turns.one(TIMEOUT):
             yield
 
     async def compare(self, password_hash: str | None, password: str) -> bool:

@@ -9,11 +9,11 @@ from itertools import count
 from typing import Protocol
 
 from catalog_service.catalog.compression import PLAIN, Encoding
-from catalog_service.catalog.memory_usage import Held
+from catalog_service.catalog.memory_usage import RetainedBytes
 from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.catalog.snapshot import Fragment, Segment, Snapshot, View
 from catalog_service.revisions.model import Look, Standing
-from common.concurrency.single_flight import Rounds
+from common.concurrency.single_flight import SingleFlight
 
 TENANTS = 10_000  # whose catalogs are kept, however small
 
@@ -30,7 +30,7 @@ class EntryReader(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class CatalogBody:
     """A catalog as a JSON array, in blocks; plain where there was no room for another encoding.
 
     What the blocks are of is there, and counted, for as long as the answer is.
@@ -49,7 +49,7 @@ class _Kept:
     """What is kept of a tenant: the snapshot as it was found at the look `seen`."""
 
     def __init__(self, look: Callable[["_Kept"], Awaitable[Look]]) -> None:
-        self.looks = Rounds(lambda: look(self))
+        self.looks = SingleFlight(lambda: look(self))
         self.seen = 0
         self.snapshot: Snapshot | None = None
         self.size = 0
@@ -78,7 +78,7 @@ class Snapshots:
         self._memory = memory
         self._turns = count(1)
         self._tenants: OrderedDict[str, _Kept] = OrderedDict()
-        self._held = Held()
+        self._held = RetainedBytes()
         self._reading = asyncio.Lock()  # Only one catalog at a time takes memory that is not counted yet.
 
     @property
@@ -95,7 +95,7 @@ class Snapshots:
         """Where the catalog stands now: every change that was answered before is in it."""
         return await self._kept(tenant_id).looks.answer()
 
-    async def answer(self, tenant_id: str, look: Look, view: View, encoding: Encoding) -> Answer | None:
+    async def answer(self, tenant_id: str, look: Look, view: View, encoding: Encoding) -> CatalogBody | None:
         """The catalog as it was at this look, or later; None where there is no room for it in memory."""
         kept = self._kept(tenant_id)
         if kept.too_large or self._held.size > self._memory:
@@ -116,15 +116,15 @@ class Snapshots:
                 self._make_room(kept, snapshot.size)
         if view.hidden:
             return await self._copy(snapshot, view, encoding)
-        return Answer(snapshot.answer(view, encoding), encoding, snapshot)
+        return CatalogBody(snapshot.answer(view, encoding), encoding, snapshot)
 
-    async def _copy(self, snapshot: Snapshot, view: View, encoding: Encoding) -> Answer | None:
+    async def _copy(self, snapshot: Snapshot, view: View, encoding: Encoding) -> CatalogBody | None:
         """A view of one caller's own: what surrounds the hidden packages is copied."""
         size = await asyncio.to_thread(snapshot.copied, view)
         if self._held.size + size > self._memory:
             return None
         of = snapshot, self._held.copy(size)
-        return Answer(await asyncio.to_thread(snapshot.answer, view, encoding), encoding, of)
+        return CatalogBody(await asyncio.to_thread(snapshot.answer, view, encoding), encoding, of)
 
     async def stream(self, tenant_id: str, view: View) -> AsyncIterator[bytes]:
         """The same as plain JSON, read from the database while it is sent."""

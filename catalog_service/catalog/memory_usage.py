@@ -10,7 +10,7 @@ class Copy:
     """Stands for bytes that are one answer's alone, for as long as it is there."""
 
 
-class Held:
+class RetainedBytes:
     """Counts it."""
 
     def __init__(self) -> None:

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterable, AsyncIterator
 
 from aiohttp import web
 
-from catalog_service.catalog.cache import Answer, Snapshots
+from catalog_service.catalog.cache import CatalogBody, Snapshots
 from catalog_service.catalog.compression import ENCODINGS, PLAIN
 from catalog_service.catalog.snapshot import View
 from catalog_service.revisions.model import Look
 from common.auth.callers import HIDDEN, hidden_word
-from common.http.bodies import accepted_coding, has_already
+from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import caller_of
 from common.mongo import MongoError
 from common.telemetry import log
@@ -28,10 +28,10 @@ async def catalog(request: web.Request, snapshots: Snapshots, view: View) -> web
     headers = {"Vary": "Accept-Encoding", "Cache-Control": KEPT, HIDDEN: hidden_word(view.hidden)}
     if look.revision:
         headers["ETag"] = _tag(look.revision, view, headers[HIDDEN])
-    if has_already(request, headers.get("ETag", "")):
+    if if_none_match(request, headers.get("ETag", "")):
         return web.Response(status=304, headers=headers)
     headers["Content-Type"] = "application/json"
-    coding = accepted_coding(request)
+    coding = negotiate_encoding(request)
     making = asyncio.ensure_future(snapshots.answer(tenant_id, look, view, ENCODINGS[coding]))
     if not (await asyncio.wait([making], timeout=SOON))[0]:
         late = _late(making, snapshots, tenant_id, look, view)
@@ -55,14 +55,14 @@ def _tag(revision: str, view: View, hidden: str) -> str:
 
 
 async def _late(
-    making: asyncio.Future[Answer | None], snapshots: Snapshots, tenant_id: str, look: Look, view: View
+    making: asyncio.Future[CatalogBody | None], snapshots: Snapshots, tenant_id: str, look: Look, view: View
 ) -> AsyncIterator[bytes | memoryview]:
     """A catalog that takes long to be read, plain, once it is there.
 
     Who waits for it waits for us no longer than for one that is there: JSON may begin with blanks.
     """
 
-    async def plain() -> Answer | None:
+    async def plain() -> CatalogBody | None:
         made = await making
         return await snapshots.answer(tenant_id, look, view, PLAIN) if made and made.encoding is not PLAIN else made
 
@@ -93,7 +93,7 @@ async def _sent(
     return response
 
 
-async def _sliced(answer: Answer) -> AsyncIterator[bytes | memoryview]:
+async def _sliced(answer: CatalogBody) -> AsyncIterator[bytes | memoryview]:
     """The same in blocks of at most `SLICE` bytes; small ones go together."""
     small = b""
     for block in answer.blocks:

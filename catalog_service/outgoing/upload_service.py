@@ -12,8 +12,8 @@ from common.service_client.client import ServiceClient
 
 SLICE = 100  # versions whose files are removed by one question
 SLICES = 4  # questions at once
-REMOVAL_PATIENCE = 25.0  # seconds
-INSPECTION_PATIENCE = 30.0  # seconds
+REMOVAL_TIMEOUT = 25.0  # seconds
+INSPECTION_TIMEOUT = 30.0  # seconds
 NAMES = 1000  # files in one question
 
 
@@ -51,7 +51,7 @@ class UploadService:
         """
         question = {"server_filename": server_filename}
         answer: Mapping[str, Any] = await self._service.ask(
-            caller, "inspect_installer", question, patience=INSPECTION_PATIENCE
+            caller, "inspect_installer", question, timeout=INSPECTION_TIMEOUT
         )
         return answer
 
@@ -79,4 +79,4 @@ class UploadService:
 
     async def _release(self, caller: Caller, version_uids: Sequence[str]) -> None:
         question = {"version_uids": version_uids}
-        await self._service.ask(caller, "release_installers", question, patience=REMOVAL_PATIENCE)
+        await self._service.ask(caller, "release_installers", question, timeout=REMOVAL_TIMEOUT)

@@ -17,7 +17,7 @@ from common.errors import Problem
 from common.mongo import Document, MongoDatabase
 
 LATEST = 256  # changes that are kept: a reader that is further behind reads everything
-PATIENCE = timedelta(seconds=60)  # a write is done, or has failed, long before
+TIMEOUT = timedelta(seconds=60)  # a write is done, or has failed, long before
 Telling = Callable[[str], AbstractAsyncContextManager[Any]]
 
 
@@ -75,7 +75,7 @@ class MongoRevisions:
         )
         unsettled = found.get("open", {})
         for token, change in unsettled.items():
-            if change["since"] < found["now"] - PATIENCE:
+            if change["since"] < found["now"] - TIMEOUT:
                 await self._revisions.update_one(
                     {"tenant_id": tenant_id, f"open.{token}": {"$exists": True}}, _settled(token, change["package_id"])
                 )

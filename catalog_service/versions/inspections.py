@@ -10,7 +10,7 @@ from catalog_service.model.enumerations import Architecture, FileType
 from catalog_service.model.packages import InstallerFile
 from catalog_service.model.versions import PackageVersion
 from common.auth.callers import Caller
-from common.errors import Answered, InvalidField, Overloaded, Unavailable
+from common.errors import InvalidField, Overloaded, Unavailable, UpstreamProblem
 from common.http.forms import Form
 
 REQUIRED = ("package_version", "file_architect", "file_type", "file_scope")
@@ -80,7 +80,7 @@ class Inspections:
             return form
         try:
             found = await self._installers.inspected(caller, server_filename)
-        except Answered as problem:
+        except UpstreamProblem as problem:
             if problem.status >= 500:
                 raise
             return form  # What is wrong with the name is said by who claims the file.
@@ -97,7 +97,7 @@ class Inspections:
         """
         if version.installer_url or all(attrgetter(name)(version) for name in _SAID_BY.get(version.installer_type, ())):
             return
-        with suppress(Answered, Overloaded, Unavailable):
+        with suppress(UpstreamProblem, Overloaded, Unavailable):
             await self._installers.inspected(caller, version.server_filename)
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from catalog_service.model.versions import PackageVersion
 from catalog_service.revisions.model import Look
 from common.auth.callers import Caller
-from common.caching.bounded_cache import Memory
+from common.caching.bounded_cache import FifoCache
 
 MEMORY = 8 << 20  # bytes
 OVERHEAD = 512  # bytes that an answer takes beside its own
@@ -41,7 +41,7 @@ class Listings:
     def __init__(self, looks: Looks, versions: VersionReader, *, memory: int = MEMORY) -> None:
         self._looks = looks
         self._versions = versions
-        self._kept: Memory[tuple[str, str, str, str, int], bytes] = Memory(
+        self._kept: FifoCache[tuple[str, str, str, str, int], bytes] = FifoCache(
             memory, size=lambda body: len(body) + OVERHEAD
         )
 

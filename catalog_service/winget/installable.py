@@ -14,14 +14,14 @@ PACKAGED = frozenset([FileType.MSIX, FileType.APPX])
 
 
 @dataclass(frozen=True)
-class Offer:
+class InstallableVersion:
     """A version string, and the installers of it: one or more."""
 
     version: str
     installers: Sequence[PackageVersion]
 
 
-def offers(entry: WholeEntry) -> Sequence[Offer]:
+def installable_versions(entry: WholeEntry) -> Sequence[InstallableVersion]:
     """The newest first; none of a package that nobody may install now, or that has no name to be shown."""
     package = entry.package.package
     if not package.active or not package.name.strip() or not package.publisher.strip():
@@ -32,4 +32,4 @@ def offers(entry: WholeEntry) -> Sequence[Offer]:
     for version in stable:
         if version.uid not in refused:
             by_version.setdefault(version.version, []).append(version)
-    return [Offer(version, installers) for version, installers in by_version.items()]
+    return [InstallableVersion(version, installers) for version, installers in by_version.items()]

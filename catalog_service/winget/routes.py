@@ -32,8 +32,8 @@ from catalog_service.winget.search import requests
 from catalog_service.winget.search.index_segment import Record
 from catalog_service.winget.search.requests import Query
 from common.auth.callers import HIDDEN, hidden_word
-from common.http.bodies import has_already, read_body
-from common.http.middleware import REVISION_HEADER, Answer, caller_of
+from common.http.bodies import if_none_match, read_body
+from common.http.middleware import REVISION_HEADER, BytesResponse, caller_of
 
 routes = web.RouteTableDef()
 BODY_LIMIT = 64 << 10  # bytes
@@ -67,7 +67,7 @@ async def package_manifest(request: web.Request) -> web.Response:
     contract, query = Contract.parse(request.headers.get("Version")), requests.query(request.query)
     package_id = request.match_info["package_id"]
     if not PACKAGE_ID.fullmatch(package_id):  # The client asks for whatever its user typed.
-        return Answer(status=204)
+        return BytesResponse(status=204)
     hidden = await request.app[PACKAGES].hidden_from(caller)
     revision = (await request.app[SNAPSHOTS].look(caller.tenant_id)).revision
     entry = await request.app[SOURCE_ENTRIES].find(caller.tenant_id, package_id, hidden)
@@ -107,7 +107,7 @@ async def icon(request: web.Request) -> web.Response:
     if file_name(logo) != name:
         raise LogoNotFound(package_id)
     headers = {"ETag": f'"{name}"', "Cache-Control": KEPT_FOR_GOOD}
-    if has_already(request, headers["ETag"]):
+    if if_none_match(request, headers["ETag"]):
         return web.Response(status=304, headers=headers)
     return web.Response(body=logo, headers=headers, content_type="image/png")
 
@@ -132,6 +132,6 @@ def _page(contract: Contract, found: Sequence[Record]) -> Sequence[bytes]:
 
 def _answer(body: bytes, hidden: frozenset[str], revision: str) -> web.Response:
     """An answer in JSON; without one there is nothing to tell. The gateway is told what it depends on."""
-    answer = Answer(body=body, content_type="application/json") if body else Answer(status=204)
+    answer = BytesResponse(body=body, content_type="application/json") if body else BytesResponse(status=204)
     answer.headers.update({HIDDEN: hidden_word(hidden), **({REVISION_HEADER: revision} if revision else {})})
     return answer

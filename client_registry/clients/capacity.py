@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 SPARE = 64  # free seats to choose from, where there are that many
 
 
-def free_seat(taken: AbstractSet[int], limit: int | None) -> int | None:
+def allocate_slot(taken: AbstractSet[int], limit: int | None) -> int | None:
     """A seat to try, None where `limit` clients are there. Any free one, so that callers at once seldom meet."""
     enough = len(taken) + SPARE
     usable = enough if limit is None else min(enough, usable_seats(taken, limit))

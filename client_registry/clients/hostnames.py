@@ -11,7 +11,7 @@ from client_registry.model import NameNotResolved
 from common.errors import InvalidField
 
 NAME_LIMIT = 253
-PATIENCE = 2.0  # seconds
+TIMEOUT = 2.0  # seconds
 AT_ONCE = 4
 
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
@@ -43,13 +43,13 @@ def host_name(field: str, text: str) -> str:
 class SystemResolver:
     """Asks the system's resolver, in threads of its own: a name server that does not answer holds up nobody else.
 
-    At most `AT_ONCE` names are asked for at one time, each for at most `patience` seconds, the wait for its turn
+    At most `AT_ONCE` names are asked for at one time, each for at most `timeout` seconds, the wait for its turn
     included. Nothing connects to what is found.
     """
 
-    def __init__(self, lookup: Lookup = socket.getaddrinfo, *, patience: float = PATIENCE) -> None:
+    def __init__(self, lookup: Lookup = socket.getaddrinfo, *, timeout: float = TIMEOUT) -> None:
         self._lookup = lookup
-        self._patience = patience
+        self._patience = timeout
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="resolver")
 
     async def resolve(self, name: str) -> str:

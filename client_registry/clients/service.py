@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import uuid4
 
-from client_registry.clients.capacity import free_seat
+from client_registry.clients.capacity import allocate_slot
 from client_registry.clients.hostnames import Resolver
 from client_registry.clients.tokens import ClientTokens, IssuedToken
 from client_registry.model import Client, ClientLimitExceeded, ClientNotFound, Clock, utc_now, uuid_text
@@ -94,7 +94,7 @@ class Clients:
         client = Client(str(uuid4()), name, self._now(), token.hint, ip=ip)
         limit = caller.tenant.max_clients
         while True:
-            seat = free_seat(await self._store.seats(caller.tenant_id), limit)
+            seat = allocate_slot(await self._store.seats(caller.tenant_id), limit)
             if seat is None:
                 raise ClientLimitExceeded(limit or 0)
             try:

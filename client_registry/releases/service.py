@@ -9,7 +9,7 @@ from uuid import uuid4
 from client_registry.model import Clock, Installer, Release, utc_now
 from common.auth.callers import Caller
 from common.concurrency.background import with_each
-from common.errors import Answered, InvalidField, Problem, Unavailable
+from common.errors import InvalidField, Problem, Unavailable, UpstreamProblem
 from common.tenants import Tenant
 
 BEFORE_THE_FIRST = "0.0.0.0"  # noqa: S104  a version, not an address
@@ -107,7 +107,7 @@ class Releases:
         try:
             return await self._installers.claim_installer(caller, server_filename, uid)
         except Problem as problem:
-            if isinstance(problem, Answered) and problem.status < 500:
+            if isinstance(problem, UpstreamProblem) and problem.status < 500:
                 await self._store.remove(caller.tenant_id, uid)
             else:
                 # The file may be linked to the uid all the same, now or in a moment: the sweep will see to it.

@@ -18,7 +18,7 @@ import orjson
 
 from common.auth.signing import ALGORITHM, Keys
 from common.auth.tokens import Tokens
-from common.caching.bounded_cache import Memory
+from common.caching.bounded_cache import FifoCache
 from common.errors import NotAuthenticated
 from common.tenants import Address, Tenant, VersionKey
 
@@ -149,7 +149,7 @@ class Signer:
     def __init__(self, keys: Keys, *, service: str) -> None:
         self._keys = keys
         self._service = service
-        self._signed: Memory[tuple[Caller, str], _Signed] = Memory(REMEMBERED_AT_MOST)
+        self._signed: FifoCache[tuple[Caller, str], _Signed] = FifoCache(REMEMBERED_AT_MOST)
 
     def sign(self, caller: Caller, operation: str) -> str:
         """A token as `sign` gives it, that lives for `LIFETIME - REUSED` seconds at least."""

@@ -15,10 +15,10 @@ import jwt
 
 from common.auth.signing import ALGORITHM, Keys
 from common.auth.tokens import Tokens
-from common.caching.tenant_version import stamp_key
-from common.concurrency.batching import Gathered
+from common.caching.tenant_version import tenant_version_key
+from common.concurrency.batching import Batcher
 from common.errors import NotAuthenticated
-from common.redis import OneByOne, Redis
+from common.redis import Redis, ScriptRunner
 
 AUDIENCE = "session"
 
@@ -76,7 +76,7 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Look:
+class SessionCheck:
     """What Redis said at one moment: a tenant's stamp, and the session of a token where there was one that lives.
 
     No stamp stands for a Redis that said nothing, or a tenant that is just being changed, which `changing` tells apart:
@@ -98,9 +98,9 @@ class Sessions:
         self._lifetime = lifetime
         self._idle = idle
         self._tokens = Tokens(keys, audience=AUDIENCE, required=["jti", "sub"], parse=_session)
-        self._gathered = Gathered(self._look_at_all)
+        self._gathered = Batcher(self._look_at_all)
         self._open: Any = redis.register_script(_OPEN)
-        self._looks = OneByOne(redis, _LOOK)
+        self._looks = ScriptRunner(redis, _LOOK)
         self._end_all: Any = redis.register_script(_END_ALL)
 
     async def open(self, tenant_id: str, username: str) -> str:
@@ -143,17 +143,17 @@ class Sessions:
         """Whether a session goes on; to ask is no use of it."""
         return time.time() < session.ends_at and bool(await self._redis.exists(_session_key(session)))
 
-    async def look(self, tenant_id: str, token: str = "") -> Look:
+    async def look(self, tenant_id: str, token: str = "") -> SessionCheck:
         """A tenant's stamp, and the session of a token, used just now; a token that `check` would refuse has none."""
         try:
             session = self.read(token) if token else None
         except NotAuthenticated:
             session = None
         if session is None or session.tenant_id != tenant_id:
-            _, stamp = await self._gathered.ask(("", stamp_key(tenant_id)))
-            return Look(stamp or None, changing=not stamp)
-        lives, stamp = await self._gathered.ask((_session_key(session), stamp_key(tenant_id)))
-        return Look(stamp or None, session if lives else None, changing=not stamp)
+            _, stamp = await self._gathered.ask(("", tenant_version_key(tenant_id)))
+            return SessionCheck(stamp or None, changing=not stamp)
+        lives, stamp = await self._gathered.ask((_session_key(session), tenant_version_key(tenant_id)))
+        return SessionCheck(stamp or None, session if lives else None, changing=not stamp)
 
     def read(self, token: str) -> Session:
         """What a token says, its life aside.

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any, Generic, TypeVar
 
 from common.auth.signing import CLOCK_SKEW, Keys
-from common.caching.bounded_cache import Memory
+from common.caching.bounded_cache import FifoCache
 
 Found = TypeVar("Found")
 REMEMBERED_AT_MOST = 4096  # tokens
@@ -34,7 +34,7 @@ class Tokens(Generic[Found]):
         self._required = required
         self._parse = parse
         self._words = keys.accepted
-        self._verified: Memory[bytes, _Verified[Found]] = Memory(REMEMBERED_AT_MOST)
+        self._verified: FifoCache[bytes, _Verified[Found]] = FifoCache(REMEMBERED_AT_MOST)
 
     def read(self, token: str) -> Found:
         """What a token says.

@@ -11,7 +11,7 @@ def _one(_: object) -> int:
     return 1
 
 
-class Memory(Generic[Key, Value]):
+class FifoCache(Generic[Key, Value]):
     """At most so many things, each by its key, or so much of them; what was put in first leaves to make room."""
 
     def __init__(self, most: int, *, size: Callable[[Value], int] = _one) -> None:

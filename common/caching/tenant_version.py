@@ -17,7 +17,7 @@ CHANGING = ""  # the word of a tenant that is being changed, of which gateways r
 CHANGING_FOR = 60  # seconds; a change whose service died has been made by then, or never will be
 
 
-class Stamps:
+class TenantVersions:
     """Sets tenants' words. Raises RedisError where Redis does not answer, Overloaded where too much is asked of it."""
 
     def __init__(self, redis: "Redis") -> None:
@@ -30,7 +30,7 @@ class Stamps:
         Once it is made it is answered, come what may: where the new word cannot be set gateways remember nothing of the
         tenant for a while, and are right.
         """
-        await self._redis.set(stamp_key(tenant_id), CHANGING, ex=CHANGING_FOR)
+        await self._redis.set(tenant_version_key(tenant_id), CHANGING, ex=CHANGING_FOR)
         try:
             yield
         finally:
@@ -41,9 +41,9 @@ class Stamps:
 
     async def move(self, tenant_id: str) -> None:
         """Make gateways ask anew."""
-        await self._redis.set(stamp_key(tenant_id), uuid4().hex, ex=KEPT)
+        await self._redis.set(tenant_version_key(tenant_id), uuid4().hex, ex=KEPT)
 
 
-def stamp_key(tenant_id: str) -> str:
+def tenant_version_key(tenant_id: str) -> str:
     """The key under which Redis has a tenant's word; it has none where nothing was changed for long."""
     return f"stamp:{tenant_id}"

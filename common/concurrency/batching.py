@@ -10,7 +10,7 @@ AT_ONCE = 512  # questions
 PAUSE = 0.002  # seconds, for more to come in a crowd
 
 
-class Gathered(Generic[Question, Answer]):
+class Batcher(Generic[Question, Answer]):
     """Asks whatever is waiting at once, and what comes meanwhile next: a crowd costs the store few commands.
 
     A question is never answered by what was asked before it came.

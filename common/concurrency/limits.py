@@ -15,7 +15,7 @@ from common.errors import Overloaded
 TICK = 0.1  # seconds
 
 
-class Turns:
+class ConcurrencyLimit:
     """At most `at_once` things; who comes when all are being done waits in the order of coming.
 
     At most `waiting` wait at the same time; None is no limit.
@@ -27,10 +27,10 @@ class Turns:
         self._waiting = 0
 
     @asynccontextmanager
-    async def one(self, patience: float) -> AsyncIterator[None]:
-        """One's turn. Raises Overloaded where it does not come within `patience` seconds, or too many wait."""
+    async def one(self, timeout: float) -> AsyncIterator[None]:
+        """One's turn. Raises Overloaded where it does not come within `timeout` seconds, or too many wait."""
         if self._free.locked():
-            await self._wait(patience)
+            await self._wait(timeout)
         else:
             await self._free.acquire()  # at once
         try:
@@ -38,12 +38,12 @@ class Turns:
         finally:
             self._free.release()
 
-    async def _wait(self, patience: float) -> None:
+    async def _wait(self, timeout: float) -> None:
         if self._waiting == self._max_waiting:
             raise Overloaded
         self._waiting += 1
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 await self._free.acquire()
         except TimeoutError:
             raise Overloaded from None
@@ -65,7 +65,7 @@ class FairConcurrencyLimit:
         self._served = count(1)
 
     @asynccontextmanager
-    async def acquire(self, tenant_id: str, timeout: float) -> AsyncIterator[None]:  # noqa: ASYNC109  of the wait alone
+    async def acquire(self, tenant_id: str, timeout: float) -> AsyncIterator[None]:
         """Hold a slot within the block. The next slot goes to the waiting tenant that was served least recently.
 
         Raises:
@@ -81,7 +81,7 @@ class FairConcurrencyLimit:
         """Whether a task of the tenant holds a slot."""
         return tenant_id in self._active
 
-    async def _wait(self, tenant_id: str, timeout: float) -> None:  # noqa: ASYNC109
+    async def _wait(self, tenant_id: str, timeout: float) -> None:
         slot = asyncio.get_running_loop().create_future()
         self._waiting.append((tenant_id, slot))
         self._assign_slots()
@@ -116,7 +116,7 @@ class FairConcurrencyLimit:
         return len(self._active) < self._limit and tenant_id not in self._active and not cancelled
 
 
-class within:  # noqa: N801  it reads as `async with within(3):`
+class loop_timeout:  # noqa: N801  it reads as `async with within(3):`
     """Raises TimeoutError where others take longer than so many seconds.
 
     The time is counted in ticks of our own loop: in a crowd that is late by seconds, while an answer has long been
@@ -125,8 +125,8 @@ class within:  # noqa: N801  it reads as `async with within(3):`
 
     __slots__ = ("_left", "_limit", "_loop", "_timer")
 
-    def __init__(self, patience: float) -> None:
-        self._left = ceil(patience / TICK)
+    def __init__(self, timeout: float) -> None:
+        self._left = ceil(timeout / TICK)
         self._limit = asyncio.timeout(None)
         self._loop = asyncio.get_running_loop()
 

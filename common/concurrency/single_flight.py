@@ -8,7 +8,7 @@ Answer = TypeVar("Answer")
 PAUSE = 0.002  # seconds after a round for which others wait already, for more to come in a crowd
 
 
-class Rounds(Generic[Answer]):
+class SingleFlight(Generic[Answer]):
     """Asks again and again, one round at a time, while there is anybody to tell.
 
     Who comes while a round is under way waits for the next: what one is told was asked after one came.

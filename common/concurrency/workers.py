@@ -17,17 +17,17 @@ _FORK = multiprocessing.get_context("fork")
 
 
 @dataclass(frozen=True)
-class Desk:
+class WorkerSlot:
     """Where a worker sits: the `folder` of all of them, and a number, which whoever replaces it takes over."""
 
     folder: Path
     number: int
 
 
-Work = Callable[[Desk], None]
+Work = Callable[[WorkerSlot], None]
 
 
-def keep_working(count: int, work: Work) -> None:
+def run_workers(count: int, work: Work) -> None:
     """Do `work` in so many processes until SIGINT or SIGTERM, which end each of them as they would end one alone.
 
     A worker that was ended, by whatever signal, is replaced: the service was not asked to end. Where one gives up the
@@ -38,11 +38,11 @@ def keep_working(count: int, work: Work) -> None:
     for number in STOPPING:
         signal.signal(number, lambda *_: os.write(end, b"."))
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
-        desks = [Desk(Path(folder), number) for number in range(count)]
+        desks = [WorkerSlot(Path(folder), number) for number in range(count)]
         _keep([_start(work, desk) for desk in desks], desks, work, ended)
 
 
-def _keep(workers: list[ForkProcess], desks: Sequence[Desk], work: Work, ended: int) -> None:
+def _keep(workers: list[ForkProcess], desks: Sequence[WorkerSlot], work: Work, ended: int) -> None:
     try:
         while ended not in wait([ended, *(worker.sentinel for worker in workers)]):
             for place, worker in enumerate(workers):
@@ -60,7 +60,7 @@ def _keep(workers: list[ForkProcess], desks: Sequence[Desk], work: Work, ended: 
             worker.join()
 
 
-def _start(work: Work, desk: Desk) -> ForkProcess:
+def _start(work: Work, desk: WorkerSlot) -> ForkProcess:
     worker = _FORK.Process(target=_work, args=(work, desk))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # Else our handler might take the worker's.
     try:
@@ -70,7 +70,7 @@ def _start(work: Work, desk: Desk) -> ForkProcess:
     return worker
 
 
-def _work(work: Work, desk: Desk) -> None:
+def _work(work: Work, desk: WorkerSlot) -> None:
     for number in STOPPING:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)

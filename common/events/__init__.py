@@ -17,7 +17,7 @@ from common.telemetry import log, of_request
 from common.telemetry.tracing import TRACEPARENT, traces
 
 Handle = Callable[["Event"], Awaitable[None]]
-Hear = Callable[["Event"], None]
+Listener = Callable[["Event"], None]
 
 
 class Outcome(StrEnum):
@@ -31,7 +31,7 @@ class Outcome(StrEnum):
 Count = Callable[[Outcome], None]
 
 
-def uncounted(_: Outcome) -> None:
+def ignore(_: Outcome) -> None:
     """Count nothing."""
 
 
@@ -98,13 +98,13 @@ class Events(Protocol):
     async def publish(self, event: Event) -> None:
         """Hand an event over; once this returns it will reach every subscriber. Raises EventsUnavailable."""
 
-    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = uncounted) -> None:
+    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = ignore) -> None:
         """Have every event of a type handled, one of the subscribers of a `queue` name each.
 
         `count` is told what became of each.
         """
 
-    async def overhear(self, event_type: str, hear: Hear) -> None:
+    async def listen_ephemeral(self, event_type: str, hear: Listener) -> None:
         """Tell `hear` of every event of a type that comes by from now on, whoever else is told.
 
         Nothing is kept for it, and an event that is only overheard does not count as published.

@@ -15,8 +15,8 @@ from aio_pika.abc import (
 )
 from yarl import URL
 
-from common.events import Count, Event, EventsUnavailable, Handle, Hear, published, uncounted
-from common.events.deliveries import RETRY_PAUSE, Subscriber, take
+from common.events import Count, Event, EventsUnavailable, Handle, Listener, ignore, published
+from common.events.deliveries import RETRY_PAUSE, Subscriber, process_delivery
 from common.telemetry import log
 
 SYSTEM = "rabbitmq"
@@ -26,8 +26,8 @@ DEAD_EXCHANGE = "uploads.dead"
 LIVE_EXCHANGE = "uploads.live"
 LIVE_WAITING = 1000  # events that the broker holds for one who overhears; of more, the oldest go
 DELIVERIES = 100  # by the broker, whatever became of them: an event that ends its process each time ends as well
-PUBLISH_PATIENCE = 5  # seconds
-CLOSE_PATIENCE = 1  # seconds
+PUBLISH_TIMEOUT = 5  # seconds
+CLOSE_TIMEOUT = 1  # seconds
 HEARTBEAT = 10  # seconds; a broker that is silent for two of them is gone
 BROKER_TROUBLE = (aio_pika.exceptions.AMQPError, OSError, RuntimeError)
 
@@ -61,22 +61,22 @@ class RabbitEvents:
             message_id=event.event_id,
         )
         try:
-            async with asyncio.timeout(PUBLISH_PATIENCE):
+            async with asyncio.timeout(PUBLISH_TIMEOUT):
                 exchange = await (await self._publishing_channel()).get_exchange(EXCHANGE, ensure=False)
-                await exchange.publish(message, event.routing_key, mandatory=True, timeout=PUBLISH_PATIENCE)
+                await exchange.publish(message, event.routing_key, mandatory=True, timeout=PUBLISH_TIMEOUT)
         except BROKER_TROUBLE as error:
             raise EventsUnavailable("The event was not confirmed by the broker.") from error
         with suppress(*BROKER_TROUBLE):  # It is kept; that it can be overheard, too, is no part of that.
-            async with asyncio.timeout(PUBLISH_PATIENCE):
+            async with asyncio.timeout(PUBLISH_TIMEOUT):
                 live = await (await self._publishing_channel()).get_exchange(LIVE_EXCHANGE, ensure=False)
                 passing = aio_pika.Message(event.encode(), delivery_mode=aio_pika.DeliveryMode.NOT_PERSISTENT)
-                await live.publish(passing, event.routing_key, mandatory=False, timeout=PUBLISH_PATIENCE)
+                await live.publish(passing, event.routing_key, mandatory=False, timeout=PUBLISH_TIMEOUT)
 
-    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = uncounted) -> None:
+    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = ignore) -> None:
         """Begin at once where the broker is there, else as soon as it is."""
         self._begin(queue, partial(self._consume, Subscriber(queue, event_type, handle, count)))
 
-    async def overhear(self, event_type: str, hear: Hear) -> None:
+    async def listen_ephemeral(self, event_type: str, hear: Listener) -> None:
         """Begin at once where the broker is there, else as soon as it is."""
         self._begin(LIVE_EXCHANGE, partial(self._overhear, event_type, hear))
 
@@ -97,11 +97,11 @@ class RabbitEvents:
         # The library's own reconnecting connection may come back without its consumers, and tells nobody.
         connection = aio_pika.Connection(URL(self._url).update_query(heartbeat=HEARTBEAT))
         try:
-            await connection.connect(timeout=PUBLISH_PATIENCE)
+            await connection.connect(timeout=PUBLISH_TIMEOUT)
             yield connection
         finally:
             with suppress(*BROKER_TROUBLE):
-                async with asyncio.timeout(CLOSE_PATIENCE):
+                async with asyncio.timeout(CLOSE_TIMEOUT):
                     await connection.close()
             # Where that was cut short the library would go on with it whenever the memory is collected.
             await connection.close()
@@ -144,13 +144,13 @@ class RabbitEvents:
 
         async def taken(message: AbstractIncomingMessage) -> None:
             with suppress(*BROKER_TROUBLE):  # What it does not hear of our answer, it delivers again.
-                await take(message, subscriber, SYSTEM, lambda: self._closed)
+                await process_delivery(message, subscriber, SYSTEM, lambda: self._closed)
 
         async with self._consuming() as channel:
             await channel.set_qos(prefetch_count=32)
             await (await _declare(channel, subscriber.queue, subscriber.event_type)).consume(taken)
 
-    async def _overhear(self, event_type: str, hear: Hear) -> None:
+    async def _overhear(self, event_type: str, hear: Listener) -> None:
         """Tell of events until the connection, the channel or the queue is gone, and the latter with the former."""
 
         async def heard(message: AbstractIncomingMessage) -> None:

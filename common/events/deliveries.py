@@ -35,7 +35,7 @@ class Subscriber:
     count: Count
 
 
-async def take(message: Message, subscriber: Subscriber, system: str, closed: Callable[[], bool]) -> None:
+async def process_delivery(message: Message, subscriber: Subscriber, system: str, closed: Callable[[], bool]) -> None:
     """Have an event handled that `system` delivers; one that comes to nothing goes to the dead letters.
 
     Whatever fails once we are `closed` goes back to the queue, with the connection.

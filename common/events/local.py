@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from common.events import Count, Event, EventsUnavailable, Handle, Hear, Outcome, handled, published, uncounted
+from common.events import Count, Event, EventsUnavailable, Handle, Listener, Outcome, handled, ignore, published
 from common.telemetry import log
 
 SYSTEM = "in_process"
@@ -13,7 +13,7 @@ class LocalEvents:
 
     def __init__(self) -> None:
         self._handlers: dict[str, dict[str, tuple[Handle, Count]]] = {}
-        self._hearing: dict[str, list[Hear]] = {}
+        self._hearing: dict[str, list[Listener]] = {}
 
     async def publish(self, event: Event) -> None:
         handlers = self._handlers.get(event.type, {})
@@ -34,8 +34,8 @@ class LocalEvents:
                 raise EventsUnavailable(f"{queue} could not take the event.") from error
             count(Outcome.HANDLED)
 
-    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = uncounted) -> None:
+    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = ignore) -> None:
         self._handlers.setdefault(event_type, {})[queue] = handle, count
 
-    async def overhear(self, event_type: str, hear: Hear) -> None:
+    async def listen_ephemeral(self, event_type: str, hear: Listener) -> None:
         self._hearing.setdefault(event_type, []).append(hear)

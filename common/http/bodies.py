@@ -21,7 +21,7 @@ from common.errors import BodyTooLarge, InvalidRequest
 
 FORM_LIMIT = 1 << 20  # bytes of a whole form, small files included
 FIELDS_LIMIT = 1000
-PATIENCE = 30.0  # seconds of waiting for the next `PROGRESS` bytes of a body
+TIMEOUT = 30.0  # seconds of waiting for the next `PROGRESS` bytes of a body
 PROGRESS = 64 << 10  # bytes
 CODINGS = ("gzip", "zstd")  # of answers that may be compressed, in our order of preference for equal ones of a caller
 _WISH = re.compile(r"([^\s;]+)(?:\s*;\s*q\s*=\s*([01](?:\.[0-9]{0,3})?))?")
@@ -35,14 +35,14 @@ async def body(request: web.Request, *, limit: int | None = None, joined: bool =
     they are, in the least memory.
 
     Raises:
-        InvalidRequest: the transfer is broken, compressed, or too slow: less than `PROGRESS` bytes in `PATIENCE`
+        InvalidRequest: the transfer is broken, compressed, or too slow: less than `PROGRESS` bytes in `TIMEOUT`
             seconds of waiting for them.
         BodyTooLarge: it is longer than `limit`.
     """
     _check_head(request, limit)
     content = request.content
     joined = joined or request.content_length is None  # The sender chooses how small the pieces without a length are.
-    received, pace = 0, Pace()
+    received, pace = 0, ReadRate()
     while True:
         try:
             # What is all there needs no limit of time, which costs as much as a small form.
@@ -66,22 +66,22 @@ def _check_head(request: web.Request, limit: int | None) -> None:
         raise BodyTooLarge(f"The body is longer than {limit} bytes.")
 
 
-class Pace:
+class ReadRate:
     """How fast a body comes. Whoever waits for more of it does so `async with` this.
 
     Raises:
-        InvalidRequest: less than `PROGRESS` bytes came in `PATIENCE` seconds of waiting for them.
+        InvalidRequest: less than `PROGRESS` bytes came in `TIMEOUT` seconds of waiting for them.
     """
 
     def __init__(self) -> None:
         self._unmarked = 0
-        self._left = PATIENCE
+        self._left = TIMEOUT
 
     def progressed(self, count: int) -> None:
         """So many bytes have come."""
         self._unmarked += count
         if self._unmarked >= PROGRESS:
-            self._unmarked, self._left = 0, PATIENCE
+            self._unmarked, self._left = 0, TIMEOUT
 
     async def __aenter__(self) -> None:
         self._started = time.monotonic()
@@ -153,7 +153,7 @@ def field_text(segment: MultipartSegment, value: bytes) -> str:
         raise InvalidRequest("A form must be in UTF-8.") from None
 
 
-def accepted_coding(request: web.Request) -> str:
+def negotiate_encoding(request: web.Request) -> str:
     """Which of `CODINGS` a request's `Accept-Encoding` asks for most; "" for none (RFC 9110, section 12.5.3)."""
     return _preferred(",".join(request.headers.getall("Accept-Encoding", ())))
 
@@ -169,7 +169,7 @@ def _preferred(accepted: str) -> str:
     return best if wish and wish >= wishes.get("identity", others) else ""
 
 
-def has_already(request: web.Request, tag: str) -> bool:
+def if_none_match(request: web.Request, tag: str) -> bool:
     """Whether `If-None-Match` says that the caller has what `tag` names, or anything there is (RFC 9110, 13.1.2)."""
     known = ",".join(request.headers.getall("If-None-Match", ()))
     return known != "" and (known == tag or known.strip() == "*" or tag.removeprefix("W/") in _TAG.findall(known))

@@ -17,15 +17,15 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web_protocol import _ErrInfo
 
 from common.errors import InvalidRequest, Problem
-from common.http.default_headers import sign
+from common.http.default_headers import add_default_headers
 from common.http.middleware import problem_response
-from common.http.single_route import EVERYTHING, straight_to
+from common.http.single_route import CATCH_ALL_ROUTE, bypass_router
 from common.telemetry import begin_request, log
 
 POLL = 0.05  # seconds
-HEAD_PATIENCE = 15.0  # seconds for a request line and its headers, from the first byte or the opening of a connection
+HEAD_TIMEOUT = 15.0  # seconds for a request line and its headers, from the first byte or the opening of a connection
 HEAD_LIMIT = 64 << 10  # bytes; aiohttp would take a hundred headers of 8 KiB
-READ_PATIENCE = 60.0  # seconds in which a caller takes what waits for them, or at least `READ_PROGRESS` of it
+READ_TIMEOUT = 60.0  # seconds in which a caller takes what waits for them, or at least `READ_PROGRESS` of it
 READ_PROGRESS = 64 << 10  # bytes
 
 
@@ -37,23 +37,23 @@ class Runner(web.AppRunner):
         self._draining = False
         app.on_response_prepare.append(self._finish)
 
-    async def drain(self, patience: float) -> None:
-        """Let each connection end with its next answer, and after `patience` seconds take no new ones.
+    async def drain(self, timeout: float) -> None:
+        """Let each connection end with its next answer, and after `timeout` seconds take no new ones.
 
         Those that are idle then are waited for, as long again at most: closing one at once would lose the request that
         is just coming over it.
         """
         self._draining = True
-        await asyncio.sleep(patience)
+        await asyncio.sleep(timeout)
         for site in list(self.sites):
             await site.stop()
         with suppress(TimeoutError):
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 while self.server is not None and self.server.connections:  # noqa: ASYNC110  nothing tells of their end
                     await asyncio.sleep(POLL)
 
     async def _finish(self, request: web.Request, response: web.StreamResponse) -> None:
-        sign(response)
+        add_default_headers(response)
         # aiohttp loses what follows a request for a protocol that it does not know, and would go on in its middle; the
         # body of a CONNECT it reads as another request.
         if self._draining or "Upgrade" in request.headers or request.method == hdrs.METH_CONNECT:
@@ -62,8 +62,8 @@ class Runner(web.AppRunner):
 
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()
-        route = self.app.get(EVERYTHING)
-        handler = straight_to(route, self.app) if route else server.request_handler
+        route = self.app.get(CATCH_ALL_ROUTE)
+        handler = bypass_router(route, self.app) if route else server.request_handler
         return _Server(handler, request_factory=server.request_factory, **server._kwargs)
 
 
@@ -92,10 +92,10 @@ class _Deadline:
     def begun(self) -> bool:
         return self._handle is not None
 
-    def begin(self, patience: float) -> None:
+    def begin(self, timeout: float) -> None:
         """Do it in so many seconds; where that is so already, nothing changes."""
         if self._handle is None:
-            self._handle = asyncio.get_running_loop().call_later(patience, self._act)
+            self._handle = asyncio.get_running_loop().call_later(timeout, self._act)
 
     def end(self) -> None:
         if self._handle is not None:
@@ -112,7 +112,7 @@ class _Connection(web.RequestHandler):
         super().connection_made(transport)
         self._head_size = 0
         self._head = _Deadline(self.force_close)
-        self._head.begin(HEAD_PATIENCE)
+        self._head.begin(HEAD_TIMEOUT)
         self._reading = _Deadline(self._look_for_progress)
         self._taken = 0
         # Whatever waits is looked after, not only what is more than the usual 64 KiB.
@@ -131,7 +131,7 @@ class _Connection(web.RequestHandler):
             self._head_size = 0
             self._refuse()
         elif self._head.begun or (self._waiter and not self._waiter.done()):  # Else it is of a body.
-            self._head.begin(HEAD_PATIENCE)
+            self._head.begin(HEAD_TIMEOUT)
             self._head_size += len(data)
             if self._head_size > HEAD_LIMIT:
                 self.force_close()
@@ -157,7 +157,7 @@ class _Connection(web.RequestHandler):
 
     def _begin_reading(self) -> None:
         self._taken = self._progress()
-        self._reading.begin(READ_PATIENCE)
+        self._reading.begin(READ_TIMEOUT)
 
     def _look_for_progress(self) -> None:
         """Let go whoever took too little of what waits for them; who is slow and steady gets all of it."""
@@ -192,7 +192,7 @@ class _Connection(web.RequestHandler):
             if status < 500
             else Problem("Something went wrong here; the log has it under the request id.")
         )
-        sign(response)
+        add_default_headers(response)
         response.force_close()
         return response
 

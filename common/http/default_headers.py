@@ -19,7 +19,7 @@ SAFE_HEADERS = CIMultiDict(
 _REQUEST_ID = istr("X-Request-Id")
 
 
-def sign(response: web.StreamResponse) -> None:
+def add_default_headers(response: web.StreamResponse) -> None:
     """Give an answer the headers that all of ours have, whatever kind it is."""
     response.headers[hdrs.SERVER] = "pkgrepo"
     response.headers[_REQUEST_ID] = request_id()

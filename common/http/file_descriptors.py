@@ -13,7 +13,7 @@ PIPE = 256 << 10  # bytes on their way from one connection to another
 Watch = Callable[..., object]
 
 
-def spliced(source: int, sink: int, most: int) -> int:
+def splice_nonblocking(source: int, sink: int, most: int) -> int:
     return os.splice(source, sink, most, flags=os.SPLICE_F_NONBLOCK)
 
 

@@ -13,7 +13,7 @@ from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.typedefs import Handler, Middleware
 
 from common.auth.callers import Caller, Kind
-from common.errors import Answered, Overloaded, Problem, Unavailable
+from common.errors import Overloaded, Problem, Unavailable, UpstreamProblem
 from common.mongo import MongoError
 from common.redis import RedisError
 from common.telemetry import begin_request, log, request_id
@@ -25,8 +25,8 @@ AUDIT: web.RequestKey[dict[str, Any]] = web.RequestKey("audit", dict)
 ROUTE: web.RequestKey[str] = web.RequestKey("route", str)
 FAILURE: web.RequestKey[str] = web.RequestKey("failure", str)  # the class of what the answer is an error for
 # How this request's problems are told, where its protocol has a form of its own for them.
-Telling = Callable[[Problem], web.Response]
-TELLING: web.RequestKey[Telling] = web.RequestKey("telling")
+ProblemRenderer = Callable[[Problem], web.Response]
+PROBLEM_RENDERER: web.RequestKey[ProblemRenderer] = web.RequestKey("telling")
 PLAIN_METHODS = frozenset({hdrs.METH_GET, hdrs.METH_POST, hdrs.METH_PATCH, hdrs.METH_DELETE})
 # The interface means another thing by this status than HTTP does (section 7).
 TITLES = {407: "Storage Exceeded"}
@@ -38,7 +38,7 @@ LISTED = 200_000  # bytes of that header that a list may take; `common.service_c
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 
 
-class Answer(web.Response):
+class BytesResponse(web.Response):
     """An answer that is all there. It says what aiohttp's own would, and leaves in half as many steps."""
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
@@ -62,7 +62,7 @@ class Answer(web.Response):
 
 def json_response(data: Any, *, status: int = 200) -> web.Response:
     """An answer of the interface."""
-    return Answer(body=orjson.dumps(data), status=status, content_type="application/json")
+    return BytesResponse(body=orjson.dumps(data), status=status, content_type="application/json")
 
 
 def caller_of(request: web.Request) -> Caller:
@@ -104,7 +104,7 @@ def problem_response(problem: Problem) -> web.Response:
         "request_id": request_id(),
         **problem.members,
     }
-    return Answer(
+    return BytesResponse(
         body=orjson.dumps(body),
         status=problem.status,
         headers={"Content-Type": "application/problem+json", **problem.headers},
@@ -182,7 +182,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         told = problem
     except web.HTTPException as answer:
         code = answer.reason.lower().replace(" ", "_")
-        told = Answered(answer.reason, status=answer.status, code=code)
+        told = UpstreamProblem(answer.reason, status=answer.status, code=code)
     except (MongoError, RedisError) as error:
         log.error("store_unavailable", error=type(error).__name__, exc_info=error)
         told = Unavailable("The database does not answer; try again soon.")
@@ -191,7 +191,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Exception as error:  # noqa: BLE001  the last place before the caller; nothing of it is shown
         log.error("request_crashed", exc_info=error)
         told = Problem("Something went wrong here; the log has it under the request id.")
-    tell: Telling = request.get(TELLING, problem_response)
+    tell: ProblemRenderer = request.get(PROBLEM_RENDERER, problem_response)
     return tell(told)
 
 

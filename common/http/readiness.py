@@ -12,12 +12,12 @@ from common.errors import Unavailable
 from common.http.connection_limits import expect
 from common.http.middleware import OPEN_PATHS, json_response, problems
 from common.mongo import MongoError
-from common.mongo.schema import SchemaTrouble
+from common.mongo.schema import SchemaError
 from common.telemetry import log
 
-CHECK_PATIENCE = 2  # seconds
+CHECK_TIMEOUT = 2  # seconds
 RETRY_PAUSE = 1  # seconds
-START_PATIENCE = 5  # seconds that a preparation is waited for until it goes on beside the probes
+START_TIMEOUT = 5  # seconds that a preparation is waited for until it goes on beside the probes
 
 Tell = Callable[[str], None]
 
@@ -59,7 +59,7 @@ class Readiness:
         task = asyncio.create_task(self._prepare(name, attempt, tried))
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(START_PATIENCE):
+                async with asyncio.timeout(START_TIMEOUT):
                     await tried.wait()
             yield
         finally:
@@ -116,8 +116,8 @@ class Readiness:
         try:
             await attempt(tell)
         except Exception as error:  # noqa: BLE001  whatever it was, the probes must tell and it must be tried again
-            expected = isinstance(error, MongoError | SchemaTrouble)
-            why = str(error) if isinstance(error, SchemaTrouble) else type(error).__name__
+            expected = isinstance(error, MongoError | SchemaError)
+            why = str(error) if isinstance(error, SchemaError) else type(error).__name__
             if why != before:
                 log.warning("not_ready", missing=name, error=why, exc_info=None if expected else error)
             tell(why)
@@ -129,7 +129,7 @@ class Readiness:
         if self._pending and check.prepared:
             return "not asked yet"
         try:
-            async with asyncio.timeout(CHECK_PATIENCE):
+            async with asyncio.timeout(CHECK_TIMEOUT):
                 await check.probe()
         except Exception as error:  # noqa: BLE001  a probe may fail in its driver's own ways
             return type(error).__name__

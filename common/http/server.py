@@ -21,11 +21,11 @@ from prometheus_client.core import Metric
 
 from common.auth.callers import Callers
 from common.auth.signing import Keys
-from common.concurrency.workers import Desk, keep_working
+from common.concurrency.workers import WorkerSlot, run_workers
 from common.http.connection_limits import Runner, expect
 from common.http.middleware import problems, watching
 from common.http.readiness import READINESS, add_probes, only_when_ready, probes_of
-from common.http.service_auth import only_from_gateway
+from common.http.service_auth import require_internal_token
 from common.http.tracing import traced
 from common.mongo import MongoError
 from common.settings import BadSetting, ServiceSettings, Settings, load
@@ -35,10 +35,10 @@ from common.telemetry.scrape import scraped
 from common.telemetry.tracing import traces
 
 KEEP_ALIVE = 75  # seconds; aiohttp's own hour would let slow senders stay
-SHUTDOWN_PATIENCE = 10  # seconds that running requests are given
+SHUTDOWN_TIMEOUT = 10  # seconds that running requests are given
 # Seconds in which those who look at `/readyz` learn to send nobody here any more, and then as many again that idle
 # connections are given; our own clients use none that was idle for half of it.
-DRAIN_PATIENCE = 2.0
+DRAIN_TIMEOUT = 2.0
 BACKLOG = 4096  # connections that wait to be taken, as far as the system lets them
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
 
@@ -69,7 +69,7 @@ def service_app(
 ) -> web.Application:
     """The application of a service behind the gateway: its routes, closed to all but the gateway and its fellows."""
     callers = Callers(keys, service=name)
-    only_fellows = only_from_gateway(callers, open_operations=open_operations)
+    only_fellows = require_internal_token(callers, open_operations=open_operations)
     app = watched_app(name, connect, only_when_ready, only_fellows, access_log=access_log, callers=callers)
     for route in cast("Iterable[web.RouteDef]", routes):
         app.add_routes([web.route(route.method, route.path, route.handler, expect_handler=expect, **route.kwargs)])
@@ -119,7 +119,7 @@ async def serving(app: web.Application, listen: str, *, drain: float = 0, shared
         access_log=None,
         auto_decompress=False,
         keepalive_timeout=KEEP_ALIVE,
-        shutdown_timeout=SHUTDOWN_PATIENCE,
+        shutdown_timeout=SHUTDOWN_TIMEOUT,
     )
     await runner.setup()
     try:
@@ -147,10 +147,10 @@ def run(*services: Service) -> None:  # type: ignore[type-arg]  # each has setti
     if first.workers == 1:
         _run(ready, None)
     else:
-        keep_working(first.workers, partial(_run, ready))
+        run_workers(first.workers, partial(_run, ready))
 
 
-def _run(ready: list[tuple[Service, Any]], desk: Desk | None) -> None:  # type: ignore[type-arg]
+def _run(ready: list[tuple[Service, Any]], desk: WorkerSlot | None) -> None:  # type: ignore[type-arg]
     """Run services in this process, with these settings; at a `desk` it is one of several."""
     configure_logs(ready[0][1].log_level)
     keep_memory()
@@ -186,7 +186,7 @@ def open_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _serve(apps: list[tuple[web.Application, ServiceSettings]], desk: Desk | None) -> None:
+async def _serve(apps: list[tuple[web.Application, ServiceSettings]], desk: WorkerSlot | None) -> None:
     """Serve until cancelled. What stands apart ends last: it tells of a service that stops until it has stopped."""
     shared = desk is not None
     async with AsyncExitStack() as apart, AsyncExitStack() as services:
@@ -194,7 +194,7 @@ async def _serve(apps: list[tuple[web.Application, ServiceSettings]], desk: Desk
             if desk is not None:
                 app[METRICS].share(desk.folder, desk.number)
             address = await services.enter_async_context(
-                serving(app, settings.listen, drain=DRAIN_PATIENCE, shared=shared)
+                serving(app, settings.listen, drain=DRAIN_TIMEOUT, shared=shared)
             )
             log.info("serving", address=address)
             if settings.management_listen:

@@ -13,7 +13,7 @@ from common.telemetry import begin_request
 REQUEST_IDS = re.compile(r"[0-9a-f]{32}")
 
 
-def only_from_gateway(callers: Callers, *, open_operations: frozenset[str] = frozenset()) -> Middleware:
+def require_internal_token(callers: Callers, *, open_operations: frozenset[str] = frozenset()) -> Middleware:
     """Refuse whatever does not carry a token for this service, this tenant and this operation.
 
     Routes are `/{tenant_id}/<operation>…`; `open_operations` check their callers themselves.
@@ -24,7 +24,7 @@ def only_from_gateway(callers: Callers, *, open_operations: frozenset[str] = fro
         if route_of(request) in OPEN_PATHS:
             return await handler(request)
         try:
-            request[CALLER] = vouched_for(request, callers)
+            request[CALLER] = authenticate_caller(request, callers)
         except UntrustedCaller:
             if _operation_of(request) in open_operations:
                 return await handler(request)
@@ -36,7 +36,7 @@ def only_from_gateway(callers: Callers, *, open_operations: frozenset[str] = fro
     return check
 
 
-def vouched_for(request: web.Request, callers: Callers) -> Caller:
+def authenticate_caller(request: web.Request, callers: Callers) -> Caller:
     """Whom a token for this very operation names. Raises UntrustedCaller where there is none."""
     return callers.verify(
         request.headers.get(INTERNAL_TOKEN, ""),

@@ -8,10 +8,10 @@ from aiohttp import hdrs, web
 from common.http.middleware import OPEN_PATHS
 
 # The route of an application that takes every path but the probes'.
-EVERYTHING: web.AppKey[web.AbstractRoute] = web.AppKey("everything", web.AbstractRoute)
+CATCH_ALL_ROUTE: web.AppKey[web.AbstractRoute] = web.AppKey("everything", web.AbstractRoute)
 
 
-def straight_to(route: web.AbstractRoute, app: web.Application) -> Callable[..., Awaitable[web.StreamResponse]]:
+def bypass_router(route: web.AbstractRoute, app: web.Application) -> Callable[..., Awaitable[web.StreamResponse]]:
     """Answer requests by the route that takes everything, as `app` does, without looking for it among all."""
     looked_for = app._handle
     found = web.UrlMappingMatchInfo({}, route)

@@ -7,7 +7,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from common.auth.callers import Callers, UntrustedCaller
 from common.http.middleware import FAILURE, OPEN_PATHS, ROUTE, route_of, tenant_of
-from common.http.service_auth import vouched_for
+from common.http.service_auth import authenticate_caller
 from common.telemetry import request_id
 from common.telemetry.tracing import TRACEPARENT, traces
 
@@ -43,5 +43,5 @@ def traced(callers: Callers | None = None) -> list[Middleware]:
 def _is_fellow(request: web.Request, callers: Callers | None) -> bool:
     if callers is not None:
         with suppress(UntrustedCaller):
-            return bool(vouched_for(request, callers))
+            return bool(authenticate_caller(request, callers))
     return False

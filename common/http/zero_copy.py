@@ -12,24 +12,24 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from common.http import bodies, connection_limits
-from common.http.file_descriptors import PIPE, duplicate, pipe, readable, spliced, unsent, writable
+from common.http.file_descriptors import PIPE, duplicate, pipe, readable, splice_nonblocking, unsent, writable
 
-STEP = 1 << 20  # bytes at most until others have their turn
-WAITING = 1 << 20  # bytes that may wait in a unix socket; what the system gives is a fifth of it
+MAX_CHUNK = 1 << 20  # bytes at most until others have their turn
+UNIX_SEND_BUFFER = 1 << 20  # bytes that may wait in a unix socket; what the system gives is a fifth of it
 CAN_SPLICE = hasattr(os, "splice")
 _ZEROS = bytes(PIPE)
 
 Move = Callable[[int, int], int]
 
 
-class Outlet:
+class SocketSink:
     """A caller's connection, to which bytes are moved past its transport."""
 
     def __init__(self, request: web.Request, descriptor: int) -> None:
         self._request = request
         self._descriptor = descriptor
         self._sent = self._marked = 0
-        self._left = connection_limits.READ_PATIENCE
+        self._left = connection_limits.READ_TIMEOUT
 
     async def fill(self, length: int, move: Move) -> None:
         """Let `move(descriptor, most)` move so many bytes.
@@ -42,7 +42,7 @@ class Outlet:
             if self._request.transport is None:
                 raise ConnectionResetError("The caller has gone.")
             try:
-                moved = move(self._descriptor, min(length, STEP))
+                moved = move(self._descriptor, min(length, MAX_CHUNK))
             except BlockingIOError:
                 await self._room()
                 continue
@@ -53,7 +53,7 @@ class Outlet:
             length -= moved
             self._sent += moved
             self._request.writer.output_size += moved
-            if moved == STEP:
+            if moved == MAX_CHUNK:
                 await asyncio.sleep(0)
 
     async def _room(self) -> None:
@@ -66,7 +66,7 @@ class Outlet:
         self._left -= loop.time() - began
         taken = self._sent - unsent(self._descriptor)
         if taken - self._marked >= connection_limits.READ_PROGRESS:
-            self._marked, self._left = taken, connection_limits.READ_PATIENCE
+            self._marked, self._left = taken, connection_limits.READ_TIMEOUT
         elif self._left <= 0:
             if self._request.transport is not None:
                 self._request.transport.abort()
@@ -74,7 +74,7 @@ class Outlet:
 
 
 async def send_file(request: web.Request, file: BinaryIO, start: int, length: int) -> None:
-    """Send bytes of a file to whom the head of the answer was sent. Raises as `Outlet.fill` does."""
+    """Send bytes of a file to whom the head of the answer was sent. Raises as `SocketSink.fill` does."""
     position = start
 
     def move(descriptor: int, most: int) -> int:
@@ -87,17 +87,17 @@ async def send_file(request: web.Request, file: BinaryIO, start: int, length: in
         await outlet.fill(length, move)
 
 
-async def splice(request: web.Request, source: asyncio.Transport, length: int, *, patience: float) -> None:
+async def splice(request: web.Request, source: asyncio.Transport, length: int, *, timeout: float) -> None:
     """Send what comes over another connection, which nobody else reads any more, as `send_file` does a file.
 
-    Raises as `Outlet.fill` does, and TimeoutError where nothing comes for `patience` seconds.
+    Raises as `SocketSink.fill` does, and TimeoutError where nothing comes for `timeout` seconds.
     """
     async with _outlet(request) as outlet:
         with duplicate(source) as inlet, pipe() as (reading, writing):
             while length:
-                moved = await _drawn(inlet, writing, min(length, PIPE), patience)
+                moved = await fill_pipe(inlet, writing, min(length, PIPE), timeout)
                 length -= moved
-                await outlet.fill(moved, partial(spliced, reading))
+                await outlet.fill(moved, partial(splice_nonblocking, reading))
 
 
 async def splice_body(request: web.Request, writer: AbstractStreamWriter) -> None:
@@ -130,13 +130,13 @@ async def splice_body(request: web.Request, writer: AbstractStreamWriter) -> Non
 
 
 async def _splice_rest(request: web.Request, source: int, between: tuple[int, int], sink: int) -> None:
-    pace, content = bodies.Pace(), request.content
+    pace, content = bodies.ReadRate(), request.content
     # Counted here: while the server stops, its parser takes nothing any more. What follows the body is another request.
     left = (request.content_length or 0) - content.total_bytes
     reading, writing = between
     while left and request.transport is not None:
         try:
-            moved = spliced(source, writing, min(left, PIPE))
+            moved = splice_nonblocking(source, writing, min(left, PIPE))
         except BlockingIOError:
             async with pace:
                 await readable(source)
@@ -152,19 +152,19 @@ async def _splice_rest(request: web.Request, source: int, between: tuple[int, in
         pace.progressed(moved)
         while moved:
             try:
-                moved -= spliced(reading, sink, moved)
+                moved -= splice_nonblocking(reading, sink, moved)
             except BlockingIOError:
                 await writable(sink)
 
 
-async def _drawn(source: int, writing: int, most: int, patience: float) -> int:
+async def fill_pipe(source: int, writing: int, most: int, timeout: float) -> int:
     """How many bytes came into the pipe: one at least, and at most so many."""
     moved = None
     while moved is None:
         try:
-            moved = spliced(source, writing, most)
+            moved = splice_nonblocking(source, writing, most)
         except BlockingIOError:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 await readable(source)
         except ConnectionError:
             moved = 0
@@ -174,7 +174,7 @@ async def _drawn(source: int, writing: int, most: int, patience: float) -> int:
 
 
 @asynccontextmanager
-async def _outlet(request: web.Request) -> AsyncIterator[Outlet]:
+async def _outlet(request: web.Request) -> AsyncIterator[SocketSink]:
     """The way to a caller once nothing waits for them in the transport. Raises ConnectionResetError."""
     await request.writer.drain()
     transport = request.transport
@@ -182,6 +182,6 @@ async def _outlet(request: web.Request) -> AsyncIterator[Outlet]:
         raise ConnectionResetError("The caller has gone.")
     connection = transport.get_extra_info("socket")
     if connection.family == socket.AF_UNIX:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, WAITING)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNIX_SEND_BUFFER)
     with duplicate(transport) as descriptor:
-        yield Outlet(request, descriptor)
+        yield SocketSink(request, descriptor)

@@ -11,7 +11,7 @@ from pymongo.errors import PyMongoError as MongoError
 from pymongo.errors import WriteError as Refused  # What MongoDB will not write, however often it is asked.
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
-from common.telemetry.tracing import UNTRACED, Untraced, traces
+from common.telemetry.tracing import NOOP_SPAN, NoopSpan, traces
 
 __all__ = [
     "Document",
@@ -49,7 +49,7 @@ async def open_database(url: str, name: str, caller: str = "pkgrepo") -> AsyncIt
         tz_aware=True,
         serverSelectionTimeoutMS=2000,
         connectTimeoutMS=2000,
-        timeoutMS=2500,  # of one call, see `unhurried`
+        timeoutMS=2500,  # of one call, see `long_timeout`
         **listeners,
     )
     try:
@@ -61,12 +61,12 @@ async def open_database(url: str, name: str, caller: str = "pkgrepo") -> AsyncIt
 async def make_indexes(database: MongoDatabase, indexes: Indexes) -> None:
     """Make a service's indexes, by collection; those that exist already stay as they are."""
     await database.command("ping")
-    with unhurried():
+    with long_timeout():
         for collection, models in indexes.items():
             await database[collection].create_indexes(list(models))
 
 
-def unhurried() -> AbstractContextManager[object]:
+def long_timeout() -> AbstractContextManager[object]:
     """Within it calls may take ten minutes, for work on whole collections; so may waiting for an absent server."""
     return pymongo.timeout(600)
 
@@ -75,7 +75,7 @@ class TracedCommands(CommandListener):
     """Tells traces of the commands that are sent: which, on what collection, and not one word of what they say."""
 
     def __init__(self) -> None:
-        self._sent: dict[int, Untraced] = {}
+        self._sent: dict[int, NoopSpan] = {}
 
     def started(self, event: CommandStartedEvent) -> None:
         name, database = event.command_name, event.database_name
@@ -83,8 +83,8 @@ class TracedCommands(CommandListener):
         self._sent[event.request_id] = traces.command("mongodb", name, database=database, collection=collection)
 
     def succeeded(self, event: CommandSucceededEvent) -> None:
-        self._sent.pop(event.request_id, UNTRACED).end()
+        self._sent.pop(event.request_id, NOOP_SPAN).end()
 
     def failed(self, event: CommandFailedEvent) -> None:
         error = event.failure.get("codeName") or event.failure.get("errtype") or "error"
-        self._sent.pop(event.request_id, UNTRACED).end(str(error))
+        self._sent.pop(event.request_id, NOOP_SPAN).end(str(error))

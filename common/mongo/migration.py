@@ -16,11 +16,11 @@ RENEWAL = 5.0  # seconds
 Tell = Callable[[str], None]
 
 
-def untold(_: str) -> None:
+def ignore(_: str) -> None:
     """Tell nobody how far it is."""
 
 
-async def migrate(database: MongoDatabase, schema: Schema, tell: Tell = untold) -> None:
+async def migrate(database: MongoDatabase, schema: Schema, tell: Tell = ignore) -> None:
     """Do what is left to be done, where there is anything; `tell` hears how far it is.
 
     Raises:
@@ -42,7 +42,7 @@ async def migrate(database: MongoDatabase, schema: Schema, tell: Tell = untold) 
 async def migrate_again(database: MongoDatabase, schema: Schema, version: int) -> None:
     """Bring up to date what came from a database of this version into one that is further."""
     for number, migration in list(enumerate(schema.migrations, start=1))[version:]:
-        await migration.work(database, _Progress(database.name, number, migration, untold).done)
+        await migration.work(database, _Progress(database.name, number, migration, ignore).done)
 
 
 class Lease:

@@ -16,7 +16,7 @@ from motor.motor_asyncio import AsyncIOMotorCollection
 from prometheus_client.core import Metric
 from pymongo import ASCENDING, IndexModel
 
-from common.mongo import Document, Indexes, MongoDatabase, unhurried
+from common.mongo import Document, Indexes, MongoDatabase, long_timeout
 from common.telemetry.metrics import Metrics, gauges
 
 BATCH = 1000  # documents that are changed at once
@@ -26,11 +26,11 @@ NAME: Document = {"_id": "schema"}  # of its one document
 Done = Callable[[int], None]
 
 
-class SchemaTrouble(Exception):
+class SchemaError(Exception):
     """A database cannot be used as it is; the text says why, in one line."""
 
 
-class SchemaIsNewer(SchemaTrouble):
+class SchemaIsNewer(SchemaError):
     """A later version of this program has been at work."""
 
     def __init__(self, database: str, version: int, known: int) -> None:
@@ -40,7 +40,7 @@ class SchemaIsNewer(SchemaTrouble):
         )
 
 
-class Migrating(SchemaTrouble):
+class Migrating(SchemaError):
     """Another process has the lease."""
 
     def __init__(self, database: str) -> None:
@@ -122,7 +122,7 @@ async def in_batches(
     """Change all documents that are still `older`, in the order of their ids, with an update of these stages."""
     after: Document = {}
     while True:
-        with unhurried():
+        with long_timeout():
             found = collection.find({"$and": [older, after]}, {"_id": True}).sort("_id", ASCENDING).limit(BATCH)
             ids = [document["_id"] for document in await found.to_list(None)]
             if not ids:

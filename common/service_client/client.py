@@ -14,11 +14,11 @@ from yarl import URL
 
 from common.auth.callers import INTERNAL_TOKEN, REQUEST_ID, Caller, Signer
 from common.auth.signing import Keys
-from common.concurrency.limits import Turns, within
+from common.concurrency.limits import ConcurrencyLimit, loop_timeout
 from common.errors import Unavailable
 from common.service_client.connections import base_url, connections
 from common.service_client.problems import problem_of
-from common.service_client.transport import HEADER_LIMIT, SMALL, Questions, Response
+from common.service_client.transport import HEADER_LIMIT, SMALL, HttpTransport, Response
 from common.telemetry import request_id
 from common.telemetry.tracing import traces
 
@@ -32,12 +32,12 @@ __all__ = [
     "problem_of",
 ]
 
-ANSWER_PATIENCE = 3.0  # seconds for an answer to begin
-BLOCK_PATIENCE = 10.0  # seconds without a byte of an answer that has begun
-TURN_PATIENCE = 3.0  # seconds that a question waits for its turn
-STREAM_PATIENCE = 30.0  # seconds that a long transfer does
+ANSWER_TIMEOUT = 3.0  # seconds for an answer to begin
+BLOCK_TIMEOUT = 10.0  # seconds without a byte of an answer that has begun
+SLOT_TIMEOUT = 3.0  # seconds that a question waits for its turn
+STREAM_TIMEOUT = 30.0  # seconds that a long transfer does
 CONNECTIONS = 64  # for questions; without a bound a burst of them is lost, and with more each of them takes longer
-LONG_QUESTIONS = 256  # for those that may be long in being answered
+SLOW_REQUESTS = 256  # for those that may be long in being answered
 STREAMS = 1024  # for bodies and answers that take their time
 STREAMS_OF_ONE_PLACE = STREAMS // 8  # of one network, see `place_of`: eight slow networks are needed to take all
 JSON = (("Content-Type", "application/json"),)
@@ -48,8 +48,8 @@ class ServiceClient:
 
     def __init__(
         self,
-        questions: Questions,
-        long_questions: Questions,
+        questions: HttpTransport,
+        long_questions: HttpTransport,
         streams: ClientSession,
         base: str,
         *,
@@ -63,10 +63,10 @@ class ServiceClient:
         self._questions = questions
         self._long_questions = long_questions
         self._streams = streams
-        self._turns = Turns(CONNECTIONS)
-        self._long_turns = Turns(LONG_QUESTIONS)
-        self._stream_turns = Turns(STREAMS)
-        self._turns_of_places: WeakValueDictionary[str, Turns] = WeakValueDictionary()
+        self._turns = ConcurrencyLimit(CONNECTIONS)
+        self._long_turns = ConcurrencyLimit(SLOW_REQUESTS)
+        self._stream_turns = ConcurrencyLimit(STREAMS)
+        self._turns_of_places: WeakValueDictionary[str, ConcurrencyLimit] = WeakValueDictionary()
         self._base = base
         self._service = service
         self._signer = Signer(keys, service=service)
@@ -77,9 +77,9 @@ class ServiceClient:
         operation: str,
         body: Mapping[str, Any] | None = None,
         *,
-        patience: float = ANSWER_PATIENCE,
+        timeout: float = ANSWER_TIMEOUT,
     ) -> Any:
-        """The JSON answer to an internal operation, asked with a JSON body; it may take `patience` seconds.
+        """The JSON answer to an internal operation, asked with a JSON body; it may take `timeout` seconds.
 
         Raises:
             Answered: the service answered with a problem.
@@ -88,19 +88,19 @@ class ServiceClient:
         """
         data = orjson.dumps(body or {})
         headers = dict(JSON)
-        async with self.open(caller, "POST", [operation], headers=headers, data=data, patience=patience) as response:
+        async with self.open(caller, "POST", [operation], headers=headers, data=data, timeout=timeout) as response:
             if response.status >= 400:
                 raise await problem_of(response)
             return orjson.loads(await response.read())
 
-    async def readiness(self, *, patience: float) -> dict[str, Any]:
+    async def readiness(self, *, timeout: float) -> dict[str, Any]:
         """What one of the service's processes says of itself: `status`, and what is `missing`.
 
         Raises:
             Unavailable: it does not answer within so many seconds.
         """
         try:
-            async with self._question("GET", "/readyz", CIMultiDict(), None, patience) as response:
+            async with self._question("GET", "/readyz", CIMultiDict(), None, timeout) as response:
                 return dict(orjson.loads(await response.read()))
         except (ClientError, HttpProcessingError, TimeoutError, ValueError, TypeError) as error:
             raise self._silent from error
@@ -116,13 +116,13 @@ class ServiceClient:
         query: str = "",
         headers: Mapping[str, str] | None = None,
         data: AsyncIterator[bytes] | bytes | None = None,
-        patience: float = ANSWER_PATIENCE,
+        timeout: float = ANSWER_TIMEOUT,
         streamed: bool = False,
     ) -> AsyncIterator[Response]:
         """The answer to an operation, to be read within the block.
 
         `segments` are the decoded parts of the path after the tenant; the first is the `operation`, unless that is
-        named. `query` is as it stands in an address. `patience` is how many seconds the service may take until its
+        named. `query` is as it stands in an address. `timeout` is how many seconds the service may take until its
         answer begins, once it has the body, or until a small one is there as a whole; `streamed` says that the body or
         the answer may take its time.
 
@@ -138,9 +138,9 @@ class ServiceClient:
         opened: AbstractAsyncContextManager[Response]
         with traces.asking(self._service, method, segments[0], all_headers) as span:
             if isinstance(data, bytes | None) and not streamed:
-                opened = self._question(method, target, all_headers, data, patience)
+                opened = self._question(method, target, all_headers, data, timeout)
             else:
-                opened = self._stream(caller, method, target, all_headers, data, patience)
+                opened = self._stream(caller, method, target, all_headers, data, timeout)
             try:
                 async with opened as response:
                     span.answered(response.status)
@@ -154,13 +154,13 @@ class ServiceClient:
 
     @asynccontextmanager
     async def _question(
-        self, method: str, target: str, headers: CIMultiDict[str], body: bytes | None, patience: float
+        self, method: str, target: str, headers: CIMultiDict[str], body: bytes | None, timeout: float
     ) -> AsyncIterator[Response]:
-        short = patience <= ANSWER_PATIENCE
+        short = timeout <= ANSWER_TIMEOUT
         turns, questions = (self._turns, self._questions) if short else (self._long_turns, self._long_questions)
-        pause = max(patience, BLOCK_PATIENCE)
-        async with turns.one(TURN_PATIENCE):
-            reply = await questions.ask(method, target, headers, body, patience=patience, pause=pause)
+        pause = max(timeout, BLOCK_TIMEOUT)
+        async with turns.one(SLOT_TIMEOUT):
+            reply = await questions.ask(method, target, headers, body, timeout=timeout, pause=pause)
             try:
                 yield reply
             finally:
@@ -174,21 +174,21 @@ class ServiceClient:
         target: str,
         headers: CIMultiDict[str],
         data: AsyncIterator[bytes] | bytes | None,
-        patience: float,
+        timeout: float,
     ) -> AsyncIterator[Response]:
         # How long a body takes that is still being sent is not the service's doing.
         sending = isinstance(data, AsyncIterator)
-        limit: AbstractAsyncContextManager[None] = nullcontext() if sending else within(patience)
+        limit: AbstractAsyncContextManager[None] = nullcontext() if sending else loop_timeout(timeout)
         # Kept for as long as one of the place's streams is there, or waits.
-        place = self._turns_of_places.setdefault(caller.place, Turns(STREAMS_OF_ONE_PLACE))
-        async with place.one(STREAM_PATIENCE), self._stream_turns.one(STREAM_PATIENCE):
+        place = self._turns_of_places.setdefault(caller.place, ConcurrencyLimit(STREAMS_OF_ONE_PLACE))
+        async with place.one(STREAM_TIMEOUT), self._stream_turns.one(STREAM_TIMEOUT):
             async with limit:
                 response = await self._streams.request(
                     method,
                     URL(f"{self._base}{target}", encoded=True),
                     headers=headers,
                     data=data,
-                    timeout=ClientTimeout(sock_read=max(patience, BLOCK_PATIENCE)),
+                    timeout=ClientTimeout(sock_read=max(timeout, BLOCK_TIMEOUT)),
                     allow_redirects=False,
                 )
             async with response:
@@ -201,7 +201,7 @@ async def open_service(address: str, *, service: str, keys: Keys) -> AsyncIterat
     base = base_url(address)
     async with (
         connections(address, CONNECTIONS) as short,
-        connections(address, LONG_QUESTIONS) as long,
+        connections(address, SLOW_REQUESTS) as long,
         ClientSession(
             connector=connections(address, STREAMS),
             cookie_jar=DummyCookieJar(),
@@ -210,4 +210,6 @@ async def open_service(address: str, *, service: str, keys: Keys) -> AsyncIterat
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
         ) as streams,
     ):
-        yield ServiceClient(Questions(short, base), Questions(long, base), streams, base, service=service, keys=keys)
+        yield ServiceClient(
+            HttpTransport(short, base), HttpTransport(long, base), streams, base, service=service, keys=keys
+        )

@@ -5,9 +5,9 @@ from typing import Any
 from aiohttp import BaseConnector, TCPConnector, UnixConnector
 from aiohttp.client_proto import ResponseHandler
 
-from common.concurrency.limits import within
+from common.concurrency.limits import loop_timeout
 
-CONNECT_PATIENCE = 3.0  # seconds for a connection, whatever is to be asked on it
+CONNECT_TIMEOUT = 3.0  # seconds for a connection, whatever is to be asked on it
 IDLE = 1.0  # seconds after which a connection is not used again; a service that stops keeps it for longer
 
 
@@ -23,17 +23,17 @@ def connections(address: str, most: int) -> BaseConnector:
     return _TCPConnector(limit=most, keepalive_timeout=IDLE)
 
 
-class _Hasty(BaseConnector):
+class _ConnectTimeoutMixin(BaseConnector):
     """Gives up a connection that is not there soon, in ticks of our own loop; by the clock it may be late itself."""
 
     async def _create_connection(self, *given: Any, **options: Any) -> ResponseHandler:
-        async with within(CONNECT_PATIENCE):
+        async with loop_timeout(CONNECT_TIMEOUT):
             return await super()._create_connection(*given, **options)
 
 
-class _TCPConnector(_Hasty, TCPConnector):
+class _TCPConnector(_ConnectTimeoutMixin, TCPConnector):
     pass
 
 
-class _UnixConnector(_Hasty, UnixConnector):
+class _UnixConnector(_ConnectTimeoutMixin, UnixConnector):
     pass

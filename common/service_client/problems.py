@@ -4,13 +4,13 @@ import orjson
 from aiohttp import ClientError
 
 from common.auth.callers import UntrustedCaller
-from common.errors import Answered, Unavailable
+from common.errors import Unavailable, UpstreamProblem
 from common.service_client.transport import Response
 
 MEMBERS = ("received", "total")  # in bytes: where a refused chunk leaves its transfer, told beside the problem
 
 
-async def problem_of(response: Response) -> Answered | Unavailable:
+async def problem_of(response: Response) -> UpstreamProblem | Unavailable:
     """The problem that a service answered with."""
     try:
         problem = orjson.loads(await response.read())
@@ -21,7 +21,7 @@ async def problem_of(response: Response) -> Answered | Unavailable:
         # The other service refuses *us*: the two have different keys, which is not the caller's doing.
         return Unavailable("The services do not trust each other; their keys differ.")
     retry_after = response.headers.get("Retry-After", "")
-    return Answered(
+    return UpstreamProblem(
         detail,
         status=response.status,
         code=code,

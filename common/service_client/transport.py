@@ -23,7 +23,7 @@ from aiohttp.http import RawResponseMessage
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from common.concurrency.limits import within
+from common.concurrency.limits import loop_timeout
 
 HEADER_LIMIT = 256 << 10  # bytes: what a write of a thousand values says for the audit log
 SMALL = 64 << 10  # bytes: an answer up to here is read whole
@@ -45,7 +45,7 @@ class Response(Protocol):
     async def read(self) -> bytes: ...
 
 
-class Reply:
+class HttpReply:
     """The answer to a question; its connection is free for the next one as soon as it is there to its end."""
 
     def __init__(self, connection: Connection, message: RawResponseMessage, content: StreamReader) -> None:
@@ -80,7 +80,7 @@ class Reply:
             self._connection.release()
 
 
-class Questions:
+class HttpTransport:
     """Asks one service."""
 
     def __init__(self, connector: BaseConnector, base: str) -> None:
@@ -91,11 +91,11 @@ class Questions:
         self._host = self._place.headers[hdrs.HOST]
 
     async def ask(
-        self, method: str, target: str, headers: CIMultiDict[str], body: bytes | None, *, patience: float, pause: float
-    ) -> Reply:
+        self, method: str, target: str, headers: CIMultiDict[str], body: bytes | None, *, timeout: float, pause: float
+    ) -> HttpReply:
         """The answer, read whole where it is small, to be closed by whoever asks.
 
-        `target` is the path with its query, as it stands in a request. `patience` is how many seconds there are until
+        `target` is the path with its query, as it stands in a request. `timeout` is how many seconds there are until
         the answer begins, or a small one is there as a whole; `pause` is how many may pass between two blocks of a
         longer one. A read is asked again where the connection breaks before there is an answer: the service may have
         closed it when we began to write. No write is: a deletion that was done would be answered as one of nothing.
@@ -104,7 +104,7 @@ class Questions:
             ClientError, HttpProcessingError, TimeoutError: there is no answer, or none that is HTTP.
         """
         message = _encoded(method, f"{self._prefix}{target}", self._host, headers, body)
-        async with within(patience):
+        async with loop_timeout(timeout):
             try:
                 reply = await self._answered(method, message, pause)
             except (ConnectionTimeoutError, ClientConnectorError):
@@ -121,7 +121,7 @@ class Questions:
                     raise
             return reply
 
-    async def _answered(self, method: str, message: bytes, pause: float) -> Reply:
+    async def _answered(self, method: str, message: bytes, pause: float) -> HttpReply:
         """An answer that has begun."""
         connection = await self._connector.connect(self._place, [], NO_LIMIT)
         try:
@@ -142,7 +142,7 @@ class Questions:
         except BaseException:
             connection.close()
             raise
-        return Reply(connection, head, content)
+        return HttpReply(connection, head, content)
 
 
 def _encoded(method: str, target: str, host: str, headers: CIMultiDict[str], body: bytes | None) -> bytes:

@@ -17,9 +17,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from common.telemetry.logs import log
 from common.telemetry.process_metrics import Process
 from common.telemetry.request_metrics import Requests
-from common.telemetry.worker_metrics import Board
+from common.telemetry.worker_metrics import SharedMetrics
 
-PATIENCE = 2.0  # seconds that a store may take for its figures
+TIMEOUT = 2.0  # seconds that a store may take for its figures
 REMEMBERED = 15.0  # seconds
 TICK = 0.5  # seconds
 WINDOW = 60.0  # seconds of which the worst delay is told: whoever asks as often as that misses none
@@ -44,7 +44,7 @@ class Metrics:
         self._registry.register(self._lag)
         self._registry.register(Process(service))
         self._questions: list[Question] = []
-        self._board: Board | None = None
+        self._board: SharedMetrics | None = None
         self.gauge("pkgrepo_build_info", "1, of this version.", lambda: 1, service=service, version=_version())
 
     def counter(self, name: str, told: str, *labels: str) -> Counter:
@@ -65,7 +65,7 @@ class Metrics:
 
     def share(self, folder: Path, place: int) -> None:
         """Count as one of several workers, who leave what they counted in a folder; see `board`."""
-        self._board = Board(folder, self.service, place)
+        self._board = SharedMetrics(folder, self.service, place)
 
     async def told(self) -> list[Metric]:
         """What this process and its fellow workers know, and what others told, of whom each answered in time."""
@@ -119,7 +119,7 @@ class Question:
         if self._asking is None:
             self._told = ()
             self._asking = asyncio.create_task(self._remember())
-        await asyncio.wait({self._asking}, timeout=PATIENCE if self._remembered else None)
+        await asyncio.wait({self._asking}, timeout=TIMEOUT if self._remembered else None)
         return self._told
 
     async def close(self) -> None:

@@ -17,9 +17,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
-from common.telemetry.tracing import TRACEPARENT, UNTRACED, Untraced
+from common.telemetry.tracing import NOOP_SPAN, TRACEPARENT, NoopSpan
 
-CLOSE_PATIENCE = 2.0  # seconds
+CLOSE_TIMEOUT = 2.0  # seconds
 CLIENT_ERROR, SERVER_ERROR = 400, 500  # From which status on it is an error, for who asks and for who answers.
 _NOTHING = context.Context()
 _W3C = TraceContextTextMapPropagator()
@@ -42,24 +42,24 @@ class Spans:
         # The library's own patience is half a minute; a collector may never answer.
         closing = Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
-        closing.join(CLOSE_PATIENCE)
+        closing.join(CLOSE_TIMEOUT)
 
     def traceparent(self) -> str:
         return _traceparent(context.get_current())
 
     def local_root(
         self, name: str, kind: str, attributes: Mapping[str, str], *, parent: str = "", link: str = ""
-    ) -> Untraced:
+    ) -> NoopSpan:
         """The first span here of the trace that `parent` names, or of one that begins here."""
         linked = trace.get_current_span(_read(link)).get_span_context()
         links = [trace.Link(linked)] if linked.is_valid else []
         return self._start(name, kind, attributes, _read(parent), links)
 
-    def child(self, name: str, kind: str, attributes: Mapping[str, str]) -> Untraced:
-        """A part of what is being traced; `UNTRACED` where nothing is, or it is not kept."""
+    def child(self, name: str, kind: str, attributes: Mapping[str, str]) -> NoopSpan:
+        """A part of what is being traced; `NOOP_SPAN` where nothing is, or it is not kept."""
         current = context.get_current()
         if not trace.get_current_span(current).is_recording():
-            return UNTRACED
+            return NOOP_SPAN
         return self._start(name, kind, attributes, current, [])
 
     def _start(
@@ -80,7 +80,7 @@ class Spans:
         return Span(span, parent, CLIENT_ERROR if kind == "client" else SERVER_ERROR)
 
 
-class Span(Untraced):
+class Span(NoopSpan):
     """Something that takes its time; what begins while it is entered is a part of it."""
 
     def __init__(self, span: trace.Span, parent: context.Context, error_from: int) -> None:

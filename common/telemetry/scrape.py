@@ -10,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.core import Metric
 
 from common.telemetry.metrics import Metrics
-from common.telemetry.worker_metrics import together
+from common.telemetry.worker_metrics import merge
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,7 @@ def scraped(services: Sequence[Metrics]) -> Callable[[web.Request], Awaitable[we
     async def scrape(_: web.Request) -> web.Response:
         found = await asyncio.gather(*(metrics.told() for metrics in services))
         # Of many tenants there are many lines: others have their turn meanwhile.
-        text = await asyncio.get_running_loop().run_in_executor(
-            writer, lambda: generate_latest(_Found(together(found)))
-        )
+        text = await asyncio.get_running_loop().run_in_executor(writer, lambda: generate_latest(_Found(merge(found))))
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     return scrape

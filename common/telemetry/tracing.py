@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TRACEPARENT = "traceparent"  # the W3C's header, and the extension attribute of a CloudEvent
 
 
-class Untraced:
+class NoopSpan:
     """Stands for a span where there is none: to be told as one is, to be entered and left, and to be ended."""
 
     @property
@@ -43,7 +43,7 @@ class Untraced:
         pass
 
 
-UNTRACED = Untraced()
+NOOP_SPAN = NoopSpan()
 
 
 class Traces:
@@ -86,16 +86,16 @@ class Traces:
         """By which others go on with what is being traced; "" where nothing is."""
         return self._spans.traceparent() if self._spans is not None else ""
 
-    def answering(self, method: str, *, parent: str = "", link: str = "") -> Untraced:
+    def answering(self, method: str, *, parent: str = "", link: str = "") -> NoopSpan:
         """A request, of the trace that `parent` names or of another, which has a link to the one that `link` names."""
         if self._spans is None:
-            return UNTRACED
+            return NOOP_SPAN
         return self._spans.local_root(method, "server", {"http.request.method": method}, parent=parent, link=link)
 
-    def asking(self, service: str, method: str, operation: str, headers: MutableMapping[str, str]) -> Untraced:
+    def asking(self, service: str, method: str, operation: str, headers: MutableMapping[str, str]) -> NoopSpan:
         """A question to a service; its headers get what the service needs to go on with the trace."""
         if self._spans is None:
-            return UNTRACED
+            return NOOP_SPAN
         attributes = {"http.request.method": method, "service.peer.name": service}
         span = self._spans.child(f"{method} {operation}", "client", attributes)
         # A trace that is not kept has no more spans, and is not to be kept by others either.
@@ -103,10 +103,10 @@ class Traces:
             headers[TRACEPARENT] = traceparent
         return span
 
-    def command(self, system: str, name: str, *, database: str = "", collection: str = "") -> Untraced:
+    def command(self, system: str, name: str, *, database: str = "", collection: str = "") -> NoopSpan:
         """A command to a database: which, and on what collection."""
         if self._spans is None:
-            return UNTRACED
+            return NOOP_SPAN
         attributes = {
             "db.system.name": system,
             "db.operation.name": name,
@@ -115,17 +115,17 @@ class Traces:
         }
         return self._spans.child(f"{name} {collection}".rstrip(), "client", attributes)
 
-    def publishing(self, system: str, event_type: str, parent: str) -> Untraced:
+    def publishing(self, system: str, event_type: str, parent: str) -> NoopSpan:
         """The publication of an event, of the trace that the fact is of."""
         return self._messaging("publish", "send", "producer", system, event_type, parent)
 
-    def handling(self, system: str, event_type: str, parent: str) -> Untraced:
+    def handling(self, system: str, event_type: str, parent: str) -> NoopSpan:
         """The handling of an event, of the trace that came with it."""
         return self._messaging("process", "process", "consumer", system, event_type, parent)
 
-    def _messaging(self, name: str, operation: str, kind: str, system: str, event_type: str, parent: str) -> Untraced:
+    def _messaging(self, name: str, operation: str, kind: str, system: str, event_type: str, parent: str) -> NoopSpan:
         if self._spans is None:
-            return UNTRACED
+            return NOOP_SPAN
         attributes = {
             "messaging.system": system,
             "messaging.operation.name": name,

@@ -22,7 +22,7 @@ GROWING = frozenset({"counter", "histogram"})
 WORST = frozenset({"pkgrepo_event_loop_lag_seconds", "pkgrepo_build_info"})
 
 
-class Board:
+class SharedMetrics:
     """The figures of all workers, of which this is the one at `place`."""
 
     def __init__(self, folder: Path, service: str, place: int) -> None:
@@ -48,15 +48,15 @@ class Board:
         await self.pin(count())
 
     def _pin(self, counted: Sequence[Metric]) -> list[Metric]:
-        own = together([counted, self._before])
+        own = merge([counted, self._before])
         new = self._own.with_suffix(".new")
         new.write_bytes(_written(own))
         new.replace(self._own)
         others = (path for path in sorted(self._own.parent.glob(self._pattern)) if path != self._own)
-        return together([own, *map(_read, others)])
+        return merge([own, *map(_read, others)])
 
 
-def together(tellings: Iterable[Sequence[Metric]]) -> list[Metric]:
+def merge(tellings: Iterable[Sequence[Metric]]) -> list[Metric]:
     """The figures of several who tell of the same, or of other things: each name once, each of its labels once."""
     found: dict[str, tuple[Metric, dict[tuple[str, ...], float]]] = {}
     for metric in (metric for told in tellings for metric in told):

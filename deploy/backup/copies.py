@@ -16,7 +16,7 @@ from deploy.backup.manifest import BackupProblem
 from deploy.backup.records import documents
 from upload_service.content_range import parse_file_id, parse_server_filename
 from upload_service.model import InstallerMissing, Status, Upload
-from upload_service.storage.filesystem import Homes, read_blocks
+from upload_service.storage.filesystem import StorageBackends, read_blocks
 from upload_service.uploads.part_files import sync_folder
 from upload_service.uploads.records import known_upload
 
@@ -98,7 +98,7 @@ class Records(Protocol):
 class Source:
     """The installers of a running installation, wherever each of them is."""
 
-    def __init__(self, records: Records, homes: Homes) -> None:
+    def __init__(self, records: Records, homes: StorageBackends) -> None:
         self._records = records
         self._homes = homes
 

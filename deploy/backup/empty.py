@@ -9,15 +9,15 @@ from deploy.backup.manifest import BackupProblem
 from deploy.backup.records import DATABASES, MARKERS, Client
 from deploy.local.folder import SERVICES
 from deploy.operator.storage import Storage
-from upload_service.maintenance.store import MongoKnownStore
-from upload_service.model import Home
+from upload_service.maintenance.store import MongoFileIndex
+from upload_service.model import StorageKind
 from upload_service.storage.ownership import Identity
 
 UNAUTHORIZED = 13  # MongoDB's code
 IDENTITY = ("upload", "storage")  # which a service gives to an empty database when it starts
 
 
-async def is_quiet(client: Client) -> bool:
+async def no_service_connected(client: Client) -> bool:
     """Whether no service is connected to the databases; False where MongoDB does not let us see.
 
     Raises BackupProblem where one is.
@@ -56,20 +56,20 @@ async def check_databases(client: Client) -> None:
 
 async def check_homes(storage: Storage) -> None:
     """Raises BackupProblem where a home has any installer already, and Unavailable."""
-    for home in Home:
+    for home in StorageKind:
         if home in storage.homes:
             async for kept in storage.homes.named(home).listed():
                 name = f"{kept.tenant_id}/{kept.server_filename}"
                 raise BackupProblem(f"the storage `{home}` is not empty: it has {name}; a backup is put into a new one")
 
 
-async def own_homes(storage: Storage, upload: MongoDatabase) -> None:
+async def claim_storage(storage: Storage, upload: MongoDatabase) -> None:
     """Let homes that belong to no database yet belong to this one, under an id of its own.
 
     After a restore that is not the id of the time of the backup: what that installation has elsewhere, in a bucket for
     one, stays its own. Raises BackupProblem where a home belongs to another database, and Unavailable.
     """
-    identity = Identity(MongoKnownStore(upload), storage.homes, storage.folder)
-    for home in Home:
+    identity = Identity(MongoFileIndex(upload), storage.homes, storage.folder)
+    for home in StorageKind:
         if home in storage.homes and not await identity.is_ours(home):
             raise BackupProblem(f"the storage `{home}` does not belong to this database: they have other ids")

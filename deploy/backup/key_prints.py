@@ -8,14 +8,14 @@ import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
 
-from deploy.operator.stores import Places
+from deploy.operator.stores import StoreAddresses
 
 AUDIT, CLIENT_TOKEN = "AUDIT_KEY", "CLIENT_TOKEN_KEY"
 WORDS = b"the fingerprint of a key of pkgrepo"
 Fingerprints = Mapping[str, Sequence[str]]
 
 
-def fingerprints(where: Places) -> dict[str, list[str]]:
+def fingerprints(where: StoreAddresses) -> dict[str, list[str]]:
     """Of the keys that are known here; a setting that was not given is left out."""
     words = {
         AUDIT: where.audit_key.get_secret_value().split() if where.audit_key else [],

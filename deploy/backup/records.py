@@ -15,7 +15,7 @@ from motor.motor_asyncio import AsyncIOMotorClient, AsyncIOMotorClientSession
 from pymongo import ASCENDING, ReplaceOne
 from pymongo.errors import BulkWriteError, OperationFailure
 
-from common.mongo import Document, unhurried
+from common.mongo import Document, long_timeout
 from deploy.backup.manifest import BackupProblem, Entry
 
 Client = AsyncIOMotorClient[Document]
@@ -31,7 +31,7 @@ ATTEMPTS, PAUSE = 20, 0.5  # where collections or indexes are just being made; s
 TOO_OLD, UNAVAILABLE = 239, 246  # MongoDB's codes
 
 
-class Moment:
+class DatabaseSnapshot:
     """The databases as they were when the first of them was asked."""
 
     def __init__(self, client: Client, session: AsyncIOMotorClientSession) -> None:
@@ -47,19 +47,19 @@ class Moment:
         sort: str = "",
     ) -> None:
         """Give each document that the query finds, in the order of this field where that matters."""
-        with unhurried():
+        with long_timeout():
             found: Any = self._client[database].get_collection(collection, codec_options=RAW)
             order = [(sort, ASCENDING)] if sort else None
             async for document in found.find(query, sort=order, session=self._session):
                 take(document)
 
 
-async def at_one_moment(client: Client, read: Callable[[Moment], Awaitable[Found]]) -> Found:
+async def snapshot_read(client: Client, read: Callable[[DatabaseSnapshot], Awaitable[Found]]) -> Found:
     """What `read` makes of the databases of one moment. Raises BackupProblem."""
     for attempt in range(ATTEMPTS):
         try:
             async with await client.start_session(snapshot=True) as session:
-                return await read(Moment(client, session))
+                return await read(DatabaseSnapshot(client, session))
         except OperationFailure as error:
             if error.code == TOO_OLD:
                 raise BackupProblem(
@@ -120,7 +120,7 @@ def documents(path: Path) -> Iterator[RawBSONDocument]:
             yield document
 
 
-async def put_back(client: Client, database: str, collection: str, rows: Iterator[Mapping[str, Any]]) -> None:
+async def restore_documents(client: Client, database: str, collection: str, rows: Iterator[Mapping[str, Any]]) -> None:
     """Write documents where none of their ids are; those that are there already are written again.
 
     Raises BackupProblem where something else is there.
@@ -138,7 +138,7 @@ async def put_back(client: Client, database: str, collection: str, rows: Iterato
 async def _write(client: Client, database: str, collection: str, batch: Sequence[Mapping[str, Any]]) -> None:
     # With the tenant, so that no document can take the place of another tenant's.
     rows = [ReplaceOne({"_id": row["_id"], "tenant_id": row.get("tenant_id")}, row, upsert=True) for row in batch]
-    with unhurried():
+    with long_timeout():
         try:
             await client[database][collection].bulk_write(rows, ordered=False)  # type: ignore[arg-type]
         except BulkWriteError as error:

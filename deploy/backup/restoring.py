@@ -13,23 +13,23 @@ from pathlib import Path
 from pymongo.errors import DuplicateKeyError
 
 from auth_service.audit.service import OPERATORS
-from common.caching.tenant_version import Stamps
-from common.mongo import MongoDatabase, unhurried
+from common.caching.tenant_version import TenantVersions
+from common.mongo import MongoDatabase, long_timeout
 from common.redis import open_redis
 from deploy.backup.copies import Altered, Outcome, copy, installers_of, is_whole
-from deploy.backup.empty import IDENTITY, check_databases, check_homes, is_quiet, own_homes
+from deploy.backup.empty import IDENTITY, check_databases, check_homes, claim_storage, no_service_connected
 from deploy.backup.folder import BackupFolder, StoredBackup, check_records
 from deploy.backup.key_prints import AUDIT, CLIENT_TOKEN, Fingerprints, fingerprints, missing_keys
 from deploy.backup.manifest import RECORDS, BackupManifest, BackupProblem, Entry
 from deploy.backup.marker import EVERYTHING, Marker
-from deploy.backup.records import DATABASES, Client, documents, is_plain_file, put_back
+from deploy.backup.records import DATABASES, Client, documents, is_plain_file, restore_documents
 from deploy.operator.audit import open_record
 from deploy.operator.operations import open_operator
 from deploy.operator.schemas import bring_up, check_known, open_database
 from deploy.operator.storage import Storage
-from deploy.operator.stores import Places
+from deploy.operator.stores import StoreAddresses
 from deploy.publish.progress import Row
-from upload_service.model import Home, InstallerMissing, Status, Upload
+from upload_service.model import InstallerMissing, Status, StorageKind, Upload
 from upload_service.quota.ledger_store import MongoLedgerStore
 from upload_service.quota.reconciliation import Reconciliation
 from upload_service.storage.filesystem import read_blocks
@@ -63,7 +63,7 @@ class Restoration:
     def manifest(self) -> BackupManifest:
         return self.backup.manifest
 
-    async def run(self, where: Places) -> None:
+    async def run(self, where: StoreAddresses) -> None:
         """Put everything back. Cut short, it goes on when it is run again. Raises BackupProblem and Unavailable."""
         check_known(self.manifest.schemas, "the backup's ")
         if not self.other_keys:
@@ -77,11 +77,11 @@ class Restoration:
             marker = Marker(
                 upload.client, EVERYTHING, hashlib.sha256(self.manifest.model_dump_json().encode()).hexdigest()
             )
-            self.quiet = await is_quiet(upload.client)
+            self.quiet = await no_service_connected(upload.client)
             if not await marker.is_set():
                 await check_databases(upload.client)
                 await check_homes(self.storage)
-                await own_homes(self.storage, upload)
+                await claim_storage(self.storage, upload)
                 await marker.set()
             await self._bring_installers(records)
             await self._put_records(upload.client, records)
@@ -108,7 +108,7 @@ class Restoration:
                 "and `audit-key` of its data folder. If they are lost, say --other-keys"
             )
 
-    def _check_seal(self, where: Places) -> None:
+    def _check_seal(self, where: StoreAddresses) -> None:
         """Raises BackupProblem where the backup has no seal, or one that does not match."""
         if self.backup.is_sealed(where.require_audit_key()):
             return
@@ -155,7 +155,7 @@ class Restoration:
         if not is_plain_file(source):
             return Outcome.MISSING
         try:
-            if self.storage.chosen is Home.FOLDER:
+            if self.storage.chosen is StorageKind.FOLDER:
                 blocks = read_blocks(source, 0, upload.size)
                 await copy(blocks, upload, self.storage.path(upload), self._advance)
             elif await is_whole(source, upload):
@@ -174,7 +174,7 @@ class Restoration:
             for entry in sorted(self.manifest.records, key=_tenants_last):
                 found = RECORDS.fullmatch(entry.name)
                 if found and found[1] == database and (found[1], found[2]) != IDENTITY:
-                    await put_back(client, database, found[2], documents(records / entry.name))
+                    await restore_documents(client, database, found[2], documents(records / entry.name))
 
     async def _settle(self, upload: MongoDatabase) -> None:
         """Say where the installers are now, and what tenants store without the transfers that are not kept.
@@ -185,7 +185,7 @@ class Restoration:
         # Of transfers that were just being given up nobody has heard, nor is to.
         last = {"announced": True, "updated_at": {"$gt": self.manifest.made_at - UNDER_WAY}}
         just_come = {"announced": False, "updated_at": datetime.now(UTC)}
-        with unhurried():
+        with long_timeout():
             await upload["uploads"].update_many({}, {"$set": {"home": self.storage.chosen}, "$unset": PASSING})
             await upload["uploads"].update_many(last, {"$set": {"announced": False}})
             await upload["uploads"].update_many({"status": Status.COMPLETE}, {"$set": just_come})
@@ -202,10 +202,10 @@ def _tenants_last(entry: Entry) -> bool:
     return entry.name == "auth.tenants.bson"
 
 
-async def _forget_sessions(where: Places) -> None:
+async def _forget_sessions(where: StoreAddresses) -> None:
     """Let nobody be signed in from before, and no gateway remember anything."""
     async with open_operator(where.addresses) as operator, open_redis(where.addresses.redis_url) as redis:
         await operator.sessions.close_every_tenant()
-        stamps = Stamps(redis)
+        stamps = TenantVersions(redis)
         for tenant in await operator.tenants.list():
             await stamps.move(tenant.tenant_id)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from common.mongo.schema import COLLECTION
 from deploy.backup.copies import Outcome, Source, has_size, installers_of, is_whole
-from deploy.backup.empty import own_homes
+from deploy.backup.empty import claim_storage
 from deploy.backup.folder import BackupFolder
 from deploy.backup.key_prints import fingerprints
 from deploy.backup.manifest import BackupManifest, BackupProblem, Entry
-from deploy.backup.records import DATABASES, MARKERS, Client, Moment, RecordFile, at_one_moment
+from deploy.backup.records import DATABASES, MARKERS, Client, DatabaseSnapshot, RecordFile, snapshot_read
 from deploy.operator.schemas import open_database, versions
 from deploy.operator.storage import Storage
-from deploy.operator.stores import Places
+from deploy.operator.stores import StoreAddresses
 from deploy.publish.progress import Row
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Status, Upload
@@ -41,10 +41,10 @@ class Backup:
     _present: set[Path] = field(default_factory=set)
     _done: int = 0
 
-    async def take(self, where: Places) -> None:
+    async def take(self, where: StoreAddresses) -> None:
         """Raises BackupProblem, and Unavailable where a home of installers does not answer."""
         async with open_database(where.addresses.mongo_url, "upload") as upload:
-            await own_homes(self.storage, upload)
+            await claim_storage(self.storage, upload)
             reached = await versions(upload)  # Before the records are read: what they are beyond that harms nothing.
             source = Source(MongoMoveStore(upload), self.storage.homes)
             kept = MongoScrubStore(upload)
@@ -69,7 +69,7 @@ class Backup:
         """The records of a moment of which every installer is here, but for what was missing or damaged before."""
         for _ in range(ROUNDS):
             making = self.folder.begin()
-            records = await at_one_moment(client, lambda moment, making=making: _write(client, moment, making))  # type: ignore[misc]
+            records = await snapshot_read(client, lambda moment, making=making: _write(client, moment, making))  # type: ignore[misc]
             self.lacking.clear()
             missing = [upload for upload in installers_of(making) if not await self._is_present(upload)]
             if Outcome.GONE not in await self._copy(missing, source):
@@ -108,7 +108,7 @@ class Backup:
         self.row.at(self._done)
 
 
-async def _write(client: Client, moment: Moment, folder: Path) -> list[Entry]:
+async def _write(client: Client, moment: DatabaseSnapshot, folder: Path) -> list[Entry]:
     """Write everything, and that again where a collection was made meanwhile."""
     while True:
         names = await _collections(client)

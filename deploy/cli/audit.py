@@ -18,7 +18,7 @@ from auth_service.forms import time
 from common.errors import InvalidField
 from deploy.operator.audit import open_record
 from deploy.operator.operations import open_operator
-from deploy.operator.stores import Places, places
+from deploy.operator.stores import StoreAddresses, places
 
 app = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False, soft_wrap=True)
@@ -55,7 +55,7 @@ def export(
         raise typer.Exit(1)
 
 
-async def _verify(where: Places, tenant_id: str | None, expected: Head | None) -> bool:
+async def _verify(where: StoreAddresses, tenant_id: str | None, expected: Head | None) -> bool:
     async with open_operator(where.addresses) as operator, open_record(where) as record:
         every = [*(tenant.tenant_id for tenant in await operator.tenants.list()), OPERATORS]
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -79,7 +79,7 @@ async def _verify(where: Places, tenant_id: str | None, expected: Head | None) -
     return whole
 
 
-async def _export(where: Places, tenant_id: str, since: datetime | None) -> bool:
+async def _export(where: StoreAddresses, tenant_id: str, since: datetime | None) -> bool:
     whole = True
     async with open_record(where) as record:
         async for link in record.audit.select(tenant_id, Selection(since=since), oldest_first=True):

@@ -21,7 +21,7 @@ from deploy.local.folder import DataFolder
 from deploy.operator.audit import open_record
 from deploy.operator.operations import open_operator
 from deploy.operator.storage import open_storage
-from deploy.operator.stores import places, places_at_rest
+from deploy.operator.stores import offline_stores, places
 from deploy.publish.progress import shown
 from deploy.publish.terminal import say
 from deploy.tenant_archive.exporting import Export
@@ -88,7 +88,7 @@ def restore(
     name = stored.name
 
     async def work() -> Restoration:
-        async with places_at_rest(DataFolder(data.absolute()) if data else None) as where:
+        async with offline_stores(DataFolder(data.absolute()) if data else None) as where:
             for key in not_compared(stored.manifest.keys, fingerprints(where)):
                 console.print(f"{key} was not given, so whether it is the backup's is not known.")
             with shown(console) as progress, progress.row("Installers") as row:

@@ -12,7 +12,7 @@ from common.auth.callers import Deployment
 from common.errors import Problem
 from common.http.server import until_stopped
 from common.mongo import MongoError
-from common.mongo.schema import SchemaTrouble
+from common.mongo.schema import SchemaError
 from common.redis import RedisError
 from common.settings import BadSetting
 from common.telemetry import configure_logs
@@ -89,7 +89,7 @@ def main() -> None:
         app()
     except Problem as problem:
         sys.exit(f"pkgrepo: {visible(problem.detail)}")
-    except (BackupProblem, BadSetting, FolderProblem, NotRecorded, SchemaTrouble, ServerUnavailable) as problem:
+    except (BackupProblem, BadSetting, FolderProblem, NotRecorded, SchemaError, ServerUnavailable) as problem:
         sys.exit(f"pkgrepo: {visible(problem)}")
     except (MongoError, RedisError) as error:
         sys.exit(f"pkgrepo: a store does not answer ({type(error).__name__}); check MONGO_URL and REDIS_URL")

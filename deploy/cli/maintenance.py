@@ -19,9 +19,9 @@ from common.telemetry import configure_logs
 from deploy.operator.operations import open_operator
 from deploy.operator.schemas import open_database
 from deploy.operator.storage import Storage, open_storage
-from deploy.operator.stores import Places, places
+from deploy.operator.stores import StoreAddresses, places
 from upload_service.maintenance.scrub import Scrub
-from upload_service.maintenance.store import MongoKnownStore, MongoScrubStore
+from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
 from upload_service.model import Upload
 from upload_service.quota.ledger_store import MongoLedgerStore
 from upload_service.quota.reconciliation import Drift, Reconciliation
@@ -91,7 +91,7 @@ class Reading:
     findings: list[Finding] = field(default_factory=list)
     whole: bool = False  # whether all was read
 
-    async def run(self, where: Places) -> None:
+    async def run(self, where: StoreAddresses) -> None:
         """Read everything. Raises Unavailable where a storage does not answer."""
         await _check_tenant(where, self.tenant_id)
         async with (
@@ -105,7 +105,7 @@ class Reading:
                 async def advance(size: int) -> None:
                     progress.advance(bar, size)
 
-                identity = Identity(MongoKnownStore(upload), self.storage.homes, self.storage.folder)
+                identity = Identity(MongoFileIndex(upload), self.storage.homes, self.storage.folder)
                 work = Scrub(store, self.storage.homes, identity, after_block=advance)
                 done = 0
                 async for installer in store.kept(self.tenant_id):
@@ -149,7 +149,7 @@ async def _look(work: Scrub, installer: Upload) -> str:
         return f"cannot be read: {error.strerror}"
 
 
-async def _drift(where: Places, tenant_id: str | None, *, repair: bool) -> Sequence[tuple[Drift, bool]]:
+async def _drift(where: StoreAddresses, tenant_id: str | None, *, repair: bool) -> Sequence[tuple[Drift, bool]]:
     """What has drifted, and whether it was repaired."""
     await _check_tenant(where, tenant_id)
     async with open_database(where.addresses.mongo_url, "upload") as database:
@@ -158,7 +158,7 @@ async def _drift(where: Places, tenant_id: str | None, *, repair: bool) -> Seque
         return [(drift, repair and await reconciliation.repair(drift)) for drift in found]
 
 
-async def _check_tenant(where: Places, tenant_id: str | None) -> None:
+async def _check_tenant(where: StoreAddresses, tenant_id: str | None) -> None:
     async with open_operator(where.addresses) as operator:
         known = {tenant.tenant_id for tenant in await operator.tenants.list()}
     if tenant_id is not None and tenant_id not in known:

@@ -15,7 +15,7 @@ from common.mongo.migration import migrate as bring_up
 from common.mongo.schema import Migrating, Schema, outstanding
 from common.telemetry import configure_logs
 from deploy.operator.schemas import open_database, schemas
-from deploy.operator.stores import Places, places
+from deploy.operator.stores import StoreAddresses, places
 
 PAUSE = 1.0  # seconds between two looks at what another process does
 INTERRUPTED = 130  # what a shell gives for Ctrl-C
@@ -49,7 +49,7 @@ def migrate(
     console.print("The databases are up to date.")
 
 
-async def _left(where: Places, wanted: Mapping[str, Schema]) -> list[str]:
+async def _left(where: StoreAddresses, wanted: Mapping[str, Schema]) -> list[str]:
     """What is to be done, in sentences."""
     found = []
     for name, schema in wanted.items():
@@ -58,7 +58,7 @@ async def _left(where: Places, wanted: Mapping[str, Schema]) -> list[str]:
     return found
 
 
-async def _migrate(where: Places, wanted: Mapping[str, Schema], ended: list[str]) -> None:
+async def _migrate(where: StoreAddresses, wanted: Mapping[str, Schema], ended: list[str]) -> None:
     """Do it, one database after another; `ended` gets their names."""
     for name, schema in wanted.items():
         async with open_database(where.addresses.mongo_url, name) as database:

@@ -13,9 +13,9 @@ from common.http.server import until_stopped
 from common.telemetry import configure_logs
 from deploy.operator.schemas import open_database
 from deploy.operator.storage import Storage, open_storage
-from deploy.operator.stores import Places, places
-from upload_service.maintenance.store import MongoKnownStore
-from upload_service.model import Home
+from deploy.operator.stores import StoreAddresses, places
+from upload_service.maintenance.store import MongoFileIndex
+from upload_service.model import StorageKind
 from upload_service.storage.migration import Mover, Outcome
 from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.ownership import Identity
@@ -27,7 +27,7 @@ app = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False, soft_wrap=True)
 
 Data = Annotated[Path | None, typer.Option(help="The folder of a running `pkgrepo up`; else MONGO_URL and REDIS_URL.")]
-To = Annotated[Home | None, typer.Option(help="Where to; else where INSTALLER_STORAGE says.")]
+To = Annotated[StorageKind | None, typer.Option(help="Where to; else where INSTALLER_STORAGE says.")]
 
 
 @app.callback()
@@ -44,7 +44,7 @@ def migrate(to: To = None, data: Data = None) -> None:
     where = places(data)
     found = open_storage(where.installers)
     chosen = to or found.chosen
-    for home in Home:
+    for home in StorageKind:
         found.check(home)
     configure_logs("error")
     moving = Moving(found, chosen)
@@ -55,13 +55,13 @@ def migrate(to: To = None, data: Data = None) -> None:
 class Moving:
     """The command at work: a bar, a line for each file that stays, and a summary."""
 
-    def __init__(self, storage: Storage, chosen: Home) -> None:
+    def __init__(self, storage: Storage, chosen: StorageKind) -> None:
         self._storage = storage
         self._chosen = chosen
         self._outcomes: dict[str, Outcome] = {}
         self._stay: int | None = None
 
-    async def run(self, where: Places) -> None:
+    async def run(self, where: StoreAddresses) -> None:
         """Move until nothing is left but what cannot be moved.
 
         Raises:
@@ -72,7 +72,7 @@ class Moving:
         async with open_database(where.addresses.mongo_url, "upload") as database:
             await database.command("ping")  # The count has time; that there is no server is said at once.
             store = MongoMoveStore(database)
-            (source,) = set(Home) - {self._chosen}
+            (source,) = set(StorageKind) - {self._chosen}
             files, size = await store.remaining(source)
             console.print(f"{files} files, {decimal(size)}, are to be moved to the {_NAMES[self._chosen]}.")
             with Progress(*columns, console=console) as progress:
@@ -82,7 +82,7 @@ class Moving:
                     self._storage.homes,
                     self._storage.staging,
                     self._chosen,
-                    Identity(MongoKnownStore(database), self._storage.homes, self._storage.folder),
+                    Identity(MongoFileIndex(database), self._storage.homes, self._storage.folder),
                     checked=lambda count: progress.advance(bar, count),
                 )
                 while (await store.remaining(source, self._having(Outcome.FAILED)))[0]:
@@ -109,4 +109,4 @@ class Moving:
         return [upload_id for upload_id, became in self._outcomes.items() if became is outcome]
 
 
-_NAMES = {Home.FOLDER: "folder", Home.S3: "object storage"}
+_NAMES = {StorageKind.FOLDER: "folder", StorageKind.S3: "object storage"}

@@ -13,7 +13,7 @@ from auth_service.tenants.service import in_words
 from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
 from deploy.operator.audit import open_record
 from deploy.operator.operations import delete_tenant, open_operator
-from deploy.operator.stores import Places, places
+from deploy.operator.stores import StoreAddresses, places
 
 app = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False)
@@ -112,24 +112,24 @@ def delete(
     console.print(f"Tenant {tenant_id} was deleted.")
 
 
-async def _create(where: Places, tenant: Tenant) -> None:
+async def _create(where: StoreAddresses, tenant: Tenant) -> None:
     async with open_operator(where.addresses) as operator, open_record(where) as record:
         await operator.tenants.create(tenant)
         settings = {name: in_words(value) for name, value in vars(tenant).items()}
         await record.add(tenant.tenant_id, "tenant_create", **settings)
 
 
-async def _list(where: Places) -> list[Tenant]:
+async def _list(where: StoreAddresses) -> list[Tenant]:
     async with open_operator(where.addresses) as operator:
         return list(await operator.tenants.list())
 
 
-async def _edit(where: Places, tenant_id: str, changes: dict[str, object]) -> None:
+async def _edit(where: StoreAddresses, tenant_id: str, changes: dict[str, object]) -> None:
     async with open_operator(where.addresses) as operator, open_record(where) as record:
         await record.add(tenant_id, "tenant_edit", await operator.tenants.edit(tenant_id, changes))
 
 
-async def _delete(where: Places, tenant_id: str) -> bool:
+async def _delete(where: StoreAddresses, tenant_id: str) -> bool:
     if is_tenant_id(tenant_id):
         async with open_record(where) as record:
             await record.add_deletion(tenant_id)

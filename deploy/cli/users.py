@@ -13,7 +13,7 @@ from rich.table import Table
 from auth_service.model import User
 from deploy.operator.audit import open_record
 from deploy.operator.operations import open_operator
-from deploy.operator.stores import Places, places
+from deploy.operator.stores import StoreAddresses, places
 
 app = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False)
@@ -64,26 +64,26 @@ def _password(*, from_input: bool) -> tuple[str, str]:
     return generated, f" Password, shown this once: {generated}"
 
 
-async def _create(where: Places, tenant_id: str, username: str, new: str) -> None:
+async def _create(where: StoreAddresses, tenant_id: str, username: str, new: str) -> None:
     async with open_operator(where.addresses) as operator, open_record(where) as record:
         await operator.tenants.find(tenant_id)
         await operator.users.create(tenant_id, username, new)
         await record.add(tenant_id, "user_create", username=username)
 
 
-async def _list(where: Places, tenant_id: str) -> list[User]:
+async def _list(where: StoreAddresses, tenant_id: str) -> list[User]:
     async with open_operator(where.addresses) as operator:
         await operator.tenants.find(tenant_id)
         return list(await operator.users.list(tenant_id))
 
 
-async def _delete(where: Places, tenant_id: str, username: str) -> None:
+async def _delete(where: StoreAddresses, tenant_id: str, username: str) -> None:
     async with open_operator(where.addresses) as operator, open_record(where) as record:
         await operator.users.delete(tenant_id, username)
         await record.add(tenant_id, "user_delete", username=username)
 
 
-async def _reset(where: Places, tenant_id: str, username: str, new: str) -> None:
+async def _reset(where: StoreAddresses, tenant_id: str, username: str, new: str) -> None:
     async with open_operator(where.addresses) as operator, open_record(where) as record:
         await operator.users.reset_password(tenant_id, username, new)
         await record.add(tenant_id, "user_password", username=username)

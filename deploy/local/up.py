@@ -23,7 +23,7 @@ from deploy.local.servers import mongod, redis
 from deploy.operator.audit import open_record
 from deploy.operator.operations import open_operator
 from deploy.operator.schemas import open_database
-from deploy.operator.stores import Places, StoreSettings
+from deploy.operator.stores import StoreAddresses, StoreSettings
 from gateway.app import create_app as create_gateway
 from gateway.settings import GatewaySettings
 from upload_service.app import create_app as create_upload_service
@@ -67,7 +67,7 @@ async def running(folder: DataFolder, host: str, port: int, deployment: Deployme
             stack, folder, stores, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", deployment
         )
         addresses = Addresses(base_url, mongo_url, redis_url)
-        where = Places(addresses, folder.installers, folder.audit_key)
+        where = StoreAddresses(addresses, folder.installers, folder.audit_key)
         async with open_operator(addresses) as operator, open_record(where) as record:
             password = await make_first_tenant(operator, record, tenant_id, folder.password)
         folder.remember(addresses)

@@ -16,7 +16,7 @@ from auth_service.tenants.service import Changes
 from common.errors import Problem
 from common.mongo import MongoError
 from deploy.operator.schemas import open_database
-from deploy.operator.stores import Places
+from deploy.operator.stores import StoreAddresses
 
 FROM = "pkgrepo"  # stands where an administrator's address does
 
@@ -49,7 +49,7 @@ class Record:
 
 
 @asynccontextmanager
-async def open_record(where: Places) -> AsyncIterator[Record]:
+async def open_record(where: StoreAddresses) -> AsyncIterator[Record]:
     """Raises BadSetting where the key is not known."""
     audit_key = where.require_audit_key().get_secret_value()
     async with open_database(where.addresses.mongo_url, "auth") as database:

@@ -16,7 +16,7 @@ from catalog_service.store import MongoCatalogStore
 from client_registry.clients.store import MongoClientStore
 from common.auth.sessions import Sessions
 from common.auth.signing import Keys
-from common.caching.tenant_version import Stamps
+from common.caching.tenant_version import TenantVersions
 from common.errors import InvalidField
 from common.redis import open_redis
 from common.tenants import is_tenant_id
@@ -50,7 +50,7 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
         sessions = Sessions(redis, keys=Keys(secrets.token_urlsafe(48)), lifetime=1, idle=1)
         known_places = RedisKnownPlaces(redis)
         users = Users(MongoUserStore(database), Passwords(), sessions, known_places)
-        yield Operator(Tenants(MongoTenantStore(database), Stamps(redis)), users, sessions, known_places)
+        yield Operator(Tenants(MongoTenantStore(database), TenantVersions(redis)), users, sessions, known_places)
 
 
 async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id: str) -> bool:

@@ -12,7 +12,7 @@ from common import mongo
 from common.mongo import MongoDatabase
 from common.mongo.migration import migrate, migrate_again
 from common.mongo.schema import Schema, SchemaIsNewer, set_version, version_of
-from deploy.operator.stores import Places
+from deploy.operator.stores import StoreAddresses
 from upload_service.migrations import SCHEMA as UPLOAD
 
 
@@ -23,7 +23,7 @@ def _schemas(audit_key: SecretStr) -> dict[str, Schema]:
 KNOWN = {name: schema.version for name, schema in _schemas(SecretStr("")).items()}
 
 
-def schemas(where: Places) -> dict[str, Schema]:
+def schemas(where: StoreAddresses) -> dict[str, Schema]:
     """Those of all services, by their databases. Raises BadSetting where the key of the audit log is not known."""
     return _schemas(where.require_audit_key())
 
@@ -41,7 +41,7 @@ async def versions(database: MongoDatabase) -> dict[str, int]:
     return {name: await version_of(database.client[name]) for name in KNOWN}
 
 
-async def bring_up(where: Places, reached: Mapping[str, int]) -> None:
+async def bring_up(where: StoreAddresses, reached: Mapping[str, int]) -> None:
     """Bring records up to date that were put into databases of which no service runs; they have reached this."""
     for name, schema in schemas(where).items():
         async with mongo.open_database(where.addresses.mongo_url, name) as database:
@@ -49,7 +49,7 @@ async def bring_up(where: Places, reached: Mapping[str, int]) -> None:
             await migrate(database, schema)
 
 
-async def bring_up_again(where: Places, reached: Mapping[str, int]) -> None:
+async def bring_up_again(where: StoreAddresses, reached: Mapping[str, int]) -> None:
     """The same for records that were put among others, which are up to date already."""
     for name, schema in schemas(where).items():
         async with mongo.open_database(where.addresses.mongo_url, name) as database:

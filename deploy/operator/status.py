@@ -15,7 +15,7 @@ from deploy.local.folder import SERVICES, DataFolder
 from gateway.settings import GatewaySettings
 from upload_service.settings import UploadSettings
 
-PATIENCE = 5  # seconds
+TIMEOUT = 5  # seconds
 DEFAULT_LISTEN = {
     "gateway": GatewaySettings.model_fields["listen"].default,
     "auth_service": AuthSettings.model_fields["listen"].default,
@@ -55,7 +55,7 @@ async def _ask(address: str) -> dict[str, str]:
     base = "http://localhost" if unix else address
     try:
         async with (
-            ClientSession(connector=connector, timeout=ClientTimeout(total=PATIENCE)) as session,
+            ClientSession(connector=connector, timeout=ClientTimeout(total=TIMEOUT)) as session,
             session.get(f"{base}/readyz") as response,
         ):
             missing: dict[str, str] = orjson.loads(await response.read()).get("missing", {})

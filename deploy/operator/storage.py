@@ -5,9 +5,9 @@ from pathlib import Path
 
 from common.mongo import MongoDatabase
 from common.settings import BadSetting, load
-from upload_service.model import Home, Upload
+from upload_service.model import StorageKind, Upload
 from upload_service.settings import StorageSettings
-from upload_service.storage.filesystem import FolderInstallers, Homes
+from upload_service.storage.filesystem import FolderInstallers, StorageBackends
 from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.s3 import ObjectInstallers, homes_of
 from upload_service.storage.staging import Staging
@@ -19,23 +19,23 @@ class Storage:
     """`folder` is the one that all replicas share, `chosen` where the settings want installers to end up."""
 
     folder: Path
-    homes: Homes
+    homes: StorageBackends
     staging: Staging
-    chosen: Home
+    chosen: StorageKind
 
     def path(self, upload: Upload) -> Path:
         """Where the folder has an installer. Raises ValueError for a record whose names lead elsewhere."""
         return FolderInstallers(self.folder, Parts(self.folder)).path(upload)
 
-    def check(self, home: Home) -> None:
+    def check(self, home: StorageKind) -> None:
         """Raise BadSetting where the settings do not have this home."""
         if home not in self.homes:
             raise BadSetting("S3_URL: must be given, as it is to the upload service")
 
     async def check_tenant(self, upload: MongoDatabase, tenant_id: str) -> None:
         """Raise BadSetting where a tenant has installers at a home that the settings do not have."""
-        if await MongoMoveStore(upload).has_any(tenant_id, Home.S3):
-            self.check(Home.S3)
+        if await MongoMoveStore(upload).has_any(tenant_id, StorageKind.S3):
+            self.check(StorageKind.S3)
 
 
 def open_storage(installers: Path | None) -> Storage:

@@ -25,7 +25,7 @@ class StoreSettings(EnvironmentSettings):
 
 
 @dataclass(frozen=True)
-class Places:
+class StoreAddresses:
     """The stores' addresses, the folder of installers, the keys of the audit log and of client tokens."""
 
     addresses: Addresses
@@ -40,7 +40,7 @@ class Places:
         return self.audit_key
 
 
-def places(data: Path | None) -> Places:
+def places(data: Path | None) -> StoreAddresses:
     """Raises FolderProblem where nothing runs on the folder, BadSetting where the environment says too little."""
     if data is not None:
         folder = DataFolder(data.absolute())
@@ -49,11 +49,11 @@ def places(data: Path | None) -> Places:
     if stores.mongo_url is None or stores.redis_url is None:
         raise BadSetting("give --data DIR of a running `pkgrepo up`, or set MONGO_URL and REDIS_URL")
     addresses = Addresses("", stores.mongo_url, stores.redis_url)
-    return Places(addresses, stores.installers, stores.audit_key, stores.client_token_key)
+    return StoreAddresses(addresses, stores.installers, stores.audit_key, stores.client_token_key)
 
 
 @asynccontextmanager
-async def places_at_rest(data: DataFolder | None) -> AsyncIterator[Places]:
+async def offline_stores(data: DataFolder | None) -> AsyncIterator[StoreAddresses]:
     """The same of an installation that does not run; the stores of a folder run for as long as the block lasts.
 
     Raises ServerUnavailable where a `pkgrepo up` runs on the folder, and what `places` raises.
@@ -72,5 +72,5 @@ async def places_at_rest(data: DataFolder | None) -> AsyncIterator[Places]:
         yield _of_folder(data, Addresses("", mongo_url, redis_url))
 
 
-def _of_folder(folder: DataFolder, addresses: Addresses) -> Places:
-    return Places(addresses, folder.installers, folder.audit_key, Keys(folder.key("client-token")))
+def _of_folder(folder: DataFolder, addresses: Addresses) -> StoreAddresses:
+    return StoreAddresses(addresses, folder.installers, folder.audit_key, Keys(folder.key("client-token")))

@@ -8,7 +8,7 @@ from uuid import uuid4
 import stamina
 from aiohttp import FormData
 
-from common.errors import Answered
+from common.errors import UpstreamProblem
 from deploy.publish.model import Installer, NewPackage
 from deploy.publish.problems import wait
 from deploy.publish.server import MakeBody
@@ -28,14 +28,14 @@ class State:
 
 
 class Interface:
-    """The public interface. What may pass is tried again until `patience` seconds are over."""
+    """The public interface. What may pass is tried again until `timeout` seconds are over."""
 
-    def __init__(self, session: Session, patience: float) -> None:
+    def __init__(self, session: Session, timeout: float) -> None:
         self._session = session
         self._one_installer_a_version: bool | None = None
         self.patiently = stamina.AsyncRetryingCaller(
-            attempts=None, timeout=patience, wait_initial=0.5, wait_max=20.0, wait_jitter=1.0
-        ).on(lambda error: wait(error, patience))
+            attempts=None, timeout=timeout, wait_initial=0.5, wait_max=20.0, wait_jitter=1.0
+        ).on(lambda error: wait(error, timeout))
 
     async def package_ids(self) -> Sequence[str]:
         """The ids of the tenant's active packages."""
@@ -50,7 +50,7 @@ class Interface:
         """The versions of a package as the interface lists them; None where there is no such package."""
         try:
             listed: list[dict[str, str]] = await self._ask("GET", "get_package_versions", package_id)
-        except Answered as refusal:
+        except UpstreamProblem as refusal:
             if refusal.code == "package_not_found":
                 return None
             raise
@@ -86,7 +86,7 @@ class Interface:
 
         try:
             await self._ask("POST", "add_package", body=body)
-        except Answered as refusal:
+        except UpstreamProblem as refusal:
             if refusal.code != "package_exists":
                 raise
 
@@ -94,7 +94,7 @@ class Interface:
         """Where a transfer stands; one that the server does not know has not begun."""
         try:
             return _state(await self._ask("GET", "upload_package_version", headers={"X-File-ID": file_id}))
-        except Answered as refusal:
+        except UpstreamProblem as refusal:
             if refusal.code == "transfer_not_found":
                 return State()
             raise

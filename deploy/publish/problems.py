@@ -1,4 +1,4 @@
-"""What can go wrong between a file and its version, the server's own problems (`common.errors.Answered`) aside."""
+"""Problems of publishing. The problems of the server are `common.errors.UpstreamProblem`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -89,13 +89,13 @@ def may_pass(problem: Problem) -> bool:
     return problem.status == 429 or (problem.status >= 500 and problem.code != "transfer_damaged")
 
 
-def wait(error: Exception, patience: float) -> bool | float:
+def wait(error: Exception, timeout: float) -> bool | float:
     """Whether to try again: after as many seconds as the server says, or after a growing pause."""
     if not isinstance(error, Problem) or not may_pass(error):
         return False
     if error.retry_after is None:
         return True
-    return max(1.0, error.retry_after) if error.retry_after <= patience else False
+    return max(1.0, error.retry_after) if error.retry_after <= timeout else False
 
 
 def retry_after(headers: Mapping[str, str]) -> int | None:

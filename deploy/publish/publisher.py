@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from common.errors import Answered, NotFound, Problem
+from common.errors import NotFound, Problem, UpstreamProblem
 from deploy.publish.files import LocalFile, open_file
 from deploy.publish.interface import Interface
 from deploy.publish.model import Installer, NewPackage, NotPublished, Published
@@ -115,7 +115,7 @@ class Publisher:
                 if stored.sha256 != sha256:
                     continue
                 uid, created = await self._create(installer, sha256, server_filename=stored.server_filename)
-            except Answered as refusal:
+            except UpstreamProblem as refusal:
                 if refusal.code not in UNUSABLE:
                     raise
                 reason = refusal
@@ -132,7 +132,7 @@ class Publisher:
         """The version's UID, and whether it was made just now: an answer that was lost may have made it before."""
         try:
             return await self._interface.add_version(installer, **where), True
-        except Answered as refusal:
+        except UpstreamProblem as refusal:
             if refusal.code != "version_exists":
                 raise
             catalog = Catalog(await self._interface.versions(installer.package_id) or (), one_installer_a_version=False)

@@ -20,10 +20,10 @@ from aiohttp import (
 )
 from yarl import URL
 
-from common.errors import Answered
+from common.errors import UpstreamProblem
 from deploy.publish.problems import NotTheInterface, Unreachable, Untrusted, retry_after
 
-CONNECT_PATIENCE = 15.0  # seconds
+CONNECT_TIMEOUT = 15.0  # seconds
 STALL = 120.0  # seconds without a byte of the body taken, or for the answer after it
 
 MakeBody = Callable[[Callable[[], None]], Any]
@@ -78,7 +78,7 @@ async def open_server(base: str, ca_file: Path | None) -> AsyncIterator[Server]:
     async with ClientSession(
         connector=TCPConnector(ssl=context),
         cookie_jar=DummyCookieJar(),
-        timeout=ClientTimeout(total=None, sock_connect=CONNECT_PATIENCE),
+        timeout=ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
         trust_env=True,  # Many a pipeline reaches the world through a proxy only.
     ) as http:
         yield Server(http, base)
@@ -96,7 +96,7 @@ def _understood(response: ClientResponse, content: bytes) -> Any:
     problem = answer if isinstance(answer, dict) else {}
     if response.status < 400:
         raise NotTheInterface(f"What answers at {response.url} is not the interface.")
-    raise Answered(
+    raise UpstreamProblem(
         str(problem.get("detail") or f"The server answered {response.status} {response.reason or ''}".strip() + "."),
         status=response.status,
         code=str(problem.get("code") or "refused"),

@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import FormData
 from pydantic import SecretStr
 
-from common.errors import Answered, Problem
+from common.errors import Problem, UpstreamProblem
 from common.settings import BadSetting, EnvironmentSettings
 from deploy.publish.server import MakeBody, Server
 
@@ -56,7 +56,7 @@ class Session:
         token = self.token
         try:
             return await self._ask(token, method, segments, headers, body)
-        except Answered as refusal:
+        except UpstreamProblem as refusal:
             # A package that exists is answered with 401 as well.
             if refusal.code != "not_authenticated" or not self._credentials.can_sign_in:
                 raise

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from common.errors import Answered, Problem
+from common.errors import Problem, UpstreamProblem
 from deploy.publish.files import LocalFile
 from deploy.publish.guesses import suffix
 from deploy.publish.interface import Interface, State
@@ -44,7 +44,7 @@ class Transfer:
         try:
             while not state.complete:
                 state = await self._go_on(state)
-        except Answered as refusal:
+        except UpstreamProblem as refusal:
             if refusal.code == "transfer_cancelled" and state.received:
                 raise UploadCancelled(self._file.path) from None
             raise
@@ -69,7 +69,7 @@ class Transfer:
             return await self._interface.send_chunk(
                 self._file_id, start, self._file.size, content, suffix(self._file.path), self._row.at
             )
-        except Answered as refusal:
+        except UpstreamProblem as refusal:
             if refusal.code == "unexpected_chunk":
                 return await self._after_refusal(start, refusal)
             if refusal.code == "invalid_request":
@@ -79,7 +79,7 @@ class Transfer:
         except Unreachable as problem:
             raise self._broken(problem) from None
 
-    async def _after_refusal(self, start: int, refusal: Answered) -> State:
+    async def _after_refusal(self, start: int, refusal: UpstreamProblem) -> State:
         """Where the server stands that expected another byte: someone else sends the same file, or did."""
         state = await self._interface.state(self._file_id)
         if state.received == start and not state.complete:

@@ -22,7 +22,7 @@ MOST_MANIFEST = 512 << 20  # bytes
 END = bytes(2 * BLOCKSIZE)
 
 
-class NotAsSaid(BackupProblem):
+class ArchiveMismatch(BackupProblem):
     """The archive ends, or goes on, otherwise than its manifest says."""
 
 
@@ -108,8 +108,8 @@ class ArchiveReader(AbstractContextManager["ArchiveReader"]):
     def _skip_padding(self, size: int) -> None:
         self._file.seek(-size % BLOCKSIZE, os.SEEK_CUR)
 
-    def _wrong(self, what: str) -> NotAsSaid:
-        return NotAsSaid(f"{self._path}: {what}")
+    def _wrong(self, what: str) -> ArchiveMismatch:
+        return ArchiveMismatch(f"{self._path}: {what}")
 
 
 class ArchiveWriter(AbstractContextManager["ArchiveWriter"]):

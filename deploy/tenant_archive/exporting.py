@@ -16,15 +16,15 @@ from bson.raw_bson import RawBSONDocument
 from auth_service.audit.chain import Head
 from common.mongo import Document
 from deploy.backup.copies import Altered, checked, installers_of
-from deploy.backup.empty import own_homes
+from deploy.backup.empty import claim_storage
 from deploy.backup.key_prints import fingerprints
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
-from deploy.backup.records import Client, Moment, RecordFile, at_one_moment, documents
+from deploy.backup.records import Client, DatabaseSnapshot, RecordFile, documents, snapshot_read
 from deploy.operator.schemas import open_database, versions
 from deploy.operator.storage import Storage
-from deploy.operator.stores import Places
+from deploy.operator.stores import StoreAddresses
 from deploy.publish.progress import Row
-from deploy.tenant_archive.archive import FILES, RECORDS, ArchiveReader, ArchiveWriter, NotAsSaid, begun
+from deploy.tenant_archive.archive import FILES, RECORDS, ArchiveMismatch, ArchiveReader, ArchiveWriter, begun
 from upload_service.model import InstallerMissing, Status
 from upload_service.uploads.store import MongoUploadStore
 
@@ -55,10 +55,10 @@ class Export:
     resumed: int = 0
     _done: int = 0
 
-    async def run(self, where: Places) -> ArchiveManifest:
+    async def run(self, where: StoreAddresses) -> ArchiveManifest:
         """Write the archive. Cut short, it goes on when it is run again. Raises BackupProblem and Unavailable."""
         async with open_database(where.addresses.mongo_url, "upload") as upload:
-            await own_homes(self.storage, upload)
+            await claim_storage(self.storage, upload)
             begin = self._begun_before()
             for _ in range(ROUNDS):
                 manifest, position = begin or await self._begin(where, upload.client)
@@ -91,17 +91,17 @@ class Export:
                         pass
                     position = reader.position
                     self.resumed += 1
-            except NotAsSaid:
+            except ArchiveMismatch:
                 pass  # So far it came.
         return (manifest, position) if manifest.tenant_id == self.tenant_id else None
 
-    async def _begin(self, where: Places, client: Client) -> tuple[ArchiveManifest, int]:
+    async def _begin(self, where: StoreAddresses, client: Client) -> tuple[ArchiveManifest, int]:
         """Begin the archive with a manifest and records."""
         self.resumed = 0
         reached = await versions(client["auth"])
         with TemporaryDirectory(dir=self.path.parent, prefix=f".{self.path.name}.") as name:
             folder = Path(name)
-            records = await at_one_moment(client, lambda moment: self._read(moment, folder))
+            records = await snapshot_read(client, lambda moment: self._read(moment, folder))
             installers = installers_of(folder)
             manifest = ArchiveManifest(
                 made_at=datetime.now(UTC),
@@ -121,7 +121,7 @@ class Export:
                     archive.pad(entry.size)
                 return manifest, archive.position
 
-    async def _read(self, moment: Moment, folder: Path) -> list[Entry]:
+    async def _read(self, moment: DatabaseSnapshot, folder: Path) -> list[Entry]:
         """The tenant's records, but for what was halfway."""
         tenant: Document = {"tenant_id": self.tenant_id}
         entries: list[Entry] = []

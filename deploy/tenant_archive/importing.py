@@ -16,22 +16,22 @@ from auth_service.audit.store import link_of
 from auth_service.audit.verify import ChainBroken, verify
 from auth_service.model import TenantExists
 from auth_service.tenants.store import MongoTenantStore
-from common.caching.tenant_version import Stamps
+from common.caching.tenant_version import TenantVersions
 from common.mongo import Document, MongoDatabase
 from common.redis import open_redis
 from deploy.backup.copies import copy, has_size
-from deploy.backup.empty import own_homes
+from deploy.backup.empty import claim_storage
 from deploy.backup.key_prints import AUDIT, fingerprints, missing_keys
 from deploy.backup.manifest import ArchiveManifest, BackupProblem
 from deploy.backup.marker import Marker
-from deploy.backup.records import DATABASES, Client, put_back
+from deploy.backup.records import DATABASES, Client, restore_documents
 from deploy.operator.audit import Record, open_record
 from deploy.operator.schemas import bring_up_again, check_known, open_database
 from deploy.operator.storage import Storage
-from deploy.operator.stores import Places
+from deploy.operator.stores import StoreAddresses
 from deploy.publish.progress import Row
 from deploy.tenant_archive.archive import FILES, RECORDS, ArchiveReader
-from deploy.tenant_archive.validation import SETTLED, Strangers, installer_document
+from deploy.tenant_archive.validation import SETTLED, ArchiveValidator, installer_document
 from upload_service.model import Upload
 from upload_service.quota.ledger_store import MongoLedgerStore
 from upload_service.quota.reconciliation import Reconciliation
@@ -49,13 +49,13 @@ class Import:
     other_keys: list[str] = field(default_factory=list)
     _done: int = 0
 
-    async def run(self, where: Places) -> ArchiveManifest:
+    async def run(self, where: StoreAddresses) -> ArchiveManifest:
         """Import all of it. Cut short, it goes on when it is run again. Raises BackupProblem."""
         with ArchiveReader(self.path) as archive, TemporaryDirectory(prefix="pkgrepo-") as name:
             manifest, source = archive.manifest()
             check_known(manifest.schemas, "the archive's ")
             self.other_keys = missing_keys(manifest.keys, fingerprints(where))
-            strangers = Strangers(Path(name), manifest)
+            strangers = ArchiveValidator(Path(name), manifest)
             for entry in manifest.records:
                 with (strangers.folder / entry.name).open("wb") as file:
                     for block in archive.read(RECORDS, entry):
@@ -66,7 +66,7 @@ class Import:
                 record = await stack.enter_async_context(open_record(where))
                 redis = await stack.enter_async_context(open_redis(where.addresses.redis_url))
                 client: Client = upload.client
-                await own_homes(self.storage, upload)
+                await claim_storage(self.storage, upload)
                 marker = Marker(client, tenant.tenant_id, source)
                 if not await marker.is_set():
                     await self._check_absent(client, tenant.tenant_id)
@@ -83,7 +83,7 @@ class Import:
                 )
                 with suppress(TenantExists):  # Added by a run that ended here.
                     await MongoTenantStore(client["auth"]).add(tenant)
-                await Stamps(redis).move(tenant.tenant_id)
+                await TenantVersions(redis).move(tenant.tenant_id)
                 await marker.clear()
         return manifest
 
@@ -98,7 +98,9 @@ class Import:
         if folder.exists() and any(folder.iterdir()):
             raise BackupProblem(f"{tenant_id}: has installers here already; {gone}")
 
-    async def _bring_installers(self, archive: ArchiveReader, strangers: Strangers, upload: MongoDatabase) -> None:
+    async def _bring_installers(
+        self, archive: ArchiveReader, strangers: ArchiveValidator, upload: MongoDatabase
+    ) -> None:
         """Copy each installer and then say that it is here."""
         self.row.copying(sum(entry.size for entry in strangers.manifest.files), 0)
         for installer, entry in strangers.installers():
@@ -111,13 +113,13 @@ class Import:
             await _say_that_it_is_here(upload, installer)
         archive.end()
 
-    async def _put_records(self, strangers: Strangers, client: Client) -> None:
+    async def _put_records(self, strangers: ArchiveValidator, client: Client) -> None:
         for name in SETTLED:
             if name not in {LOG, HEADS}:
                 database, collection, _ = name.split(".")
-                await put_back(client, database, collection, strangers.records(name))
+                await restore_documents(client, database, collection, strangers.records(name))
 
-    async def _put_log(self, strangers: Strangers, client: Client, record: Record) -> None:
+    async def _put_log(self, strangers: ArchiveValidator, client: Client, record: Record) -> None:
         """Take over the audit log as it was sealed; under other keys seal its entries anew, after the same order."""
         tenant_id = strangers.manifest.tenant_id
         if AUDIT in self.other_keys:
@@ -127,7 +129,7 @@ class Import:
                     raise BackupProblem(f"{LOG}: has an entry that is none of an audit log")
                 await record.audit.record(tenant_id, link.entry)
             return
-        await put_back(client, "auth", "audit_log", strangers.records(LOG))
+        await restore_documents(client, "auth", "audit_log", strangers.records(LOG))
         for document in strangers.records(HEADS):
             note = Note(Head(document["sequence"], document["hash"]), document["seal"])
             await record.store.keep_note(tenant_id, note)

@@ -26,8 +26,8 @@ from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.backup.records import documents
 from deploy.tenant_archive.record_rules import BadRecord, check_record
 from upload_service.inspection.inspector import State
-from upload_service.model import Damage, Home, Status, Upload
-from upload_service.uploads.records import GIVEN_BACK
+from upload_service.model import Damage, Status, StorageKind, Upload
+from upload_service.uploads.records import LEASE_FREE
 
 MOST = 2**63 - 1
 DECODED: CodecOptions[Document] = CodecOptions(tz_aware=True, tzinfo=UTC)
@@ -49,7 +49,7 @@ TENANT = "auth.tenants.bson"
 
 
 @dataclass(frozen=True)
-class Strangers:
+class ArchiveValidator:
     """The records of an archive, unpacked into a folder. Every method raises BackupProblem for what is not let in."""
 
     folder: Path
@@ -136,11 +136,11 @@ def installer_document(upload: Upload) -> Document:
         "total": upload.size,
         "offset": upload.size,
         "fence": upload.fence,
-        "lease_until": GIVEN_BACK,
+        "lease_until": LEASE_FREE,
         "status": Status.LINKED,
         "tainted": False,
         "part": 0,
-        "home": Home.FOLDER,
+        "home": StorageKind.FOLDER,
         "damage": Damage.NONE,
         "server_filename": upload.server_filename,
         "size": upload.size,
@@ -148,7 +148,7 @@ def installer_document(upload: Upload) -> Document:
         "version_uid": upload.version_uid,
         "request_id": upload.request_id,
         "announced": True,
-        "announcing_until": GIVEN_BACK,
+        "announcing_until": LEASE_FREE,
         "inspection": State.WAITING,  # What the archive says of it is not taken over.
         "checked_at": now,
         "updated_at": now,

@@ -5,7 +5,7 @@ from contextlib import suppress
 from aiohttp import web
 
 from common.auth.callers import Caller
-from common.auth.sessions import Look, Sessions
+from common.auth.sessions import SessionCheck, Sessions
 from common.errors import NotAuthenticated
 from common.http.forms import read_form
 from common.redis import RedisError
@@ -17,14 +17,14 @@ TOKEN_LIMIT = 4096  # characters
 WITH_SESSION = frozenset([Access.ADMINISTRATOR, Access.CLIENT, Access.PACKAGE_MANAGER])
 
 
-class Gatekeeper:
+class Authenticator:
     """Tells who calls."""
 
     def __init__(self, sessions: Sessions, clients: ClientDirectory) -> None:
         self._sessions = sessions
         self._clients = clients
 
-    async def look(self, request: web.Request, operation: Operation, tenant_id: str, *, welcome: bool) -> Look:
+    async def look(self, request: web.Request, operation: Operation, tenant_id: str, *, welcome: bool) -> SessionCheck:
         """What Redis says of the tenant, and of the session that is shown for the operation.
 
         A session is used by being looked at. So it is looked at only where its holder is `welcome`; else `identify`
@@ -38,9 +38,9 @@ class Gatekeeper:
         except RedisError:
             if shown:
                 raise
-            return Look(None)
+            return SessionCheck(None)
 
-    async def identify(self, request: web.Request, operation: Operation, visitor: Caller, look: Look) -> Caller:
+    async def identify(self, request: web.Request, operation: Operation, visitor: Caller, look: SessionCheck) -> Caller:
         """The caller of an operation, `visitor` being what is known without a token.
 
         Raises:
@@ -60,12 +60,12 @@ class Gatekeeper:
             case _:
                 return visitor
 
-    async def _administrator(self, request: web.Request, visitor: Caller, look: Look) -> Caller:
+    async def _administrator(self, request: web.Request, visitor: Caller, look: SessionCheck) -> Caller:
         session = look.session or await self._sessions.check(visitor.tenant_id, _bearer(request))
         return visitor.as_administrator(session.username, session.session_id)
 
     async def _administrator_or_client(
-        self, request: web.Request, visitor: Caller, look: Look, token: str, number: int = 0
+        self, request: web.Request, visitor: Caller, look: SessionCheck, token: str, number: int = 0
     ) -> Caller:
         """The caller by their session, else by a client's token, whose program has this `number`."""
         if "Authorization" in request.headers:

@@ -4,7 +4,7 @@ from hashlib import sha256
 
 from common.auth.callers import Caller, hidden_word
 from common.service_client.client import ServiceClient
-from gateway.caching.response_cache import Remembered
+from gateway.caching.response_cache import ResponseCache
 
 REMEMBERED = 30.0  # seconds: a change that gateways could not be told of is in force within this time
 REMEMBERED_AT_MOST = 20_000  # clients
@@ -19,10 +19,12 @@ class ClientDirectory:
 
     def __init__(self, client_registry: ServiceClient) -> None:
         self._client_registry = client_registry
-        self._ids: Remembered[tuple[str, bytes, str, int], str] = Remembered(
+        self._ids: ResponseCache[tuple[str, bytes, str, int], str] = ResponseCache(
             seconds=REMEMBERED, most=REMEMBERED_AT_MOST
         )
-        self._hidden: Remembered[tuple[str, str, str], str] = Remembered(seconds=REMEMBERED, most=REMEMBERED_AT_MOST)
+        self._hidden: ResponseCache[tuple[str, str, str], str] = ResponseCache(
+            seconds=REMEMBERED, most=REMEMBERED_AT_MOST
+        )
 
     async def identify(self, visitor: Caller, token: str, program: int, stamp: str | None) -> str:
         """The id of the client whose token this is. Raises UnknownClient, which is not remembered."""

@@ -14,11 +14,11 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from common.auth.callers import HIDDEN, Caller, Kind
-from common.http.bodies import accepted_coding, has_already
-from common.http.middleware import Answer
+from common.http.bodies import if_none_match, negotiate_encoding
+from common.http.middleware import BytesResponse
 from common.service_client.client import Response, ServiceClient, problem_of
 from gateway.auth.client_directory import ClientDirectory
-from gateway.caching.response_cache import Remembered
+from gateway.caching.response_cache import ResponseCache
 
 REMEMBERED = 30.0  # seconds
 SLICE = 256 << 10  # bytes that are written at once: a caller who reads slowly has no copy of a catalog waiting
@@ -60,8 +60,8 @@ class Catalog:
 
     async def send(self, request: web.Request) -> web.StreamResponse:
         """Answer with it, or with 304 where the caller has it already."""
-        if has_already(request, self.etag):
-            return Answer(status=304, headers=self.unchanged)
+        if if_none_match(request, self.etag):
+            return BytesResponse(status=304, headers=self.unchanged)
         response = web.StreamResponse(headers=self.headers)
         response.content_length = len(self.body)
         try:
@@ -88,7 +88,7 @@ class Catalogs:
         self._budget = budget
         self.taken = 0  # bytes of all catalogs that anybody has
         self.count = 0  # of those
-        self._answers: Remembered[View, Catalog | None] = Remembered(seconds=REMEMBERED, most=budget, size=_size)
+        self._answers: ResponseCache[View, Catalog | None] = ResponseCache(seconds=REMEMBERED, most=budget, size=_size)
 
     async def find(self, request: web.Request, caller: Caller, stamp: str | None) -> Catalog | None:
         """The catalog as this caller may see it; None where it has to be asked for by whoever wants it.
@@ -102,7 +102,7 @@ class Catalogs:
         if stamp is None or include_disabled is None:
             return None
         hidden = await self._clients.hidden_from(caller, stamp) if caller.kind is Kind.CLIENT else ""
-        view = View(caller.tenant_id, include_disabled, hidden, accepted_coding(request))
+        view = View(caller.tenant_id, include_disabled, hidden, negotiate_encoding(request))
         if known := self._answers.now(view, stamp):
             return known
         return await self._answers.of(view, stamp, lambda: self._ask(caller, view))

@@ -2,7 +2,7 @@
 
 from common.auth.callers import Caller
 from common.service_client.client import ServiceClient, problem_of
-from gateway.caching.response_cache import Remembered
+from gateway.caching.response_cache import ResponseCache
 
 REMEMBERED = 1.0  # seconds; an answer may have an address in it that is good for a while only
 REMEMBERED_AT_MOST = 10_000  # tenants
@@ -13,7 +13,7 @@ class Releases:
 
     def __init__(self, client_registry: ServiceClient) -> None:
         self._client_registry = client_registry
-        self._latest: Remembered[tuple[str, str], bytes] = Remembered(seconds=REMEMBERED, most=REMEMBERED_AT_MOST)
+        self._latest: ResponseCache[tuple[str, str], bytes] = ResponseCache(seconds=REMEMBERED, most=REMEMBERED_AT_MOST)
 
     async def latest(self, caller: Caller, stamp: str | None) -> bytes:
         """The answer in JSON. Raises Answered or Unavailable."""

@@ -10,12 +10,12 @@ from typing import NamedTuple
 from aiohttp import web
 
 from common.auth.callers import HIDDEN, Caller, Kind
-from common.errors import Answered, Overloaded
+from common.errors import Overloaded, UpstreamProblem
 from common.http.bodies import read_body
-from common.http.middleware import REVISION_HEADER, Answer
+from common.http.middleware import REVISION_HEADER, BytesResponse
 from common.service_client.client import SMALL, ServiceClient, problem_of
 from gateway.auth.client_directory import ClientDirectory
-from gateway.caching.response_cache import Remembered
+from gateway.caching.response_cache import ResponseCache
 from gateway.routing.target import Target
 from gateway.winget import CONTRACTS
 
@@ -67,7 +67,7 @@ class Listings:
         self._catalog_service = catalog_service
         self._clients = clients
         self._answers, self._searches = (
-            Remembered[_Asked, _Answer](seconds=seconds, most=MEMORY, size=lambda answer: answer.size)
+            ResponseCache[_Asked, _Answer](seconds=seconds, most=MEMORY, size=lambda answer: answer.size)
             for seconds in (REMEMBERED, SEARCHES_REMEMBERED)
         )
 
@@ -102,11 +102,11 @@ class Listings:
         if answer.body is None:
             return None
         if answer.status == 204:
-            return Answer(status=204)
-        return Answer(body=answer.body, content_type="application/json")
+            return BytesResponse(status=204)
+        return BytesResponse(body=answer.body, content_type="application/json")
 
     async def _ask_together(
-        self, kept: Remembered[_Asked, _Answer], caller: Caller, target: Target, asked: _Asked, stamp: str
+        self, kept: ResponseCache[_Asked, _Answer], caller: Caller, target: Target, asked: _Asked, stamp: str
     ) -> _Answer:
         """The answer to equal questions that are asked at the same time, or one of the caller's own.
 
@@ -122,7 +122,7 @@ class Listings:
 
         try:
             answer = await kept.of(asked, stamp, ask)
-        except Answered as problem:
+        except UpstreamProblem as problem:
             if is_asker or problem.status != Overloaded.status:
                 raise
             return await ask()
@@ -136,7 +136,7 @@ class Listings:
             target.segments,
             operation=target.operation.word,
             query=asked.query,
-            patience=target.operation.patience,
+            timeout=target.operation.timeout,
             headers={name: value for name, value in headers.items() if value},
             data=asked.body or None,
         ) as response:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from common.caching.bounded_cache import Memory
+from common.caching.bounded_cache import FifoCache
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -19,7 +19,7 @@ class _Kept(Generic[Value]):
     until: float
 
 
-class Remembered(Generic[Key, Value]):
+class ResponseCache(Generic[Key, Value]):
     """Answers by what was asked, for some seconds; who asks while the same is being asked gets that answer.
 
     A stamp is read before the question is asked, and None where Redis does not tell it. Then nothing counts that is
@@ -32,7 +32,7 @@ class Remembered(Generic[Key, Value]):
         """`most` is a number of answers, or where `size` tells how much one takes, of that."""
         self._seconds = seconds
         self._unstamped = unstamped
-        self._kept: Memory[Key, _Kept[Value]] = Memory(most, size=lambda kept: size(kept.value) if size else 1)
+        self._kept: FifoCache[Key, _Kept[Value]] = FifoCache(most, size=lambda kept: size(kept.value) if size else 1)
         self._asking: dict[tuple[Key, str | None], asyncio.Task[Value]] = {}
 
     def last(self, key: Key) -> Value | None:

@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from common.http.middleware import Answer
+from common.http.middleware import BytesResponse
 from gateway.app_keys import PAGES
 
 UNNAMED, NAMED = 3600, 31_536_000  # seconds that a browser keeps a file, and one whose address names its version
@@ -31,4 +31,4 @@ def answer(request: web.Request, name: str, version: str = "") -> web.Response:
         headers["Content-Encoding"] = "gzip"
         body = asset.compressed
     charset = None if asset.content_type == "image/png" else "utf-8"
-    return Answer(body=body, content_type=asset.content_type, charset=charset, headers=headers)
+    return BytesResponse(body=body, content_type=asset.content_type, charset=charset, headers=headers)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from common.errors import Problem
-from common.http.readiness import CHECK_PATIENCE, READINESS
+from common.http.readiness import CHECK_TIMEOUT, READINESS
 from common.service_client.client import ServiceClient
 from gateway.app_keys import SERVICES
 from gateway.operations import GATEWAY
 
-PATIENCE = CHECK_PATIENCE + 0.5  # seconds: a service waits so long for what it needs, and tells
+TIMEOUT = CHECK_TIMEOUT + 0.5  # seconds: a service waits so long for what it needs, and tells
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ async def _own(app: web.Application) -> Health:
 
 async def _asked(name: str, service: ServiceClient) -> Health:
     try:
-        told = await service.readiness(patience=PATIENCE)
+        told = await service.readiness(timeout=TIMEOUT)
         return Health(name, str(told["status"]), tuple(told.get("missing", ())))
     except (Problem, LookupError, TypeError):
         return Health(name, "away")

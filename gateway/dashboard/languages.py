@@ -12,7 +12,7 @@ from babel.messages.pofile import read_po
 
 from common.auth.callers import Caller
 from common.errors import NotFound
-from gateway.dashboard.redirects import way_back
+from gateway.dashboard.redirects import safe_next_url
 from gateway.routing.client_address import is_https
 
 LANGUAGES = {"en": "English", "de": "Deutsch"}
@@ -51,7 +51,7 @@ def choose(request: web.Request, visitor: Caller, language: str) -> web.Response
     """Remember a language in the browser, and lead back to the page. Raises NotFound."""
     if language not in LANGUAGES:
         raise NotFound("There is no such language.")
-    response = web.Response(status=303, headers={"Location": way_back(request.query.get("next", ""), visitor)})
+    response = web.Response(status=303, headers={"Location": safe_next_url(request.query.get("next", ""), visitor)})
     response.set_cookie(
         COOKIE, language, max_age=A_YEAR, httponly=True, samesite="Lax", secure=is_https(visitor.base_url)
     )

@@ -4,12 +4,12 @@ from functools import partial
 
 from aiohttp import web
 
-from common.errors import Answered, Problem
-from common.http.middleware import TELLING, Telling, problem_response
+from common.errors import Problem, UpstreamProblem
+from common.http.middleware import PROBLEM_RENDERER, ProblemRenderer, problem_response
 from gateway.dashboard.error_messages import in_words
 from gateway.dashboard.languages import language_of
-from gateway.dashboard.page_request import Visit
-from gateway.forwarding.execute import perform
+from gateway.dashboard.page_request import PageRequest
+from gateway.forwarding.execute import execute_operation
 from gateway.operations import Access
 from gateway.routing.target import NoSuchOperation, Target, find
 
@@ -20,11 +20,11 @@ STORAGE_EXCEEDED, TOO_LARGE = 407, 413  # No script of a browser is shown an ans
 
 def tell_scripts(request: web.Request) -> None:
     """Let problems be told as pages' scripts understand them, in the language of the page."""
-    telling: Telling = partial(_told, language_of(request))
-    request[TELLING] = telling
+    telling: ProblemRenderer = partial(_told, language_of(request))
+    request[PROBLEM_RENDERER] = telling
 
 
-async def perform_in(visit: Visit, parts: tuple[str, ...], stamp: str | None) -> web.StreamResponse:
+async def perform_in(visit: PageRequest, parts: tuple[str, ...], stamp: str | None) -> web.StreamResponse:
     """The answer of the operation that the parts of an address name.
 
     Raises:
@@ -37,13 +37,15 @@ async def perform_in(visit: Visit, parts: tuple[str, ...], stamp: str | None) ->
         raise NoSuchOperation
     if visit.request.method not in READS:
         visit.check_token(visit.request.headers.get(TOKEN_HEADER, ""))
-    return await perform(visit.request, visit.caller, Target(visit.caller.tenant_id, operation, segments), stamp)
+    return await execute_operation(
+        visit.request, visit.caller, Target(visit.caller.tenant_id, operation, segments), stamp
+    )
 
 
 def _told(language: str, problem: Problem) -> web.Response:
     """A problem in the words of the page's language, with a status that scripts may see."""
     status = TOO_LARGE if problem.status == STORAGE_EXCEEDED else problem.status
-    told = Answered(
+    told = UpstreamProblem(
         in_words(problem, language),
         status=status,
         code=problem.code,

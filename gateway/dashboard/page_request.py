@@ -15,7 +15,7 @@ from aiohttp import web
 from common.auth.callers import Caller
 from common.auth.sessions import Session
 from common.errors import Forbidden, NotAuthenticated, Problem
-from common.http.middleware import CALLER, Answer
+from common.http.middleware import CALLER, BytesResponse
 from common.service_client.client import problem_of
 from gateway.app_keys import SERVICES, SESSIONS, SETTINGS
 from gateway.dashboard.assets import address_of
@@ -38,7 +38,7 @@ UNATTENDED = "X-Unattended"
 
 
 @dataclass(frozen=True)
-class Visit:
+class PageRequest:
     """One request of a browser that is signed in, and what answers it: `caller` is the administrator.
 
     `chunk_size` is how many bytes of a file its pages send at once.
@@ -97,7 +97,7 @@ class Visit:
             segments,
             operation=row.word,
             query=urlencode(query),
-            patience=row.patience,
+            timeout=row.timeout,
             streamed=row.streamed,
         ) as response:
             if response.status >= 400:
@@ -109,7 +109,7 @@ class Visit:
         return rendered(self.request, self.caller, template, self.language, status=status, visit=self, **values)
 
 
-async def visit_of(request: web.Request, visitor: Caller, *, attended: bool = True) -> Visit | None:
+async def visit_of(request: web.Request, visitor: Caller, *, attended: bool = True) -> PageRequest | None:
     """The visit of a browser that shows a session of this tenant; None for one that shows none.
 
     The session is used by it, unless nobody attends to what is asked.
@@ -122,7 +122,7 @@ async def visit_of(request: web.Request, visitor: Caller, *, attended: bool = Tr
     except NotAuthenticated:
         return None
     caller = request[CALLER] = visitor.as_administrator(session.username, session.session_id)
-    return Visit(request, caller, session, token, language_of(request))
+    return PageRequest(request, caller, session, token, language_of(request))
 
 
 def cookie_name(caller: Caller) -> str:
@@ -130,13 +130,13 @@ def cookie_name(caller: Caller) -> str:
     return f"{'__Host-' if is_https(caller.base_url) else ''}session-{caller.tenant_id}"
 
 
-def welcome(request: web.Request, visitor: Caller) -> web.Response:
+def redirect_to_sign_in(request: web.Request, visitor: Caller) -> web.Response:
     """Lead a browser without a session to the sign-in page: by itself, or as htmx is told to."""
     there = to_sign_in(request, visitor)
     if "HX-Request" in request.headers:
-        return Answer(status=401, headers={"HX-Redirect": there, **PAGE_HEADERS})
+        return BytesResponse(status=401, headers={"HX-Redirect": there, **PAGE_HEADERS})
     # What was sent is not to be sent there again: it was for the page.
-    return Answer(status=307 if request.method in {"GET", "HEAD"} else 303, headers={"Location": there})
+    return BytesResponse(status=307 if request.method in {"GET", "HEAD"} else 303, headers={"Location": there})
 
 
 def rendered(
@@ -154,10 +154,10 @@ def rendered(
         **values,
     }
     text = aiohttp_jinja2.render_string(template, request, context)
-    return Answer(text=text, status=status, content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
+    return BytesResponse(text=text, status=status, content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
 
 
-def problem_page(visit: Visit, problem: Problem) -> web.Response:
+def problem_page(visit: PageRequest, problem: Problem) -> web.Response:
     """A problem as a page."""
     response = visit.render("problem.html", status=problem.status, problem=problem)
     response.headers.update(problem.headers)

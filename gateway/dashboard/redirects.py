@@ -18,7 +18,7 @@ def prefix_of(caller: Caller) -> str:
     return urlsplit(caller.base_url).path
 
 
-def way_back(wanted: str, caller: Caller) -> str:
+def safe_next_url(wanted: str, caller: Caller) -> str:
     """The page that a browser wanted before it was led elsewhere; the overview for what is no page of the tenant's."""
     home, docs = (f"{prefix_of(caller)}/{page}" for page in ("dashboard", "docs"))
     path = wanted.partition("?")[0]
@@ -29,7 +29,7 @@ def way_back(wanted: str, caller: Caller) -> str:
 def to_sign_in(request: web.Request, caller: Caller) -> str:
     """The sign-in page, which leads back to the page that this request is for."""
     wanted = request.raw_path if request.method in {"GET", "HEAD"} else ""
-    return f"{prefix_of(caller)}/sign_in?next={quote(way_back(wanted, caller), safe='/')}"
+    return f"{prefix_of(caller)}/sign_in?next={quote(safe_next_url(wanted, caller), safe='/')}"
 
 
 def short_address(request: web.Request, caller: Caller, target: Target) -> str:

@@ -8,9 +8,9 @@ from aiohttp import web
 
 from common.auth.callers import Caller
 from common.errors import MethodNotAllowed, NotAuthenticated
-from common.http.middleware import TELLING, Telling
+from common.http.middleware import PROBLEM_RENDERER, ProblemRenderer
 from gateway.dashboard import assets, languages, operations
-from gateway.dashboard.page_request import Visit, problem_page, visit_of, welcome
+from gateway.dashboard.page_request import PageRequest, problem_page, redirect_to_sign_in, visit_of
 from gateway.dashboard.pages import (
     audit,
     blacklist,
@@ -84,17 +84,17 @@ async def page(request: web.Request, visitor: Caller, parts: Sequence[str], stam
     if visit is None:
         if (wants_operation or watches) and "HX-Request" not in request.headers:
             raise NotAuthenticated("The session has ended.")  # A script would follow to the sign-in page.
-        return welcome(request, visitor)
+        return redirect_to_sign_in(request, visitor)
     if wants_operation:
         return await operations.perform_in(visit, tuple(parts[1:]), stamp)
     if watches:
         return await live_events.stream(visit)
-    telling: Telling = partial(problem_page, visit)
-    request[TELLING] = telling
+    telling: ProblemRenderer = partial(problem_page, visit)
+    request[PROBLEM_RENDERER] = telling
     return await _shown(visit, tuple(parts) or ("",))
 
 
-async def _shown(visit: Visit, parts: Sequence[str]) -> web.StreamResponse:
+async def _shown(visit: PageRequest, parts: Sequence[str]) -> web.StreamResponse:
     match list(parts):
         case ["sign_out"]:
             _check_method(visit.request, "POST")

@@ -15,13 +15,13 @@ from common.auth.callers import Caller
 from common.errors import Overloaded, Problem
 from common.service_client.client import ServiceClient
 from common.telemetry import log, request_id
-from gateway.forwarding.proxy import ABOUT
+from gateway.forwarding.proxy import AUDIT_DETAILS
 from gateway.operations import is_value
 from gateway.routing.target import Target
 
-PATIENCE = 1.0  # seconds that a caller waits for the log; it is written after that, too
+TIMEOUT = 1.0  # seconds that a caller waits for the log; it is written after that, too
 PAUSE = 1.0  # seconds between two attempts
-CLOSE_PATIENCE = 5.0  # seconds that our end waits for it
+CLOSE_TIMEOUT = 5.0  # seconds that our end waits for it
 WAITING = 10_000  # entries that are kept for a log that is away; of more, the oldest are in our own log alone
 REFUSALS = 60  # a minute and tenant that are recorded one by one
 MINUTE = 60.0  # seconds
@@ -30,7 +30,7 @@ SECRETS = frozenset(["auth_token"])  # values of addresses that nobody may read
 Entry = dict[str, Any]
 
 
-class Recorder:
+class AuditRecorder:
     """Records what is done, once it is done.
 
     A write is not undone because its record cannot be written: the entry goes to our own log with everything that is
@@ -65,12 +65,12 @@ class Recorder:
         else:
             return response
         finally:
-            if (target.operation.audited or ABOUT in request) and self._counts(caller, status):
+            if (target.operation.audited or AUDIT_DETAILS in request) and self._should_record(caller, status):
                 task = asyncio.create_task(self._tell(caller, _entry(request, caller, target, status)))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
                 if status < 500:  # Who has waited for a service that is away waits no longer.
-                    await asyncio.wait({task}, timeout=PATIENCE)
+                    await asyncio.wait({task}, timeout=TIMEOUT)
 
     async def tell_waiting(self) -> None:
         """Tell the log again what it has not taken."""
@@ -88,7 +88,7 @@ class Recorder:
         """Wait for what is being told, and try the rest once more, as far as there is time."""
         await asyncio.gather(*self._tasks)
         with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_PATIENCE):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self.tell_waiting()
         if self._waiting:
             log.error("audit_not_recorded", entries=[entry for _, entry in self._waiting])
@@ -105,7 +105,7 @@ class Recorder:
             return False
         return True
 
-    def _counts(self, caller: Caller, status: int) -> bool:
+    def _should_record(self, caller: Caller, status: int) -> bool:
         """Whether this is recorded: every write, and of what is refused enough to see what goes on."""
         if not (400 <= status < 500 or status == Overloaded.status):
             return True
@@ -122,7 +122,10 @@ class Recorder:
 def _entry(request: web.Request, caller: Caller, target: Target, status: int) -> Entry:
     parts = zip(target.operation.parts, target.segments, strict=False)
     named = {part.strip("{}"): value for part, value in parts if is_value(part)}
-    about = request.get(ABOUT) or {"target": {name: named[name] for name in named.keys() - SECRETS}, "changes": {}}
+    about = request.get(AUDIT_DETAILS) or {
+        "target": {name: named[name] for name in named.keys() - SECRETS},
+        "changes": {},
+    }
     return {
         **about,
         "id": uuid4().hex,

@@ -4,24 +4,26 @@ from aiohttp import web
 
 from common.auth.callers import Caller
 from common.errors import InvalidRequest
-from common.http.middleware import Answer
+from common.http.middleware import BytesResponse
 from gateway import winget
 from gateway.app_keys import CATALOGS, LISTINGS, RECORDER, RELEASES, SERVICES
 from gateway.forwarding.one_call import one_call
 from gateway.forwarding.proxy import forward
-from gateway.operations import UPLOAD, Access, Known
+from gateway.operations import UPLOAD, Access, CacheKind
 from gateway.routing.target import Target
 
 WORKING = b'{"Message":"Its working!"}'
 
 
-async def perform(request: web.Request, caller: Caller, target: Target, stamp: str | None) -> web.StreamResponse:
+async def execute_operation(
+    request: web.Request, caller: Caller, target: Target, stamp: str | None
+) -> web.StreamResponse:
     """The operation's answer, on record where it is an administrator's.
 
     `stamp` is the tenant's, as Redis told it at the request's beginning. Raises the problem that the operation ends in.
     """
-    if target.operation.known is Known.SESSION:
-        return Answer(body=WORKING, content_type="application/json")
+    if target.operation.known is CacheKind.SESSION:
+        return BytesResponse(body=WORKING, content_type="application/json")
     answer = _answer(request, caller, target, stamp)
     if target.operation.access is not Access.ADMINISTRATOR:
         return await answer
@@ -30,7 +32,7 @@ async def perform(request: web.Request, caller: Caller, target: Target, stamp: s
 
 async def _answer(request: web.Request, caller: Caller, target: Target, stamp: str | None) -> web.StreamResponse:
     target.check_complete()
-    if target.operation.known is Known.SOURCE:
+    if target.operation.known is CacheKind.SOURCE:
         return winget.information(caller.tenant)
     services = request.app[SERVICES]
     service = services[target.operation.service]
@@ -51,11 +53,11 @@ async def _remembered(
 ) -> web.StreamResponse | None:
     """The answer of an operation whose answers are remembered, where it needs no more than that."""
     match target.operation.known:
-        case Known.RELEASE:
+        case CacheKind.RELEASE:
             latest = await request.app[RELEASES].latest(caller, stamp)
-            return Answer(body=latest, content_type="application/json")
-        case Known.CATALOG if catalog := await request.app[CATALOGS].find(request, caller, stamp):
+            return BytesResponse(body=latest, content_type="application/json")
+        case CacheKind.CATALOG if catalog := await request.app[CATALOGS].find(request, caller, stamp):
             return await catalog.send(request)
-        case Known.LISTING:
+        case CacheKind.LISTING:
             return await request.app[LISTINGS].find(request, caller, target, stamp)
     return None

@@ -40,7 +40,7 @@ async def one_call(
             target.segments,
             headers={"Content-Type": "application/x-www-form-urlencoded"},
             data=urlencode(fields).encode(),
-            patience=target.operation.patience,
+            timeout=target.operation.timeout,
         ) as response:
             return await answer(request, response)
     except Problem:
@@ -67,7 +67,7 @@ async def _store(request: web.Request, upload_service: ServiceClient, caller: Ca
             ["store_installer"],
             headers=headers,
             data=content,
-            patience=target.operation.patience,
+            timeout=target.operation.timeout,
             streamed=True,
         ) as response:
             if response.status >= 400:

@@ -13,9 +13,9 @@ from common.auth.callers import Caller
 from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import InvalidRequest, Problem
 from common.http.bodies import FORM_LIMIT, body
-from common.http.middleware import AUDIT_HEADER, Answer
+from common.http.middleware import AUDIT_HEADER, BytesResponse
 from common.http.zero_copy import CAN_SPLICE, splice, splice_body
-from common.service_client.client import BLOCK_PATIENCE, SMALL, Response, ServiceClient, problem_of
+from common.service_client.client import BLOCK_TIMEOUT, SMALL, Response, ServiceClient, problem_of
 from common.telemetry import log
 from gateway.routing.target import Target
 
@@ -57,7 +57,7 @@ LONG_FORMS = web.AppKey("long_forms", FairConcurrencyLimit)
 LONG_FORMS_AT_ONCE = 16  # forms with a large logo, of at most 6 MiB each; one of a tenant
 LONG_FORM_TIMEOUT = 10.0  # seconds that one waits for its slot
 # What a service said for the audit log. No `AUDIT` of ours: that would be told to the caller.
-ABOUT: web.RequestKey[dict[str, Any]] = web.RequestKey("about", dict)
+AUDIT_DETAILS: web.RequestKey[dict[str, Any]] = web.RequestKey("about", dict)
 
 
 class Body(AsyncIterablePayload):
@@ -144,7 +144,7 @@ async def _forward(
         query=request.rel_url.raw_query_string,
         headers=headers,
         data=data,
-        patience=target.operation.patience,
+        timeout=target.operation.timeout,
         streamed=target.operation.streamed,
     )
     try:
@@ -172,14 +172,14 @@ async def answer(request: web.Request, response: Response) -> web.StreamResponse
         Unavailable: it is an error that tells nothing to the caller.
     """
     if about := response.headers.get(AUDIT_HEADER):
-        request[ABOUT] = json.loads(about)
+        request[AUDIT_DETAILS] = json.loads(about)
     if response.status >= 400 and request.method != "HEAD":
         raise await problem_of(response)
     headers = CIMultiDict((name, value) for name in ANSWER_HEADERS for value in response.headers.getall(name, []))
     length = response.content_length
     if request.method != "HEAD" and length is not None and length <= SMALL:
         whole = await response.read()
-        return Answer(status=response.status, headers=headers, body=whole)
+        return BytesResponse(status=response.status, headers=headers, body=whole)
     return await _stream(request, response, headers)
 
 
@@ -215,4 +215,4 @@ async def _splice(response: ClientResponse, streamed: web.StreamResponse, reques
     if left := length - content.total_bytes:
         if connection is None or connection.transport is None:
             raise EOFError
-        await splice(request, connection.transport, left, patience=BLOCK_PATIENCE)
+        await splice(request, connection.transport, left, timeout=BLOCK_TIMEOUT)

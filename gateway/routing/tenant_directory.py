@@ -1,10 +1,10 @@
 """From the first part of a path to a tenant, remembered for a few seconds."""
 
 from common.auth.callers import Caller
-from common.errors import Answered, Forbidden, NotFound
+from common.errors import Forbidden, NotFound, UpstreamProblem
 from common.service_client.client import ServiceClient
 from common.tenants import Address, Tenant, VersionKey, is_tenant_id
-from gateway.caching.response_cache import Remembered
+from gateway.caching.response_cache import ResponseCache
 
 REMEMBERED = 3.0  # seconds: a change that gateways could not be told of is in force within this time
 REMEMBERED_AT_MOST = 10_000  # tenants
@@ -29,7 +29,7 @@ class TenantDirectory:
 
     def __init__(self, auth_service: ServiceClient) -> None:
         self._auth_service = auth_service
-        self._known: Remembered[str, Tenant | None] = Remembered(
+        self._known: ResponseCache[str, Tenant | None] = ResponseCache(
             seconds=REMEMBERED, most=REMEMBERED_AT_MOST, unstamped=True
         )
 
@@ -55,7 +55,7 @@ class TenantDirectory:
     async def _ask(self, tenant_id: str) -> Tenant | None:
         try:
             found = await self._auth_service.ask(Caller.service(Tenant(tenant_id)), "find_tenant")
-        except Answered as problem:
+        except UpstreamProblem as problem:
             if problem.status == 404:
                 return None
             raise

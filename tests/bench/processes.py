@@ -22,7 +22,7 @@ from tests.support.servers.stores import Stores
 SERVICES = ("auth_service", "catalog_service", "upload_service", "client_registry")
 PASSWORD = "a password for measurements"
 MIB = 1 << 20
-PATIENCE = 300.0  # seconds for any one request
+TIMEOUT = 300.0  # seconds for any one request
 SHOWN = 400  # characters of what a service said before something went wrong
 
 Result = TypeVar("Result")
@@ -123,7 +123,7 @@ async def running(stores: Stores, *, gateway: Sequence[str] = ("gateway",)) -> A
             await replica.ready()
         processes = {name: Process(replica.pid) for name, replica in replicas.items()}
         operator = await stack.enter_async_context(open_operator(Addresses("", stores.mongo_url, stores.redis_url)))
-        session = await stack.enter_async_context(ClientSession(raise_for_status=True, timeout=ClientTimeout(PATIENCE)))
+        session = await stack.enter_async_context(ClientSession(raise_for_status=True, timeout=ClientTimeout(TIMEOUT)))
         try:
             yield Bench(processes, f"http://{address}", stores, operator, session, stack)
         except Exception as error:

@@ -19,7 +19,7 @@ from catalog_service.versions.documents import document_of
 from client_registry.blacklist.store import MongoBlacklistStore
 from client_registry.clients.store import MongoClientStore
 from client_registry.model import Client, Entry
-from common.mongo import Document, MongoDatabase, open_database, unhurried
+from common.mongo import Document, MongoDatabase, long_timeout, open_database
 from tests.bench.processes import Account, Bench
 from tests.bench.scale import Run
 
@@ -124,7 +124,7 @@ async def _write(database: MongoDatabase, tenant_id: str, packages: int, *, logo
     for start in range(0, packages, BATCH):
         batch = range(start, min(start + BATCH, packages))
         documents = [_package(tenant_id, number, noise.randbytes(LOGO if logos else 0)) for number in batch]
-        with unhurried():
+        with long_timeout():
             await database["packages"].insert_many(documents)
             await database["versions"].insert_many(list(_versions(tenant_id, batch)))
 

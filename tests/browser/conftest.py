@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
-from gateway.dashboard.page_request import Visit
+from gateway.dashboard.page_request import PageRequest
 from tests.support.browser.sending import CHUNK
 from tests.support.browser.visitors import Visitor, launch_browser, start_session
 from tests.support.whole.estate import Estate, furnish
@@ -85,7 +85,7 @@ async def estate(services: Services) -> Estate:
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let pages send chunks of CHUNK bytes."""
-    monkeypatch.setattr(Visit, "chunk_size", CHUNK)
+    monkeypatch.setattr(PageRequest, "chunk_size", CHUNK)
 
 
 @pytest.fixture

@@ -182,7 +182,7 @@ async def test_the_server_page_shows_services_that_are_not_ready_or_away(
 ) -> None:
     asked = iter([{"status": "not ready", "missing": {"mongodb": "ServerSelectionTimeoutError"}}])
 
-    async def readiness(_: ServiceClient, *, patience: float) -> dict[str, Any]:
+    async def readiness(_: ServiceClient, *, timeout: float) -> dict[str, Any]:
         for answer in asked:
             return answer
         raise Unavailable("10.0.0.7 does not answer")

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.async_api import Locator, expect
 
-from gateway.dashboard.page_request import Visit
+from gateway.dashboard.page_request import PageRequest
 from tests.browser.conftest import Open
 from tests.support.browser.accessibility import COLOUR_RULES, severe_findings
 from tests.support.browser.pages import addresses, transferred_bytes
@@ -103,7 +103,7 @@ async def test_a_session_warns_before_it_ends_and_leads_back_to_the_sign_in(visi
 async def test_an_idle_session_warns_before_it_ends_and_any_window_renews_it(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Visit, "idle", 600)
+    monkeypatch.setattr(PageRequest, "idle", 600)
     page, other = visitor.page, await visitor.page.context.new_page()
     warning, shown = page.locator("#session-ends"), "08:00"
     await page.clock.install()

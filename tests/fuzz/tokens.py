@@ -10,19 +10,19 @@ from redis.asyncio import Redis
 
 from common.auth.callers import Caller, Callers, Deployment, Kind, UntrustedCaller
 from common.auth.downloads import download_url
-from common.auth.sessions import Look, Session, Sessions
+from common.auth.sessions import Session, SessionCheck, Sessions
 from common.auth.signing import ALGORITHM
 from common.errors import NotAuthenticated
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant, is_tenant_id
-from gateway.auth.authenticator import Gatekeeper
+from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
 from gateway.operations import OPERATIONS
 from gateway.routing.target import Target
 from tests.fuzz.requests import outcome, request
 from tests.support.factories import KEY, KEYS
 from upload_service.downloads.service import Address, Downloads
-from upload_service.storage.filesystem import FolderInstallers, Homes
+from upload_service.storage.filesystem import FolderInstallers, StorageBackends
 
 CALLERS = Callers(KEYS, service="catalog_service")
 DOOR = {"operation": "add_package", "tenant_id": "acme"}
@@ -42,7 +42,7 @@ class _NoInstaller:
         assert server_filename == SERVER_FILENAME
 
 
-DOWNLOADS = Downloads(_NoInstaller(), cast("Homes", None), cast("FolderInstallers", None), KEYS)
+DOWNLOADS = Downloads(_NoInstaller(), cast("StorageBackends", None), cast("FolderInstallers", None), KEYS)
 
 
 def internal_token(data: bytes) -> None:
@@ -85,8 +85,8 @@ def caller(data: bytes) -> None:
     if authorization:
         headers.append(("Authorization", authorization.decode(errors="surrogateescape")))
     clients = ClientDirectory(cast("ServiceClient", _Registry()))
-    identified = Gatekeeper(cast("Sessions", _Sessions()), clients).identify(
-        request(headers, body), CLIENT_VERSION, VISITOR, Look(None)
+    identified = Authenticator(cast("Sessions", _Sessions()), clients).identify(
+        request(headers, body), CLIENT_VERSION, VISITOR, SessionCheck(None)
     )
     assert outcome(identified) in (VISITOR, 400, 401, 413)
 

@@ -9,7 +9,7 @@ import pytest
 from motor.motor_asyncio import AsyncIOMotorClient
 
 from tests.support.servers.users import as_user
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import TIMEOUT
 from tests.support.whole.commands import Commands
 from tests.support.whole.services import Api, Services, all_services
 
@@ -25,7 +25,7 @@ async def services(mongo_url: str, redis_url: str, rabbitmq_url: str, commands: 
     with TemporaryDirectory(prefix="pkgrepo-") as folder, pytest.MonkeyPatch.context() as patched:  # short: for sockets
         patched.setattr("common.mongo.AsyncIOMotorClient", partial(AsyncIOMotorClient, event_listeners=[commands]))
         # On a busy machine, too, what was answered is on record: tests look at once.
-        patched.setattr("gateway.forwarding.audit.PATIENCE", PATIENCE)
+        patched.setattr("gateway.forwarding.audit.TIMEOUT", TIMEOUT)
         # Each service has its own user at the stores, so a test fails where a service lacks a right.
         async with all_services(Path(folder), mongo_url, redis_url, rabbitmq_url, as_user) as running:
             yield running

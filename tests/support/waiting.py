@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-PATIENCE = 60.0  # seconds after which a test has failed
+TIMEOUT = 60.0  # seconds after which a test has failed
 PAUSE = 0.02  # seconds between two looks
 
 
-async def until(met: Callable[[], Awaitable[bool]], *, patience: float = PATIENCE) -> None:
+async def until(met: Callable[[], Awaitable[bool]], *, timeout: float = TIMEOUT) -> None:
     """Return as soon as `met()` is true. Raises TimeoutError."""
-    async with asyncio.timeout(patience):
+    async with asyncio.timeout(timeout):
         while True:
             if await met():
                 return

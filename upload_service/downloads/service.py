@@ -14,8 +14,16 @@ from common.auth.signing import Keys
 from common.errors import Forbidden
 from common.telemetry import log
 from upload_service.content_range import parse_server_filename
-from upload_service.model import Damage, Home, InstallerDamaged, InstallerMissing, InstallerNotFound, Status, Upload
-from upload_service.storage.filesystem import FolderInstallers, Homes
+from upload_service.model import (
+    Damage,
+    InstallerDamaged,
+    InstallerMissing,
+    InstallerNotFound,
+    Status,
+    StorageKind,
+    Upload,
+)
+from upload_service.storage.filesystem import FolderInstallers, StorageBackends
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9._+-]{1,512}")
 
@@ -63,7 +71,13 @@ class Downloads:
     """
 
     def __init__(
-        self, store: InstallerStore, homes: Homes, folder: FolderInstallers, keys: Keys, *, signer: Signer | None = None
+        self,
+        store: InstallerStore,
+        homes: StorageBackends,
+        folder: FolderInstallers,
+        keys: Keys,
+        *,
+        signer: Signer | None = None,
     ) -> None:
         self._store = store
         self._homes = homes
@@ -118,10 +132,10 @@ class Downloads:
 
         Raises as `open` does.
         """
-        if self._signer is None or upload.home is not Home.S3:
+        if self._signer is None or upload.home is not StorageKind.S3:
             return None
         async with self.open(upload, 0, 0) as opened:
-            moved = opened.upload.home is not Home.S3
+            moved = opened.upload.home is not StorageKind.S3
             return None if moved else await self._signer.address(opened.upload, method)
 
     async def _find(self, tenant_id: str, name: str) -> Upload:
@@ -138,7 +152,7 @@ class Downloads:
         home = self._homes.of(upload)
         if await home.size(upload) != upload.size:
             raise InstallerMissing("The file of this installer is missing.")
-        if upload.home is Home.FOLDER:
+        if upload.home is StorageKind.FOLDER:
             file = stack.enter_context(await asyncio.to_thread(_open_file, self._folder.path(upload)))
             return Opened(upload, start, length, file)
         blocks = await stack.enter_async_context(aclosing(home.read(upload, start, length)))

@@ -18,8 +18,8 @@ from common.concurrency.background import with_each
 from common.telemetry import log
 from common.tenants import is_tenant_id
 from upload_service.maintenance.scrub import Rightful
-from upload_service.model import Home, InstallerMissing, Status, Upload
-from upload_service.storage.filesystem import FolderInstallers, Homes, Installers
+from upload_service.model import InstallerMissing, Status, StorageKind, Upload
+from upload_service.storage.filesystem import FolderInstallers, Installers, StorageBackends
 from upload_service.uploads.part_files import TRANSFERS
 
 BATCH = 1000
@@ -36,7 +36,7 @@ class KnownStore(Protocol):
 
 
 @dataclass(frozen=True)
-class Remains:
+class LeftoverPart:
     """The folder of a transfer's bytes: of one of its parts, or of a copy on its way to another home."""
 
     path: Path
@@ -51,7 +51,7 @@ class Orphans:
     def __init__(
         self,
         store: KnownStore,
-        homes: Homes,
+        homes: StorageBackends,
         folder: FolderInstallers,
         path: Path,
         identity: Rightful,
@@ -68,10 +68,10 @@ class Orphans:
 
     async def collect(self) -> None:
         """Remove what nobody knows. Raises Unavailable where a home does not answer."""
-        if await self._identity.is_ours(Home.FOLDER):
+        if await self._identity.is_ours(StorageKind.FOLDER):
             for tenant in await asyncio.to_thread(lambda: sorted(self._path.glob(f"*/{TRANSFERS}"))):
                 await self._collect_transfers(tenant)
-        for home in Home:
+        for home in StorageKind:
             if home in self._homes and await self._identity.is_ours(home):
                 await self._collect_installers(self._homes.named(home))
 
@@ -105,7 +105,7 @@ class Orphans:
             records = {upload.upload_id: upload for upload in uploads}
             await with_each("orphans", old, partial(self._tidy, records))
 
-    def _old_remains(self, folder: Path) -> list[Remains]:
+    def _old_remains(self, folder: Path) -> list[LeftoverPart]:
         latest = time.time() - self._age
         tenant_id = folder.parent.name
         found = []
@@ -113,16 +113,16 @@ class Orphans:
             with suppress(FileNotFoundError, NotADirectoryError):  # It may go at any moment.
                 if all(each.stat().st_mtime < latest for each in (path, *path.iterdir())):
                     upload_id, _, part = path.name.partition(".")
-                    found.append(Remains(path, tenant_id, upload_id, part))
+                    found.append(LeftoverPart(path, tenant_id, upload_id, part))
         return found
 
-    async def _tidy(self, records: Mapping[str, Upload], remains: Remains) -> None:
+    async def _tidy(self, records: Mapping[str, Upload], remains: LeftoverPart) -> None:
         upload = records.get(remains.upload_id)
         # A take-over writes to the part of its fence before the record has it.
         if upload is not None and remains.part in {str(upload.part), str(upload.fence)}:
             if upload.status in {Status.OPEN, Status.DELETING}:  # The latter goes with its record, by and by.
                 return
-            if upload.home is Home.FOLDER:
+            if upload.home is StorageKind.FOLDER:
                 with suppress(InstallerMissing):
                     await self._folder.settle(upload)
         await asyncio.to_thread(shutil.rmtree, remains.path, ignore_errors=True)

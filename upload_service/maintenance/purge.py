@@ -5,7 +5,7 @@ from typing import Protocol
 from common.concurrency.background import with_each
 from common.telemetry import log
 from upload_service.model import Status, Upload
-from upload_service.storage.filesystem import Homes
+from upload_service.storage.filesystem import StorageBackends
 from upload_service.uploads.removal import Removal
 
 BATCH = 1000
@@ -15,7 +15,7 @@ HALF_DONE = 60  # seconds after which a deletion is taken up again
 class LeftoverStore(Protocol):
     """The records as the collector sees them."""
 
-    async def left_behind(self, status: Status, age: int, limit: int) -> list[Upload]: ...
+    async def find_stale(self, status: Status, age: int, limit: int) -> list[Upload]: ...
 
     async def forget_cancelled(self, age: int) -> None:
         """Delete the records of transfers of all tenants that were cancelled more than `age` seconds ago."""
@@ -48,7 +48,7 @@ class Collector:
 
     async def collect(self) -> None:
         for status, age in self._ages.items():
-            await with_each("collector", await self._store.left_behind(status, age, BATCH), self._remove)
+            await with_each("collector", await self._store.find_stale(status, age, BATCH), self._remove)
         await self._store.forget_cancelled(self._transfer_idle)
         await self._quota.forget_settled()
 
@@ -57,7 +57,7 @@ class Collector:
             log.info("leftover_removed", status=upload.status, tenant_id=upload.tenant_id, upload_id=upload.upload_id)
 
 
-async def forget_tenant(tenant_id: str, homes: Homes, *stores: TenantStore) -> None:
+async def forget_tenant(tenant_id: str, homes: StorageBackends, *stores: TenantStore) -> None:
     """Remove everything of a tenant: its records, its quota, its files."""
     for store in stores:
         await store.forget_tenant(tenant_id)

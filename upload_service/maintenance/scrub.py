@@ -12,8 +12,8 @@ from typing import Protocol
 
 from common.errors import Unavailable
 from common.telemetry import log
-from upload_service.model import Damage, Home, InstallerMissing, Upload
-from upload_service.storage.filesystem import Homes
+from upload_service.model import Damage, InstallerMissing, StorageKind, Upload
+from upload_service.storage.filesystem import StorageBackends
 
 RATE = 20 << 20  # bytes a second, of one replica
 
@@ -34,7 +34,7 @@ class ScrubStore(Protocol):
 class Rightful(Protocol):
     """Tells whether a storage is the one that belongs to the records."""
 
-    async def is_ours(self, home: Home) -> bool: ...
+    async def is_ours(self, home: StorageKind) -> bool: ...
 
 
 async def gently(size: int) -> None:
@@ -48,7 +48,7 @@ class Scrub:
     def __init__(
         self,
         store: ScrubStore,
-        homes: Homes,
+        homes: StorageBackends,
         identity: Rightful,
         *,
         after_block: Callable[[int], Awaitable[None]] = gently,

@@ -12,8 +12,8 @@ from uuid import uuid4
 
 from pymongo import ASCENDING, ReturnDocument
 
-from common.mongo import Document, MongoDatabase, unhurried
-from upload_service.model import Damage, Home, Status, Upload
+from common.mongo import Document, MongoDatabase, long_timeout
+from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.uploads.records import known_upload
 
 LEASE = 3_600_000  # milliseconds; a reading that takes longer may be done twice
@@ -68,7 +68,7 @@ class MongoScrubStore:
             {"$match": {**_of(tenant_id), **_KEPT}},
             {"$group": {"_id": None, "bytes": {"$sum": "$size"}}},
         ]
-        with unhurried():
+        with long_timeout():
             found = [row async for row in self._uploads.aggregate(stages)]
         return found[0]["bytes"] if found else 0
 
@@ -108,7 +108,7 @@ class MongoScrubStore:
         return (await self._uploads.update_one(where, [{"$set": seen}])).matched_count == 1
 
 
-class MongoKnownStore:
+class MongoFileIndex:
     """Satisfies `orphans.KnownStore` and `ownership.IdentityStore`."""
 
     def __init__(self, database: MongoDatabase) -> None:
@@ -123,7 +123,7 @@ class MongoKnownStore:
         wanted: Document = {"tenant_id": tenant_id, "upload_id": {"$in": list(upload_ids)}}
         return [known_upload(document) async for document in self._uploads.find(wanted)]
 
-    async def has_files_at(self, home: Home) -> bool:
+    async def has_files_at(self, home: StorageKind) -> bool:
         return await self._uploads.find_one({**_KEPT, "home": home}, {"_id": True}) is not None
 
     async def storage_id(self) -> str | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from common.mongo import Document, MongoDatabase, unhurried
+from common.mongo import Document, MongoDatabase, long_timeout
 from upload_service.model import Status, Upload
 from upload_service.quota.reconciliation import Ledger
 
@@ -19,7 +19,7 @@ class MongoLedgerStore:
         self._uploads = database["uploads"]
 
     async def tenants(self) -> Sequence[str]:
-        with unhurried():
+        with long_timeout():
             return sorted({*await self._quotas.distinct("tenant_id"), *await self._uploads.distinct("tenant_id")})
 
     async def due(self, age: int) -> str | None:
@@ -31,8 +31,8 @@ class MongoLedgerStore:
         )
         return document["tenant_id"] if document else None
 
-    async def at_one_moment(self, tenant_id: str) -> tuple[Ledger, Sequence[Upload]]:
-        with unhurried():
+    async def snapshot_read(self, tenant_id: str) -> tuple[Ledger, Sequence[Upload]]:
+        with long_timeout():
             async with await self._client.start_session(snapshot=True) as session:
                 ledger = await self._quotas.find_one({"tenant_id": tenant_id}, session=session)
                 found = self._uploads.find({"tenant_id": tenant_id}, dict.fromkeys(_FIELDS, True), session=session)

@@ -42,7 +42,7 @@ class LedgerStore(Protocol):
     async def due(self, age: int) -> str | None:
         """A tenant whose ledger nobody has taken for `age` seconds; from then on it is taken."""
 
-    async def at_one_moment(self, tenant_id: str) -> tuple[Ledger, Sequence[Upload]]: ...
+    async def snapshot_read(self, tenant_id: str) -> tuple[Ledger, Sequence[Upload]]: ...
 
     async def put_right(self, tenant_id: str, seen: Ledger, right: Ledger) -> bool:
         """Change the ledger where it is still what was seen."""
@@ -87,7 +87,7 @@ class Reconciliation:
         return await self._store.put_right(drift.tenant_id, drift.seen, drift.right)
 
     async def _look(self, tenant_id: str) -> Drift | None:
-        seen, uploads = await self._store.at_one_moment(tenant_id)
+        seen, uploads = await self._store.snapshot_read(tenant_id)
         right = as_recorded(seen, uploads)
         return Drift(tenant_id, seen, right) if right != seen else None
 

@@ -49,7 +49,7 @@ async def reserve(store: QuotaStore, upload: Upload, size: int, quota: int | Non
         raise StorageExceeded(f"A file of {size} bytes does not fit in the tenant's storage.")
 
 
-class Growing:
+class IncrementalReservation:
     """A reservation for a file of unknown length, taken in steps."""
 
     STEP = 64 << 20  # bytes

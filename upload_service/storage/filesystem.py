@@ -13,7 +13,7 @@ from typing import Protocol
 from common.errors import Unavailable
 from common.tenants import is_tenant_id
 from upload_service.content_range import parse_server_filename, plain_name
-from upload_service.model import Home, InstallerMissing, Upload
+from upload_service.model import InstallerMissing, StorageKind, Upload
 from upload_service.uploads.part_files import BLOCK, Parts, full_disk, sync_folder
 
 
@@ -54,19 +54,19 @@ class Installers(Protocol):
         """Remove all of a tenant. Raises ValueError for an id that no tenant can have, and Unavailable."""
 
 
-class Homes:
+class StorageBackends:
     """The homes that the settings name."""
 
-    def __init__(self, homes: Mapping[Home, Installers]) -> None:
+    def __init__(self, homes: Mapping[StorageKind, Installers]) -> None:
         self._homes = homes
 
     def __iter__(self) -> Iterator[Installers]:
         return iter(self._homes.values())
 
-    def __contains__(self, home: Home) -> bool:
+    def __contains__(self, home: StorageKind) -> bool:
         return home in self._homes
 
-    def named(self, home: Home) -> Installers:
+    def named(self, home: StorageKind) -> Installers:
         """Raises Unavailable for one that the settings do not have."""
         if home not in self._homes:
             raise Unavailable(f"The settings of the upload service name no storage `{home}`.")

@@ -19,8 +19,8 @@ from common.errors import Problem, Unavailable
 from common.mongo import MongoError
 from common.telemetry import log
 from upload_service.maintenance.scrub import Rightful
-from upload_service.model import Damage, Home, Status, StorageFull, Upload
-from upload_service.storage.filesystem import Homes, Installers
+from upload_service.model import Damage, Status, StorageFull, StorageKind, Upload
+from upload_service.storage.filesystem import Installers, StorageBackends
 from upload_service.storage.migration_store import Move
 from upload_service.storage.staging import Staging
 
@@ -30,15 +30,15 @@ RENEWAL = 15.0  # seconds; a lease lasts 60
 class MoveStore(Protocol):
     """The records as the mover sees them. A method that takes a `Move` does nothing where its lease is another's."""
 
-    async def lease_left(self, homes: Iterable[Home], passed_over: Collection[str]) -> Move | None: ...
+    async def lease_left(self, homes: Iterable[StorageKind], passed_over: Collection[str]) -> Move | None: ...
 
-    async def lease_next(self, home: Home, passed_over: Collection[str]) -> Move | None: ...
+    async def lease_next(self, home: StorageKind, passed_over: Collection[str]) -> Move | None: ...
 
     async def renew(self, move: Move) -> bool: ...
 
     async def release(self, move: Move) -> None: ...
 
-    async def arrive(self, move: Move, home: Home) -> bool: ...
+    async def arrive(self, move: Move, home: StorageKind) -> bool: ...
 
     async def tidied(self, move: Move) -> None: ...
 
@@ -62,9 +62,9 @@ class Mover:
     def __init__(
         self,
         store: MoveStore,
-        homes: Homes,
+        homes: StorageBackends,
         staging: Staging,
-        chosen: Home,
+        chosen: StorageKind,
         identity: Rightful,
         *,
         checked: Callable[[int], None] = lambda _: None,
@@ -91,7 +91,7 @@ class Mover:
         """
         await self.tidy()
         passed_over: set[str] = set()
-        for home in (home for home in Home if home in self._homes and home is not self._chosen):
+        for home in (home for home in StorageKind if home in self._homes and home is not self._chosen):
             while move := await self._store.lease_next(home, passed_over):
                 outcome = await self._attempt(move, self._move)
                 if outcome is not Outcome.MOVED:
@@ -100,7 +100,7 @@ class Mover:
 
     async def tidy(self) -> None:
         """Remove what movers that were stopped have left at the homes before. Raises Unavailable."""
-        homes = [home for home in Home if home in self._homes]
+        homes = [home for home in StorageKind if home in self._homes]
         passed_over: set[str] = set()
         while move := await self._store.lease_left(homes, passed_over):
             passed_over.add(move.upload.upload_id)
@@ -124,7 +124,7 @@ class Mover:
 
     async def _expect_ours(self) -> None:
         """Raise Unavailable unless every home belongs to the database; asked for each file, for a disk may go away."""
-        for home in Home:
+        for home in StorageKind:
             if home in self._homes and not await self._identity.is_ours(home):
                 raise Unavailable(f"The storage `{home}` does not belong to this database; no file is moved.")
 
@@ -165,7 +165,7 @@ class Mover:
             await self._store.tidied(move)
         return Outcome.MOVED
 
-    async def _may_remove(self, move: Move, home: Home) -> bool:
+    async def _may_remove(self, move: Move, home: StorageKind) -> bool:
         """Whether what stands at a home is nobody's: the lease is ours, and the record does not name that home.
 
         Whoever slept, and lost the lease, may find there what another mover has put since. What is left is a sleep of

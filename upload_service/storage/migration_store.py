@@ -11,8 +11,8 @@ from uuid import uuid4
 
 from pymongo import ReturnDocument
 
-from common.mongo import Document, MongoDatabase, unhurried
-from upload_service.model import Damage, Home, Status, Upload
+from common.mongo import Document, MongoDatabase, long_timeout
+from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.uploads.records import known_upload
 
 LEASE = 60_000  # milliseconds
@@ -29,7 +29,7 @@ class Move:
 
     upload: Upload
     token: str
-    left: Home
+    left: StorageKind
 
 
 class MongoMoveStore:
@@ -38,12 +38,12 @@ class MongoMoveStore:
     def __init__(self, database: MongoDatabase) -> None:
         self._uploads = database["uploads"]
 
-    async def lease_left(self, homes: Iterable[Home], passed_over: Collection[str]) -> Move | None:
+    async def lease_left(self, homes: Iterable[StorageKind], passed_over: Collection[str]) -> Move | None:
         """A file that has a new home and may still have a copy at one of these."""
         wanted = {"left": {"$in": list(homes)}, "status": {"$in": _KEPT}, "$expr": _FREE}
         return await self._lease(wanted, passed_over)
 
-    async def lease_next(self, home: Home, passed_over: Collection[str]) -> Move | None:
+    async def lease_next(self, home: StorageKind, passed_over: Collection[str]) -> Move | None:
         """An undamaged file at this home that nothing has happened to for a while; `passed_over` are upload ids."""
         settled = {"$lt": ["$updated_at", {"$subtract": [_NOW, SETTLED]}]}
         wanted = {**_movable(home), "left": {"$in": ["", None]}, "$expr": {"$and": [_FREE, settled]}}
@@ -57,7 +57,7 @@ class MongoMoveStore:
     async def release(self, move: Move) -> None:
         await self._change(move, {"moving_by": "", "moving_until": _NOW})
 
-    async def arrive(self, move: Move, home: Home) -> bool:
+    async def arrive(self, move: Move, home: StorageKind) -> bool:
         """Say that the file is at its new home, and has left the old one behind."""
         old = move.upload.home
         return await self._change(move, {"home": home, "left": old}, {"status": {"$in": _KEPT}, "home": old})
@@ -75,22 +75,22 @@ class MongoMoveStore:
         found = await self._uploads.find_one(_names(upload))
         return None if found is None else known_upload(found)
 
-    async def remaining(self, home: Home, passed_over: Collection[str] = ()) -> tuple[int, int]:
+    async def remaining(self, home: StorageKind, passed_over: Collection[str] = ()) -> tuple[int, int]:
         """The files at a home that can be moved, but for these upload ids: how many, and their bytes."""
         stages: list[Mapping[str, Any]] = [
             {"$match": {**_movable(home), "upload_id": {"$nin": list(passed_over)}}},
             {"$group": {"_id": None, "files": {"$sum": 1}, "bytes": {"$sum": "$size"}}},
         ]
-        with unhurried():
+        with long_timeout():
             found = [row async for row in self._uploads.aggregate(stages)]
         return (found[0]["files"], found[0]["bytes"]) if found else (0, 0)
 
-    async def count(self, home: Home) -> int:
+    async def count(self, home: StorageKind) -> int:
         """The files at a home, damaged ones included."""
-        with unhurried():
+        with long_timeout():
             return await self._uploads.count_documents({"home": home, "status": {"$in": _KEPT}})
 
-    async def has_any(self, tenant_id: str, home: Home) -> bool:
+    async def has_any(self, tenant_id: str, home: StorageKind) -> bool:
         """Whether a tenant has files at a home, or may have."""
         query = {"tenant_id": tenant_id, "$or": [{"home": home}, {"left": home}]}
         return await self._uploads.find_one(query, {"_id": 1}) is not None
@@ -106,7 +106,7 @@ class MongoMoveStore:
         if document is None:
             return None
         upload = known_upload(document)
-        return Move(upload, token, Home(document.get("left") or upload.home))
+        return Move(upload, token, StorageKind(document.get("left") or upload.home))
 
     async def _change(self, move: Move, fields: Mapping[str, Any], condition: Mapping[str, Any] | None = None) -> bool:
         result = await self._uploads.update_one(
@@ -119,5 +119,5 @@ def _names(upload: Upload) -> dict[str, Any]:
     return {"tenant_id": upload.tenant_id, "file_id": upload.file_id, "upload_id": upload.upload_id}
 
 
-def _movable(home: Home) -> dict[str, Any]:
+def _movable(home: StorageKind) -> dict[str, Any]:
     return {"home": home, "status": {"$in": _KEPT}, "damage": Damage.NONE}

@@ -14,8 +14,8 @@ from uuid import uuid4
 
 from common.mongo import MongoError
 from common.telemetry import log
-from upload_service.model import Home, InstallerMissing, Upload
-from upload_service.storage.filesystem import Homes
+from upload_service.model import InstallerMissing, StorageKind, Upload
+from upload_service.storage.filesystem import StorageBackends
 
 FOLDER, NAME = ".storage", "id"  # no tenant and no installer has such a name
 LENGTH = 32  # bytes of an id
@@ -37,7 +37,7 @@ class IdentityStore(Protocol):
     async def known(self, tenant_id: str, server_filenames: Collection[str]) -> Set[str]:
         """Those of a tenant's files that there are records of."""
 
-    async def has_files_at(self, home: Home) -> bool:
+    async def has_files_at(self, home: StorageKind) -> bool:
         """Whether any record has its file there."""
 
 
@@ -49,13 +49,13 @@ class Identity:
 
     _mark = Upload(tenant_id=FOLDER, file_id=NAME, upload_id=NAME, total=0, server_filename=NAME)
 
-    def __init__(self, store: IdentityStore, homes: Homes, folder: Path) -> None:
+    def __init__(self, store: IdentityStore, homes: StorageBackends, folder: Path) -> None:
         """`folder` is the one that all replicas share."""
         self._store = store
         self._homes = homes
         self._folder = folder
 
-    async def is_ours(self, home: Home) -> bool:
+    async def is_ours(self, home: StorageKind) -> bool:
         """Whether a home belongs to the database. Raises Unavailable."""
         here, ours = await self._ids(home)
         if here is None or here != ours:
@@ -63,14 +63,14 @@ class Identity:
             return False
         return True
 
-    async def check(self, home: Home) -> None:
+    async def check(self, home: StorageKind) -> None:
         """Raises StorageIsNotOurs, and Unavailable; whether disk and database are there others ask."""
         with suppress(MongoError, OSError):
             here, ours = await self._ids(home)
             if here is None or here != ours:
                 raise StorageIsNotOurs(home)
 
-    async def _ids(self, home: Home) -> tuple[str | None, str | None]:
+    async def _ids(self, home: StorageKind) -> tuple[str | None, str | None]:
         """The id of a home and the database's."""
         here, ours = await self._read(home), await self._store.storage_id()
         if here is None and await self._may_be_ours(home):
@@ -79,14 +79,14 @@ class Identity:
             here = await self._read(home)
         return here, ours
 
-    async def _read(self, home: Home) -> str | None:
+    async def _read(self, home: StorageKind) -> str | None:
         try:
             blocks = [block async for block in self._homes.named(home).read(self._mark, 0, LENGTH)]
         except InstallerMissing:
             return None
         return b"".join(blocks).decode(errors="replace")
 
-    async def _may_be_ours(self, home: Home) -> bool:
+    async def _may_be_ours(self, home: StorageKind) -> bool:
         """Whether a home without an id has a file that we know, or neither has one nor should."""
         some: dict[str, list[str]] = {}
         count = 0
@@ -102,7 +102,7 @@ class Identity:
                 return True
         return False
 
-    async def _write(self, home: Home, storage_id: str) -> None:
+    async def _write(self, home: StorageKind, storage_id: str) -> None:
         source = self._folder / FOLDER / f"{uuid4().hex}.new"
         await asyncio.to_thread(_write_file, source, storage_id)
         try:

@@ -13,9 +13,9 @@ from common.errors import Unavailable
 from common.telemetry import log
 from common.tenants import is_tenant_id
 from upload_service.content_range import parse_server_filename, plain_name
-from upload_service.model import Home, InstallerMissing, Upload
+from upload_service.model import InstallerMissing, StorageKind, Upload
 from upload_service.settings import ObjectStorage
-from upload_service.storage.filesystem import FolderInstallers, Homes, Installers, Kept
+from upload_service.storage.filesystem import FolderInstallers, Installers, Kept, StorageBackends
 from upload_service.storage.object_storage import answering, is_not_implemented, open_store
 
 if TYPE_CHECKING:  # The library has it for the checker only.
@@ -25,8 +25,8 @@ PART = 5 << 20  # bytes, the least that S3 takes; a file up to here is put at on
 AT_ONCE = 3  # parts on their way; the library holds twice as much
 MOST_PARTS = 10_000  # of one object, by the rules of S3
 BLOCK = 1 << 20  # bytes
-PATIENCE = 2.5  # seconds for a question with a caller behind it
-BLOCK_PATIENCE = 25.0  # seconds until the next bytes of a file
+TIMEOUT = 2.5  # seconds for a question with a caller behind it
+BLOCK_TIMEOUT = 25.0  # seconds until the next bytes of a file
 REDIRECT_LIFETIME = timedelta(minutes=5)  # in which a redirected download must begin
 
 # What a browser is told that a download is sent to: to save the file, whatever is in it.
@@ -59,14 +59,14 @@ class ObjectInstallers:
         """The bytes of the object, None where there is none. Raises Unavailable."""
         try:
             with answering("size"):
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     return (await self._store.head_async(_key(upload)))["size"]
         except FileNotFoundError:
             pass
         # A HEAD is answered alike where the whole bucket is not there; only the body of a GET's answer tells.
         try:
             with answering("size"):
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     return (await self._store.get_async(_key(upload))).meta["size"]
         except FileNotFoundError:
             return None
@@ -99,7 +99,7 @@ class ObjectInstallers:
         if not upload.server_filename:  # It never was complete.
             return
         with answering("remove", missing_is_fine=True):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await self._store.delete_async(_key(upload))
 
     async def listed(self) -> AsyncIterator[Kept]:
@@ -121,7 +121,7 @@ class ObjectInstallers:
     async def address(self, upload: Upload, method: str) -> str:
         """An address that gives the object to anyone who uses `method` (GET or HEAD) within five minutes."""
         with answering("sign"):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 signed: Literal["HEAD", "GET"] = "HEAD" if method == "HEAD" else "GET"
                 return await obstore.sign_async(self._store, signed, _key(upload), REDIRECT_LIFETIME)
 
@@ -160,12 +160,12 @@ class ObjectInstallers:
 
     async def _blocks(self, upload: Upload, start: int, end: int) -> AsyncIterator[bytes]:
         with answering("read"):
-            async with asyncio.timeout(BLOCK_PATIENCE):
+            async with asyncio.timeout(BLOCK_TIMEOUT):
                 found = await self._store.get_async(_key(upload), options={"range": (start, end)})
             stream = found.stream(min_chunk_size=BLOCK // 2)
         while True:
             with answering("read"):
-                async with asyncio.timeout(BLOCK_PATIENCE):
+                async with asyncio.timeout(BLOCK_TIMEOUT):
                     chunk = await anext(stream, None)
             if chunk is None:
                 return
@@ -176,7 +176,7 @@ class ObjectInstallers:
         pages = aiter(self._store.list(prefix, chunk_size=1000))
         while True:
             with answering("list"):
-                async with asyncio.timeout(BLOCK_PATIENCE):
+                async with asyncio.timeout(BLOCK_TIMEOUT):
                     page = await anext(pages, None)
             if page is None:
                 return
@@ -184,10 +184,10 @@ class ObjectInstallers:
                 yield found["path"], found["last_modified"]
 
 
-def homes_of(folder: FolderInstallers, objects: ObjectInstallers | None) -> Homes:
+def homes_of(folder: FolderInstallers, objects: ObjectInstallers | None) -> StorageBackends:
     """The homes there are."""
-    homes: dict[Home, Installers] = {Home.FOLDER: folder}
-    return Homes(homes if objects is None else {**homes, Home.S3: objects})
+    homes: dict[StorageKind, Installers] = {StorageKind.FOLDER: folder}
+    return StorageBackends(homes if objects is None else {**homes, StorageKind.S3: objects})
 
 
 def _key(upload: Upload) -> str:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 
-from upload_service.model import Home, StorageFull, Upload
+from upload_service.model import StorageFull, StorageKind, Upload
 from upload_service.storage.filesystem import FolderInstallers, Installers
 from upload_service.uploads.part_files import PartFile, Parts
 
@@ -29,7 +29,7 @@ class Staging:
             InstallerMissing: the file is not there.
             Unavailable: its home does not answer.
         """
-        if upload.home is Home.FOLDER:
+        if upload.home is StorageKind.FOLDER:
             await home.size(upload)  # Whoever completed it may have died before the file had its name.
             yield self._folder.path(upload)
             return

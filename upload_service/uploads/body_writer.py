@@ -10,7 +10,7 @@ Take = Callable[[Sequence[bytes], bool], None]
 Expect = Callable[[int], Awaitable[None]]
 
 
-async def pour(blocks: AsyncIterator[bytes], take: Take, expect: Expect | None = None) -> int:
+async def write_in_thread(blocks: AsyncIterator[bytes], take: Take, expect: Expect | None = None) -> int:
     """Hand all blocks to `take(blocks, last)` in a worker thread, in order, and count their bytes.
 
     Only the last visit to it is `last`; it may have no block. `expect` is told a count before so many bytes are handed

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from common.events import Event, Events, EventsUnavailable
 from common.telemetry import log
-from upload_service.model import Home, InstallerMissing, Status, Upload
+from upload_service.model import InstallerMissing, Status, StorageKind, Upload
 from upload_service.storage.filesystem import FolderInstallers
 
 AT_ONCE = 8  # publications
@@ -72,7 +72,7 @@ class Outbox:
 
     async def _settle(self, upload: Upload) -> None:
         # Whoever completed it may have died before the file had its name.
-        if upload.home is Home.FOLDER and upload.status is not Status.DELETING:
+        if upload.home is StorageKind.FOLDER and upload.status is not Status.DELETING:
             try:
                 await self._installers.settle(upload)
             except InstallerMissing:  # The fact that it came stays one; the scrub says if it is lost.

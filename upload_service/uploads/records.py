@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from pymongo import ASCENDING, IndexModel
 
 from common.mongo import Document, Indexes
-from upload_service.model import Damage, Home, Status, Upload
+from upload_service.model import Damage, Status, StorageKind, Upload
 
 QUOTAS_AT_A_GLANCE = ("tenant_id", "used", "reserved")
-GIVEN_BACK = datetime(1970, 1, 1, tzinfo=UTC)  # of a lease that nobody has
+LEASE_FREE = datetime(1970, 1, 1, tzinfo=UTC)  # of a lease that nobody has
 
 INDEXES: Indexes = {
     "uploads": [
@@ -62,7 +62,7 @@ def known_upload(document: Document) -> Upload:
         tainted=document["tainted"],
         is_cancelled=document.get("cancelled", False),
         part=document["part"],
-        home=Home(document["home"]),
+        home=StorageKind(document["home"]),
         damage=Damage(document["damage"]),
         server_filename=document.get("server_filename", ""),
         size=document.get("size", 0),

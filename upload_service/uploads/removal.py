@@ -5,14 +5,14 @@ from typing import Protocol
 
 from upload_service.model import Status, Upload
 from upload_service.quota.service import QuotaStore
-from upload_service.storage.filesystem import Homes
+from upload_service.storage.filesystem import StorageBackends
 from upload_service.uploads.part_files import Parts
 
 
 class DoomedStore(Protocol):
     """The records as a removal sees them."""
 
-    async def doom(self, upload: Upload) -> bool:
+    async def mark_deleting(self, upload: Upload) -> bool:
         """Let an upload be `deleting`, where it has not changed since it was read and nobody works on it."""
 
     async def forget(self, upload: Upload) -> None:
@@ -25,7 +25,7 @@ class DoomedStore(Protocol):
 class Removal:
     """Removes uploads, their files and their part of the quota."""
 
-    def __init__(self, store: DoomedStore, quota: QuotaStore, parts: Parts, homes: Homes) -> None:
+    def __init__(self, store: DoomedStore, quota: QuotaStore, parts: Parts, homes: StorageBackends) -> None:
         self._store = store
         self._quota = quota
         self._parts = parts
@@ -38,7 +38,7 @@ class Removal:
             Unavailable: the storage of the file does not answer, or the settings name none such; the upload is as good
                 as gone, and its record stays until its file is.
         """
-        doomed = upload.status is Status.DELETING or await self._store.doom(upload)
+        doomed = upload.status is Status.DELETING or await self._store.mark_deleting(upload)
         if doomed:
             await self.finish(upload)
         return doomed

@@ -21,14 +21,14 @@ from upload_service.model import (
     say_what_is_expected,
 )
 from upload_service.quota.service import reserve
-from upload_service.storage.filesystem import Homes, read_blocks
-from upload_service.uploads.body_writer import pour
+from upload_service.storage.filesystem import StorageBackends, read_blocks
+from upload_service.uploads.body_writer import write_in_thread
 from upload_service.uploads.digests import Digests
 from upload_service.uploads.part_files import Digest
 from upload_service.uploads.resends import equal
-from upload_service.uploads.session import Intake, lease_lost
+from upload_service.uploads.session import UploadSession, lease_lost_error
 
-LEASE_PATIENCE = 20.0  # seconds that a request waits for another of the same transfer
+LEASE_TIMEOUT = 20.0  # seconds that a request waits for another of the same transfer
 LEASE_PAUSE = 0.1  # seconds between two looks
 
 
@@ -43,7 +43,7 @@ class Chunk(Protocol):
 class Transfers:
     """Brings installers in by chunks."""
 
-    def __init__(self, intake: Intake, homes: Homes) -> None:
+    def __init__(self, intake: UploadSession, homes: StorageBackends) -> None:
         self._intake = intake
         self._homes = homes
         self._digests = Digests()
@@ -60,7 +60,7 @@ class Transfers:
         return upload
 
     @asynccontextmanager
-    async def saying_what_is_expected(self, tenant_id: str, file_id: FileId) -> AsyncIterator[None]:
+    async def report_expected_offset(self, tenant_id: str, file_id: FileId) -> AsyncIterator[None]:
         """Let whatever refuses a chunk within the block say with which byte the client can go on."""
         try:
             yield
@@ -108,7 +108,7 @@ class Transfers:
             Unavailable: a request is still receiving a chunk; no further chunk is taken.
         """
         loop = asyncio.get_running_loop()
-        end, removed = loop.time() + LEASE_PATIENCE, False
+        end, removed = loop.time() + LEASE_TIMEOUT, False
         while loop.time() < end:
             upload = await self._intake.store.find(tenant_id, file_id)
             if upload is None:
@@ -132,7 +132,7 @@ class Transfers:
         """The transfer, with its lease if it is open; made where the chunk is the first of a new one."""
         # Not ended by cancelling: a lease that is taken meanwhile would be nobody's.
         loop = asyncio.get_running_loop()
-        end = loop.time() + LEASE_PATIENCE
+        end = loop.time() + LEASE_TIMEOUT
         while loop.time() < end:
             if upload := await self._intake.store.take(tenant_id, file_id):
                 return upload
@@ -182,13 +182,13 @@ class Transfers:
     async def _write(self, upload: Upload, span: ContentRange, chunk: Chunk, digest: Digest | None) -> Upload:
         """Put the next chunk on the disk, then acknowledge it."""
         async with self._intake.written(upload, digest) as part:
-            await pour(_exactly(upload, span, chunk), part.take)
+            await write_in_thread(_exactly(upload, span, chunk), part.take)
         extended = replace(upload, offset=span.end + 1)
         if span.last:
             self._digests.forget(upload.upload_id)
             return await self._intake.finish(extended, chunk.suffix, digest)
         if not await self._intake.store.advance(extended):
-            raise lease_lost()
+            raise lease_lost_error()
         if digest is not None:
             self._digests.remember(upload.upload_id, extended.offset, digest)
         return extended

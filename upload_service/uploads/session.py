@@ -66,7 +66,7 @@ class TransferStore(Protocol):
 
 
 @dataclass(frozen=True)
-class Intake:
+class UploadSession:
     """Where files come in. `announce` is called when one is complete; `readers` read whole files again."""
 
     store: TransferStore
@@ -93,7 +93,7 @@ class Intake:
         except Exception as error:
             ours = await self.store.release(upload)
             if isinstance(error, TransferDamaged) and not ours:
-                raise lease_lost() from None
+                raise lease_lost_error() from None
             raise
         finally:
             renewal.cancel()
@@ -110,9 +110,9 @@ class Intake:
             raise
 
     @asynccontextmanager
-    async def written(self, upload: Upload, digest: Digest | None) -> AsyncIterator["Writing"]:
+    async def written(self, upload: Upload, digest: Digest | None) -> AsyncIterator["PartWriter"]:
         """The transfer's file, to be written within the block; cut again where that fails."""
-        writing = Writing(partial(self.parts.open, upload, digest))
+        writing = PartWriter(partial(self.parts.open, upload, digest))
         try:
             yield writing
         except BaseException:
@@ -135,7 +135,7 @@ class Intake:
             traceparent=traces.traceparent,
         )
         if not await self.store.complete(complete):
-            raise lease_lost()
+            raise lease_lost_error()
         await self._settle(complete)
         self.announce()
         return complete
@@ -151,7 +151,7 @@ class Intake:
         copy = replace(upload, part=upload.fence, tainted=False)
         digest = await self._read(self.parts.copy, upload, copy.part)
         if not await self.store.adopt(copy):
-            raise lease_lost()
+            raise lease_lost_error()
         await asyncio.to_thread(self.parts.remove_older, copy)
         return copy, digest
 
@@ -175,7 +175,7 @@ class Intake:
                 log.warning("lease_not_renewed", upload_id=upload.upload_id, error=type(error).__name__)
 
 
-class Writing:
+class PartWriter:
     """What is done to a file in worker threads while a request brings its bytes: in as few visits as can be."""
 
     def __init__(self, opening: Callable[[], PartFile]) -> None:
@@ -199,5 +199,5 @@ class Writing:
                 file.cut()
 
 
-def lease_lost() -> Unavailable:
+def lease_lost_error() -> Unavailable:
     return Unavailable("Another request took this transfer over; send the chunk again.", retry_after=1)

@@ -8,9 +8,9 @@ from uuid import uuid4
 
 from common.tenants import Tenant
 from upload_service.model import Upload
-from upload_service.quota.service import Growing
-from upload_service.uploads.body_writer import pour
-from upload_service.uploads.session import Intake, lease_lost
+from upload_service.quota.service import IncrementalReservation
+from upload_service.uploads.body_writer import write_in_thread
+from upload_service.uploads.session import UploadSession, lease_lost_error
 
 
 class InstallerForm(Protocol):
@@ -30,10 +30,10 @@ class InstallerForm(Protocol):
         """The installer's bytes, none of them empty; no block where the form has no installer."""
 
 
-class Singles:
+class SingleRequestUploads:
     """Stores installers that come in one call."""
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: UploadSession) -> None:
         self._intake = intake
 
     async def store(self, tenant: Tenant, form: InstallerForm) -> Upload | None:
@@ -51,10 +51,10 @@ class Singles:
         upload = await self._begin(tenant.tenant_id)
         digest = hashlib.sha256()
         async with self._intake.leased(upload), self._intake.undone(upload):
-            reservation = Growing(self._intake.quota, upload, tenant.storage_quota, most=form.most)
+            reservation = IncrementalReservation(self._intake.quota, upload, tenant.storage_quota, most=form.most)
             await reservation.cover(form.least)
             async with self._intake.written(upload, digest) as part:
-                size = await pour(_with(first, blocks), part.take, reservation.cover)
+                size = await write_in_thread(_with(first, blocks), part.take, reservation.cover)
             await self._intake.quota.shrink(upload, size)
             whole = replace(upload, offset=size)
             return await self._intake.finish(whole, form.suffix, digest)
@@ -64,7 +64,7 @@ class Singles:
         await self._intake.store.open(tenant_id, file_id, 0)
         upload = await self._intake.store.take(tenant_id, file_id)
         if upload is None:
-            raise lease_lost()
+            raise lease_lost_error()
         return upload
 
 

@@ -8,8 +8,8 @@ from pymongo import ASCENDING, ReturnDocument
 
 from common.mongo import MongoDatabase
 from upload_service.inspection.inspector import State
-from upload_service.model import Damage, Home, Status, Upload
-from upload_service.uploads.records import GIVEN_BACK, known_upload, upload_of
+from upload_service.model import Damage, Status, StorageKind, Upload
+from upload_service.uploads.records import LEASE_FREE, known_upload, upload_of
 
 LEASE = 15_000  # milliseconds
 
@@ -57,10 +57,10 @@ class MongoUploadStore:
                     "upload_id": uuid4().hex,
                     "offset": 0,
                     "fence": 0,
-                    "lease_until": GIVEN_BACK,
+                    "lease_until": LEASE_FREE,
                     "tainted": False,
                     "part": 0,
-                    "home": Home.FOLDER,
+                    "home": StorageKind.FOLDER,
                     "damage": Damage.NONE,
                     **fields,
                 },
@@ -75,7 +75,7 @@ class MongoUploadStore:
             [
                 {
                     "$set": {
-                        "tainted": {"$or": ["$tainted", {"$gt": ["$lease_until", GIVEN_BACK]}]},
+                        "tainted": {"$or": ["$tainted", {"$gt": ["$lease_until", LEASE_FREE]}]},
                         "fence": {"$add": ["$fence", 1]},
                         "lease_until": {"$add": [_NOW, LEASE]},
                         "updated_at": _NOW,
@@ -91,17 +91,17 @@ class MongoUploadStore:
 
     async def renew(self, upload: Upload) -> bool:
         # One that comes late must not take again what was given back.
-        held = {"fence": upload.fence, "lease_until": {"$gt": GIVEN_BACK}}
+        held = {"fence": upload.fence, "lease_until": {"$gt": LEASE_FREE}}
         return await self._turn(upload, Status.OPEN, {"lease_until": {"$add": [_NOW, LEASE]}}, held)
 
     async def adopt(self, upload: Upload) -> bool:
         return await self._change(upload, {"part": upload.part, "tainted": False})
 
     async def release(self, upload: Upload) -> bool:
-        return await self._change(upload, {"lease_until": GIVEN_BACK})
+        return await self._change(upload, {"lease_until": LEASE_FREE})
 
     async def advance(self, upload: Upload) -> bool:
-        return await self._change(upload, {"offset": upload.offset, "lease_until": GIVEN_BACK})
+        return await self._change(upload, {"offset": upload.offset, "lease_until": LEASE_FREE})
 
     async def complete(self, upload: Upload) -> bool:
         return await self._change(
@@ -116,10 +116,10 @@ class MongoUploadStore:
                 "request_id": upload.request_id,
                 "traceparent": upload.traceparent,
                 "announced": False,
-                "announcing_until": GIVEN_BACK,
+                "announcing_until": LEASE_FREE,
                 "inspection": State.WAITING,
                 "checked_at": _NOW,  # All of it was read to know its digest.
-                "lease_until": GIVEN_BACK,
+                "lease_until": LEASE_FREE,
                 "cancelled": False,  # The last chunk was on its way when the transfer was cancelled.
             },
         )
@@ -178,7 +178,7 @@ class MongoUploadStore:
         unlinked = {"status": Status.COMPLETE, "version_uid": ""}
         return await self._turn(upload, Status.LINKED, unlinked, {"fence": upload.fence})
 
-    async def doom(self, upload: Upload) -> bool:
+    async def mark_deleting(self, upload: Upload) -> bool:
         """Whatever it is → deleting, unless it changed since it was read, or a request has its lease."""
         conditions: dict[Status, dict[str, Any]] = {
             Status.OPEN: {"fence": upload.fence, **_FREE},
@@ -186,7 +186,7 @@ class MongoUploadStore:
         }
         return await self._turn(upload, upload.status, {"status": Status.DELETING}, conditions.get(upload.status))
 
-    async def left_behind(self, status: Status, age: int, limit: int) -> list[Upload]:
+    async def find_stale(self, status: Status, age: int, limit: int) -> list[Upload]:
         """Uploads of all tenants in this status that have not changed for `age` seconds.
 
         Of which nothing is left but an announcement that waits, those are left out.

@@ -6,7 +6,7 @@ from typing import Any
 from catalog_service.catalog.reader import WholeEntry
 from catalog_service.model.versions import PackageVersion
 from catalog_service.winget.contracts import Contract, since
-from catalog_service.winget.installable import Offer, offers
+from catalog_service.winget.installable import InstallableVersion, installable_versions
 from catalog_service.winget.manifest.installers import installer
 from catalog_service.winget.manifest.locales import locales
 from catalog_service.winget.search.requests import Query
@@ -23,13 +23,13 @@ def manifest(entry: WholeEntry, contract: Contract, query: Query, address: Addre
             **contract.known(locales(entry.package, installers[0].manifest)),
             "Installers": [installer(version, contract, address(version)) for version in installers],
         }
-        for offer in offers(entry)
+        for offer in installable_versions(entry)
         if wanted in {"", offer.version.casefold()} and (installers := list(_known(offer, contract, query.market)))
     ]
     return {"PackageIdentifier": entry.package.package_id, "Versions": versions} if versions else None
 
 
-def _known(offer: Offer, contract: Contract, market: str) -> Iterator[PackageVersion]:
+def _known(offer: InstallableVersion, contract: Contract, market: str) -> Iterator[PackageVersion]:
     """The installers that a client of the contract knows what to do with, in this market."""
     for version in offer.installers:
         allowed, excluded = version.manifest.allowed_markets, version.manifest.excluded_markets

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
 from common.auth.callers import Caller
-from common.concurrency.limits import Turns
+from common.concurrency.limits import ConcurrencyLimit
 
 STRETCH = 0.005  # seconds for which others wait
 SEARCHES_OF_NETWORK = 2  # searches at once that scan texts, from one network, in a process
@@ -24,19 +24,23 @@ class SearchLimit:
 
     def __init__(self) -> None:
         # An entry exists while a search holds it.
-        self._networks: WeakValueDictionary[str, Turns] = WeakValueDictionary()
-        self._tenants: WeakValueDictionary[str, Turns] = WeakValueDictionary()
+        self._networks: WeakValueDictionary[str, ConcurrencyLimit] = WeakValueDictionary()
+        self._tenants: WeakValueDictionary[str, ConcurrencyLimit] = WeakValueDictionary()
 
     @asynccontextmanager
     async def acquire(self, caller: Caller) -> AsyncIterator[None]:
         """Run a search of this caller within the limits. Raises Overloaded."""
-        network = self._networks.setdefault(caller.place, Turns(SEARCHES_OF_NETWORK, waiting=SEARCHES_WAITING))
-        tenant = self._tenants.setdefault(caller.tenant_id, Turns(SEARCHES_OF_TENANT, waiting=SEARCHES_WAITING))
+        network = self._networks.setdefault(
+            caller.place, ConcurrencyLimit(SEARCHES_OF_NETWORK, waiting=SEARCHES_WAITING)
+        )
+        tenant = self._tenants.setdefault(
+            caller.tenant_id, ConcurrencyLimit(SEARCHES_OF_TENANT, waiting=SEARCHES_WAITING)
+        )
         async with network.one(SEARCH_TIMEOUT), tenant.one(SEARCH_TIMEOUT):
             yield
 
 
-class Turn:
+class CooperativeYield:
     """What is asked between two pieces of work whether it is the others' turn."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from catalog_service.winget.search.index_segment import SIZE, Block, Record
+from catalog_service.winget.search.index_segment import SIZE, IndexSegment, Record
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class Index:
     """What can be found at a revision, or later."""
 
     revision: str
-    blocks: Sequence[Block] = ()
+    blocks: Sequence[IndexSegment] = ()
 
     @property
     def size(self) -> int:
@@ -26,27 +26,27 @@ class Index:
         by_place: dict[int, dict[str, Record | None]] = defaultdict(dict)
         for package_id, record in changes.items():
             by_place[max(bisect_right(starts, package_id) - 1, 0)][package_id] = record
-        found: list[Block] = []
-        for place, block in enumerate(self.blocks or [Block([])]):
+        found: list[IndexSegment] = []
+        for place, block in enumerate(self.blocks or [IndexSegment([])]):
             found += _replaced(block, by_place[place]) if place in by_place else [block]
         return Index(revision, [block for block in found if block.records])
 
 
-def _replaced(block: Block, changes: Mapping[str, Record | None]) -> Sequence[Block]:
+def _replaced(block: IndexSegment, changes: Mapping[str, Record | None]) -> Sequence[IndexSegment]:
     before: dict[str, Record | None] = {record.package_id: record for record in block.records}
     records = [record for _, record in sorted({**before, **changes}.items()) if record]
     if records == list(block.records):
         return [block]
-    return list(blocks(records)) if len(records) >= 2 * SIZE else [Block(records)]
+    return list(blocks(records)) if len(records) >= 2 * SIZE else [IndexSegment(records)]
 
 
-def blocks(records: Iterable[Record]) -> Iterator[Block]:
+def blocks(records: Iterable[Record]) -> Iterator[IndexSegment]:
     """Records in the order of their ids, cut into blocks."""
     row: list[Record] = []
     for record in records:
         row.append(record)
         if len(row) == SIZE:
-            yield Block(row)
+            yield IndexSegment(row)
             row = []
     if row:
-        yield Block(row)
+        yield IndexSegment(row)

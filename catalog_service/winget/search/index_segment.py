@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from catalog_service.winget.search.fields import folded
-from catalog_service.winget.search.text_index import SIEVE, Lines
+from catalog_service.winget.search.text_index import SIEVE, TextIndex
 
 SIZE = 512  # packages; twice as many become two blocks
 OVERHEAD = 400  # bytes that a package takes beside its texts
@@ -34,14 +34,14 @@ class Record:
         return OVERHEAD + len(self.hit) + 4 * texts + 3 * codes + LINE_OVERHEAD * lines
 
 
-class Block:
+class IndexSegment:
     """Packages that follow one another in the order of their ids; never changed, only replaced."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.records = records
         self.ids = [record.package_id for record in records]
         texts = [[folded(line) for line in record.texts] for record in records]
-        self.texts = Lines(texts, sieved=True)
+        self.texts = TextIndex(texts, sieved=True)
         self.size = sum(record.size for record in records) + (SIEVE if self.texts.sieve else 0)
         self._numbers: dict[str, int | list[int]] = {}
         for number, record in enumerate(records):
@@ -53,9 +53,9 @@ class Block:
                     self._numbers[line] = [others, number]
 
     @cached_property
-    def codes(self) -> Lines:
+    def codes(self) -> TextIndex:
         """Seldom gone through, and longer than the texts: made once, and only where it is asked for."""
-        return Lines([record.codes for record in self.records])
+        return TextIndex([record.codes for record in self.records])
 
     def having(self, line: str) -> Sequence[int]:
         """The numbers of the packages that have this folded value, after its field's mark."""

@@ -7,8 +7,8 @@ from enum import StrEnum
 from functools import cached_property
 
 from catalog_service.winget.search.fields import ANY_MARKET, CODES, NOT_IN, SEPARATOR, TEXTS, Field, folded, squeezed
-from catalog_service.winget.search.index_segment import Block
-from catalog_service.winget.search.text_index import Lines
+from catalog_service.winget.search.index_segment import IndexSegment
+from catalog_service.winget.search.text_index import TextIndex
 
 
 class MatchType(StrEnum):
@@ -47,12 +47,12 @@ class Match:
             return True
         return self.kind in GUESSED and self.fields <= CODES
 
-    def within(self, block: Block) -> Set[int]:
+    def within(self, block: IndexSegment) -> Set[int]:
         """The numbers of the packages that have it."""
         return self._found(block)
 
     @cached_property
-    def _found(self) -> Callable[[Block], Set[int]]:
+    def _found(self) -> Callable[[IndexSegment], Set[int]]:
         """How it is looked for: that is the same in every block."""
         if Field.MARKET in self.fields:
             return self._to_be_had
@@ -62,13 +62,13 @@ class Match:
             return lambda _: frozenset()  # No value has such characters, but lines have, between values.
         return self._in_texts if self.fields <= TEXTS else self._in_codes
 
-    def _in_texts(self, block: Block) -> Set[int]:
+    def _in_texts(self, block: IndexSegment) -> Set[int]:
         return self._in(block.texts)
 
-    def _in_codes(self, block: Block) -> Set[int]:
+    def _in_codes(self, block: IndexSegment) -> Set[int]:
         return self._in(block.codes)
 
-    def _whole(self, block: Block) -> Set[int]:
+    def _whole(self, block: IndexSegment) -> Set[int]:
         found: set[int] = set()
         for field, line in self._lines:
             numbers = block.having(line)
@@ -80,13 +80,13 @@ class Match:
             found.update(numbers)
         return found
 
-    def _to_be_had(self, block: Block) -> Set[int]:
+    def _to_be_had(self, block: IndexSegment) -> Set[int]:
         """Those with an installer for a market; part of a market's name is none."""
         mark = Field.MARKET.mark
         anywhere, here = (block.having(mark + value) for value in (ANY_MARKET, self._folded))
         return {*anywhere, *here}.difference(block.having(mark + NOT_IN + self._folded))
 
-    def _in(self, lines: Lines) -> set[int]:
+    def _in(self, lines: TextIndex) -> set[int]:
         match self.kind:
             case MatchType.SUBSTRING if self._folded:
                 return set(lines.having(self._folded, self._marks))
@@ -100,7 +100,7 @@ class Match:
                 return self._beginning(lines, "")
         return self._beginning(lines, self._folded)
 
-    def _beginning(self, lines: Lines, text: str) -> set[int]:
+    def _beginning(self, lines: TextIndex, text: str) -> set[int]:
         return {number for mark in self._marks for number in lines.having(mark + text)}
 
     @cached_property

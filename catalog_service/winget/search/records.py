@@ -8,7 +8,7 @@ import orjson
 from catalog_service.catalog.reader import WholeEntry
 from catalog_service.model.versions import PackageVersion
 from catalog_service.winget.contracts import since
-from catalog_service.winget.installable import Offer, offers
+from catalog_service.winget.installable import InstallableVersion, installable_versions
 from catalog_service.winget.search.fields import ANY_MARKET, NOT_IN, TEXTS, Field, folded
 from catalog_service.winget.search.index_segment import Record
 from catalog_service.winget.search.names import normalized
@@ -23,7 +23,7 @@ CODE_FIELDS = {
 
 def record_of(entry: WholeEntry) -> Record | None:
     """None for a package of which nothing is offered."""
-    offered = offers(entry)
+    offered = installable_versions(entry)
     if not offered:
         return None
     package = entry.package.package
@@ -43,7 +43,7 @@ def record_of(entry: WholeEntry) -> Record | None:
     return Record(package.package_id, tuple(sorted(texts)), tuple(sorted(codes)), orjson.dumps(hit), needed)
 
 
-def _values(entry: WholeEntry, offered: Sequence[Offer]) -> Iterator[tuple[Field, str]]:
+def _values(entry: WholeEntry, offered: Sequence[InstallableVersion]) -> Iterator[tuple[Field, str]]:
     package, said = entry.package.package, entry.package.manifest
     shown = {package.name, *(local.package_name for local in said.locales)}
     written: set[str] = set()
@@ -61,7 +61,7 @@ def _values(entry: WholeEntry, offered: Sequence[Offer]) -> Iterator[tuple[Field
     yield from ((Field.MARKET, market) for market in _markets(offered))
 
 
-def _markets(offered: Sequence[Offer]) -> set[str]:
+def _markets(offered: Sequence[InstallableVersion]) -> set[str]:
     """Where there is something to be installed: in these, or anywhere, or anywhere but there."""
     installers = [version.manifest for offer in offered for version in offer.installers]
     anywhere = [manifest for manifest in installers if not manifest.allowed_markets]
@@ -72,7 +72,7 @@ def _markets(offered: Sequence[Offer]) -> set[str]:
     return {ANY_MARKET, *(NOT_IN + market for market in nowhere)}
 
 
-def _version(offer: Offer, known_by: Mapping[str, Mapping[str, Sequence[str]]]) -> Mapping[str, Any]:
+def _version(offer: InstallableVersion, known_by: Mapping[str, Mapping[str, Sequence[str]]]) -> Mapping[str, Any]:
     found: dict[str, list[str]] = {}
     for installer in offer.installers:
         for name, values in known_by[installer.uid].items():

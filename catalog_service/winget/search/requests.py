@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import orjson
 
 from catalog_service.winget.installable import CHANNEL
-from catalog_service.winget.search.cooperative_yield import Turn
+from catalog_service.winget.search.cooperative_yield import CooperativeYield
 from catalog_service.winget.search.fields import CODES, TEXTS, Field
-from catalog_service.winget.search.index_segment import Block
+from catalog_service.winget.search.index_segment import IndexSegment
 from catalog_service.winget.search.matching import GUESSED, Match, MatchType
 from common.errors import InvalidField, InvalidRequest
 
@@ -47,7 +47,7 @@ class Search:
         """Whether it goes through all values of a field; whole values are looked up."""
         return any(not match.of_whole_values for match in (*self.either, *self.filters))
 
-    async def within(self, block: Block, turn: Turn) -> Collection[int]:
+    async def within(self, block: IndexSegment, turn: CooperativeYield) -> Collection[int]:
         """The numbers of the packages of a block that are wanted; others have their turn between two matches."""
         found: Set[int] | None = None
         for match in self.filters:

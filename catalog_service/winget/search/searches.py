@@ -11,12 +11,12 @@ from typing import NamedTuple, Protocol
 from catalog_service.catalog.reader import WholeEntry
 from catalog_service.revisions.model import Look, Standing
 from catalog_service.winget.contracts import LATEST, Contract
-from catalog_service.winget.search.cooperative_yield import Turn
+from catalog_service.winget.search.cooperative_yield import CooperativeYield
 from catalog_service.winget.search.index import Index, blocks
-from catalog_service.winget.search.index_segment import Block, Record
+from catalog_service.winget.search.index_segment import IndexSegment, Record
 from catalog_service.winget.search.records import record_of
 from catalog_service.winget.search.requests import Search
-from common.concurrency.single_flight import Rounds
+from common.concurrency.single_flight import SingleFlight
 
 TENANTS = 10_000  # of whom something is kept, however small
 PASSING = 4  # catalogs too large to be kept that are read at once, one for each tenant: that takes memory, too
@@ -43,7 +43,7 @@ class EntryReader(Protocol):
 class _Kept:
     """What is kept of a tenant: the index as it was found at the look `seen`; none where it is too large."""
 
-    def __init__(self, looks: Rounds[Look]) -> None:
+    def __init__(self, looks: SingleFlight[Look]) -> None:
         self.looks = looks
         self.seen = 0
         self.index: Index | None = None
@@ -89,7 +89,7 @@ class Searches:
         found: list[Record] = []
         kept = self._kept(tenant_id)
         index, revision = (None, "") if kept.too_large else await self._index(tenant_id, kept)
-        turn = Turn()
+        turn = CooperativeYield()
         async with aclosing(_kept_blocks(index) if index else self._read_blocks(tenant_id, kept)) as there:
             async for block in there:
                 await turn.pause()
@@ -104,7 +104,7 @@ class Searches:
                     break
         return Found(found[: search.page + 1], revision)
 
-    async def _read_blocks(self, tenant_id: str, kept: _Kept) -> AsyncGenerator[Block, None]:
+    async def _read_blocks(self, tenant_id: str, kept: _Kept) -> AsyncGenerator[IndexSegment, None]:
         size = 0
         async with kept.passing, self._passing:
             async for entries in self._entries.read(tenant_id):
@@ -143,7 +143,7 @@ class Searches:
         return index if index.size <= self._memory else None
 
     async def _read(self, tenant_id: str, revision: str) -> Index | None:
-        found: list[Block] = []
+        found: list[IndexSegment] = []
         size = 0
         async for entries in self._entries.read(tenant_id):
             read = await asyncio.to_thread(_blocks_of, entries)
@@ -155,7 +155,7 @@ class Searches:
 
     def _kept(self, tenant_id: str) -> _Kept:
         if tenant_id not in self._tenants:
-            self._tenants[tenant_id] = _Kept(Rounds(partial(self._look, tenant_id)))
+            self._tenants[tenant_id] = _Kept(SingleFlight(partial(self._look, tenant_id)))
             if len(self._tenants) > TENANTS:
                 _, forgotten = self._tenants.popitem(last=False)
                 self.size -= forgotten.size
@@ -185,10 +185,10 @@ class Searches:
                 self._dropped()
 
 
-async def _kept_blocks(index: Index) -> AsyncGenerator[Block, None]:
+async def _kept_blocks(index: Index) -> AsyncGenerator[IndexSegment, None]:
     for block in index.blocks:
         yield block
 
 
-def _blocks_of(entries: Sequence[WholeEntry]) -> list[Block]:
+def _blocks_of(entries: Sequence[WholeEntry]) -> list[IndexSegment]:
     return list(blocks(found for found in map(record_of, entries) if found))

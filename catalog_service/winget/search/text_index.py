@@ -15,7 +15,7 @@ LONG = 4 << 10  # characters of a text, from which on a sieve is worth its bytes
 _CODE_MARKS = frozenset(field.mark for field in CODES)
 
 
-class Sieve:
+class TrigramFilter:
     """Tells of most pieces that a text lacks that it does, and goes through none of it."""
 
     def __init__(self, text: str) -> None:
@@ -36,20 +36,20 @@ def _places(text: str) -> Collection[int]:
 _places_of_piece = lru_cache(_places)  # The same piece is looked for in all blocks.
 
 
-class Lines:
+class TextIndex:
     """One line after the other, and whose each is."""
 
     def __init__(self, of_packages: Sequence[Sequence[str]], *, sieved: bool = False) -> None:
         """`sieved` is for what is gone through often: it takes longer to make, and `SIEVE` bytes where it is long."""
         self.text = "".join(f"{line}{SEPARATOR}" for lines in of_packages for line in lines)
-        self.sieve = Sieve(self.text) if sieved and len(self.text) >= LONG else None
+        self.sieve = TrigramFilter(self.text) if sieved and len(self.text) >= LONG else None
         self._ends = array("L", accumulate(sum(len(line) + 1 for line in lines) for lines in of_packages))
 
     @cached_property
-    def squeezed(self) -> "Lines":
+    def squeezed(self) -> "TextIndex":
         """The same as far as values count that are only alike; made once, and only where it is asked for."""
         of_packages = (self.text[start:end].split(SEPARATOR)[:-1] for start, end in pairwise([0, *self._ends]))
-        return Lines(
+        return TextIndex(
             [[line[0] + squeezed(line[1:]) for line in lines if line[0] not in _CODE_MARKS] for lines in of_packages]
         )
 

@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from gateway.dashboard.page_request import Visit
+from gateway.dashboard.page_request import PageRequest
 from gateway.operations import OPERATIONS
 
 SIZE = 50  # entries of a page
@@ -10,7 +10,7 @@ USER_LIMIT, OPERATION_LIMIT = 128, 64  # characters that the interface takes
 SESSIONS = ("login", "logout")
 
 
-async def show(visit: Visit) -> web.Response:
+async def show(visit: PageRequest) -> web.Response:
     """The page; `user`, `operation` and `before` of the query are those of `get_audit_log`."""
     query = visit.request.query
     user = query.get("user", "").strip()[:USER_LIMIT]
@@ -28,5 +28,5 @@ async def show(visit: Visit) -> web.Response:
     )
 
 
-def _address(visit: Visit, *, before: str) -> str:
+def _address(visit: PageRequest, *, before: str) -> str:
     return str(visit.request.rel_url.update_query(before=before))

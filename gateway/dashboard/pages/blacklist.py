@@ -7,13 +7,13 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.dashboard.page_request import Visit
+from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.paging import listed, part_of
 
 CHOICES = 50  # clients that a new entry is offered at once
 
 
-async def show(visit: Visit) -> web.Response:
+async def show(visit: PageRequest) -> web.Response:
     """The page; the query's `client` is looked for among the clients that a new entry may be about."""
     search = visit.request.query.get("client", "").strip()
     entries, groups, found = await asyncio.gather(
@@ -38,7 +38,7 @@ async def show(visit: Visit) -> web.Response:
     )
 
 
-async def _names(visit: Visit, entries: Sequence[Any]) -> dict[str, str]:
+async def _names(visit: PageRequest, entries: Sequence[Any]) -> dict[str, str]:
     """The names of the clients that entries are about, by their ids."""
     ids = {entry["client_id"] for entry in entries if entry["client_id"]}
     if not ids:

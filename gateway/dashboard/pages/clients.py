@@ -7,11 +7,11 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.dashboard.page_request import Visit
+from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.paging import part_of
 
 
-async def show(visit: Visit) -> web.Response:
+async def show(visit: PageRequest) -> web.Response:
     """The page; the query's `search` is looked for in names, addresses and the ends of tokens."""
     search = visit.request.query.get("search", "").strip()
     information, part = await asyncio.gather(
@@ -22,6 +22,6 @@ async def show(visit: Visit) -> web.Response:
     )
 
 
-async def _find(visit: Visit, search: str, offset: int, limit: int) -> tuple[Sequence[Any], int]:
+async def _find(visit: PageRequest, search: str, offset: int, limit: int) -> tuple[Sequence[Any], int]:
     found = await visit.ask("find_clients", text=search, offset=str(offset), limit=str(limit))
     return found["clients"], found["total"]

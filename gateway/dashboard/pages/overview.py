@@ -4,12 +4,12 @@ import asyncio
 
 from aiohttp import web
 
-from gateway.dashboard.page_request import Visit
+from gateway.dashboard.page_request import PageRequest
 
 RECENT = 5
 
 
-async def show(visit: Visit) -> web.Response:
+async def show(visit: PageRequest) -> web.Response:
     """The page."""
     information, uploads, entries = await asyncio.gather(
         visit.ask("server_information"),

@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from common.errors import NotFound
-from gateway.dashboard.page_request import Visit
+from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.paging import listed, part_of
 
 # What the pages show in words of their own; the rest is listed by the names of the forms' fields.
@@ -34,7 +34,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _MEANT = re.compile("[$`\u201c\u201d\u201e]")
 
 
-async def show(visit: Visit, package_id: str) -> web.Response:
+async def show(visit: PageRequest, package_id: str) -> web.Response:
     """The page of a package."""
     package, versions = await asyncio.gather(
         visit.ask("get_package_details", package_id), visit.ask("get_package_versions", package_id)
@@ -48,7 +48,7 @@ async def show(visit: Visit, package_id: str) -> web.Response:
     )
 
 
-async def show_version(visit: Visit, package_id: str, uid: str) -> web.Response:
+async def show_version(visit: PageRequest, package_id: str, uid: str) -> web.Response:
     """The page of a version. Raises NotFound where it is another package's."""
     details, version = await asyncio.gather(
         visit.ask("get_version_details", uid), visit.ask("get_specific_package_version", uid)

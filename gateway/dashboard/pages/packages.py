@@ -7,14 +7,14 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from gateway.dashboard.page_request import Visit
+from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.paging import part_of
 
 PAGE = 50  # packages
 ASKED = ("text", "active", "sort", "descending")
 
 
-async def show(visit: Visit) -> web.Response:
+async def show(visit: PageRequest) -> web.Response:
     """The page."""
     asked = {name: visit.request.query.get(name, "") for name in ASKED}
 
@@ -30,7 +30,7 @@ async def show(visit: Visit) -> web.Response:
     )
 
 
-def _address(visit: Visit, asked: Mapping[str, str], **changes: str) -> str:
+def _address(visit: PageRequest, asked: Mapping[str, str], **changes: str) -> str:
     """The first part of this page with other things asked for."""
     kept = {name: value for name, value in {**asked, **changes}.items() if value}
     return f"{visit.home}/packages{'?' if kept else ''}{urlencode(kept)}"

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 
 from gateway.app_keys import PAGES
-from gateway.dashboard.page_request import Visit
+from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.paging import listed, part_of
 
 SUFFIXES = (
@@ -31,7 +31,7 @@ ASKED = ("name", "package")
 LOOKS = 40  # that a page takes by itself, each a little later than the one before: three minutes in all
 
 
-async def show(visit: Visit) -> web.Response:
+async def show(visit: PageRequest) -> web.Response:
     """The page that takes files, and lists those of which no version is made yet, the newest first."""
     uploads = await visit.ask("get_finished_uploads")
     return visit.render(
@@ -42,7 +42,7 @@ async def show(visit: Visit) -> web.Response:
     )
 
 
-async def show_version(visit: Visit, server_filename: str) -> web.Response:
+async def show_version(visit: PageRequest, server_filename: str) -> web.Response:
     """The form of a version, filled with what its file says of itself. Raises Answered where there is no such file."""
     query = visit.request.query
     asked = {name: query.get(name, "") for name in ASKED}
@@ -62,7 +62,7 @@ async def show_version(visit: Visit, server_filename: str) -> web.Response:
     )
 
 
-def _address(visit: Visit, server_filename: str, asked: Mapping[str, str], **more: int) -> str:
+def _address(visit: PageRequest, server_filename: str, asked: Mapping[str, str], **more: int) -> str:
     """The form of the same file, asked for in another way."""
     query = urlencode({name: value for name, value in {**asked, **more}.items() if value})
     return f"{visit.home}/publish/{quote(server_filename)}{'?' if query else ''}{query}"

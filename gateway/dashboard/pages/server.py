@@ -8,7 +8,7 @@ from aiohttp import web
 from common.errors import Problem
 from gateway.dashboard.health import health_of_all
 from gateway.dashboard.languages import _
-from gateway.dashboard.page_request import Visit
+from gateway.dashboard.page_request import PageRequest
 
 NAMES: Mapping[str, str] = {
     "gateway": _("Gateway: the entry of the interface and of these pages"),
@@ -34,7 +34,7 @@ LACKS: Mapping[str, str] = {
 UNKNOWN_LACK = _("Something that it needs is missing.")
 
 
-async def show(visit: Visit) -> web.Response:
+async def show(visit: PageRequest) -> web.Response:
     """The page; it is there, too, while the services that know the figures are not."""
     health, (information, problem) = await asyncio.gather(health_of_all(visit.request.app), _information(visit))
     return visit.render(
@@ -50,7 +50,7 @@ async def show(visit: Visit) -> web.Response:
     )
 
 
-async def _information(visit: Visit) -> tuple[dict[str, object] | None, Problem | None]:
+async def _information(visit: PageRequest) -> tuple[dict[str, object] | None, Problem | None]:
     try:
         return await visit.ask("server_information"), None
     except Problem as problem:

@@ -2,9 +2,9 @@
 
 from aiohttp import web
 
-from gateway.dashboard.page_request import Visit
+from gateway.dashboard.page_request import PageRequest
 
 
-async def show(visit: Visit) -> web.Response:
+async def show(visit: PageRequest) -> web.Response:
     """The page."""
     return visit.render("settings.html", information=await visit.ask("server_information"), own_address=visit.caller.ip)

@@ -10,14 +10,14 @@ from aiohttp import web
 from common.auth.callers import Caller
 from common.errors import Forbidden, Problem
 from common.http.forms import read_form
-from common.http.middleware import TELLING, Telling
+from common.http.middleware import PROBLEM_RENDERER, ProblemRenderer
 from common.redis import RedisError
 from common.service_client.client import problem_of
 from gateway.app_keys import SERVICES, SESSIONS
 from gateway.dashboard.error_messages import in_words
 from gateway.dashboard.languages import language_of
-from gateway.dashboard.page_request import Visit, cookie_name, rendered
-from gateway.dashboard.redirects import way_back
+from gateway.dashboard.page_request import PageRequest, cookie_name, rendered
+from gateway.dashboard.redirects import safe_next_url
 from gateway.operations import AUTH, CREDENTIALS_LIMIT
 from gateway.routing.client_address import is_https, is_of_our_pages
 
@@ -38,7 +38,7 @@ async def page(request: web.Request, visitor: Caller) -> web.Response:
     return _shown(request, visitor, request.query.get("next", ""))
 
 
-async def sign_out(visit: Visit) -> web.Response:
+async def sign_out(visit: PageRequest) -> web.Response:
     """End the session, and forget it. Raises Forbidden."""
     form = await read_form(visit.request, limit=CREDENTIALS_LIMIT)
     visit.check_token(form.get("csrf_token") or "")
@@ -59,7 +59,7 @@ async def _sign_in(request: web.Request, visitor: Caller) -> web.Response:
     fields = {name: form.get(name) or "" for name in ("username", "password")}
     token = (await _asked(request, visitor, "login", fields))["message"]
     await _end_of_before(request, visitor)
-    response = _redirect(way_back(wanted, visitor))
+    response = _redirect(safe_next_url(wanted, visitor))
     response.set_cookie(
         cookie_name(visitor), token, path="/", httponly=True, samesite="Lax", secure=is_https(visitor.base_url)
     )
@@ -76,8 +76,8 @@ async def _end_of_before(request: web.Request, visitor: Caller) -> None:
 
 def tell_in_place(request: web.Request, visitor: Caller, wanted: str) -> None:
     """Let the sign-in page say why there is no session, and lead to what was wanted once there is one."""
-    telling: Telling = partial(_shown, request, visitor, wanted)
-    request[TELLING] = telling
+    telling: ProblemRenderer = partial(_shown, request, visitor, wanted)
+    request[PROBLEM_RENDERER] = telling
 
 
 async def _asked(request: web.Request, caller: Caller, operation: str, fields: dict[str, str]) -> dict[str, str]:
@@ -87,7 +87,7 @@ async def _asked(request: web.Request, caller: Caller, operation: str, fields: d
         [operation],
         headers={"Content-Type": "application/x-www-form-urlencoded"},
         data=urlencode(fields).encode(),
-        patience=15.0,
+        timeout=15.0,
     ) as response:
         if response.status != 200:
             raise await problem_of(response)
@@ -102,7 +102,7 @@ def _shown(request: web.Request, visitor: Caller, wanted: str, problem: Problem 
         "sign_in.html",
         language,
         status=problem.status if problem else 200,
-        here=way_back(wanted, visitor),
+        here=safe_next_url(wanted, visitor),
         problem=in_words(problem, language) if problem else "",
     )
     response.headers.update(problem.headers if problem else {})

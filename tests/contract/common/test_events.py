@@ -22,7 +22,7 @@ from common.telemetry.tracing import traces
 from tests.support.servers.collector import collecting
 from tests.support.tables import each
 
-PATIENCE = 60  # seconds after which a test has failed
+TIMEOUT = 60  # seconds after which a test has failed
 
 
 def make_event(event_type: str, **data: Any) -> Event:
@@ -36,14 +36,14 @@ def make_name() -> str:
 @asynccontextmanager
 async def rabbit_queue(url: str, name: str) -> AsyncIterator[aio_pika.abc.AbstractQueue]:
     """A queue that is there already, as the broker's own client sees it."""
-    async with await aio_pika.connect(url, timeout=PATIENCE) as connection:
+    async with await aio_pika.connect(url, timeout=TIMEOUT) as connection:
         channel = await connection.channel()
         yield await channel.get_queue(name)
 
 
 async def publish(events: Events, event: Event) -> None:
     """Publish as the outbox does: again until it is kept."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             try:
                 await events.publish(event)
@@ -69,7 +69,7 @@ class Heard:
             raise ValueError("a handler that fails")
 
     async def until(self, enough: Callable[[list[Event]], bool]) -> None:
-        async with asyncio.timeout(PATIENCE), self._news:
+        async with asyncio.timeout(TIMEOUT), self._news:
             await self._news.wait_for(lambda: enough(self.events))
 
 
@@ -126,7 +126,7 @@ async def test_every_queue_hears_every_event_of_its_type(events: Events) -> None
         await publish(events, mark)
     # A queue that joined later than another may have missed the first of them; it hears what is published now.
     last = make_event(name, number=9)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while last not in one.events or last not in two.events:
             await publish(events, last)
             await asyncio.sleep(0.05)
@@ -136,11 +136,11 @@ async def test_every_queue_hears_every_event_of_its_type(events: Events) -> None
 async def test_everyone_who_overhears_is_told_of_every_event_that_comes_by(events: Events) -> None:
     one, other, stranger, name = list[Event](), list[Event](), list[Event](), make_name()
     await events.subscribe(name, name, Heard().handle)
-    await events.overhear(name, one.append)
-    await events.overhear(name, other.append)
-    await events.overhear(make_name(), stranger.append)
+    await events.listen_ephemeral(name, one.append)
+    await events.listen_ephemeral(name, other.append)
+    await events.listen_ephemeral(make_name(), stranger.append)
     event = make_event(name, size=2**40)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while event not in one or event not in other:  # Who began later has missed the first.
             await publish(events, event)
             await asyncio.sleep(0.05)
@@ -151,8 +151,8 @@ async def test_an_event_that_is_only_overheard_is_not_kept(events: Events) -> No
     heard, overheard, name, other = Heard(), list[Event](), make_name(), make_name()
     await events.subscribe(name, name, heard.handle)
     for event_type in (name, other):
-        await events.overhear(event_type, overheard.append)
-    async with asyncio.timeout(PATIENCE):
+        await events.listen_ephemeral(event_type, overheard.append)
+    async with asyncio.timeout(TIMEOUT):
         while not overheard:
             await publish(events, make_event(name))
             await asyncio.sleep(0.05)
@@ -175,8 +175,8 @@ async def test_over_rabbitmq_a_listener_goes_on_after_a_lost_connection(
         await connect(connection, *given, **options)
 
     monkeypatch.setattr("aio_pika.Connection.connect", remembered)
-    async with open_events(rabbitmq_url) as events, asyncio.timeout(PATIENCE):
-        await events.overhear(name, overheard.append)
+    async with open_events(rabbitmq_url) as events, asyncio.timeout(TIMEOUT):
+        await events.listen_ephemeral(name, overheard.append)
         await events.subscribe(name, name, heard.handle)
         while lost not in overheard:
             await publish(events, lost)
@@ -247,7 +247,7 @@ async def test_over_rabbitmq_a_waiting_event_outlives_its_consumers(rabbitmq_url
             waits.set()
             raise Unavailable("The database does not answer.")
 
-        async with open_events(rabbitmq_url) as consumer, asyncio.timeout(PATIENCE):
+        async with open_events(rabbitmq_url) as consumer, asyncio.timeout(TIMEOUT):
             await consumer.subscribe(name, name, wait)
             if not number:
                 await publish(consumer, event)
@@ -301,7 +301,7 @@ async def test_over_rabbitmq_an_event_waits_for_a_store_that_is_away(
 
 async def taken(queue: aio_pika.abc.AbstractQueue) -> aio_pika.abc.AbstractIncomingMessage:
     """The next message of a queue, once it is there."""
-    async with asyncio.timeout(PATIENCE), queue.iterator() as messages:
+    async with asyncio.timeout(TIMEOUT), queue.iterator() as messages:
         message = await anext(messages)
         await message.ack()
         return message
@@ -347,7 +347,7 @@ async def test_while_the_broker_is_away_publishing_fails_and_closing_works(nobod
 
 
 async def test_a_broker_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.events.broker.PUBLISH_PATIENCE", 0.2)
+    monkeypatch.setattr("common.events.broker.PUBLISH_TIMEOUT", 0.2)
     held: list[asyncio.StreamWriter] = []
     server = await asyncio.start_server(lambda _, writer: held.append(writer), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]

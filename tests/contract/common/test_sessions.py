@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from common.auth.sessions import Look, Session, Sessions
+from common.auth.sessions import Session, SessionCheck, Sessions
 from common.auth.signing import ALGORITHM
-from common.caching.tenant_version import Stamps
+from common.caching.tenant_version import TenantVersions
 from common.errors import NotAuthenticated
 from common.redis import CONNECTIONS, RedisError, open_redis
 from deploy.local import servers
@@ -310,7 +310,7 @@ async def test_a_look_shows_no_session_of_another_tenant(sessions: Sessions, red
 async def test_a_look_with_what_is_no_token_shows_the_stamp_alone(
     sessions: Sessions, redis: "Redis", tenant_id: str, token: str
 ) -> None:
-    await Stamps(redis).move(tenant_id)
+    await TenantVersions(redis).move(tenant_id)
 
     look = await sessions.look(tenant_id, token)
 
@@ -320,7 +320,7 @@ async def test_a_look_with_what_is_no_token_shows_the_stamp_alone(
 async def test_a_tenants_stamp_changes_with_each_change_only(
     sessions: Sessions, redis: "Redis", tenant_id: str
 ) -> None:
-    stamps, seen = Stamps(redis), []
+    stamps, seen = TenantVersions(redis), []
     for _ in range(3):
         seen += [(await sessions.look(tenant_id)).stamp, (await sessions.look(tenant_id)).stamp]
         await stamps.move(f"{tenant_id}-2")
@@ -334,12 +334,12 @@ async def test_a_tenants_stamp_changes_with_each_change_only(
 async def test_while_a_tenant_is_being_changed_it_has_no_stamp_and_then_another(
     sessions: Sessions, redis: "Redis", tenant_id: str
 ) -> None:
-    stamps = Stamps(redis)
+    stamps = TenantVersions(redis)
     await stamps.move(tenant_id)
     before = (await sessions.look(tenant_id)).stamp
 
     async with stamps.changing(tenant_id):
-        assert await sessions.look(tenant_id) == Look(None, changing=True)
+        assert await sessions.look(tenant_id) == SessionCheck(None, changing=True)
         assert (await sessions.look(f"{tenant_id}-2")).stamp
         assert await redis.ttl(f"stamp:{tenant_id}") > REMEMBERED
 
@@ -349,7 +349,7 @@ async def test_while_a_tenant_is_being_changed_it_has_no_stamp_and_then_another(
 async def test_a_change_that_cannot_be_told_of_is_not_begun(redis: "Redis", tenant_id: str) -> None:
     async with open_redis("redis://127.0.0.1:1/0") as nobody:
         with pytest.raises(RedisError):
-            async with Stamps(nobody).changing(tenant_id):
+            async with TenantVersions(nobody).changing(tenant_id):
                 pytest.fail("It has begun.")
 
 
@@ -359,7 +359,7 @@ async def test_a_change_during_an_outage_of_redis_is_done_and_not_cached(
     async def away(*_: object) -> None:
         raise RedisError("away")
 
-    stamps = Stamps(redis)
+    stamps = TenantVersions(redis)
     monkeypatch.setattr(stamps, "move", away)
 
     async with stamps.changing(tenant_id):
@@ -374,7 +374,7 @@ async def test_no_stamp_counts_past_the_redis_that_told_it(tmp_path: Path) -> No
         async with servers.redis(tmp_path) as url, open_redis(url) as redis:
             looks = Sessions(redis, keys=KEYS, lifetime=LIFETIME, idle=IDLE)
             if not told:
-                await Stamps(redis).move("changed")
+                await TenantVersions(redis).move("changed")
             told += [(await looks.look(tenant_id)).stamp for tenant_id in ("changed", "never") * 2]
 
     assert told[:2] == told[2:4]
@@ -496,7 +496,7 @@ async def test_where_redis_is_away_nobody_is_let_in(sessions: Sessions, tenant_i
 async def test_where_redis_does_not_answer_nobody_is_let_in(
     sessions: Sessions, tenant_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.redis.ANSWER_PATIENCE", 0.2)
+    monkeypatch.setattr("common.redis.ANSWER_TIMEOUT", 0.2)
     token = await sessions.open(tenant_id, "ada")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with asyncio.timeout(60), open_redis(f"redis://127.0.0.1:{silent.getsockname()[1]}/0") as nobody:

@@ -13,7 +13,15 @@ from pymongo.errors import OperationFailure
 
 from common.mongo import MongoDatabase, open_database
 from deploy.backup.manifest import BackupProblem
-from deploy.backup.records import TOO_OLD, UNAVAILABLE, Moment, RecordFile, at_one_moment, documents, put_back
+from deploy.backup.records import (
+    TOO_OLD,
+    UNAVAILABLE,
+    DatabaseSnapshot,
+    RecordFile,
+    documents,
+    restore_documents,
+    snapshot_read,
+)
 
 ROW: Mapping[str, Any] = {
     "_id": bson.ObjectId(),
@@ -38,35 +46,35 @@ async def test_records_come_back_byte_for_byte_however_often_they_are_put_back(
 ) -> None:
     await database["rows"].insert_one(dict(ROW))
 
-    async def read(moment: Moment) -> None:
+    async def read(moment: DatabaseSnapshot) -> None:
         with closing(RecordFile(tmp_path, database.name, "rows")) as file:
             await moment.each(database.name, "rows", {}, file.take)
             assert file.entry().size == len(bson.encode(ROW))
 
-    await at_one_moment(database.client, read)
+    await snapshot_read(database.client, read)
     (path,) = tmp_path.iterdir()
     for _ in range(2):
-        await put_back(database.client, database.name, "again", documents(path))
+        await restore_documents(database.client, database.name, "again", documents(path))
     assert [bson.encode(row) async for row in database["again"].find({})] == [bson.encode(ROW)]
 
 
 async def test_what_is_written_after_the_moment_is_not_read(database: MongoDatabase) -> None:
     await database["rows"].insert_one({"_id": 1})
 
-    async def read(moment: Moment) -> list[int]:
+    async def read(moment: DatabaseSnapshot) -> list[int]:
         found: list[int] = []
         for _ in range(2):
             await moment.each(database.name, "rows", {}, lambda row: found.append(row["_id"]))
             await database["rows"].insert_one({"_id": len(found) + 1})
         return found
 
-    assert await at_one_moment(database.client, read) == [1, 1]
+    assert await snapshot_read(database.client, read) == [1, 1]
 
 
 async def test_a_record_does_not_take_the_place_of_another_tenants(database: MongoDatabase) -> None:
     await database["rows"].insert_one(dict(ROW))
     with pytest.raises(BackupProblem, match="the database refuses a record"):
-        await put_back(database.client, database.name, "rows", iter([{**ROW, "tenant_id": "other"}]))
+        await restore_documents(database.client, database.name, "rows", iter([{**ROW, "tenant_id": "other"}]))
     assert [row["tenant_id"] async for row in database["rows"].find({})] == ["acme"]
 
 
@@ -76,12 +84,12 @@ async def test_a_snapshot_is_retried_when_early_and_reported_when_lost(
     monkeypatch.setattr("deploy.backup.records.PAUSE", 0)
     failures = [OperationFailure("", UNAVAILABLE), OperationFailure("", UNAVAILABLE)]
 
-    async def read(_: Moment) -> str:
+    async def read(_: DatabaseSnapshot) -> str:
         if failures:
             raise failures.pop()
         return "read"
 
-    assert await at_one_moment(database.client, read) == "read"
+    assert await snapshot_read(database.client, read) == "read"
     failures.append(OperationFailure("", TOO_OLD))
     with pytest.raises(BackupProblem, match="minSnapshotHistoryWindowInSeconds"):
-        await at_one_moment(database.client, read)
+        await snapshot_read(database.client, read)

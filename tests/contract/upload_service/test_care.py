@@ -12,8 +12,8 @@ from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from common.mongo import MongoDatabase, make_indexes, open_database
-from upload_service.maintenance.store import MongoKnownStore, MongoScrubStore
-from upload_service.model import Damage, Home, Status, Upload
+from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
+from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.uploads.records import INDEXES
 from upload_service.uploads.store import MongoUploadStore
 
@@ -179,7 +179,7 @@ async def test_all_files_are_gone_through_page_by_page(
 
 
 async def test_names_and_uploads_are_known_in_their_own_tenant_only(database: MongoDatabase) -> None:
-    known = MongoKnownStore(database)
+    known = MongoFileIndex(database)
     upload, foreign = await complete(database), await complete(database, "globex")
     names = [upload.server_filename, foreign.server_filename, "0" * 32]
     assert await known.known("acme", names) == {upload.server_filename}
@@ -188,15 +188,15 @@ async def test_names_and_uploads_are_known_in_their_own_tenant_only(database: Mo
 
 
 async def test_the_storage_has_one_id_however_often_it_is_given(database: MongoDatabase) -> None:
-    known = MongoKnownStore(database)
+    known = MongoFileIndex(database)
     assert await known.storage_id() is None
     given = await asyncio.gather(*(known.give_storage_id() for _ in range(10)))
     assert set(given) == {await known.storage_id()}
 
 
 async def test_it_is_known_whether_a_home_should_have_files(database: MongoDatabase) -> None:
-    known = MongoKnownStore(database)
-    assert not await known.has_files_at(Home.FOLDER)
+    known = MongoFileIndex(database)
+    assert not await known.has_files_at(StorageKind.FOLDER)
     await complete(database)
-    assert await known.has_files_at(Home.FOLDER)
-    assert not await known.has_files_at(Home.S3)
+    assert await known.has_files_at(StorageKind.FOLDER)
+    assert not await known.has_files_at(StorageKind.S3)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.servers.objects import ObjectServer
 from tests.support.tables import each
-from upload_service.model import Home, InstallerMissing, Upload
+from upload_service.model import InstallerMissing, StorageKind, Upload
 from upload_service.settings import StorageSettings
 from upload_service.storage.filesystem import FolderInstallers, Installers, Kept
 from upload_service.storage.s3 import ObjectInstallers
@@ -19,10 +19,10 @@ SMALL = bytes(range(256)) * 20
 LARGE = os.urandom(12 << 20)  # bytes: more than one part, and not a whole number of them
 
 
-@pytest.fixture(params=list(Home))
+@pytest.fixture(params=list(StorageKind))
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Installers:
     """An empty home of each kind."""
-    if request.param is Home.FOLDER:
+    if request.param is StorageKind.FOLDER:
         return FolderInstallers(tmp_path / "home", Parts(tmp_path / "home"))
     server: ObjectServer = request.getfixturevalue("object_server")
     storage = StorageSettings(**server.settings(uuid4().hex)).object_storage

@@ -304,9 +304,9 @@ class Moving(MongoLedgerStore):
         super().__init__(database)
         self.looks = 0
 
-    async def at_one_moment(self, tenant_id: str) -> Any:
+    async def snapshot_read(self, tenant_id: str) -> Any:
         self.looks += 1
-        seen, uploads = await super().at_one_moment(tenant_id)
+        seen, uploads = await super().snapshot_read(tenant_id)
         return replace(seen, used=seen.used + self.looks), uploads
 
 
@@ -346,7 +346,7 @@ async def test_a_request_between_two_looks_is_not_called_drift(
     linked = await every_kind(database, quota)
     between = Between(mongo_url, database.name, whole(Status.COMPLETE, tenant_id=linked.tenant_id))
     client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[between])
-    seen, uploads = await MongoLedgerStore(client[database.name]).at_one_moment(linked.tenant_id)
+    seen, uploads = await MongoLedgerStore(client[database.name]).snapshot_read(linked.tenant_id)
     client.close()
     assert between.seen == 1
     assert as_recorded(seen, uploads) == seen

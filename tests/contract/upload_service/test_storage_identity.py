@@ -9,17 +9,17 @@ import pytest
 from common.mongo import MongoDatabase, open_database
 from tests.support.servers.objects import ObjectServer
 from upload_service.maintenance.orphans import Orphans
-from upload_service.maintenance.store import MongoKnownStore
-from upload_service.model import Home, Status, Upload
+from upload_service.maintenance.store import MongoFileIndex
+from upload_service.model import Status, StorageKind, Upload
 from upload_service.settings import StorageSettings
-from upload_service.storage.filesystem import FolderInstallers, Homes
+from upload_service.storage.filesystem import FolderInstallers, StorageBackends
 from upload_service.storage.ownership import Identity, StorageIsNotOurs
 from upload_service.storage.s3 import ObjectInstallers, homes_of
 from upload_service.uploads.part_files import Parts
 
 
 @pytest.fixture
-def homes(object_server: ObjectServer, tmp_path: Path) -> Homes:
+def homes(object_server: ObjectServer, tmp_path: Path) -> StorageBackends:
     storage = StorageSettings(**object_server.settings(uuid4().hex)).object_storage
     assert storage is not None
     return homes_of(FolderInstallers(tmp_path, Parts(tmp_path)), ObjectInstallers(storage))
@@ -34,26 +34,26 @@ async def databases(mongo_url: str) -> AsyncIterator[tuple[MongoDatabase, MongoD
             await database.client.drop_database(database.name)
 
 
-@pytest.mark.parametrize("home", list(Home))
+@pytest.mark.parametrize("home", list(StorageKind))
 async def test_an_empty_home_becomes_ours_and_nobody_elses(
-    homes: Homes, databases: tuple[MongoDatabase, MongoDatabase], tmp_path: Path, home: Home
+    homes: StorageBackends, databases: tuple[MongoDatabase, MongoDatabase], tmp_path: Path, home: StorageKind
 ) -> None:
-    ours, theirs = (Identity(MongoKnownStore(database), homes, tmp_path) for database in databases)
+    ours, theirs = (Identity(MongoFileIndex(database), homes, tmp_path) for database in databases)
     for _ in range(2):
         assert await ours.is_ours(home)
         await ours.check(home)
         assert not await theirs.is_ours(home)
         with pytest.raises(StorageIsNotOurs):
             await theirs.check(home)
-    assert [path.name for path in (tmp_path / ".storage").iterdir()] == (["id"] if home is Home.FOLDER else [])
+    assert [path.name for path in (tmp_path / ".storage").iterdir()] == (["id"] if home is StorageKind.FOLDER else [])
     assert [kept async for kept in homes.named(home).listed()] == []
 
 
-@pytest.mark.parametrize("home", list(Home))
+@pytest.mark.parametrize("home", list(StorageKind))
 async def test_what_no_record_knows_is_removed_from_every_home(
-    homes: Homes, databases: tuple[MongoDatabase, MongoDatabase], tmp_path: Path, home: Home
+    homes: StorageBackends, databases: tuple[MongoDatabase, MongoDatabase], tmp_path: Path, home: StorageKind
 ) -> None:
-    folder, known = FolderInstallers(tmp_path, Parts(tmp_path)), MongoKnownStore(databases[0])
+    folder, known = FolderInstallers(tmp_path, Parts(tmp_path)), MongoFileIndex(databases[0])
     identity = Identity(known, homes, tmp_path)
     assert await identity.is_ours(home)
     (tmp_path / "acme").mkdir()

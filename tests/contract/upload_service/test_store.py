@@ -143,7 +143,7 @@ async def test_transfers_opened_at_once_are_one(store: Records, database: MongoD
 async def test_a_file_is_linked_or_doomed_and_not_both(store: Records) -> None:
     for _ in range(20):
         upload = await complete(store)
-        won = await asyncio.gather(store.link(upload, "v1"), store.doom(upload), store.link(upload, "v2"))
+        won = await asyncio.gather(store.link(upload, "v1"), store.mark_deleting(upload), store.link(upload, "v2"))
         assert len([one for one in won if one]) == 1
 
 
@@ -159,9 +159,9 @@ async def test_a_link_is_undone_by_the_last_claim_only(store: Records) -> None:
 
 async def test_a_transfer_under_a_lease_is_not_doomed(store: Records) -> None:
     upload = await taken(store)
-    assert not await store.doom(upload)
+    assert not await store.mark_deleting(upload)
     await store.release(upload)
-    assert await store.doom(upload)
+    assert await store.mark_deleting(upload)
     assert await store.take(upload.tenant_id, "f") is None
 
 
@@ -169,14 +169,14 @@ async def test_a_doomed_record_is_forgotten_and_another_is_not(store: Records) -
     upload = await complete(store)
     await store.forget(upload)
     assert await store.find(upload.tenant_id, "f") == upload
-    assert await store.doom(upload)
+    assert await store.mark_deleting(upload)
     await store.forget(upload)
     assert await store.find(upload.tenant_id, "f") is None
 
 
 async def test_an_unannounced_upload_is_kept_and_frees_its_file_id(store: Records, database: MongoDatabase) -> None:
     upload = await complete(store, announced=False)
-    assert await store.doom(upload)
+    assert await store.mark_deleting(upload)
     await store.forget(upload)
     assert await store.find(upload.tenant_id, "f") is None
     (waiting,) = [
@@ -204,15 +204,15 @@ async def test_a_file_that_another_version_has_by_now_is_not_doomed(store: Recor
     (seen,) = await store.linked(upload.tenant_id, ["v1"])
     assert await store.unlink(first)
     assert await store.link(upload, "v2") is not None
-    assert not await store.doom(seen)
+    assert not await store.mark_deleting(seen)
 
 
 async def test_what_waits_for_its_announcement_only_is_no_leftover(store: Records) -> None:
     waiting, halfway = await complete(store, announced=False), await complete(store)
     for upload in (waiting, halfway):
-        assert await store.doom(upload)
+        assert await store.mark_deleting(upload)
     await store.forget(waiting)
-    left = {upload.upload_id for upload in await store.left_behind(Status.DELETING, 0, 100_000)}
+    left = {upload.upload_id for upload in await store.find_stale(Status.DELETING, 0, 100_000)}
     assert left & {waiting.upload_id, halfway.upload_id} == {halfway.upload_id}
 
 
@@ -297,7 +297,7 @@ async def test_every_filter_begins_with_the_tenant(mongo_url: str, database: Mon
     await store.linked(upload.tenant_id, ["v1"])
     await quota.charge(upload, 10)
     await store.unlink(linked)
-    await store.doom(upload)
+    await store.mark_deleting(upload)
     await quota.give_back(upload)
     await quota.shrink(upload, 1)
     await quota.usage(upload.tenant_id)

@@ -25,7 +25,7 @@ GOOD = picture(size=(512, 512))
 @pytest.fixture(autouse=True)
 def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no test depend on how busy the machine is."""
-    monkeypatch.setattr(service, "TURN_TIMEOUT", 60)
+    monkeypatch.setattr(service, "SLOT_TIMEOUT", 60)
     monkeypatch.setattr(service, "WALL_TIME", 60)
 
 
@@ -123,7 +123,7 @@ async def test_a_logo_that_waits_too_long_is_answered_503_and_adds_no_package(
         return held_logos.begun > 0
 
     await until(begun)
-    monkeypatch.setattr(service, "TURN_TIMEOUT", 0.01)
+    monkeypatch.setattr(service, "SLOT_TIMEOUT", 0.01)
     answer = await add(catalog, caller, GOOD, "acme.second")
     held_logos.released.set()
 

@@ -28,7 +28,7 @@ from common.mongo import MongoError
 from tests.support.api import Answer
 from tests.support.factories import KEY, make_caller
 from tests.support.services.catalog import Catalog, picture, serving_catalog
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import TIMEOUT
 
 PLAIN = {"Accept-Encoding": "identity"}
 PACKAGE = {"package_id": "acme.editor", "package_name": "Other", "package_publisher": "Acme"}
@@ -548,7 +548,7 @@ async def test_a_catalog_that_takes_long_to_be_read_is_begun_to_be_answered(
         address = f"{catalog.api.address}/{caller.tenant_id}/get_packages"
         token = sign(KEY, caller, service="catalog_service", operation="get_packages")
         headers = {INTERNAL_TOKEN: token, "Accept-Encoding": "gzip"}
-        async with asyncio.timeout(PATIENCE), catalog.api.session.post(address, headers=headers) as answer:
+        async with asyncio.timeout(TIMEOUT), catalog.api.session.post(address, headers=headers) as answer:
             assert (answer.status, "Content-Length" in answer.headers) == (200, False)
             go_on.set()
             assert len(await answer.json()) == 300
@@ -576,7 +576,7 @@ async def test_readers_that_do_not_read_hold_next_to_nothing(
     async with AsyncExitStack() as stack:
         for _ in range(6):
             await stack.enter_async_context(aclosing(_Stalled(catalog, caller)))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while len(waiting) < 6:  # noqa: ASYNC110  nothing tells of it
                 await asyncio.sleep(0.01)
         assert len((await answer_of(catalog, caller)).body) == 2000  # beside them

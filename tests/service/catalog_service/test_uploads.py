@@ -9,11 +9,11 @@ from uuid import uuid4
 import pytest
 
 from common.auth.callers import Caller
-from common.events import Count, Event, Events, EventsUnavailable, Handle, Hear, uncounted
+from common.events import Count, Event, Events, EventsUnavailable, Handle, Listener, ignore
 from common.events.broker import open_events
 from tests.support.factories import make_caller
 from tests.support.services.catalog import DIGEST, Catalog, serving_catalog
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import TIMEOUT
 
 FINISHED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -151,20 +151,20 @@ class Heard:
     async def publish(self, event: Event) -> None:
         await self._events.publish(event)
 
-    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = uncounted) -> None:
+    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = ignore) -> None:
         async def take(event: Event) -> None:
             await handle(event)
             self.handled.put_nowait(event)
 
         await self._events.subscribe(queue, event_type, take, count)
 
-    async def overhear(self, event_type: str, hear: Hear) -> None:
-        await self._events.overhear(event_type, hear)
+    async def listen_ephemeral(self, event_type: str, hear: Listener) -> None:
+        await self._events.listen_ephemeral(event_type, hear)
 
 
 async def test_uploads_are_heard_of_over_rabbitmq(mongo_url: str, redis_url: str, rabbitmq_url: str) -> None:
     caller = make_caller()
-    async with open_events(rabbitmq_url) as here, open_events(rabbitmq_url) as there, asyncio.timeout(PATIENCE):
+    async with open_events(rabbitmq_url) as here, open_events(rabbitmq_url) as there, asyncio.timeout(TIMEOUT):
         heard = Heard(here)
         async with serving_catalog(mongo_url, redis_url, heard) as catalog:
             sent = [finished(caller, name) for name in ("a.msi", "b.msi", "a.msi")]

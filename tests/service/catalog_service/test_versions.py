@@ -569,9 +569,9 @@ async def test_many_files_are_removed_a_few_at_a_time_and_patiently(
     asked: list[tuple[list[str], float]] = []
 
     async def ask(
-        _: ServiceClient, caller: Caller, operation: str, body: dict[str, list[str]], *, patience: float
+        _: ServiceClient, caller: Caller, operation: str, body: dict[str, list[str]], *, timeout: float
     ) -> None:
-        asked.append((body["version_uids"], patience))
+        asked.append((body["version_uids"], timeout))
 
     monkeypatch.setattr(ServiceClient, "ask", ask)
     uids = [str(number) for number in range(950)]
@@ -580,7 +580,7 @@ async def test_many_files_are_removed_a_few_at_a_time_and_patiently(
 
     assert sorted(uid for slice_, _ in asked for uid in slice_) == sorted(uids)
     assert max(len(slice_) for slice_, _ in asked) == 100
-    assert {patience for _, patience in asked} == {25}
+    assert {timeout for _, timeout in asked} == {25}
 
 
 async def test_a_deletion_that_cannot_be_finished_keeps_no_other(

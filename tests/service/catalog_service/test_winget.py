@@ -25,7 +25,7 @@ from common.tenants import VersionKey
 from tests.support.api import Answer
 from tests.support.factories import make_caller, make_tenant
 from tests.support.services.catalog import Catalog, serving_catalog
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import TIMEOUT
 from tests.support.winget.rules import check_hit, check_manifest
 
 SEARCH, MANIFEST = "winget/manifestSearch", "winget/packageManifests"
@@ -396,11 +396,11 @@ class Gate:
             return await find(searches, tenant_id, wanted, *others)
 
         monkeypatch.setattr(Searches, "find", held)
-        monkeypatch.setattr("catalog_service.winget.search.cooperative_yield.SEARCH_TIMEOUT", PATIENCE)
+        monkeypatch.setattr("catalog_service.winget.search.cooperative_yield.SEARCH_TIMEOUT", TIMEOUT)
         monkeypatch.setattr("catalog_service.winget.search.cooperative_yield.SEARCHES_WAITING", SEARCHES_WAITING)
 
     async def wait_for(self, running: int) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while self.running < running:  # noqa: ASYNC110  the gate does not tell who waits
                 await asyncio.sleep(0.001)
 
@@ -421,7 +421,7 @@ async def test_one_network_runs_a_bounded_number_of_searches_that_scan_texts(
     sent = start(catalog, *crowd)
     await gate.wait_for(SEARCHES_OF_NETWORK)
     # The queue is full, so the others are refused at once.
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         coming = asyncio.as_completed(sent)
         refused = [await next(coming) for _ in range(too_many)]
     assert {(answer.status, answer.headers["Retry-After"]) for answer in refused} == {(503, "2")}
@@ -454,7 +454,7 @@ async def test_the_searches_of_an_upgrade_never_wait_for_text_searches(
     gate, caller = Gate(monkeypatch), make_caller(ip="192.0.2.1")
     sent = start(catalog, *[caller] * (SEARCHES_OF_NETWORK + SEARCHES_WAITING))
     await gate.wait_for(SEARCHES_OF_NETWORK)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         answers = await asyncio.gather(*(search(catalog, caller, **UPGRADE) for _ in range(200)))
     assert {answer.status for answer in answers} == {204}
     gate.opened.set()

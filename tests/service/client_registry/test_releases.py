@@ -19,7 +19,7 @@ from common.service_client.client import open_service
 from tests.support.api import Answer
 from tests.support.factories import KEYS, make_caller
 from tests.support.services.registry import DIGEST, Registry, serving_registry
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import TIMEOUT
 
 FILE = "5b1f0c7de5b14a0f8a3d3f1c2e4b6a79.exe"
 
@@ -290,5 +290,5 @@ async def test_the_service_sweeps_and_goes_on_after_a_failure(
     monkeypatch.setattr(Releases, "sweep", failing)
     monkeypatch.setattr("client_registry.app.SWEEP_PAUSE", 0)
 
-    async with serving_registry(mongo_url, redis_url), asyncio.timeout(PATIENCE):
+    async with serving_registry(mongo_url, redis_url), asyncio.timeout(TIMEOUT):
         await third.wait()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from common.auth.callers import Caller
-from common.caching.tenant_version import Stamps
+from common.caching.tenant_version import TenantVersions
 from common.redis import Redis, RedisError, open_redis
 from gateway.operations import CLIENTS, OPERATIONS
 from tests.support.factories import make_caller
@@ -87,7 +87,7 @@ async def test_a_token_is_told_to_who_asked_for_it_though_redis_went_meanwhile(
         raise RedisError("away")
 
     caller = make_caller()
-    monkeypatch.setattr(Stamps, "move", away)
+    monkeypatch.setattr(TenantVersions, "move", away)
 
     client = await registry.add_client(caller)
 

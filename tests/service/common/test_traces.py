@@ -15,16 +15,16 @@ from common.auth.callers import INTERNAL_TOKEN, Callers, sign
 from common.errors import Unavailable
 from common.http.middleware import problems
 from common.http.server import serving
-from common.http.service_auth import only_from_gateway
+from common.http.service_auth import require_internal_token
 from common.http.tracing import traced
 from common.mongo import MongoError, open_database
-from common.redis import OneByOne, open_redis
+from common.redis import ScriptRunner, open_redis
 from common.service_client.client import open_service
 from common.telemetry.tracing import TRACEPARENT, traces
 from common.tenants import Tenant
 from tests.support.factories import KEY, KEYS, make_caller
 from tests.support.servers.collector import Collector, Span, collecting
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import TIMEOUT, until
 
 SERVICE = "catalog_service"
 THEIRS = "a" * 32
@@ -37,7 +37,7 @@ KNOWN = Callers(KEYS, service=SERVICE)
 async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]:
     """Takes what this process traces; spans are sent as soon as they end, or nearly."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")  # milliseconds
-    monkeypatch.setattr("common.telemetry.otel.CLOSE_PATIENCE", PATIENCE)
+    monkeypatch.setattr("common.telemetry.otel.CLOSE_TIMEOUT", TIMEOUT)
     async with collecting() as collector:
         traces.begin("tests", collector.url)
         try:
@@ -55,7 +55,7 @@ async def told(collector: Collector) -> list[Span]:
 @asynccontextmanager
 async def answering(handler: Handler, callers: Callers | None = None) -> AsyncIterator[str]:
     """The address of a service that answers so; without `callers` it asks for no token, as the gateway does not."""
-    fellows = [only_from_gateway(callers, open_operations=frozenset({"ask"}))] if callers else []
+    fellows = [require_internal_token(callers, open_operations=frozenset({"ask"}))] if callers else []
     app = web.Application(middlewares=[*traced(callers), problems, *fellows])
     app.router.add_get("/{tenant_id}/ask", handler)
     async with serving(app, "127.0.0.1:0") as address:
@@ -219,7 +219,7 @@ async def test_commands_to_redis_are_told_by_name_alone(collector: Collector, re
     async with open_redis(redis_url) as redis:
         with traces.answering("GET"):
             await redis.set(CANARY, CANARY, ex=1)
-            assert await OneByOne(redis, "return ARGV[1]").run(1, CANARY, CANARY) == CANARY
+            assert await ScriptRunner(redis, "return ARGV[1]").run(1, CANARY, CANARY) == CANARY
     *spans, _ = await told(collector)
     assert [(span.name, span.kind) for span in spans] == [("SET", "client"), ("EVALSHA", "client")]
     assert CANARY.encode() not in collector.sent

@@ -10,9 +10,9 @@ from deploy.cli import storage as cli_storage
 from deploy.cli.storage import Moving
 from deploy.local.folder import Addresses
 from deploy.operator.storage import Storage
-from deploy.operator.stores import Places
+from deploy.operator.stores import StoreAddresses
 from tests.support.services.moving import Estate
-from upload_service.model import Home
+from upload_service.model import StorageKind
 from upload_service.storage.migration_store import MongoMoveStore
 
 
@@ -26,7 +26,7 @@ def moving(estate: Estate, monkeypatch: pytest.MonkeyPatch) -> Moving:
 
     monkeypatch.setattr(cli_storage, "open_database", opened)
     monkeypatch.setattr(cli_storage, "PAUSE", 0)
-    return Moving(Storage(estate.root, estate.homes, estate.staging, Home.S3), Home.S3)
+    return Moving(Storage(estate.root, estate.homes, estate.staging, StorageKind.S3), StorageKind.S3)
 
 
 async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
@@ -35,26 +35,26 @@ async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
     failing, left = await estate.keep(), await estate.keep()
     content = estate.folder.path(failing).read_bytes()
     await estate.folder.remove(failing)
-    assert await estate.store.lease_next(Home.FOLDER, [failing.upload_id]) is not None  # by one that dies
+    assert await estate.store.lease_next(StorageKind.FOLDER, [failing.upload_id]) is not None  # by one that dies
     looks = iter(("first", "before a round", "after it", "after another"))
 
     class Beside(MongoMoveStore):
         """The records, with others at work on them from look to look."""
 
-        async def remaining(self, home: Home, passed_over: Collection[str] = ()) -> tuple[int, int]:
+        async def remaining(self, home: StorageKind, passed_over: Collection[str] = ()) -> tuple[int, int]:
             look = next(looks, "")
             if look == "after it":
                 (estate.root / "copy").write_bytes(content)
                 await estate.objects.put(failing, estate.root / "copy")
-                moved = {"$set": {"home": Home.S3, "moving_by": ""}}
+                moved = {"$set": {"home": StorageKind.S3, "moving_by": ""}}
                 await estate.database["uploads"].update_one({"tenant_id": failing.tenant_id}, moved)
             elif look == "after another":
                 await estate.let_leases_pass()
             return await super().remaining(home, passed_over)
 
     monkeypatch.setattr(cli_storage, "MongoMoveStore", Beside)
-    await moving.run(Places(Addresses("", "", ""), estate.root, None))
+    await moving.run(StoreAddresses(Addresses("", "", ""), estate.root, None))
     moving.report()
-    await estate.expect_at(Home.S3, left)
-    await estate.expect_at(Home.S3, failing)
+    await estate.expect_at(StorageKind.S3, left)
+    await estate.expect_at(StorageKind.S3, failing)
     assert f"{failing.tenant_id}/{failing.server_filename}: failed" in capsys.readouterr().out

@@ -20,7 +20,7 @@ from tests.support.servers.stores import private_stores
 from tests.support.whole.services import all_services
 
 BLOCK = 8 << 20  # bytes
-PATIENCE = 3_600_000  # ms
+TIMEOUT = 3_600_000  # ms
 say = partial(Console().print, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -73,12 +73,12 @@ async def _send(visitor: Visitor, installer: Path) -> None:
     async with page.expect_request(lambda request: request.method == "POST") as first:
         await chosen.set_input_files(installer)
     say(f"gone on with: {(await first.value).headers['content-range']}")
-    await expect(page.get_by_role("heading", name="Make a version")).to_be_visible(timeout=PATIENCE)
+    await expect(page.get_by_role("heading", name="Make a version")).to_be_visible(timeout=TIMEOUT)
 
 
 async def _until(page: Page, part: float) -> None:
     """Wait until so much of the file is sent."""
-    await page.locator(f"progress[value^='{part:.1f}']").wait_for(timeout=PATIENCE)
+    await page.locator(f"progress[value^='{part:.1f}']").wait_for(timeout=TIMEOUT)
 
 
 if __name__ == "__main__":

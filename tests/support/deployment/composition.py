@@ -142,7 +142,7 @@ class Composition:
         async def so() -> bool:
             return all([(await self.says(container)).get("status") == "ready" for container in containers])
 
-        await until(so, patience=STARTED_WITHIN)
+        await until(so, timeout=STARTED_WITHIN)
 
     @asynccontextmanager
     async def front(self) -> AsyncIterator[Api]:

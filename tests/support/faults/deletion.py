@@ -121,5 +121,5 @@ async def _left(fleet: Fleet, tenant_ids: list[str]) -> list[str]:
     for tenant_id in tenant_ids:
         await fleet.age(tenant_id, HALFWAY)
     with suppress(TimeoutError):
-        await until(nothing, patience=60)
+        await until(nothing, timeout=60)
     return found

@@ -107,7 +107,7 @@ async def judge(fleet: Fleet, api: Api, published: Sequence[Published], outcome:
         return not wrong
 
     with suppress(TimeoutError):
-        await until(all_is_well, patience=SETTLED_WITHIN)
+        await until(all_is_well, timeout=SETTLED_WITHIN)
     outcome.violations += wrong
     outcome.lost += await missing(api, published)
     outcome.duplicated += (await State.read(fleet.mongo, api.tenant_id)).doubled()

@@ -36,7 +36,7 @@ class Work:
             return len(self.published) >= wanted
 
         began = loop.time()
-        await until(published, patience=60)
+        await until(published, timeout=60)
         return loop.time() - began
 
     def odd_failures(self) -> list[str]:
@@ -77,4 +77,4 @@ async def at_rest(fleet: Fleet, tenant_id: str) -> None:
         count = await fleet.mongo["catalog"]["finished_uploads"].count_documents(there)
         return count == len(names) and all(upload["announced"] for upload in uploads)
 
-    await until(heard, patience=60)
+    await until(heard, timeout=60)

@@ -70,5 +70,5 @@ async def _left(fleet: Fleet, stories: list[Story]) -> list[str]:
         return not left
 
     with suppress(TimeoutError):
-        await until(nothing_left, patience=SETTLED_WITHIN)
+        await until(nothing_left, timeout=SETTLED_WITHIN)
     return left

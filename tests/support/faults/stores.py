@@ -26,7 +26,7 @@ Got = TypeVar("Got")
 UPLOADS = 200
 AT_ONCE = 20  # of them
 SIZE = 100  # bytes of each
-ANSWER_PATIENCE = ClientTimeout(total=10)  # far more than the 3 seconds that a problem may take
+ANSWER_TIMEOUT = ClientTimeout(total=10)  # far more than the 3 seconds that a problem may take
 QUEUE = "catalog_service"
 
 
@@ -38,7 +38,7 @@ async def mongod_killed(fleet: Fleet, *, times: int = 1, seconds: float = 3) -> 
         for _ in range(times):
             await work.more()
             await kill(fleet.stores.mongod)
-            async for answer in asked(lambda: api.call("POST", "get_packages", timeout=ANSWER_PATIENCE), seconds):
+            async for answer in asked(lambda: api.call("POST", "get_packages", timeout=ANSWER_TIMEOUT), seconds):
                 outcome.violations += no_problem(answer)
             await fleet.stores.mongod.start()
             outcome.recoveries.append(await work.more())
@@ -57,13 +57,13 @@ async def redis_killed(fleet: Fleet, *, times: int = 1, seconds: float = 1) -> O
 
     async def ask() -> list[tuple[int, Answer]]:
         """Answers, and the status that each should have."""
-        asked = {"data": token, "timeout": ANSWER_PATIENCE}
+        asked = {"data": token, "timeout": ANSWER_TIMEOUT}
         return [
-            (500, await api.call("GET", "get_clients", timeout=ANSWER_PATIENCE)),
-            (500, await api.call("POST", "add_package", data={"package_id": "a"}, timeout=ANSWER_PATIENCE)),
+            (500, await api.call("GET", "get_clients", timeout=ANSWER_TIMEOUT)),
+            (500, await api.call("POST", "add_package", data={"package_id": "a"}, timeout=ANSWER_TIMEOUT)),
             (200, await nobody.call("POST", "get_packages", **asked)),
             (200, await nobody.call("POST", "client_version", **asked)),
-            (401, await nobody.call("POST", "get_packages", timeout=ANSWER_PATIENCE)),
+            (401, await nobody.call("POST", "get_packages", timeout=ANSWER_TIMEOUT)),
         ]
 
     for _ in range(times):

@@ -18,7 +18,7 @@ from tests.support.processes.steps import Steps
 from tests.support.whole.services import Api
 from tests.support.whole.stories import INSTALLER, Published, package_id, send_chunk
 
-PATIENCE = 60.0  # seconds for one request, or one announcement, to come through
+TIMEOUT = 60.0  # seconds for one request, or one announcement, to come through
 PAUSE = 0.05  # seconds between two tries
 LEASES = 20  # seconds after which every lease is over, and nothing is left behind yet
 
@@ -88,7 +88,7 @@ class Story:
 
     async def _answered(self, insisting: bool, send: Callable[[], Awaitable[Answer]]) -> Answer:
         aged = False
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while True:
                 with suppress(ClientError, OSError):
                     answer = await send()
@@ -108,7 +108,7 @@ class Story:
     async def _hear_of(self, server_filename: str) -> None:
         """Wait until the catalog was told of the file."""
         aged = False
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while True:
                 answer = await self._answered(True, lambda: self.api.call("GET", "get_finished_uploads"))
                 if [row["server_filename"] for row in answer.body] == [server_filename]:

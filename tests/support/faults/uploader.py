@@ -12,7 +12,7 @@ from tests.support.api import Answer
 from tests.support.whole.services import Api
 from tests.support.whole.stories import INSTALLER, Published, send_chunk
 
-PATIENCE = 60.0  # seconds for one request to come through
+TIMEOUT = 60.0  # seconds for one request to come through
 PAUSE = 0.05  # seconds between two tries
 
 
@@ -33,7 +33,7 @@ class Client:
 
     async def insist(self, method: str, operation: str, *segments: str, **request: Any) -> Answer:
         """The first answer that is no server error. Raises TimeoutError after PATIENCE."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while True:
                 if answer := await self._try(method, operation, *segments, **request):
                     return answer
@@ -42,7 +42,7 @@ class Client:
     async def upload(self, content: bytes, *, chunk: int = 1 << 20, file_id: str | None = None) -> str:
         """Send a file in chunks; its server filename. Raises Refused."""
         file_id, start = file_id or uuid4().hex, 0
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while True:
                 answer = await self._send(file_id, content, start, min(start + chunk, len(content)))
                 if answer is None:

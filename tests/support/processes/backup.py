@@ -18,7 +18,7 @@ from deploy.backup.taking import Backup
 from deploy.local.folder import Addresses
 from deploy.operator.audit import open_record
 from deploy.operator.storage import open_storage
-from deploy.operator.stores import Places
+from deploy.operator.stores import StoreAddresses
 from deploy.tenant_archive.exporting import Export
 from deploy.tenant_archive.importing import Import
 from tests.support.factories import KEY, KEYS
@@ -72,10 +72,10 @@ class Shown:
         self.done = done
 
 
-def places_of(fleet: Fleet, audit_key: str = KEY, installers: Path | None = None) -> Places:
+def places_of(fleet: Fleet, audit_key: str = KEY, installers: Path | None = None) -> StoreAddresses:
     """Where an operator's command finds the stores of a fleet."""
     addresses = Addresses("", fleet.stores.mongo_url, fleet.stores.redis_url)
-    return Places(addresses, installers or fleet.stores.installers, SecretStr(audit_key), KEYS)
+    return StoreAddresses(addresses, installers or fleet.stores.installers, SecretStr(audit_key), KEYS)
 
 
 async def back_up(fleet: Fleet, folder: Path, *, check: bool = False, installers: Path | None = None) -> Backup:
@@ -86,7 +86,9 @@ async def back_up(fleet: Fleet, folder: Path, *, check: bool = False, installers
     return backup
 
 
-async def put_back(folder: Path, where: Places, *, other_keys: bool = False, without_seal: bool = False) -> Restoration:
+async def restore_documents(
+    folder: Path, where: StoreAddresses, *, other_keys: bool = False, without_seal: bool = False
+) -> Restoration:
     """Restore the newest backup."""
     backups, storage = BackupFolder(folder), open_storage(where.installers)
     restoration = Restoration(
@@ -96,7 +98,7 @@ async def put_back(folder: Path, where: Places, *, other_keys: bool = False, wit
     return restoration
 
 
-async def heads(where: Places, *tenant_ids: str) -> list[str]:
+async def heads(where: StoreAddresses, *tenant_ids: str) -> list[str]:
     """How far the logs reach, all of which is as it was written."""
     async with open_record(where) as record:
         return [str(await verify(record.store, record.seals, tenant_id)) for tenant_id in tenant_ids]

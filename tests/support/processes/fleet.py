@@ -26,7 +26,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 
 from auth_service.login.throttle_store import RedisFailures
 from common.auth.callers import Deployment
-from common.caching.tenant_version import Stamps
+from common.caching.tenant_version import TenantVersions
 from common.mongo import Document
 from common.redis import open_redis
 from deploy.local.folder import SERVICES, Addresses
@@ -61,7 +61,7 @@ class Fleet:
     proxies: dict[str, Proxy]
     services: Services
     mongo: AsyncMongoClient[Document]
-    stamps: Stamps
+    stamps: TenantVersions
     environment: dict[str, str]
     patches: Mapping[str, Any]
     _counts: dict[str, int] = field(default_factory=dict)
@@ -173,7 +173,7 @@ async def fleet(
         services = Services(session, addresses, operator, stores.installers, RedisFailures(redis))
         replicas: dict[str, list[Replica]] = {name: [] for name in names}
         stack.push_async_callback(_stop_all, replicas)
-        running = Fleet(stores, replicas, proxies, services, mongo, Stamps(redis), common, patches or {})
+        running = Fleet(stores, replicas, proxies, services, mongo, TenantVersions(redis), common, patches or {})
         await running.start(**{**dict.fromkeys(names, 1), **counts})
         yield running
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from tests.support.servers.ports import free_port
 
 BLOCK = 1 << 16  # bytes
-CONNECT_PATIENCE = 10.0  # seconds for one target
+CONNECT_TIMEOUT = 10.0  # seconds for one target
 
 
 class Mode(StrEnum):
@@ -143,7 +143,7 @@ class Proxy:
         for number in range(len(self.targets)):
             target = self.targets[(self._turn + number) % len(self.targets)]
             with suppress(OSError):  # TimeoutError is one.
-                async with asyncio.timeout(CONNECT_PATIENCE):
+                async with asyncio.timeout(CONNECT_TIMEOUT):
                     if target.startswith("unix:"):
                         return await asyncio.open_unix_connection(target.removeprefix("unix:"), limit=BLOCK)
                     host, _, port = target.rpartition(":")

@@ -12,11 +12,11 @@ import pytest
 
 from common.mongo import MongoDatabase, make_indexes, open_database
 from tests.support.servers.objects import ObjectServer
-from upload_service.maintenance.store import MongoKnownStore
-from upload_service.model import Home, Status, Upload
+from upload_service.maintenance.store import MongoFileIndex
+from upload_service.model import Status, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import StorageSettings
-from upload_service.storage.filesystem import FolderInstallers, Homes, Installers
+from upload_service.storage.filesystem import FolderInstallers, Installers, StorageBackends
 from upload_service.storage.migration import Mover, MoveStore, Outcome
 from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.ownership import Identity
@@ -42,7 +42,7 @@ class Estate:
     root: Path
 
     @property
-    def homes(self) -> Homes:
+    def homes(self) -> StorageBackends:
         return homes_of(self.folder, self.objects)
 
     @property
@@ -56,19 +56,19 @@ class Estate:
 
     @property
     def identity(self) -> Identity:
-        return Identity(MongoKnownStore(self.database), self.homes, self.root)
+        return Identity(MongoFileIndex(self.database), self.homes, self.root)
 
-    def home(self, name: Home) -> Installers:
+    def home(self, name: StorageKind) -> Installers:
         return self.homes.named(name)
 
-    def mover(self, chosen: Home, store: MoveStore | None = None, homes: Homes | None = None) -> Mover:
+    def mover(self, chosen: StorageKind, store: MoveStore | None = None, homes: StorageBackends | None = None) -> Mover:
         return Mover(store or self.store, homes or self.homes, self.staging, chosen, self.identity)
 
-    async def move_all(self, chosen: Home) -> list[Outcome]:
+    async def move_all(self, chosen: StorageKind) -> list[Outcome]:
         """What becomes of each file."""
         return [outcome async for _, outcome in self.mover(chosen).moves()]
 
-    async def keep(self, content: bytes = FILE, home: Home = Home.FOLDER, **fields: Any) -> Upload:
+    async def keep(self, content: bytes = FILE, home: StorageKind = StorageKind.FOLDER, **fields: Any) -> Upload:
         """An installer of a version, whole and at a home, of which nothing has been heard for a while."""
         upload_id, tenant_id = uuid4().hex, f"t{uuid4().hex[:8]}"
         upload = Upload(
@@ -104,12 +104,12 @@ class Estate:
             {"moving_until": {"$exists": True}}, {"$set": {"moving_until": then}}
         )
 
-    async def bytes_at(self, home: Home, upload: Upload) -> bytes:
+    async def bytes_at(self, home: StorageKind, upload: Upload) -> bytes:
         return b"".join([block async for block in self.home(home).read(upload, 0, upload.size)])
 
-    async def expect_at(self, home: Home, upload: Upload, content: bytes = FILE) -> None:
+    async def expect_at(self, home: StorageKind, upload: Upload, content: bytes = FILE) -> None:
         """The file is here, says the record; nowhere else is a byte of it."""
-        (other,) = set(Home) - {home}
+        (other,) = set(StorageKind) - {home}
         record = await self.record(upload)
         assert (record["home"], record.get("left") or "") == (home, "")
         assert await self.bytes_at(home, upload) == content

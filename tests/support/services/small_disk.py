@@ -60,7 +60,7 @@ async def small_disk(mongo_url: str, database: str, folder: Path, size: int) -> 
                 except ClientError:
                     return False
 
-            await until(ready, patience=60)
+            await until(ready, timeout=60)
             yield api
     finally:
         process.terminate()

@@ -22,14 +22,14 @@ from tests.support.api import Answer, ServiceApi, read_answer
 from tests.support.factories import KEY, make_caller, make_tenant
 from tests.support.figures import Figures, figures_at
 from upload_service.app import create_app
-from upload_service.model import Home
+from upload_service.model import StorageKind
 from upload_service.quota.service import QuotaStore
 from upload_service.settings import UploadSettings
-from upload_service.storage.filesystem import FolderInstallers, Homes
+from upload_service.storage.filesystem import FolderInstallers, StorageBackends
 from upload_service.uploads.part_files import Parts
 from upload_service.uploads.removal import DoomedStore, Removal
 from upload_service.uploads.service import Transfers
-from upload_service.uploads.session import Intake, TransferStore
+from upload_service.uploads.session import TransferStore, UploadSession
 
 DOWNLOAD_KEYS = Keys("a-key-for-downloads-in-tests-long-enough")
 FOREVER = 32503680000  # seconds since 1970: the year 3000
@@ -148,9 +148,9 @@ def settings_for(mongo_url: str, folder: Path, **settings: Any) -> UploadSetting
     )
 
 
-def folder_homes(folder: Path) -> Homes:
+def folder_homes(folder: Path) -> StorageBackends:
     """The shared folder as the only home."""
-    return Homes({Home.FOLDER: FolderInstallers(folder, Parts(folder))})
+    return StorageBackends({StorageKind.FOLDER: FolderInstallers(folder, Parts(folder))})
 
 
 def make_removal(store: DoomedStore, quota: QuotaStore, folder: Path) -> Removal:
@@ -164,7 +164,7 @@ class Records(TransferStore, DoomedStore, Protocol):
 def make_transfers(store: Records, quota: QuotaStore, folder: Path, readers: Executor) -> Transfers:
     """Transfers of a process that has seen no chunk yet."""
     parts, removal = Parts(folder), make_removal(store, quota, folder)
-    intake = Intake(store, quota, parts, FolderInstallers(folder, parts), removal, lambda: None, readers)
+    intake = UploadSession(store, quota, parts, FolderInstallers(folder, parts), removal, lambda: None, readers)
     return Transfers(intake, folder_homes(folder))
 
 

@@ -20,7 +20,7 @@ from tests.support.api import Answer
 from tests.support.factories import KEYS
 from tests.support.figures import figures_at
 from tests.support.servers.ports import free_port
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import TIMEOUT, until
 from tests.support.whole.estate import UNKNOWN, Estate, furnish, segments, title
 from tests.support.whole.services import PASSWORD, Api, Services
 from tests.support.whole.stories import publish_in_one_call, send_chunk, upload
@@ -299,7 +299,7 @@ async def test_a_write_is_on_record_once_though_the_log_was_away(
     with capture_logs() as logged:
         async with gateway(services, redis_url, tenant, log) as api:
             answer = await rotate(api)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await log.refused.wait()
             log.away = False
             found = await recorded(tenant, "add_client")

@@ -17,7 +17,7 @@ from auth_service.settings import AuthSettings
 from catalog_service.settings import CatalogSettings
 from client_registry.settings import RegistrySettings
 from common.auth.signing import Keys
-from common.errors import Answered, Unavailable
+from common.errors import Unavailable, UpstreamProblem
 from common.service_client.client import open_service
 from common.settings import ServiceSettings
 from deploy.local.folder import SERVICES, new_key, write_secret
@@ -206,6 +206,6 @@ async def _opens(running: Fleet, key: Path, service: str) -> bool:
             await client.ask(make_caller(), ASKED[service])
         except Unavailable:
             return False  # as services say when their keys differ
-        except Answered:
+        except UpstreamProblem:
             pass  # The tenant is not there, which only auth_service cares about.
     return True

@@ -18,7 +18,7 @@ from common.events.broker import EXCHANGE
 from tests.support.faults.publishers import at_rest
 from tests.support.faults.stores import QUEUE, ended, pids
 from tests.support.processes.fleet import Fleet
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import TIMEOUT, until
 from tests.support.whole.services import Api
 from tests.support.whole.stories import add_package, package_id, publish, upload
 
@@ -64,7 +64,7 @@ async def send(exchange: AbstractExchange, api: Api, *bodies: bytes) -> None:
 async def dead_letters(queue: AbstractQueue, count: int) -> Counter[str]:
     """Why the next dead letters are dead, as the broker says."""
     reasons: list[str] = []
-    async with asyncio.timeout(PATIENCE), queue.iterator() as messages:
+    async with asyncio.timeout(TIMEOUT), queue.iterator() as messages:
         async for message in messages:
             await message.ack()
             deaths: Any = message.headers["x-death"]

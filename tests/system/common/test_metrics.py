@@ -18,7 +18,7 @@ from tests.support.deployment.observability import alerts, panels, records
 from tests.support.factories import KEY, KEYS
 from tests.support.figures import Figures, figures_at
 from tests.support.servers.prometheus import selectors
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import TIMEOUT
 from tests.support.whole.estate import Estate, furnish
 from tests.support.whole.services import Api, Services
 from tests.support.whole.stories import add_package, download, publish, send_chunk
@@ -87,7 +87,7 @@ OWN: Mapping[str, Shown] = {
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be remembered, and whoever is asked have the time that a busy machine takes."""
     monkeypatch.setattr("common.telemetry.metrics.REMEMBERED", 0)
-    monkeypatch.setattr("common.telemetry.metrics.PATIENCE", PATIENCE)
+    monkeypatch.setattr("common.telemetry.metrics.TIMEOUT", TIMEOUT)
 
 
 @pytest.fixture(scope="module")

@@ -22,11 +22,11 @@ from deploy.local.folder import Addresses
 from deploy.operator.operations import open_operator
 from deploy.operator.schemas import KNOWN
 from deploy.operator.storage import open_storage
-from deploy.operator.stores import Places
+from deploy.operator.stores import StoreAddresses
 from deploy.tenant_archive.exporting import Export
 from deploy.tenant_archive.importing import Import
 from tests.support.factories import KEY, KEYS, make_tenant
-from tests.support.processes.backup import Shown, heads, put_back
+from tests.support.processes.backup import Shown, heads, restore_documents
 from tests.support.processes.pkgrepo_command import pkgrepo_commands
 
 TENANT = make_tenant(tenant_id="acme")
@@ -56,12 +56,12 @@ async def lose_everything(database: MongoDatabase) -> None:
 
 
 @pytest.fixture
-def where(mongo_url: str, redis_url: str, tmp_path: Path) -> Places:
+def where(mongo_url: str, redis_url: str, tmp_path: Path) -> StoreAddresses:
     (tmp_path / "installers").mkdir()
-    return Places(Addresses("", mongo_url, redis_url), tmp_path / "installers", SecretStr(KEY), KEYS)
+    return StoreAddresses(Addresses("", mongo_url, redis_url), tmp_path / "installers", SecretStr(KEY), KEYS)
 
 
-async def run(where: Places, *commands: Sequence[str], **environment: str) -> list[tuple[int, str]]:
+async def run(where: StoreAddresses, *commands: Sequence[str], **environment: str) -> list[tuple[int, str]]:
     return await pkgrepo_commands(
         *commands,
         MONGO_URL=where.addresses.mongo_url,
@@ -79,12 +79,12 @@ async def write_old_log(database: MongoDatabase, tenant_id: str) -> None:
     await database["audit"].insert_one({"tenant_id": tenant_id, "operation": "add_user", "at": at, **entry})
 
 
-async def make_tenant_here(where: Places) -> None:
+async def make_tenant_here(where: StoreAddresses) -> None:
     async with open_operator(where.addresses) as operator:
         await operator.tenants.create(TENANT)
 
 
-async def back_up(where: Places, folder: Path) -> Path:
+async def back_up(where: StoreAddresses, folder: Path) -> Path:
     """Make a backup; its manifest."""
     backup = Backup(BackupFolder(folder), open_storage(where.installers), Shown(), check=False)
     with backup.folder.locked():
@@ -92,7 +92,7 @@ async def back_up(where: Places, folder: Path) -> Path:
     return folder / backup.name / "manifest.json"
 
 
-async def test_migrate_lists_its_work_does_it_and_then_has_none(database: MongoDatabase, where: Places) -> None:
+async def test_migrate_lists_its_work_does_it_and_then_has_none(database: MongoDatabase, where: StoreAddresses) -> None:
     await write_old_log(database, TENANT.tenant_id)
     asked, done, again, asked_again = await run(
         where, ["migrate", "--check"], ["migrate"], ["migrate"], ["migrate", "--check"]
@@ -109,7 +109,7 @@ async def test_migrate_lists_its_work_does_it_and_then_has_none(database: MongoD
 
 
 async def test_every_command_refuses_a_database_that_is_newer(
-    database: MongoDatabase, where: Places, tmp_path: Path
+    database: MongoDatabase, where: StoreAddresses, tmp_path: Path
 ) -> None:
     archive, backups = str(tmp_path / "acme.tar"), str(tmp_path / "backups")
     prepared = await run(where, ["tenant", "create", "acme"], ["export", "acme", archive], ["backup", backups])
@@ -151,7 +151,7 @@ async def test_every_command_refuses_a_database_that_is_newer(
 
 @pytest.mark.full
 async def test_an_older_backup_is_migrated_when_it_is_restored(
-    database: MongoDatabase, where: Places, tmp_path: Path
+    database: MongoDatabase, where: StoreAddresses, tmp_path: Path
 ) -> None:
     await make_tenant_here(where)
     await write_old_log(database, TENANT.tenant_id)
@@ -164,13 +164,13 @@ async def test_an_older_backup_is_migrated_when_it_is_restored(
         await set_version(database.client[name], version)  # A service was started here.
     elsewhere = replace(where, installers=tmp_path / "elsewhere")
     (tmp_path / "elsewhere").mkdir()
-    await put_back(tmp_path / "backups", elsewhere, without_seal=True)
+    await restore_documents(tmp_path / "backups", elsewhere, without_seal=True)
     assert [head.partition(":")[0] for head in await heads(where, TENANT.tenant_id)] == ["1"]
     assert {name: await version_of(database.client[name]) for name in KNOWN} == KNOWN
 
 
 async def test_a_backup_names_its_schemas_and_a_newer_one_is_refused(
-    database: MongoDatabase, where: Places, tmp_path: Path
+    database: MongoDatabase, where: StoreAddresses, tmp_path: Path
 ) -> None:
     await set_version(database, 1)
     manifest = await back_up(where, tmp_path / "backups")
@@ -179,13 +179,13 @@ async def test_a_backup_names_its_schemas_and_a_newer_one_is_refused(
     assert not [entry["name"] for entry in told["records"] if entry["name"].endswith(".schema.bson")]
     manifest.write_text(json.dumps({**told, "schemas": {"catalog": 9}}))
     with pytest.raises(SchemaIsNewer, match="the backup's catalog: schema is newer than this program"):
-        await put_back(tmp_path / "backups", where)
+        await restore_documents(tmp_path / "backups", where)
     assert await database["restorations"].count_documents({}) == 0
 
 
 @pytest.mark.full
 async def test_a_newer_archive_is_refused_and_an_older_one_is_migrated(
-    database: MongoDatabase, where: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: MongoDatabase, where: StoreAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = {"tenant_id": TENANT.tenant_id, "group_id": str(uuid4()), "name": "games", "name_key": "games"}
     await make_tenant_here(where)

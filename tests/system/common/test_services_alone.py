@@ -144,7 +144,7 @@ async def _answers(process: Program, session: ClientSession) -> None:
         except ClientConnectionError:
             return False
 
-    await until(answers, patience=LIMIT)
+    await until(answers, timeout=LIMIT)
 
 
 async def _ready(process: Program, session: ClientSession) -> None:
@@ -154,4 +154,4 @@ async def _ready(process: Program, session: ClientSession) -> None:
         async with session.get("http://localhost/readyz") as answer:
             return answer.status == 200
 
-    await until(ready, patience=LIMIT)
+    await until(ready, timeout=LIMIT)

@@ -94,7 +94,7 @@ async def test_a_stopping_process_ends_the_requests_that_it_has(running_fleet: F
     caller, file_id, content = make_caller(), uuid4().hex, os.urandom(SIZE)
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         apart = Socket(str(Path(folder) / "apart.sock"))
-        patches = {"common.http.server:DRAIN_PATIENCE": 5, "common.http.server:SHUTDOWN_PATIENCE": LIMIT}
+        patches = {"common.http.server:DRAIN_TIMEOUT": 5, "common.http.server:SHUTDOWN_TIMEOUT": LIMIT}
         environment = {"MANAGEMENT_LISTEN": f"unix:{apart.path}", "PATCHES": json.dumps(patches)}
         command = (sys.executable, "-m", "tests.support.processes.failing", "upload_service")
         replica = await running_fleet.add("upload_service", environment=environment, command=command, aside=True)

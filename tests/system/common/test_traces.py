@@ -70,7 +70,7 @@ async def test_a_silent_collector_delays_no_request_and_no_stop(
     }
     with silent:
         async with gateway(redis_url, **settings) as (process, url):
-            await until(lambda: asked(url), patience=START)
+            await until(lambda: asked(url), timeout=START)
             async with asyncio.timeout(LIMIT):
                 sending, _ = await asyncio.get_running_loop().sock_accept(silent)
             with sending:
@@ -86,7 +86,7 @@ async def test_what_a_service_did_until_its_end_reaches_the_collector(redis_url:
         collecting() as collector,
         gateway(redis_url, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url) as (process, url),
     ):
-        await until(lambda: asked(url), patience=START)
+        await until(lambda: asked(url), timeout=START)
         process.terminate()
         assert await process.wait() == 0
     (span,) = [span for span in collector.spans if span.kind == "server"]
@@ -102,7 +102,7 @@ async def test_each_worker_of_a_service_is_traced(redis_url: str) -> None:
             return await asked(url) and len(collector.processes) == 2
 
         async with gateway(redis_url, **settings) as (_, url):
-            await until(both_told, patience=START)
+            await until(both_told, timeout=START)
 
 
 async def test_without_a_collector_no_service_needs_the_library() -> None:

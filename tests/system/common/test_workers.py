@@ -77,7 +77,7 @@ async def both(redis_url: str, port: int) -> AsyncIterator[Process]:
         async def taken() -> bool:
             return listeners(port) == 2
 
-        await until(taken, patience=LIMIT)
+        await until(taken, timeout=LIMIT)
         yield process
 
 
@@ -91,7 +91,7 @@ async def test_workers_share_a_port_are_replaced_and_end_together(both: Process,
         async def replaced(before: set[int] = before) -> bool:
             return listeners(port) == 2 and len(children(both) - before) == 1
 
-        await until(replaced, patience=LIMIT)
+        await until(replaced, timeout=LIMIT)
         assert await answered(port, 50)
     both.terminate()
     async with asyncio.timeout(LIMIT):
@@ -115,11 +115,11 @@ async def test_any_worker_shows_the_metrics_of_all_workers_so_far(redis_url: str
             found = [await figures_at(session, f"http://127.0.0.1:{management}") for _ in range(8)]
             return {one.value("pkgrepo_requests_total", status="404") for one in found} == {50}
 
-        await until(taken, patience=LIMIT)
+        await until(taken, timeout=LIMIT)
         for _ in range(50):
             async with session.get(f"http://127.0.0.1:{port}/made-up/op") as answer:
                 assert answer.status == 404
-        await until(told, patience=LIMIT)
+        await until(told, timeout=LIMIT)
         for worker in children(process):
             before = children(process)
             os.kill(worker, signal.SIGKILL)
@@ -127,7 +127,7 @@ async def test_any_worker_shows_the_metrics_of_all_workers_so_far(redis_url: str
             async def replaced(before: set[int] = before) -> bool:
                 return listeners(management) == 2 and len(children(process) - before) == 1
 
-            await until(replaced, patience=LIMIT)
+            await until(replaced, timeout=LIMIT)
             assert await told()
         process.terminate()
         await process.wait()
@@ -141,7 +141,7 @@ async def test_workers_end_also_just_after_the_start(redis_url: str, port: int) 
         async def begun() -> bool:
             return bool(children(process))
 
-        await until(begun, patience=LIMIT)
+        await until(begun, timeout=LIMIT)
         process.terminate()
         async with asyncio.timeout(LIMIT):
             await process.wait()
@@ -155,7 +155,7 @@ async def test_workers_do_not_outlive_a_service_that_is_killed(both: Process, po
     async def gone() -> bool:
         return listeners(port) == 0
 
-    await until(gone, patience=LIMIT)
+    await until(gone, timeout=LIMIT)
 
 
 @pytest.mark.full
@@ -165,7 +165,7 @@ async def test_where_a_worker_cannot_start_the_service_ends(redis_url: str, port
         async def taken() -> bool:
             return first.returncode is not None or listeners(port) == 1
 
-        await until(taken, patience=LIMIT)
+        await until(taken, timeout=LIMIT)
         async with gateways(redis_url, port) as second:
             async with asyncio.timeout(LIMIT):
                 _, said = await second.communicate()

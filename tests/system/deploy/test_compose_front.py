@@ -177,7 +177,7 @@ async def _all_miss(project: Composition, services: list[Container], away: set[s
             for said, service in zip(told, map(_service_of, services), strict=True)
         )
 
-    await until(so, patience=STARTED_WITHIN)
+    await until(so, timeout=STARTED_WITHIN)
 
 
 def _service_of(container: Container) -> str:

@@ -98,7 +98,7 @@ async def test_a_start_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> 
         async def database_runs() -> bool:
             return server_pid(tmp_path, "mongodb") > 0
 
-        await until(database_runs, patience=LIMIT)
+        await until(database_runs, timeout=LIMIT)
         mongod = server_pid(tmp_path, "mongodb")
         process.send_signal(signal.SIGTERM)
         assert await _ended(process) == 0
@@ -141,7 +141,7 @@ async def test_a_tenant_is_created_edited_and_deleted_beside_a_service(running: 
             async with session.post(f"{base}/globex/get_packages") as answer:
                 return answer.status == 401
 
-        await until(clients_need_a_token, patience=LIMIT)
+        await until(clients_need_a_token, timeout=LIMIT)
         assert (await pkgrepo("tenant", "delete", "globex", *data, answer="globex\n"))[0] == 0
         async with session.get(f"{base}/globex/test", headers=headers) as answer:
             assert answer.status == 404
@@ -179,7 +179,7 @@ async def test_the_keys_are_replaced_beside_a_running_service(running: tuple[Up,
         assert (ended, await status()) == (0, 200), output
         ended, output = await pkgrepo("keys", "rotate", "--data", str(folder), "--finish")
         assert ended == 0, output
-        await until(session_is_void, patience=LIMIT)
+        await until(session_is_void, timeout=LIMIT)
         assert await administrator(session, service.base_url, folder)
 
 

@@ -13,7 +13,7 @@ from pymongo import AsyncMongoClient
 
 from deploy.local.folder import Addresses
 from deploy.operator.audit import Record, open_record
-from deploy.operator.stores import Places
+from deploy.operator.stores import StoreAddresses
 from tests.support.factories import KEY, make_tenant
 from tests.support.processes.pkgrepo_command import pkgrepo_commands
 from tests.support.whole.services import Services
@@ -61,7 +61,7 @@ def _lines(said: str) -> list[dict[str, Any]]:
 async def command(services: Services, mongo_url: str, redis_url: str, tmp_path: Path) -> AsyncIterator[Command]:
     """Beside services, whose indexes are made."""
     environment = {"MONGO_URL": mongo_url, "REDIS_URL": redis_url, "AUDIT_KEY": KEY, "INSTALLERS": str(tmp_path)}
-    where = Places(Addresses("", mongo_url, redis_url), None, SecretStr(KEY))
+    where = StoreAddresses(Addresses("", mongo_url, redis_url), None, SecretStr(KEY))
     async with AsyncMongoClient[dict[str, Any]](mongo_url) as mongo, open_record(where) as record:
         yield Command(environment, mongo, record)
 

@@ -118,7 +118,7 @@ async def test_up_moves_files_and_redirects_downloads_to_the_object_storage(
             async with session.get(address, allow_redirects=False) as answer:
                 return answer.status == 307 and answer.headers["Location"].startswith(storage["S3_ENDPOINT"])
 
-        await until(is_sent_there, patience=LIMIT)
+        await until(is_sent_there, timeout=LIMIT)
         async with session.get(address) as answer:
             assert hashlib.sha256(await answer.read()).hexdigest() == installer["INSTALLER_SHA256"].lower()
 

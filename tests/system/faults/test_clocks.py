@@ -37,7 +37,7 @@ async def _skewed(fleet: Fleet, service: str, ahead: int, **environment: str) ->
 
 @BOTH_WAYS
 async def test_a_replica_with_a_wrong_clock_takes_no_lease_early(running_fleet: Fleet, ahead: int) -> None:
-    patches = '{"upload_service.uploads.service:LEASE_PATIENCE": 0.5, "upload_service.app:COLLECTION_PAUSE": 0.1}'
+    patches = '{"upload_service.uploads.service:LEASE_TIMEOUT": 0.5, "upload_service.app:COLLECTION_PAUSE": 0.1}'
     odd = await _skewed(running_fleet, "upload_service", ahead, PATCHES=patches)
     right, caller, file_id = running_fleet.replicas["upload_service"][0], make_caller(), uuid4().hex
     content = os.urandom(CHUNK)

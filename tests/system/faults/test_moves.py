@@ -38,7 +38,7 @@ async def test_moves_survive_dying_replicas_and_a_failing_network(object_server:
                         async with network.failing(mode):
                             await work.more()
                 await at_rest(running, api.tenant_id)
-                await until(lambda: _all_moved(running, api.tenant_id), patience=90)
+                await until(lambda: _all_moved(running, api.tenant_id), timeout=90)
                 assert await missing(api, work.published) == []
             storage = StorageSettings(**given).object_storage
             assert storage is not None

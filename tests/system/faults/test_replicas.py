@@ -122,7 +122,7 @@ async def test_a_replica_stopped_with_all_bytes_written_changes_nothing(running_
 async def test_a_lease_held_for_a_client_behind_a_dead_network_is_freed(running_fleet: Fleet) -> None:
     """The promise is a minute; how long a body may stand still is shortened here."""
     caller, file_id, content = make_caller(), uuid4().hex, os.urandom(CHUNK)
-    cut_off, _ = await add_failing(running_fleet, "upload_service", patches={"common.http.bodies:PATIENCE": 1.0})
+    cut_off, _ = await add_failing(running_fleet, "upload_service", patches={"common.http.bodies:TIMEOUT": 1.0})
     async with (
         proxy(cut_off.address) as network,
         direct(running_fleet, cut_off, address=network.address) as far,
@@ -137,7 +137,7 @@ async def test_a_lease_held_for_a_client_behind_a_dead_network_is_freed(running_
             answers.append(await near.chunk(caller, file_id, content, 0, len(content)))
             return answers[-1].status == 200
 
-        await until(taken, patience=FREED_WITHIN)
+        await until(taken, timeout=FREED_WITHIN)
         await held.break_off()
     await running_fleet.remove(cut_off)
     assert all(answer.status == 500 for answer in answers[:-1]), answers

@@ -57,8 +57,8 @@ async def test_each_of_a_thousand_requests_at_once_gets_an_answer(crowd: ClientS
 async def test_a_request_that_waits_too_long_for_a_service_is_refused(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.service_client.client.TURN_PATIENCE", 0.5)
-    monkeypatch.setattr("common.service_client.client.ANSWER_PATIENCE", SOON)
+    monkeypatch.setattr("common.service_client.client.TURN_TIMEOUT", 0.5)
+    monkeypatch.setattr("common.service_client.client.ANSWER_TIMEOUT", SOON)
     too_many, asked, release = 100, 0, asyncio.Event()
 
     async def busy(_: web.Request) -> web.Response:
@@ -116,7 +116,7 @@ async def test_streams_that_never_end_leave_others_their_connections(
 ) -> None:
     monkeypatch.setattr("common.service_client.client.STREAMS", 4)
     monkeypatch.setattr("common.service_client.client.STREAMS_OF_ONE_PLACE", 3)
-    monkeypatch.setattr("common.service_client.client.STREAM_PATIENCE", 0.5)
+    monkeypatch.setattr("common.service_client.client.STREAM_TIMEOUT", 0.5)
     asked, release = 0, asyncio.Event()
 
     async def endless(request: web.Request) -> web.StreamResponse:

@@ -11,7 +11,7 @@ from common.auth.callers import Deployment
 from common.http import connection_limits
 from tests.support.api import Answer
 from tests.support.tables import every_cell
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import TIMEOUT
 from tests.support.whole.raw import read_one, read_raw, send_raw
 from tests.support.whole.services import Api, Services
 
@@ -70,7 +70,7 @@ async def send(api: Api, operation: str, headers: dict[str, str], body: bytes = 
     """The answer to a request whose connection stays open."""
     url, (method, _, target) = urlsplit(api.base_url), operation.partition(" ")
     address, headers = f"{url.scheme}://{url.netloc}", {**api.headers, **headers}
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         return await send_raw(address, method, f"{url.path}/{target}", headers, body, to_the_end=False)
 
 
@@ -79,7 +79,7 @@ async def test_a_body_larger_than_its_limit_is_refused(api: Api) -> None:
         for case, (operation, headers, body, status) in BODIES.items():
             method, _, path = operation.partition(" ")
             with cell(case):
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     answer = await api.call(method, *path.split("/"), headers=headers, data=BytesIO(body))
                 assert answer.status == status, answer.body
 
@@ -115,13 +115,13 @@ async def test_a_head_larger_than_its_limit_is_refused(api: Api) -> None:
 
 async def test_a_head_without_an_end_is_not_kept(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_limits, "HEAD_LIMIT", 500)
-    monkeypatch.setattr(connection_limits, "HEAD_PATIENCE", 600)
+    monkeypatch.setattr(connection_limits, "HEAD_TIMEOUT", 600)
     url = urlsplit(api.base_url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     try:
         # Each header is as short as may be, and there are few; but the last one never comes.
         writer.write(f"GET {url.path}/test HTTP/1.1\r\nHost: x\r\n".encode() + b"X-A: aaaa\r\n" * 60)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             answered = await _read(reader)
     finally:
         writer.close()

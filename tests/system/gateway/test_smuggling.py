@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.tables import every_cell
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import TIMEOUT
 from tests.support.whole.gateways import gateway
 from tests.support.whole.services import Api, Services
 from tests.support.whole.standin import Standin, standin
@@ -92,7 +92,7 @@ async def exchange(api: Api, sent: bytes) -> list[int]:
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     try:
         writer.write(sent)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             received = await reader.read()
     finally:
         writer.close()

@@ -59,7 +59,7 @@ async def test_slow_downloads_leave_others_the_upload_service(tenant: Api) -> No
 
 
 async def test_a_body_that_comes_too_slowly_is_refused(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.http.bodies.PATIENCE", 0.1)
+    monkeypatch.setattr("common.http.bodies.TIMEOUT", 0.1)
 
     async def body() -> AsyncIterator[bytes]:
         yield b"username=admin"
@@ -113,7 +113,7 @@ ENDLESS_HEADS = (
 async def test_heads_that_never_end_are_dropped_while_others_are_served(
     tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.http.connection_limits.HEAD_PATIENCE", 3.0)
+    monkeypatch.setattr("common.http.connection_limits.HEAD_TIMEOUT", 3.0)
     slow = [asyncio.ensure_future(dribble(tenant, *head)) for head in ENDLESS_HEADS for _ in range(8)]
     await served(tenant)
     answers = [answer.count(b"HTTP/1.1") for answer in await asyncio.gather(*slow)]
@@ -131,7 +131,7 @@ async def test_a_connection_may_be_idle_longer_than_a_head_may_take(
             writer.write(b"HEAD /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 404")
             with monkeypatch.context() as patched:
-                patched.setattr("common.http.connection_limits.HEAD_PATIENCE", 0.01)
+                patched.setattr("common.http.connection_limits.HEAD_TIMEOUT", 0.01)
                 await asyncio.sleep(0.1)
     finally:
         writer.close()
@@ -141,7 +141,7 @@ async def test_a_connection_may_be_idle_longer_than_a_head_may_take(
 async def test_bodies_that_never_end_are_dropped_while_others_are_served(
     tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.http.bodies.PATIENCE", 0.5)
+    monkeypatch.setattr("common.http.bodies.TIMEOUT", 0.5)
     token = f"Authorization: {tenant.headers['Authorization']}"
     form, parts = "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"
     slow = []
@@ -155,7 +155,7 @@ async def test_bodies_that_never_end_are_dropped_while_others_are_served(
 
 
 async def test_an_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.http.connection_limits.READ_PATIENCE", 0.2)
+    monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 0.2)
     given_up = asyncio.Event()
 
     async def endless(request: web.Request) -> web.StreamResponse:
@@ -179,7 +179,7 @@ async def test_an_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.Monke
 @pytest.mark.full
 @pytest.mark.parametrize("whole", [True, False])
 async def test_a_slow_and_steady_reader_gets_everything(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.http.connection_limits.READ_PATIENCE", 3.0)
+    monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 3.0)
     monkeypatch.setattr("common.http.connection_limits.READ_PROGRESS", 1)
     size, slices = 4 << 20, 4
 
@@ -194,11 +194,11 @@ async def test_a_slow_and_steady_reader_gets_everything(whole: bool, monkeypatch
         return response
 
     async with instead(large) as address, asyncio.timeout(60):
-        assert len(await read_slowly(address, pause=0.1)) > size  # for twice as long as `READ_PATIENCE`
+        assert len(await read_slowly(address, pause=0.1)) > size  # for twice as long as `READ_TIMEOUT`
 
 
 async def test_a_short_answer_that_nobody_reads_is_given_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.http.connection_limits.READ_PATIENCE", 0.2)
+    monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 0.2)
     given_up, lose = asyncio.Event(), _Connection.connection_lost
 
     def losing(connection: _Connection, exc: BaseException | None) -> None:

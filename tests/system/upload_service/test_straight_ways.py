@@ -33,7 +33,7 @@ Way = Callable[[Handler], AbstractAsyncContextManager[str]]
 @pytest.fixture(autouse=True)
 def short_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that a test has finished with does not wait for requests that have no end."""
-    monkeypatch.setattr("common.http.server.SHUTDOWN_PATIENCE", 0.5)
+    monkeypatch.setattr("common.http.server.SHUTDOWN_TIMEOUT", 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ async def test_a_connection_gets_large_answers_whole_one_after_another(way: Way,
 async def test_who_takes_nothing_of_a_large_answer_is_given_up(
     way: Way, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.http.connection_limits.READ_PATIENCE", 0.2)
+    monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 0.2)
     ended = asyncio.Event()
     async with way(sending(file, ended)) as address:
         url = urlsplit(address)
@@ -109,7 +109,7 @@ async def test_who_takes_nothing_of_a_large_answer_is_given_up(
 async def test_a_slow_and_steady_reader_gets_a_whole_large_answer(
     way: Way, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.http.connection_limits.READ_PATIENCE", 3)
+    monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 3)
     monkeypatch.setattr("common.http.connection_limits.READ_PROGRESS", 1)
     async with way(sending(file)) as address, asyncio.timeout(SOON):
         assert (await read_slowly(address, pause=0.06)).endswith(file.read_bytes())
@@ -129,7 +129,7 @@ async def test_an_answer_that_breaks_off_is_no_whole_one(way: Way, file: Path, t
 
 
 async def test_an_answer_that_stays_away_in_its_middle_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.forwarding.proxy.BLOCK_PATIENCE", 0.2)
+    monkeypatch.setattr("gateway.forwarding.proxy.BLOCK_TIMEOUT", 0.2)
     over = asyncio.Event()
 
     async def half(request: web.Request) -> web.StreamResponse:
@@ -234,7 +234,7 @@ async def test_a_large_body_that_comes_later_than_its_head_follows_it(file: Path
 async def test_a_large_body_that_stops_in_its_middle_is_refused(
     file: Path, monkeypatch: pytest.MonkeyPatch, *, ends: bool
 ) -> None:
-    monkeypatch.setattr("common.http.bodies.PATIENCE", 0.2)
+    monkeypatch.setattr("common.http.bodies.TIMEOUT", 0.2)
     body = file.read_bytes()
     async with taking() as taken, asyncio.timeout(SOON):
         url = urlsplit(taken.address)

@@ -144,7 +144,7 @@ async def test_a_login_whose_turn_does_not_come_is_on_record(
     sessions: OpenSessions, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("auth_service.users.passwords.AT_ONCE", 0)
-    monkeypatch.setattr("auth_service.users.passwords.PATIENCE", 0.01)
+    monkeypatch.setattr("auth_service.users.passwords.TIMEOUT", 0.01)
     audit = Kept()
     login = Login(ChangingUsers(user), Passwords(), Throttle(CountedFailures(), NoKnownPlaces()), sessions, audit)
     with pytest.raises(Overloaded):

@@ -185,7 +185,7 @@ async def test_a_jpeg_of_several_pictures_becomes_the_first() -> None:
 @each("operation", ["add_package", "edit_package"])
 def test_a_logo_is_decoded_or_refused_before_the_gateway_gives_up(operation: str) -> None:
     (row,) = (row for row in OPERATIONS if row.word == operation)
-    assert row.patience > TURN_TIMEOUT + WALL_TIME + 1
+    assert row.timeout > TURN_TIMEOUT + WALL_TIME + 1
 
 
 async def test_a_text_chunk_that_grows_without_end_is_refused() -> None:

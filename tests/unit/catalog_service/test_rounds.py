@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from common.concurrency import single_flight
-from common.concurrency.single_flight import Rounds
+from common.concurrency.single_flight import SingleFlight
 
 
 async def test_who_asks_alone_is_not_kept_waiting_for_a_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,7 +14,7 @@ async def test_who_asks_alone_is_not_kept_waiting_for_a_crowd(monkeypatch: pytes
         return "now"
 
     monkeypatch.setattr(single_flight, "PAUSE", 3600)
-    alone = Rounds(ask)
+    alone = SingleFlight(ask)
     async with asyncio.timeout(60):
         assert [await alone.answer() for _ in range(3)] == ["now"] * 3
 
@@ -28,7 +28,7 @@ async def test_all_who_come_while_a_question_is_under_way_share_the_next() -> No
         await let_on.wait()
         return number
 
-    crowd = Rounds(ask)
+    crowd = SingleFlight(ask)
     first = asyncio.create_task(crowd.answer())
     await asked.wait()
     others = [asyncio.create_task(crowd.answer()) for _ in range(5)]

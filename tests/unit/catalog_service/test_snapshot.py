@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog_service import views
-from catalog_service.catalog.cache import Answer, Snapshots
+from catalog_service.catalog.cache import CatalogBody, Snapshots
 from catalog_service.catalog.compression import PLAIN, Gzip, Part
 from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.catalog.snapshot import SEGMENT, Fragment, Segment, Snapshot, View
@@ -194,7 +194,7 @@ def memory_of(looks: Looks) -> Snapshots:
     return Snapshots(looks, looks, views.rendered, memory=10_000)
 
 
-async def read(snapshots: Snapshots, view: View = ALL, tenant_id: str = "acme") -> Answer | None:
+async def read(snapshots: Snapshots, view: View = ALL, tenant_id: str = "acme") -> CatalogBody | None:
     return await snapshots.answer(tenant_id, await snapshots.look(tenant_id), view, PLAIN)
 
 
@@ -202,7 +202,7 @@ async def nothing_is_held(snapshots: Snapshots) -> bool:
     return snapshots._held.size == 0
 
 
-async def until_answered(ask: Callable[[], Awaitable[Answer | None]]) -> None:
+async def until_answered(ask: Callable[[], Awaitable[CatalogBody | None]]) -> None:
     """Ask until there is room: a thread keeps what it worked on for a moment after its result is there."""
 
     async def is_answered() -> bool:

@@ -97,7 +97,7 @@ async def test_a_name_without_addresses_is_not_resolved() -> None:
 
 async def test_a_name_server_that_does_not_answer_is_not_waited_for() -> None:
     answer = threading.Event()
-    resolver = SystemResolver(lambda *_, **__: found("192.0.2.1") if answer.wait(30) else [], patience=0.01)
+    resolver = SystemResolver(lambda *_, **__: found("192.0.2.1") if answer.wait(30) else [], timeout=0.01)
 
     with pytest.raises(NameNotResolved):
         await resolver.resolve("pc")

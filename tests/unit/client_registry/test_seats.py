@@ -2,7 +2,7 @@
 
 from random import Random
 
-from client_registry.clients.capacity import free_seat, usable_seats
+from client_registry.clients.capacity import allocate_slot, usable_seats
 from tests.support.tables import each
 
 
@@ -24,15 +24,15 @@ def test_as_many_seats_are_usable_as_keep_the_limit(taken: set[int], limit: int,
 
 @each(("taken", "limit"), [(set(), 0), ({0}, 1), ({9}, 1), ({0, 1, 2}, 2), ({5, 9}, 2)])
 def test_there_is_no_seat_where_the_limit_is_reached(taken: set[int], limit: int) -> None:
-    assert free_seat(taken, limit) is None
+    assert allocate_slot(taken, limit) is None
 
 
 def test_there_is_always_a_seat_without_a_limit() -> None:
-    assert free_seat(set(range(500)), None) not in range(500)
+    assert allocate_slot(set(range(500)), None) not in range(500)
 
 
 def test_a_seat_is_chosen_among_a_few_however_many_there_may_be() -> None:
-    assert free_seat({3, 500_000}, 1_000_000) in range(66)
+    assert allocate_slot({3, 500_000}, 1_000_000) in range(66)
 
 
 @each("seed", range(100))
@@ -41,7 +41,7 @@ def test_adding_ends_exactly_at_the_limit_whatever_came_before(seed: int) -> Non
     taken = set(source.sample(range(60), source.randrange(20)))
     before, limit = len(taken), source.randrange(40)
 
-    while (seat := free_seat(taken, limit)) is not None:
+    while (seat := allocate_slot(taken, limit)) is not None:
         assert seat not in taken
         taken.add(seat)
 

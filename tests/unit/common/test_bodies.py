@@ -4,7 +4,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
-from common.http.bodies import CODINGS, accepted_coding, has_already
+from common.http.bodies import CODINGS, if_none_match, negotiate_encoding
 from tests.support.tables import each
 
 TAG = 'W/"7-a"'
@@ -43,27 +43,27 @@ def request_with(name: str, *values: str) -> web.Request:
     ],
 )
 def test_what_is_asked_for_most_is_sent(accepted: str, coding: str) -> None:
-    assert accepted_coding(request_with("Accept-Encoding", accepted)) == coding
+    assert negotiate_encoding(request_with("Accept-Encoding", accepted)) == coding
 
 
 def test_headers_of_one_name_are_one_list() -> None:
-    assert accepted_coding(request_with("Accept-Encoding", "gzip;q=0.5", "zstd")) == "zstd"
-    assert has_already(request_with("If-None-Match", '"x"', TAG), TAG)
+    assert negotiate_encoding(request_with("Accept-Encoding", "gzip;q=0.5", "zstd")) == "zstd"
+    assert if_none_match(request_with("If-None-Match", '"x"', TAG), TAG)
 
 
 def test_who_says_nothing_takes_what_is_as_it_is() -> None:
-    assert accepted_coding(make_mocked_request("POST", "/")) == ""
-    assert not has_already(make_mocked_request("POST", "/"), TAG)
+    assert negotiate_encoding(make_mocked_request("POST", "/")) == ""
+    assert not if_none_match(make_mocked_request("POST", "/"), TAG)
     assert "" not in CODINGS
 
 
 @each("known", [TAG, '"7-a"', f'"x", {TAG}', f'W/"x",{TAG} , "y"', "*", " * "])
 @each("tag", [TAG, '"7-a"'])
 def test_who_has_what_is_there_is_sent_nothing(known: str, tag: str) -> None:
-    assert has_already(request_with("If-None-Match", known), tag)
+    assert if_none_match(request_with("If-None-Match", known), tag)
 
 
 @each("known", ["", '"7"', '"x", W/"y"', "7-a", 'W/"7-a', '"*"', '*, "x"', '""'])
 @each("tag", [TAG, ""])
 def test_who_has_something_else_is_sent_what_is_there(known: str, tag: str) -> None:
-    assert not has_already(request_with("If-None-Match", known), tag)
+    assert not if_none_match(request_with("If-None-Match", known), tag)

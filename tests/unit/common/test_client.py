@@ -37,7 +37,7 @@ def deaf() -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no pause within an answer end a request before `SOON`."""
-    monkeypatch.setattr("common.service_client.client.BLOCK_PATIENCE", 1000.0)
+    monkeypatch.setattr("common.service_client.client.BLOCK_TIMEOUT", 1000.0)
 
 
 async def blocks() -> AsyncIterator[bytes]:
@@ -47,7 +47,7 @@ async def blocks() -> AsyncIterator[bytes]:
 async def test_every_request_to_an_unreachable_service_times_out_soon(
     deaf: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("common.service_client.connections"), "CONNECT_PATIENCE", 0.2)
+    monkeypatch.setattr(import_module("common.service_client.connections"), "CONNECT_TIMEOUT", 0.2)
     kinds: list[dict[str, Any]] = [
         {"patience": 90.0},
         {"patience": 120.0},
@@ -80,7 +80,7 @@ async def test_a_short_answer_is_there_in_time_as_a_whole() -> None:
     async with instead(stall) as address, open_service(address, service="auth_service", keys=KEYS) as service:
         async with asyncio.timeout(SOON):
             with pytest.raises(Unavailable):
-                await service.ask(make_caller(), "find_tenant", patience=0.3)
+                await service.ask(make_caller(), "find_tenant", timeout=0.3)
         release.set()
 
 
@@ -90,7 +90,7 @@ async def test_a_service_says_what_it_lacks_whatever_the_status_of_that() -> Non
         return web.json_response({"status": "not ready", "missing": {"mongodb": "AutoReconnect"}}, status=503)
 
     async with instead(lacking) as address, open_service(address, service="auth_service", keys=KEYS) as service:
-        told = await service.readiness(patience=SOON)
+        told = await service.readiness(timeout=SOON)
     assert told == {"status": "not ready", "missing": {"mongodb": "AutoReconnect"}}
 
 
@@ -101,13 +101,13 @@ async def test_a_service_that_does_not_say_how_it_stands_does_not_answer(said: s
 
     async with instead(babbling) as address, open_service(address, service="auth_service", keys=KEYS) as service:
         with pytest.raises(Unavailable):
-            await service.readiness(patience=SOON)
+            await service.readiness(timeout=SOON)
 
 
 async def test_a_readiness_request_ends_at_its_timeout(deaf: str) -> None:
     async with asyncio.timeout(SOON), open_service(deaf, service="auth_service", keys=KEYS) as service:
         with pytest.raises(Unavailable):
-            await service.readiness(patience=0.2)
+            await service.readiness(timeout=0.2)
 
 
 @dataclass
@@ -307,7 +307,7 @@ async def test_one_network_holds_at_most_an_eighth_of_the_streams(monkeypatch: p
         return web.Response()
 
     async def stream(service: ServiceClient, ip: str) -> None:
-        async with service.open(make_caller(ip=ip), "GET", ["x"], streamed=True, patience=60):
+        async with service.open(make_caller(ip=ip), "GET", ["x"], streamed=True, timeout=60):
             pass
 
     def start(service: ServiceClient, count: int, ip: str) -> list[asyncio.Task[None]]:
@@ -321,7 +321,7 @@ async def test_one_network_holds_at_most_an_eighth_of_the_streams(monkeypatch: p
         async with asyncio.timeout(60):
             running = start(service, STREAMS // 8, "2001:db8::{:x}")  # They are in one /64 network.
             await wait_for(STREAMS // 8)
-            monkeypatch.setattr("common.service_client.client.STREAM_PATIENCE", 0.01)
+            monkeypatch.setattr("common.service_client.client.STREAM_TIMEOUT", 0.01)
             with pytest.raises(Overloaded):
                 await stream(service, "2001:db8::ffff")
             running += start(service, 1, "2001:db8:0:1::1")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from common.concurrency.batching import AT_ONCE, Gathered
+from common.concurrency.batching import AT_ONCE, Batcher
 
 
 class Store:
@@ -29,7 +29,7 @@ def store() -> Store:
     return Store()
 
 
-async def waiting(gathered: Gathered[int, int], numbers: Sequence[int]) -> list[asyncio.Task[int]]:
+async def waiting(gathered: Batcher[int, int], numbers: Sequence[int]) -> list[asyncio.Task[int]]:
     """Questions that have been asked."""
     tasks = [asyncio.create_task(gathered.ask(number)) for number in numbers]
     for _ in range(3):
@@ -38,7 +38,7 @@ async def waiting(gathered: Gathered[int, int], numbers: Sequence[int]) -> list[
 
 
 async def test_what_waits_is_asked_at_once_and_answered_each_for_itself(store: Store) -> None:
-    gathered = Gathered(store.ask_all)
+    gathered = Batcher(store.ask_all)
     store.open.set()
 
     assert await asyncio.gather(*(gathered.ask(number) for number in range(50))) == [n * n for n in range(50)]
@@ -46,7 +46,7 @@ async def test_what_waits_is_asked_at_once_and_answered_each_for_itself(store: S
 
 
 async def test_a_question_is_never_answered_by_what_was_asked_before_it(store: Store) -> None:
-    gathered = Gathered(store.ask_all)
+    gathered = Batcher(store.ask_all)
     early = await waiting(gathered, [1])
     late = await waiting(gathered, [1, 2])
     assert store.asked == [[1]]
@@ -58,7 +58,7 @@ async def test_a_question_is_never_answered_by_what_was_asked_before_it(store: S
 
 
 async def test_no_more_are_asked_at_once_than_may(store: Store) -> None:
-    gathered = Gathered(store.ask_all)
+    gathered = Batcher(store.ask_all)
     store.open.set()
 
     await asyncio.gather(*(gathered.ask(number) for number in range(2 * AT_ONCE + 1)))
@@ -67,7 +67,7 @@ async def test_no_more_are_asked_at_once_than_may(store: Store) -> None:
 
 
 async def test_an_error_is_the_answer_to_all_who_wait_and_to_nobody_later(store: Store) -> None:
-    gathered = Gathered(store.ask_all)
+    gathered = Batcher(store.ask_all)
     store.problem = ConnectionError("away")
     tasks = [*await waiting(gathered, [1, 2]), *await waiting(gathered, [3])]
     store.open.set()
@@ -81,7 +81,7 @@ async def test_an_error_is_the_answer_to_all_who_wait_and_to_nobody_later(store:
 
 
 async def test_who_goes_away_disturbs_nobody(store: Store) -> None:
-    gathered = Gathered(store.ask_all)
+    gathered = Batcher(store.ask_all)
     gone, stays = await waiting(gathered, [1, 2])
     gone.cancel()
     store.open.set()

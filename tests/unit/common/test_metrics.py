@@ -15,7 +15,7 @@ from common.http.readiness import READINESS
 from common.http.server import watched_app
 from common.telemetry.metrics import METRICS, Metrics
 from common.telemetry.scrape import scraped
-from common.telemetry.worker_metrics import together
+from common.telemetry.worker_metrics import merge
 
 Told = Sequence[Metric]
 
@@ -78,19 +78,19 @@ async def test_a_store_that_fails_is_left_out_and_asked_again(
 async def test_a_store_that_is_slow_is_left_out_and_not_asked_beside_itself(
     metrics: Metrics, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.telemetry.metrics.PATIENCE", 0.01)
+    monkeypatch.setattr("common.telemetry.metrics.TIMEOUT", 0.01)
     store.answers.clear()
     async with asyncio.timeout(60):
         assert [await asked(metrics) for _ in range(3)] == [[], [], []]
     assert store.asked == 1
     store.answers.set()
-    monkeypatch.setattr("common.telemetry.metrics.PATIENCE", 60)
+    monkeypatch.setattr("common.telemetry.metrics.TIMEOUT", 60)
     assert await asked(metrics) == [1]
 
 
 async def test_what_a_service_misses_is_told_however_long_it_was_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.http.readiness.CHECK_PATIENCE", 0.05)
-    monkeypatch.setattr("common.telemetry.metrics.PATIENCE", 0.05)
+    monkeypatch.setattr("common.http.readiness.CHECK_TIMEOUT", 0.05)
+    monkeypatch.setattr("common.telemetry.metrics.TIMEOUT", 0.05)
     app = watched_app("tests", nothing, access_log=False)
     app[READINESS].check("store", asyncio.Event().wait)
     for _ in range(2):
@@ -155,7 +155,7 @@ async def test_of_several_workers_counts_are_added_and_the_worst_delay_is_told(t
 
 def test_figures_of_several_services_stand_under_one_name() -> None:
     services = [Metrics(name) for name in ("one", "other")]
-    found = together([metrics._counted() for metrics in services])
+    found = merge([metrics._counted() for metrics in services])
     assert len({metric.name for metric in found}) == len(found)
     (progress,) = [metric for metric in found if metric.name == "pkgrepo_requests_in_progress"]
     assert [sample.labels["service"] for sample in progress.samples] == ["one", "other"]

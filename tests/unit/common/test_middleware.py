@@ -8,10 +8,10 @@ from aiohttp import ClientSession, web
 from yarl import URL
 
 from common.http.connection_limits import expect
-from common.http.middleware import Answer, problems, watching
+from common.http.middleware import BytesResponse, problems, watching
 from common.http.readiness import add_probes
 from common.http.server import serving
-from common.http.single_route import EVERYTHING
+from common.http.single_route import CATCH_ALL_ROUTE
 from common.telemetry.request_metrics import Requests
 from tests.support.tables import each
 
@@ -45,11 +45,11 @@ async def addresses() -> AsyncIterator[dict[type[web.Response], str]]:
 
         made = web.Application(middlewares=[problems])
         add_probes(made)
-        made[EVERYTHING] = made.router.add_route("*", "/{path:.*}", answer, expect_handler=expect)
+        made[CATCH_ALL_ROUTE] = made.router.add_route("*", "/{path:.*}", answer, expect_handler=expect)
         return made
 
-    async with serving(app(web.Response), "127.0.0.1:0") as usual, serving(app(Answer), "127.0.0.1:0") as ours:
-        yield {web.Response: usual, Answer: ours}
+    async with serving(app(web.Response), "127.0.0.1:0") as usual, serving(app(BytesResponse), "127.0.0.1:0") as ours:
+        yield {web.Response: usual, BytesResponse: ours}
 
 
 async def received(address: str, request: bytes) -> list[bytes]:
@@ -82,7 +82,7 @@ async def test_a_whole_answer_says_what_aiohttp_s_own_says(
 async def test_the_route_that_takes_everything_takes_no_probe(
     addresses: dict[type[web.Response], str], path: str
 ) -> None:
-    async with ClientSession() as session, session.get(f"{addresses[Answer]}/{path}") as answer:
+    async with ClientSession() as session, session.get(f"{addresses[BytesResponse]}/{path}") as answer:
         assert (await answer.json())["status"] in {"alive", "ready"}
 
 
@@ -91,7 +91,7 @@ async def test_the_catch_all_route_answers_100_to_a_sender_that_waits(
 ) -> None:
     asked = REQUESTS["a body that is asked for"].replace(b"%b", b"words")
 
-    assert b"HTTP/1.1 100 Continue" in await received(addresses[Answer], asked)
+    assert b"HTTP/1.1 100 Continue" in await received(addresses[BytesResponse], asked)
 
 
 async def test_a_failure_within_an_answer_ends_the_connection() -> None:

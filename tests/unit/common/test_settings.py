@@ -33,7 +33,7 @@ class Some(ServiceSettings):
 
     session_key: Key
     some_service_key: Key = of_internal_key()
-    patience: int = 3
+    timeout: int = 3
     database: str = "some"
     mongo_url: MongoUrl = "mongodb://127.0.0.1"
     redis_url: RedisUrl = "redis://127.0.0.1"
@@ -54,11 +54,11 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def test_settings_come_from_the_environment(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("LISTEN", "0.0.0.0:9000")
-    environment.setenv("PATIENCE", "7")
+    environment.setenv("TIMEOUT", "7")
 
     settings = load(Some)
 
-    assert (settings.listen, settings.patience) == ("0.0.0.0:9000", 7)
+    assert (settings.listen, settings.timeout) == ("0.0.0.0:9000", 7)
     assert settings.session_key.signing == SECRET
 
 
@@ -81,10 +81,10 @@ def test_an_empty_variable_is_none(environment: pytest.MonkeyPatch, tmp_path: Pa
     (tmp_path / "key").write_text(f"{SECRET}-from-a-file")
     environment.setenv("SESSION_KEY", "")
     environment.setenv("SESSION_KEY_FILE", str(tmp_path / "key"))
-    environment.setenv("PATIENCE", "")
+    environment.setenv("TIMEOUT", "")
 
     assert load(Some).session_key.signing == f"{SECRET}-from-a-file"
-    assert load(Some).patience == 3
+    assert load(Some).timeout == 3
 
 
 @pytest.mark.parametrize("name", ["DATABASE", "DATABASE_FILE"])
@@ -218,7 +218,7 @@ def test_an_address_is_taken_as_it_stands(environment: pytest.MonkeyPatch, name:
 @each(
     ("name", "text"),
     [
-        ("PATIENCE", "three"),
+        ("TIMEOUT", "three"),
         ("LOG_LEVEL", "loud"),
         ("LISTEN", "abc"),
         ("LISTEN", "127.0.0.1:99999"),

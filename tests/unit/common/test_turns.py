@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from common.concurrency.limits import FairConcurrencyLimit, Turns, within
+from common.concurrency.limits import ConcurrencyLimit, FairConcurrencyLimit, loop_timeout
 from common.errors import Overloaded
 
 
 async def test_no_more_than_so_many_have_their_turn_at_once() -> None:
-    turns, running, most = Turns(3), 0, 0
+    turns, running, most = ConcurrencyLimit(3), 0, 0
 
     async def work() -> None:
         nonlocal running, most
@@ -25,7 +25,7 @@ async def test_no_more_than_so_many_have_their_turn_at_once() -> None:
 
 
 async def test_turns_come_in_the_order_of_asking() -> None:
-    turns, order = Turns(1), []
+    turns, order = ConcurrencyLimit(1), []
 
     async def work(number: int) -> None:
         async with turns.one(60):
@@ -37,7 +37,7 @@ async def test_turns_come_in_the_order_of_asking() -> None:
 
 
 async def test_whose_turn_does_not_come_is_told_when_to_come_again() -> None:
-    turns = Turns(1)
+    turns = ConcurrencyLimit(1)
     async with turns.one(60):
         with pytest.raises(Overloaded) as refused:
             async with turns.one(0.01):
@@ -47,7 +47,7 @@ async def test_whose_turn_does_not_come_is_told_when_to_come_again() -> None:
 
 
 async def test_no_more_than_so_many_wait_for_their_turn() -> None:
-    turns = Turns(1, waiting=2)
+    turns = ConcurrencyLimit(1, waiting=2)
     async with turns.one(60):
         waiting = [asyncio.ensure_future(turns.one(60).__aenter__()) for _ in range(2)]
         await asyncio.sleep(0)
@@ -63,7 +63,7 @@ async def test_no_more_than_so_many_wait_for_their_turn() -> None:
 
 
 async def test_a_turn_that_ends_in_an_error_or_is_not_taken_is_the_next_ones() -> None:
-    turns = Turns(1)
+    turns = ConcurrencyLimit(1)
     with pytest.raises(ValueError, match="theirs"):
         async with turns.one(60):
             raise ValueError("theirs")
@@ -78,14 +78,14 @@ async def test_a_turn_that_ends_in_an_error_or_is_not_taken_is_the_next_ones() -
 
 async def test_who_takes_longer_than_is_waited_for_is_given_up() -> None:
     with pytest.raises(TimeoutError):
-        async with within(0.2):
+        async with loop_timeout(0.2):
             await asyncio.Event().wait()
 
 
 async def test_that_our_own_loop_is_late_is_nobody_elses_doing() -> None:
     loop = asyncio.get_running_loop()
     there = asyncio.Event()
-    async with within(0.3):
+    async with loop_timeout(0.3):
         loop.call_later(0.01, there.set)
         time.sleep(0.5)  # noqa: ASYNC251  that is the lateness
         await there.wait()

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from common.http.server import DRAIN_PATIENCE, SHUTDOWN_PATIENCE
+from common.http.server import DRAIN_TIMEOUT, SHUTDOWN_TIMEOUT
 from common.settings import BadSetting, load
 from deploy.cluster.rights import DEFAULT_USER, MONGODB, OPERATOR, RABBITMQ, REDIS
 from deploy.cluster.secrets import SETTINGS, ClusterSecrets
@@ -173,7 +173,7 @@ def test_a_pod_is_given_the_time_that_its_service_takes_to_end() -> None:
     [service] = spec["containers"]
     out_of_the_way = service["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert out_of_the_way > 0
-    assert spec["terminationGracePeriodSeconds"] >= out_of_the_way + 2 * DRAIN_PATIENCE + SHUTDOWN_PATIENCE + CLOSING
+    assert spec["terminationGracePeriodSeconds"] >= out_of_the_way + 2 * DRAIN_TIMEOUT + SHUTDOWN_TIMEOUT + CLOSING
     assert COMMON["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 

@@ -12,12 +12,12 @@ from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
 from common.auth.callers import Caller, Kind
-from common.auth.sessions import Look, Session, Sessions
+from common.auth.sessions import Session, SessionCheck, Sessions
 from common.errors import InvalidField, NotAuthenticated
 from common.redis import RedisError
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
-from gateway.auth.authenticator import TOKEN_LIMIT, Gatekeeper
+from gateway.auth.authenticator import TOKEN_LIMIT, Authenticator
 from gateway.auth.client_directory import ClientDirectory
 from gateway.operations import Access, Operation
 from tests.support.tables import each
@@ -33,11 +33,11 @@ class OneSession:
         self.looked: list[str] = []
         self.away = False
 
-    async def look(self, tenant_id: str, token: str = "") -> Look:
+    async def look(self, tenant_id: str, token: str = "") -> SessionCheck:
         self.looked.append(token)
         if self.away:
             raise RedisError
-        return Look("stamp", Session(tenant_id, "admin", "s1", 0) if token == SESSION else None)
+        return SessionCheck("stamp", Session(tenant_id, "admin", "s1", 0) if token == SESSION else None)
 
     async def check(self, tenant_id: str, token: str) -> Session:
         self.asked.append(token)
@@ -65,7 +65,7 @@ class Gate:
     def __init__(self) -> None:
         self.sessions, self.clients = OneSession(), OneClient()
         clients = ClientDirectory(cast("ServiceClient", self.clients))
-        self.keeper = Gatekeeper(cast("Sessions", self.sessions), clients)
+        self.keeper = Authenticator(cast("Sessions", self.sessions), clients)
 
     async def let_in(
         self, access: Access, *authorization: str, enforced: bool = False, form: str = "", winget: Sequence[str] = ()
@@ -74,9 +74,9 @@ class Gate:
         operation = Operation("POST", "x", "catalog_service", access)
         visitor = Caller(Tenant("acme", client_authentication=enforced))
         request = request_of(authorization, form, winget)
-        return await self.keeper.identify(request, operation, visitor, Look("stamp"))
+        return await self.keeper.identify(request, operation, visitor, SessionCheck("stamp"))
 
-    async def look(self, access: Access, *authorization: str, welcome: bool = True) -> Look:
+    async def look(self, access: Access, *authorization: str, welcome: bool = True) -> SessionCheck:
         operation = Operation("POST", "x", "catalog_service", access)
         return await self.keeper.look(request_of(authorization, ""), operation, "acme", welcome=welcome)
 

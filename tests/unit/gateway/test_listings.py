@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from common.auth.callers import HIDDEN, Caller, Deployment, hidden_word
-from common.errors import Answered, Overloaded
+from common.errors import Overloaded, UpstreamProblem
 from common.http.middleware import REVISION_HEADER, problem_response
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
@@ -118,6 +118,6 @@ async def test_a_refusal_for_too_many_searches_stays_with_its_client() -> None:
     first, second = await ask_together(services, listings_of(services))
     services.release.set()
     assert await second == b"the answer for second"
-    with pytest.raises(Answered) as refusal:
+    with pytest.raises(UpstreamProblem) as refusal:
         await first
     assert (refusal.value.status, refusal.value.retry_after) == (503, 2)

@@ -7,7 +7,7 @@ import pytest
 
 from common.errors import Overloaded
 from common.events import Event
-from gateway.upload_events import LATER, OF_ONE_USER, SOON, WAITING, WATCHERS, End, Live
+from gateway.upload_events import LATER, OF_ONE_USER, SOON, WAITING, WATCHERS, EventHub, StreamEnd
 
 
 def make_event(tenant_id: str = "acme") -> Event:
@@ -15,7 +15,7 @@ def make_event(tenant_id: str = "acme") -> Event:
 
 
 def test_watchers_are_told_of_their_own_tenant_alone() -> None:
-    live, event = Live(), make_event()
+    live, event = EventHub(), make_event()
     with (
         live.watching("acme", "ada") as one,
         live.watching("acme", "ada") as other,
@@ -27,19 +27,19 @@ def test_watchers_are_told_of_their_own_tenant_alone() -> None:
 
 
 def test_a_watcher_who_does_not_keep_up_is_let_go() -> None:
-    live = Live()
+    live = EventHub()
     with live.watching("acme", "ada") as slow, live.watching("acme", "ada") as other:
         for _ in range(WAITING):
             live.tell(make_event())
         while not other.empty():
             other.get_nowait()
         live.tell(make_event())
-        assert (slow.qsize(), slow.get_nowait()) == (1, End(SOON))
+        assert (slow.qsize(), slow.get_nowait()) == (1, StreamEnd(SOON))
         assert other.get_nowait() == make_event()
 
 
 def test_a_tenant_has_so_many_watchers_and_a_place_that_is_left_is_free() -> None:
-    live = Live()
+    live = EventHub()
     held = [live.watching("acme", f"user {number}") for number in range(WATCHERS)]
     for place in held:
         place.__enter__()
@@ -53,21 +53,21 @@ def test_a_tenant_has_so_many_watchers_and_a_place_that_is_left_is_free() -> Non
 
 
 def test_the_newest_page_of_a_user_at_the_limit_replaces_their_oldest() -> None:
-    live, event = Live(), make_event()
+    live, event = EventHub(), make_event()
     with ExitStack() as pages:
         other = pages.enter_context(live.watching("acme", "bela"))
         first, *rest = [pages.enter_context(live.watching("acme", "ada")) for _ in range(OF_ONE_USER)]
         newest = pages.enter_context(live.watching("acme", "ada"))
         live.tell(event)
-        assert (first.qsize(), first.get_nowait()) == (1, End(LATER))
+        assert (first.qsize(), first.get_nowait()) == (1, StreamEnd(LATER))
         assert [page.get_nowait() for page in (other, *rest, newest)] == [event] * (OF_ONE_USER + 1)
 
 
 def test_at_the_end_everyone_is_let_go_and_nobody_comes() -> None:
-    live = Live()
+    live = EventHub()
     with live.watching("acme", "ada") as watcher:
         live.tell(make_event())
         live.close()
-        assert (watcher.qsize(), watcher.get_nowait()) == (1, End(SOON))
+        assert (watcher.qsize(), watcher.get_nowait()) == (1, StreamEnd(SOON))
         with pytest.raises(Overloaded), live.watching("acme", "ada"):
             pass

@@ -4,7 +4,7 @@ import ast
 from importlib.resources import files
 from typing import Any
 
-from common.service_client.client import ANSWER_PATIENCE
+from common.service_client.client import ANSWER_TIMEOUT
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.samples.openapi import DOCUMENT
 from tests.support.tables import each
@@ -61,7 +61,7 @@ def test_an_operation_shows_an_example_of_its_success(row: Operation) -> None:
 def test_a_catalog_is_waited_for_no_longer_than_a_small_question() -> None:
     """A service that does not answer is told of within three seconds; reading a large catalog may take longer."""
     (row,) = (row for row in OPERATIONS if row.word == "get_packages")
-    assert row.patience == ANSWER_PATIENCE == 3
+    assert row.timeout == ANSWER_TIMEOUT == 3
 
 
 def test_how_a_request_travels_is_said_by_the_table_alone() -> None:

@@ -10,7 +10,7 @@ from common.concurrency.background import repeating
 from common.errors import Unavailable
 from common.service_client.client import ServiceClient
 from gateway.forwarding import audit
-from gateway.forwarding.audit import Entry, Recorder
+from gateway.forwarding.audit import AuditRecorder, Entry
 from tests.support.factories import make_caller
 
 
@@ -33,7 +33,7 @@ class AuditLog:
 
 async def test_an_audit_entry_outlives_a_gateway_that_ends_while_sending_it() -> None:
     audit_log = AuditLog()
-    recorder = Recorder(cast("ServiceClient", audit_log))
+    recorder = AuditRecorder(cast("ServiceClient", audit_log))
     audit_log.answers.set()
     for name in ("first", "second"):
         await recorder._tell(make_caller(), {"id": name})
@@ -51,7 +51,7 @@ async def test_an_audit_entry_outlives_a_gateway_that_ends_while_sending_it() ->
 
 async def test_an_entry_that_is_not_taken_keeps_no_other_waiting() -> None:
     audit_log = AuditLog()
-    recorder = Recorder(cast("ServiceClient", audit_log))
+    recorder = AuditRecorder(cast("ServiceClient", audit_log))
     audit_log.answers.set()
     for name in ("first", "second"):
         await recorder._tell(make_caller(), {"id": name})
@@ -63,9 +63,9 @@ async def test_an_entry_that_is_not_taken_keeps_no_other_waiting() -> None:
 async def test_a_gateway_ends_though_the_audit_log_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(audit, "CLOSE_PATIENCE", 0.01)
+    monkeypatch.setattr(audit, "CLOSE_TIMEOUT", 0.01)
     audit_log = AuditLog()
-    recorder = Recorder(cast("ServiceClient", audit_log))
+    recorder = AuditRecorder(cast("ServiceClient", audit_log))
     audit_log.answers.set()
     await recorder._tell(make_caller(), {"id": "first"})
     audit_log.answers.clear()

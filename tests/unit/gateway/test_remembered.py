@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.caching.response_cache import Remembered
+from gateway.caching.response_cache import ResponseCache
 
 
 class Clock:
@@ -46,8 +46,8 @@ def service() -> Service:
     return Service()
 
 
-def remembered() -> Remembered[str, int]:
-    return Remembered(seconds=30, most=10)
+def remembered() -> ResponseCache[str, int]:
+    return ResponseCache(seconds=30, most=10)
 
 
 async def begun(work: list[asyncio.Task[int]]) -> list[asyncio.Task[int]]:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from common.auth.callers import Caller, Kind
-from common.errors import Answered, Unavailable
+from common.errors import Unavailable, UpstreamProblem
 from common.service_client.client import ServiceClient
 from common.tenants import RESERVED, Tenant
 from gateway.routing import tenant_directory
@@ -32,7 +32,7 @@ class AuthService:
         if self.problem:
             raise self.problem
         if caller.tenant_id not in self.known:
-            raise Answered("no", status=404, code="tenant_not_found")
+            raise UpstreamProblem("no", status=404, code="tenant_not_found")
         return {
             "tenant_id": caller.tenant_id,
             "client_authentication": True,
@@ -148,7 +148,7 @@ async def test_who_is_welcome_is_told_by_what_was_last_heard(clock: Clock) -> No
 async def test_a_service_that_is_away_is_not_remembered_as_an_answer(clock: Clock) -> None:
     auth_service = AuthService("acme")
     known = directory(auth_service)
-    for problem in (Unavailable("away"), Answered("broken", status=500, code="internal_error")):
+    for problem in (Unavailable("away"), UpstreamProblem("broken", status=500, code="internal_error")):
         auth_service.problem = problem
         with pytest.raises(type(problem)):
             await known.find("acme", STAMP)

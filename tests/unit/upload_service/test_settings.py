@@ -4,7 +4,7 @@ import pytest
 
 from common.settings import BadSetting, load
 from tests.support.tables import each
-from upload_service.model import Home
+from upload_service.model import StorageKind
 from upload_service.settings import StorageSettings
 
 SECRET = "a secret that no line may hold"
@@ -28,7 +28,11 @@ def told(environment: pytest.MonkeyPatch, **settings: str) -> StorageSettings:
 
 def test_without_a_word_installers_stay_in_the_folder(environment: pytest.MonkeyPatch) -> None:
     settings = told(environment)
-    assert (settings.installer_storage, settings.object_storage, settings.s3_redirect) == (Home.FOLDER, None, False)
+    assert (settings.installer_storage, settings.object_storage, settings.s3_redirect) == (
+        StorageKind.FOLDER,
+        None,
+        False,
+    )
 
 
 def test_object_storage_is_told_by_its_url(environment: pytest.MonkeyPatch) -> None:
@@ -46,7 +50,7 @@ def test_object_storage_is_told_by_its_url(environment: pytest.MonkeyPatch) -> N
     assert storage is not None
     assert (storage.bucket, storage.prefix, storage.endpoint) == ("bucket", "some/prefix", "http://minio:9000")
     assert (storage.region, storage.key_id, storage.secret.get_secret_value()) == ("eu-central-1", "id", SECRET)
-    assert (settings.installer_storage, settings.s3_redirect) == (Home.S3, True)
+    assert (settings.installer_storage, settings.s3_redirect) == (StorageKind.S3, True)
     assert SECRET not in repr(settings)
 
 

@@ -35,7 +35,7 @@ async def test_a_ledger_never_drifts_while_uploads_come_and_go(
         working = [asyncio.create_task(come_and_go(api, caller)) for _ in range(20)]
         looks = []
         while not all(task.done() for task in working):
-            looks.append(await store.at_one_moment(caller.tenant_id))
+            looks.append(await store.snapshot_read(caller.tenant_id))
         await asyncio.gather(*working)
         drifted = [(seen, as_recorded(seen, uploads)) for seen, uploads in looks if as_recorded(seen, uploads) != seen]
     assert len(looks) > 1

@@ -12,14 +12,14 @@ from tests.support.servers.objects import ObjectServer
 from tests.support.services.moving import Estate
 from tests.support.services.upload import UploadApi, make_removal, serving_uploads, settings_for
 from tests.support.waiting import until
-from upload_service.maintenance.store import MongoKnownStore
-from upload_service.model import Home, Status
+from upload_service.maintenance.store import MongoFileIndex
+from upload_service.model import Status, StorageKind
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.storage.filesystem import Homes
+from upload_service.storage.filesystem import StorageBackends
 from upload_service.storage.ownership import Identity
 from upload_service.uploads.store import MongoUploadStore
 
-BOTH = pytest.mark.parametrize("anothers", list(Home))
+BOTH = pytest.mark.parametrize("anothers", list(StorageKind))
 
 
 @pytest.fixture
@@ -29,17 +29,17 @@ async def other_database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
         yield database
 
 
-async def give(home: Home, homes: Homes, folder: Path, database: MongoDatabase) -> None:
-    assert await Identity(MongoKnownStore(database), homes, folder).is_ours(home)
+async def give(home: StorageKind, homes: StorageBackends, folder: Path, database: MongoDatabase) -> None:
+    assert await Identity(MongoFileIndex(database), homes, folder).is_ours(home)
 
 
 @BOTH
-@pytest.mark.parametrize("chosen", list(Home))
+@pytest.mark.parametrize("chosen", list(StorageKind))
 async def test_nothing_is_moved_where_a_home_is_anothers(
-    estate: Estate, other_database: MongoDatabase, anothers: Home, chosen: Home
+    estate: Estate, other_database: MongoDatabase, anothers: StorageKind, chosen: StorageKind
 ) -> None:
     await give(anothers, estate.homes, estate.root, other_database)
-    (old,) = set(Home) - {chosen}
+    (old,) = set(StorageKind) - {chosen}
     upload = await estate.keep(home=old)
     for _ in range(2):
         with pytest.raises(Unavailable, match=f"`{anothers}` does not belong to this database"):
@@ -49,14 +49,14 @@ async def test_nothing_is_moved_where_a_home_is_anothers(
 
 @BOTH
 async def test_nothing_is_tidied_up_where_a_home_is_anothers(
-    estate: Estate, other_database: MongoDatabase, anothers: Home
+    estate: Estate, other_database: MongoDatabase, anothers: StorageKind
 ) -> None:
     await give(anothers, estate.homes, estate.root, other_database)
-    upload = await estate.keep(left=Home.S3)
+    upload = await estate.keep(left=StorageKind.S3)
     (estate.root / "copy").write_bytes(b"copy")
     await estate.objects.put(upload, estate.root / "copy")
     with pytest.raises(Unavailable, match=f"`{anothers}` does not belong to this database"):
-        await estate.mover(Home.S3).tidy()
+        await estate.mover(StorageKind.S3).tidy()
     assert await estate.objects.size(upload) == len(b"copy")
 
 
@@ -75,7 +75,7 @@ async def test_a_service_with_anothers_bucket_says_that_it_is_not_ready(
 ) -> None:
     bucket = object_server.settings(uuid4().hex)
     for folder, word in ((tmp_path / "ours", "ready"), (tmp_path / "theirs", "StorageIsNotOurs")):
-        settings = settings_for(mongo_url, folder, installer_storage=Home.S3, **bucket)
+        settings = settings_for(mongo_url, folder, installer_storage=StorageKind.S3, **bucket)
         async with serving_uploads(settings) as api:
             await until_said(api, word)
 
@@ -84,13 +84,13 @@ async def test_storage_that_is_away_keeps_no_service_from_being_ready(
     mongo_url: str, database: MongoDatabase, tmp_path: Path, object_server: ObjectServer
 ) -> None:
     bucket = {**object_server.settings(uuid4().hex), "s3_endpoint": "http://127.0.0.1:9"}
-    settings = settings_for(mongo_url, tmp_path, database=database.name, installer_storage=Home.S3, **bucket)
+    settings = settings_for(mongo_url, tmp_path, database=database.name, installer_storage=StorageKind.S3, **bucket)
     async with serving_uploads(settings) as api:
         await until_said(api, "ready")
 
 
 async def test_an_upload_whose_home_the_settings_do_not_name_is_not_forgotten(estate: Estate) -> None:
-    upload = await estate.keep(home=Home.S3)
+    upload = await estate.keep(home=StorageKind.S3)
     store, quota = MongoUploadStore(estate.database), MongoQuotaStore(estate.database)
     with pytest.raises(Unavailable, match="name no storage `s3`"):
         await make_removal(store, quota, estate.root).remove(upload)

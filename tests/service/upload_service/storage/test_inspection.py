@@ -23,9 +23,9 @@ from upload_service.inspection import installer_files
 from upload_service.inspection.confined import Reason, Unreadable, read_installer
 from upload_service.inspection.findings import Findings, Format
 from upload_service.inspection.inspector import ATTEMPTS, Inspector, State
-from upload_service.inspection.installer_files import Lending, ends_of
+from upload_service.inspection.installer_files import InstallerFiles, ends_of
 from upload_service.inspection.store import MongoInspectionStore
-from upload_service.model import Home, Upload
+from upload_service.model import StorageKind, Upload
 from upload_service.settings import StorageSettings, UploadSettings
 from upload_service.storage.filesystem import FolderInstallers
 from upload_service.storage.s3 import ObjectInstallers, homes_of
@@ -66,7 +66,7 @@ class Reader:
 def inspector(database: MongoDatabase, settings: UploadSettings, reader: Reader) -> Inspector:
     """That of a replica."""
     folder = settings.installers
-    lender = Lending(folder_homes(folder), FolderInstallers(folder, Parts(folder)), folder)
+    lender = InstallerFiles(folder_homes(folder), FolderInstallers(folder, Parts(folder)), folder)
     return Inspector(MongoInspectionStore(database), lender, reader.read)
 
 
@@ -319,7 +319,7 @@ class HoldingReader(Reader):
 async def test_slow_files_delay_no_requested_inspection_of_another_tenant(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspector_module, "TURN_TIMEOUT", 60)
+    monkeypatch.setattr(inspector_module, "SLOT_TIMEOUT", 60)
     hostile, other, reader = make_uploader(), make_uploader(), HoldingReader()
     first, second, *_ = await uploaded(settings, hostile, *[b"hostile %d" % number for number in range(5)])
     (name,) = await uploaded(settings, other, b"good")
@@ -344,7 +344,7 @@ async def test_slow_files_delay_no_requested_inspection_of_another_tenant(
 async def test_slow_files_delay_no_background_inspection_of_another_tenant(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspector_module, "TURN_TIMEOUT", 600.0)
+    monkeypatch.setattr(inspector_module, "SLOT_TIMEOUT", 600.0)
     hostile, other, reader = make_uploader(), make_uploader(), HoldingReader()
     first, *_ = await uploaded(settings, hostile, b"hostile 1", b"hostile 2")
     (name,) = await uploaded(settings, other, b"good")
@@ -379,7 +379,7 @@ async def test_an_inspection_that_finds_no_free_process_is_refused_as_overload(
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(replica.inspected(caller.tenant_id, first))
         await until(begun)
-        monkeypatch.setattr(inspector_module, "TURN_TIMEOUT", 0.01)
+        monkeypatch.setattr(inspector_module, "SLOT_TIMEOUT", 0.01)
         with pytest.raises(Overloaded):
             await replica.inspected(caller.tenant_id, second)
         reader.released.set()
@@ -419,10 +419,12 @@ async def test_only_the_ends_of_an_installer_in_object_storage_are_fetched(
     assert storage is not None
     objects = ObjectInstallers(storage)
     folder = FolderInstallers(tmp_path, Parts(tmp_path))
-    upload = Upload("acme", "f", "0" * 32, len(content), home=Home.S3, server_filename="0" * 32, size=len(content))
+    upload = Upload(
+        "acme", "f", "0" * 32, len(content), home=StorageKind.S3, server_filename="0" * 32, size=len(content)
+    )
     (tmp_path / "source").write_bytes(content)
     await objects.put(upload, tmp_path / "source")
-    async with Lending(homes_of(folder, objects), folder, tmp_path).open(upload) as file:
+    async with InstallerFiles(homes_of(folder, objects), folder, tmp_path).open(upload) as file:
         found = await read_installer(file, "")
         file.seek(0)
         fetched = file.read()

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from tests.support.services.moving import FILE, Estate
-from upload_service.model import Damage, Home, Status, StorageFull, Upload
-from upload_service.storage.filesystem import Homes, Installers
+from upload_service.model import Damage, Status, StorageFull, StorageKind, Upload
+from upload_service.storage.filesystem import Installers, StorageBackends
 from upload_service.storage.migration import Outcome
 from upload_service.uploads.part_files import PartFile
 
-BOTH_WAYS = pytest.mark.parametrize(("old", "new"), [(Home.FOLDER, Home.S3), (Home.S3, Home.FOLDER)])
+BOTH_WAYS = pytest.mark.parametrize(
+    ("old", "new"), [(StorageKind.FOLDER, StorageKind.S3), (StorageKind.S3, StorageKind.FOLDER)]
+)
 STEPS = [
     ("put", "before"),
     ("put", "after"),
@@ -27,7 +29,11 @@ STEPS = [
     ("tidied", "before"),
     ("tidied", "after"),
 ]
-SAMPLES = {(Home.S3, "put", "after"), (Home.S3, "arrive", "after"), (Home.FOLDER, "remove", "before")}
+SAMPLES = {
+    (StorageKind.S3, "put", "after"),
+    (StorageKind.S3, "arrive", "after"),
+    (StorageKind.FOLDER, "remove", "before"),
+}
 EACH_STEP = pytest.mark.parametrize(
     ("old", "new", "method", "when"),
     [
@@ -36,7 +42,7 @@ EACH_STEP = pytest.mark.parametrize(
             id=f"to {new} {' '.join(reversed(step))}",
             marks=() if (new, *step) in SAMPLES else pytest.mark.full,
         )
-        for old, new in ((Home.FOLDER, Home.S3), (Home.S3, Home.FOLDER))
+        for old, new in ((StorageKind.FOLDER, StorageKind.S3), (StorageKind.S3, StorageKind.FOLDER))
         for step in STEPS
     ],
 )
@@ -87,19 +93,19 @@ class Mortal:
 async def _nothing(*_: object) -> None: ...
 
 
-def meddling(estate: Estate, new: Home, method: str, when: str, what: Callable[[], Awaitable[object]]) -> Any:
+def meddling(estate: Estate, new: StorageKind, method: str, when: str, what: Callable[[], Awaitable[object]]) -> Any:
     """A mover with something happening at a step, and its store, which can be killed."""
-    (old,) = set(Home) - {new}
+    (old,) = set(StorageKind) - {new}
     mortal = Mortal(Meddled(estate.store, method, when, what))
     homes: Any = {old: estate.home(old), new: estate.home(new)}
     side = new if method in {"put", "size"} else old
     homes[side] = Meddled(homes[side], method, when, what)
-    return estate.mover(new, store=mortal, homes=Homes(homes)), mortal
+    return estate.mover(new, store=mortal, homes=StorageBackends(homes)), mortal
 
 
 @BOTH_WAYS
 @pytest.mark.parametrize("content", [b"x", FILE, FILE * 90], ids=["a byte", "small", "large"])
-async def test_a_file_is_moved(estate: Estate, old: Home, new: Home, content: bytes) -> None:
+async def test_a_file_is_moved(estate: Estate, old: StorageKind, new: StorageKind, content: bytes) -> None:
     upload = await estate.keep(content, old)
     assert await estate.move_all(new) == [Outcome.MOVED]
     await estate.expect_at(new, upload, content)
@@ -108,14 +114,14 @@ async def test_a_file_is_moved(estate: Estate, old: Home, new: Home, content: by
 
 async def test_a_file_is_moved_there_and_back_again(estate: Estate) -> None:
     upload = await estate.keep()
-    for home in (Home.S3, Home.FOLDER, Home.S3, Home.FOLDER):
+    for home in (StorageKind.S3, StorageKind.FOLDER, StorageKind.S3, StorageKind.FOLDER):
         assert await estate.move_all(home) == [Outcome.MOVED]
         await estate.expect_at(home, upload)
 
 
 @EACH_STEP
 async def test_a_mover_killed_at_any_step_loses_nothing_and_another_goes_on(
-    estate: Estate, old: Home, new: Home, method: str, when: str
+    estate: Estate, old: StorageKind, new: StorageKind, method: str, when: str
 ) -> None:
     upload = await estate.keep(home=old)
 
@@ -126,7 +132,7 @@ async def test_a_mover_killed_at_any_step_loses_nothing_and_another_goes_on(
     mover, mortal = meddling(estate, new, method, when, kill)
     with pytest.raises(Killed):
         await mover.work()
-    home = Home((await estate.record(upload))["home"])
+    home = StorageKind((await estate.record(upload))["home"])
     assert await estate.bytes_at(home, upload) == FILE
     await estate.let_leases_pass()
     await estate.mover(new).work()
@@ -135,7 +141,7 @@ async def test_a_mover_killed_at_any_step_loses_nothing_and_another_goes_on(
 
 @EACH_STEP
 async def test_after_a_mover_stopped_at_any_step_another_continues_at_once(
-    estate: Estate, old: Home, new: Home, method: str, when: str
+    estate: Estate, old: StorageKind, new: StorageKind, method: str, when: str
 ) -> None:
     upload = await estate.keep(home=old)
 
@@ -152,7 +158,7 @@ async def test_after_a_mover_stopped_at_any_step_another_continues_at_once(
 
 
 @BOTH_WAYS
-async def test_many_movers_at_once_move_each_file_once(estate: Estate, old: Home, new: Home) -> None:
+async def test_many_movers_at_once_move_each_file_once(estate: Estate, old: StorageKind, new: StorageKind) -> None:
     uploads = [await estate.keep(home=old) for _ in range(8)]
     outcomes = await asyncio.gather(*(estate.move_all(new) for _ in range(4)))
     assert [one for several in outcomes for one in several] == [Outcome.MOVED] * len(uploads)
@@ -162,7 +168,7 @@ async def test_many_movers_at_once_move_each_file_once(estate: Estate, old: Home
 
 @EACH_STEP
 async def test_a_mover_that_lost_its_lease_spoils_nothing(
-    estate: Estate, old: Home, new: Home, method: str, when: str
+    estate: Estate, old: StorageKind, new: StorageKind, method: str, when: str
 ) -> None:
     upload = await estate.keep(home=old)
 
@@ -178,7 +184,7 @@ async def test_a_mover_that_lost_its_lease_spoils_nothing(
 @BOTH_WAYS
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_mover_that_slept_while_the_file_returned_removes_nothing(
-    estate: Estate, old: Home, new: Home, when: str
+    estate: Estate, old: StorageKind, new: StorageKind, when: str
 ) -> None:
     upload = await estate.keep(home=old)
 
@@ -189,13 +195,13 @@ async def test_a_mover_that_slept_while_the_file_returned_removes_nothing(
 
     mover, _ = meddling(estate, new, "arrive", when, oversleep)
     await mover.work()
-    home = Home((await estate.record(upload))["home"])
+    home = StorageKind((await estate.record(upload))["home"])
     assert await estate.bytes_at(home, upload) == FILE
 
 
 @EACH_STEP
 async def test_of_a_file_deleted_while_it_is_moved_nothing_is_left(
-    estate: Estate, old: Home, new: Home, method: str, when: str
+    estate: Estate, old: StorageKind, new: StorageKind, method: str, when: str
 ) -> None:
     upload = await estate.keep(home=old)
 
@@ -205,13 +211,13 @@ async def test_of_a_file_deleted_while_it_is_moved_nothing_is_left(
     mover, _ = meddling(estate, new, method, when, delete)
     await mover.work()
     assert await estate.store.find(upload) is None
-    assert [await estate.home(home).size(upload) for home in Home] == [None, None]
+    assert [await estate.home(home).size(upload) for home in StorageKind] == [None, None]
 
 
 @BOTH_WAYS
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_mover_that_slept_before_it_tidies_up_removes_no_recorded_file(
-    estate: Estate, old: Home, new: Home, when: str
+    estate: Estate, old: StorageKind, new: StorageKind, when: str
 ) -> None:
     """It is about to tidy up the old home; others bring the file back there meanwhile."""
     upload = await estate.keep(home=old)
@@ -227,7 +233,7 @@ async def test_a_mover_that_slept_before_it_tidies_up_removes_no_recorded_file(
     await estate.expect_at(old, upload)
 
 
-async def arrive_and_stop(estate: Estate, upload: Upload, new: Home) -> None:
+async def arrive_and_stop(estate: Estate, upload: Upload, new: StorageKind) -> None:
     """Let a file be at its new home, and its copy at the old one too."""
     copy = estate.root / "copy"
     copy.write_bytes(FILE)
@@ -240,7 +246,7 @@ async def arrive_and_stop(estate: Estate, upload: Upload, new: Home) -> None:
 @BOTH_WAYS
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_mover_that_slept_before_it_gave_up_removes_no_recorded_file(
-    estate: Estate, old: Home, new: Home, when: str
+    estate: Estate, old: StorageKind, new: StorageKind, when: str
 ) -> None:
     upload = await estate.keep(home=old)
     (estate.root / "other").write_bytes(bytes(upload.size))
@@ -274,19 +280,23 @@ class Late:
 
 
 @BOTH_WAYS
-async def test_of_a_file_that_arrives_after_its_deletion_nothing_is_left(estate: Estate, old: Home, new: Home) -> None:
+async def test_of_a_file_that_arrives_after_its_deletion_nothing_is_left(
+    estate: Estate, old: StorageKind, new: StorageKind
+) -> None:
     upload = await estate.keep(home=old)
 
     async def delete() -> None:
         await estate.removal.remove(upload)
 
-    homes = Homes({old: estate.home(old), new: Late(estate.home(new), estate.root / "on its way", delete)})
+    homes = StorageBackends({old: estate.home(old), new: Late(estate.home(new), estate.root / "on its way", delete)})
     assert [outcome async for _, outcome in estate.mover(new, homes=homes).moves()] == [Outcome.CHANGED]
-    assert [await estate.home(home).size(upload) for home in Home] == [None, None]
+    assert [await estate.home(home).size(upload) for home in StorageKind] == [None, None]
 
 
 @BOTH_WAYS
-async def test_a_file_claimed_by_a_version_while_it_is_moved_is_moved(estate: Estate, old: Home, new: Home) -> None:
+async def test_a_file_claimed_by_a_version_while_it_is_moved_is_moved(
+    estate: Estate, old: StorageKind, new: StorageKind
+) -> None:
     upload = await estate.keep(home=old, status=Status.COMPLETE)
 
     async def claim() -> None:
@@ -309,17 +319,19 @@ def flip(estate: Estate, upload: Upload) -> None:
 async def test_a_file_that_is_not_what_was_uploaded_stays_and_is_marked(estate: Estate) -> None:
     damaged, sound = await estate.keep(), await estate.keep()
     flip(estate, damaged)
-    assert sorted(await estate.move_all(Home.S3)) == [Outcome.ALTERED, Outcome.MOVED]
+    assert sorted(await estate.move_all(StorageKind.S3)) == [Outcome.ALTERED, Outcome.MOVED]
     record = await estate.record(damaged)
-    assert (record["home"], record["damage"]) == (Home.FOLDER, Damage.ALTERED)
+    assert (record["home"], record["damage"]) == (StorageKind.FOLDER, Damage.ALTERED)
     assert await estate.folder.size(damaged) == damaged.size
     assert await estate.objects.size(damaged) is None
-    await estate.expect_at(Home.S3, sound)
-    assert await estate.move_all(Home.S3) == []
+    await estate.expect_at(StorageKind.S3, sound)
+    assert await estate.move_all(StorageKind.S3) == []
 
 
 @BOTH_WAYS
-async def test_a_file_that_is_missing_is_said_to_be_and_keeps_no_other(estate: Estate, old: Home, new: Home) -> None:
+async def test_a_file_that_is_missing_is_said_to_be_and_keeps_no_other(
+    estate: Estate, old: StorageKind, new: StorageKind
+) -> None:
     missing, sound = await estate.keep(home=old), await estate.keep(home=old)
     await estate.home(old).remove(missing)
     assert sorted(await estate.move_all(new)) == [Outcome.FAILED, Outcome.MOVED]
@@ -328,7 +340,9 @@ async def test_a_file_that_is_missing_is_said_to_be_and_keeps_no_other(estate: E
 
 
 @BOTH_WAYS
-async def test_something_else_under_the_files_name_is_not_taken_for_it(estate: Estate, old: Home, new: Home) -> None:
+async def test_something_else_under_the_files_name_is_not_taken_for_it(
+    estate: Estate, old: StorageKind, new: StorageKind
+) -> None:
     upload = await estate.keep(home=old)
     (estate.root / "other").write_bytes(bytes(upload.size))
     await estate.home(new).put(upload, estate.root / "other")
@@ -342,14 +356,14 @@ async def test_something_else_under_the_files_name_is_not_taken_for_it(estate: E
 async def test_a_full_disk_ends_the_round_before_anything_is_fetched(
     estate: Estate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upload = await estate.keep(home=Home.S3)
+    upload = await estate.keep(home=StorageKind.S3)
     room = shutil.disk_usage(estate.root)._replace(free=upload.size - 1)
     with monkeypatch.context() as full:
         full.setattr(shutil, "disk_usage", lambda _: room)
         with pytest.raises(StorageFull):
-            await estate.mover(Home.FOLDER).work()
-    await estate.expect_at(Home.S3, upload)
-    assert await estate.move_all(Home.FOLDER) == [Outcome.MOVED]
+            await estate.mover(StorageKind.FOLDER).work()
+    await estate.expect_at(StorageKind.S3, upload)
+    assert await estate.move_all(StorageKind.FOLDER) == [Outcome.MOVED]
 
 
 async def test_a_slow_disk_keeps_no_request_waiting(estate: Estate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,8 +379,8 @@ async def test_a_slow_disk_keeps_no_request_waiting(estate: Estate, monkeypatch:
     monkeypatch.setattr(shutil, "disk_usage", noting(shutil.disk_usage))
     for name in ("take", "sync", "close"):
         monkeypatch.setattr(PartFile, name, noting(getattr(PartFile, name)))
-    await estate.keep(home=Home.S3)
-    assert await estate.move_all(Home.FOLDER) == [Outcome.MOVED]
+    await estate.keep(home=StorageKind.S3)
+    assert await estate.move_all(StorageKind.FOLDER) == [Outcome.MOVED]
     assert len(threads) == 4
     assert threading.main_thread() not in threads
 
@@ -375,10 +389,10 @@ async def test_a_file_that_is_only_just_complete_is_left_alone(estate: Estate) -
     upload = await estate.keep()
     now: list[Any] = [{"$set": {"updated_at": "$$NOW"}}]
     await estate.database["uploads"].update_one({"tenant_id": upload.tenant_id}, now)
-    assert await estate.move_all(Home.S3) == []
+    assert await estate.move_all(StorageKind.S3) == []
 
 
 @pytest.mark.parametrize("status", [Status.OPEN, Status.DELETING])
 async def test_what_is_not_complete_or_not_wanted_is_left_alone(estate: Estate, status: Status) -> None:
     await estate.keep(status=status)
-    assert await estate.move_all(Home.S3) == []
+    assert await estate.move_all(StorageKind.S3) == []

@@ -60,8 +60,8 @@ async def far(object_server: ObjectServer) -> AsyncIterator[Far]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3, "PATIENCE", 0.3)
-    monkeypatch.setattr(s3, "BLOCK_PATIENCE", 0.3)
+    monkeypatch.setattr(s3, "TIMEOUT", 0.3)
+    monkeypatch.setattr(s3, "BLOCK_TIMEOUT", 0.3)
 
 
 @pytest.fixture

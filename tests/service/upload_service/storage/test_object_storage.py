@@ -19,7 +19,7 @@ from tests.support.servers.objects import KEY_ID, SECRET, ObjectServer
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
 from tests.support.waiting import until
 from upload_service.maintenance.purge import forget_tenant
-from upload_service.model import Damage, Home, Upload
+from upload_service.model import Damage, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.s3 import ObjectInstallers
 from upload_service.uploads.store import MongoUploadStore
@@ -74,7 +74,7 @@ class House:
     async def until_moved(self, caller: Caller) -> None:
         async def moved() -> bool:
             record = await self.record(caller)
-            return record["home"] == Home.S3 and not record["left"]
+            return record["home"] == StorageKind.S3 and not record["left"]
 
         await until(moved)
 
@@ -97,7 +97,9 @@ def quick() -> Iterator[None]:
 
 @asynccontextmanager
 async def serving_house(mongo_url: str, folder: Path, server: ObjectServer, **settings: Any) -> AsyncIterator[House]:
-    given = settings_for(mongo_url, folder, installer_storage=Home.S3, **server.settings(uuid4().hex), **settings)
+    given = settings_for(
+        mongo_url, folder, installer_storage=StorageKind.S3, **server.settings(uuid4().hex), **settings
+    )
     assert given.object_storage is not None
     async with serving_uploads(given) as api, open_database(mongo_url, given.database) as database:
         yield House(api, database, ObjectInstallers(given.object_storage))
@@ -169,15 +171,15 @@ async def test_a_large_file_is_served_in_order(house: House) -> None:
     assert sha256(answer.body) == sha256(content)
 
 
-@pytest.mark.parametrize("home", [Home.FOLDER, pytest.param(Home.S3, marks=pytest.mark.full)])
+@pytest.mark.parametrize("home", [StorageKind.FOLDER, pytest.param(StorageKind.S3, marks=pytest.mark.full)])
 async def test_a_caller_who_goes_in_the_middle_is_no_failure(
-    house: House, home: Home, capsys: pytest.CaptureFixture[str]
+    house: House, home: StorageKind, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = bytes(32 << 20)
     caller = make_uploader()
     name = await house.api.upload(caller, content)
     await house.api.claim(caller, name)
-    if home is Home.S3:
+    if home is StorageKind.S3:
         await house.let_time_pass()
         await house.until_moved(caller)
     for _ in range(3):

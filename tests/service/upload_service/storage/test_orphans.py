@@ -15,10 +15,10 @@ from common.mongo import MongoDatabase, open_database
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
 from tests.support.waiting import until
 from upload_service.maintenance.orphans import Orphans
-from upload_service.maintenance.store import MongoKnownStore
-from upload_service.model import Home, Upload
+from upload_service.maintenance.store import MongoFileIndex
+from upload_service.model import StorageKind, Upload
 from upload_service.settings import UploadSettings
-from upload_service.storage.filesystem import FolderInstallers, Homes
+from upload_service.storage.filesystem import FolderInstallers, StorageBackends
 from upload_service.storage.ownership import Identity, StorageIsNotOurs
 from upload_service.uploads.part_files import Parts
 from upload_service.uploads.store import MongoUploadStore
@@ -36,7 +36,9 @@ class House:
 
     @property
     def identity(self) -> Identity:
-        return Identity(MongoKnownStore(self.database), Homes({Home.FOLDER: self._installers}), self.api.folder)
+        return Identity(
+            MongoFileIndex(self.database), StorageBackends({StorageKind.FOLDER: self._installers}), self.api.folder
+        )
 
     async def collect(self) -> None:
         """Look through a folder in which all is two days old."""
@@ -46,7 +48,7 @@ class House:
         await self.collect_old()
 
     async def collect_old(self) -> None:
-        store, homes = MongoKnownStore(self.database), Homes({Home.FOLDER: self._installers})
+        store, homes = MongoFileIndex(self.database), StorageBackends({StorageKind.FOLDER: self._installers})
         await Orphans(store, homes, self._installers, self.api.folder, self.identity, age=DAY).collect()
 
     async def complete(self, caller: Caller) -> Upload:
@@ -98,7 +100,7 @@ async def house(
     monkeypatch.setattr("upload_service.app.upkeep", lambda *_, **__: nullcontext())
     async with serving_uploads(settings) as api:
         house = House(api, database)
-        assert await house.identity.is_ours(Home.FOLDER)
+        assert await house.identity.is_ours(StorageKind.FOLDER)
         yield house
 
 
@@ -203,13 +205,13 @@ async def test_a_folder_of_another_database_loses_nothing(house: House, mongo_ur
         stranger = House(house.api, empty)
         await stranger.collect()
         with pytest.raises(StorageIsNotOurs):
-            await stranger.identity.check(Home.FOLDER)
-        await MongoKnownStore(empty).give_storage_id()
+            await stranger.identity.check(StorageKind.FOLDER)
+        await MongoFileIndex(empty).give_storage_id()
         await stranger.collect()
         await empty.client.drop_database(empty.name)
     assert house.api.files(caller) == sorted([name, "upload_f.part"])
     assert remains.exists()
-    await house.identity.check(Home.FOLDER)
+    await house.identity.check(StorageKind.FOLDER)
 
 
 async def test_a_folder_whose_id_is_lost_is_ours_where_we_know_one_of_its_files(house: House) -> None:
@@ -235,7 +237,7 @@ async def test_an_empty_folder_is_not_ours_where_there_should_be_files(house: Ho
     away = house.api.folder.with_name("away")
     house.api.folder.rename(away)
     house.api.folder.mkdir()
-    assert not await house.identity.is_ours(Home.FOLDER)
+    assert not await house.identity.is_ours(StorageKind.FOLDER)
     house.api.folder.rmdir()
     away.rename(house.api.folder)
-    assert await house.identity.is_ours(Home.FOLDER)
+    assert await house.identity.is_ours(StorageKind.FOLDER)

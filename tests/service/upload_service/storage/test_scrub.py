@@ -14,9 +14,9 @@ from tests.support.services.upload import UploadApi, folder_homes, make_uploader
 from tests.support.waiting import until
 from upload_service.maintenance import scrub
 from upload_service.maintenance.scrub import Scrub
-from upload_service.maintenance.store import MongoKnownStore, MongoScrubStore
-from upload_service.model import Damage, Home, Upload
-from upload_service.storage.filesystem import Homes
+from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
+from upload_service.model import Damage, StorageKind, Upload
+from upload_service.storage.filesystem import StorageBackends
 from upload_service.storage.ownership import Identity
 from upload_service.uploads.store import MongoUploadStore
 
@@ -30,13 +30,13 @@ class House:
 
     api: UploadApi
     database: MongoDatabase
-    homes: Homes
+    homes: StorageBackends
     during: Callable[[], Awaitable[object]] | None = None
     blocks: list[int] = field(default_factory=list)
 
     @property
     def scrub(self) -> Scrub:
-        known = MongoKnownStore(self.database)
+        known = MongoFileIndex(self.database)
         identity = Identity(known, self.homes, self.api.folder)
         return Scrub(MongoScrubStore(self.database), self.homes, identity, after_block=self._after_block)
 
@@ -186,7 +186,7 @@ async def test_a_storage_that_does_not_answer_is_not_damage_and_is_asked_later(
         raise Unavailable("The object storage does not answer.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(house.homes.named(Home.FOLDER), "size", away)
+        patched.setattr(house.homes.named(StorageKind.FOLDER), "size", away)
         await house.scrub.check_due(DAY)
     await house.scrub.check_due(DAY)
     assert [await house.mark(path) for path in paths] == ["", "altered"]

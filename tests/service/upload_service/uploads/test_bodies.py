@@ -10,7 +10,7 @@ from tests.support.factories import KEY
 from tests.support.samples.held import HeldChunk
 from tests.support.services.replicas import FILE, Replicas
 from tests.support.services.upload import UploadApi, make_uploader, sha256
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import TIMEOUT
 
 START = b'--b\r\nContent-Disposition: form-data; name="chunk"\r\n\r\n'
 END = b"\r\n--b--\r\n"
@@ -32,7 +32,7 @@ async def status_of(api: UploadApi, caller: Caller, *lines: bytes) -> int:
     address = URL(api.service.address)
     reader, writer = await asyncio.open_connection(address.host, address.port)
     writer.write(b"\r\n".join(head) + b"\r\n\r\n" + body)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         answer = await reader.read()
     writer.close()
     await writer.wait_closed()
@@ -66,10 +66,10 @@ async def test_strange_headers_are_refused_and_nothing_is_written(api: UploadApi
 
 
 async def test_a_chunk_that_stops_coming_is_given_up(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.http.bodies.PATIENCE", 0.1)
+    monkeypatch.setattr("common.http.bodies.TIMEOUT", 0.1)
     caller = make_uploader()
     chunk = HeldChunk(replicas.one, caller, "f", FILE, 0, len(FILE))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         assert (await chunk.answer()).status == 400
     assert (replicas.one.files(caller), await replicas.one.usage(caller)) == ([], (0, 0))
 
@@ -88,7 +88,7 @@ async def test_a_chunk_does_not_wait_for_ever_for_another_request(
 ) -> None:
     caller = make_uploader()
     chunk = await replicas.held(caller, 0, len(FILE))
-    monkeypatch.setattr("upload_service.uploads.service.LEASE_PATIENCE", 0.1)
+    monkeypatch.setattr("upload_service.uploads.service.LEASE_TIMEOUT", 0.1)
     answer = await replicas.one.chunk(caller, "f", FILE, 0, len(FILE))
     assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
     assert answer.headers["Retry-After"] == "1"

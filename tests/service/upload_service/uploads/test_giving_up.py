@@ -168,7 +168,7 @@ async def test_a_chunk_that_breaks_off_meanwhile_leaves_nothing_either(replicas:
 
 
 async def test_a_chunk_that_takes_too_long_is_left_alone(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upload_service.uploads.service.LEASE_PATIENCE", 0.3)
+    monkeypatch.setattr("upload_service.uploads.service.LEASE_TIMEOUT", 0.3)
     caller = await replicas.begun()
     chunk = await replicas.held(caller, HALF)
     answer = await replicas.two.give_up(caller, "f")

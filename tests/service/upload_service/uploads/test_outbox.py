@@ -11,7 +11,7 @@ from common.events.broker import open_events
 from common.events.local import LocalEvents
 from common.mongo import MongoDatabase
 from tests.support.services.upload import make_uploader, serving_uploads, sha256
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import TIMEOUT, until
 from upload_service.settings import UploadSettings
 
 FILE = b"installer " * 100
@@ -31,7 +31,7 @@ class Ear:
             self._news.notify_all()
 
     async def until(self, file_ids: set[str]) -> None:
-        async with asyncio.timeout(PATIENCE), self._news:
+        async with asyncio.timeout(TIMEOUT), self._news:
             await self._news.wait_for(lambda: file_ids <= {event.data["file_id"] for event in self.events})
 
 
@@ -126,7 +126,7 @@ async def test_figures_tell_of_what_is_not_announced_until_it_is(
         assert (await api.chunk(caller, "f", FILE, 0, len(FILE))).status == 200
         before = await api.figures()
         assert before.value("pkgrepo_outbox_waiting") == 1
-        assert 0 < (await api.figures()).value("pkgrepo_outbox_lag_seconds") < PATIENCE
+        assert 0 < (await api.figures()).value("pkgrepo_outbox_lag_seconds") < TIMEOUT
         await events.subscribe("tests", "upload.finished", ear.hear)
         await settled(database)
         after = await api.figures()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.services.upload import make_uploader, serving_uploads, sha256
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import TIMEOUT
 from upload_service.settings import UploadSettings
 from upload_service.uploads.part_files import digest_of
 
@@ -35,7 +35,7 @@ async def test_files_that_are_read_again_leave_the_shared_threads_free(
     async with serving_uploads(settings) as second, asyncio.TaskGroup() as group:
         ends = [group.create_task(second.chunk(caller, f"f{number}", FILE[10:], 10, SIZE)) for number in range(MANY)]
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await reading.wait()
                 while not _all_written(settings.installers):
                     await asyncio.to_thread(int)

@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from tests.support.factories import make_tenant
 from tests.support.services.moving import FILE, Estate
 from upload_service.content_range import ContentRange, FileId
-from upload_service.model import Home
+from upload_service.model import StorageKind
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.migration import Outcome
 from upload_service.uploads.part_files import Parts
 from upload_service.uploads.service import Transfers
-from upload_service.uploads.session import Intake
+from upload_service.uploads.session import UploadSession
 from upload_service.uploads.store import MongoUploadStore
 
 LAST = 100  # bytes of the chunk
@@ -26,14 +26,14 @@ class Overtaken:
         self._estate = estate
 
     async def blocks(self) -> AsyncIterator[bytes]:
-        assert await self._estate.move_all(Home.S3) == [Outcome.MOVED]
+        assert await self._estate.move_all(StorageKind.S3) == [Outcome.MOVED]
         yield FILE[-LAST:]
 
 
 async def test_a_chunk_that_comes_again_while_its_file_moves_is_answered(estate: Estate) -> None:
     upload, store, quota = await estate.keep(), MongoUploadStore(estate.database), MongoQuotaStore(estate.database)
     with ThreadPoolExecutor(1) as readers:
-        intake = Intake(store, quota, Parts(estate.root), estate.folder, estate.removal, lambda: None, readers)
+        intake = UploadSession(store, quota, Parts(estate.root), estate.folder, estate.removal, lambda: None, readers)
         span = ContentRange(len(FILE) - LAST, len(FILE) - 1, len(FILE))
         tenant, file_id = make_tenant(tenant_id=upload.tenant_id), FileId(upload.file_id)
         answered = await Transfers(intake, estate.homes).append(tenant, file_id, span, Overtaken(estate))

@@ -14,14 +14,14 @@ from auth_service.audit.service import OPERATORS
 from deploy.backup.copies import installers_of
 from deploy.backup.folder import BackupFolder
 from deploy.backup.manifest import BackupProblem, Entry
-from deploy.backup.records import Client, Moment, at_one_moment
+from deploy.backup.records import Client, DatabaseSnapshot, snapshot_read
 from deploy.local.folder import DataFolder
-from deploy.operator.stores import places_at_rest
+from deploy.operator.stores import offline_stores
 from tests.support.factories import KEY
 from tests.support.faults.invariants import missing, violations
 from tests.support.faults.publishers import at_rest, at_work
 from tests.support.faults.uploader import Client as Uploader
-from tests.support.processes.backup import Shown, back_up, heads, places_of, put_back, run_and_kill, wipe
+from tests.support.processes.backup import Shown, back_up, heads, places_of, restore_documents, run_and_kill, wipe
 from tests.support.processes.fleet import Fleet
 from tests.support.processes.pkgrepo_command import pkgrepo
 from tests.support.servers.objects import ObjectServer
@@ -117,11 +117,11 @@ async def test_a_record_is_in_a_backup_with_its_file_or_not_at_all(
     await add_package(api, name)
     passing: list[Published] = []
 
-    async def in_between(client: Client, read: Callable[[Moment], Awaitable[list[Entry]]]) -> list[Entry]:
+    async def in_between(client: Client, read: Callable[[DatabaseSnapshot], Awaitable[list[Entry]]]) -> list[Entry]:
         first = not passing
         if first:
             passing.extend([await publish(api, name, "1.0"), await publish(api, name, "2.0")])
-        records = await at_one_moment(client, read)
+        records = await snapshot_read(client, read)
         if first:
             await _delete(api, passing[:1])
         return records
@@ -208,7 +208,7 @@ async def test_a_restore_is_refused_while_services_run(
 ) -> None:
     await back_up(running_fleet, tmp_path)
     with pytest.raises(BackupProblem, match="upload_service: connected to the databases; stop every service first"):
-        await put_back(tmp_path, places_of(running_fleet))
+        await restore_documents(tmp_path, places_of(running_fleet))
 
 
 async def test_a_damaged_backup_is_refused_and_restored_once_repaired(
@@ -226,18 +226,18 @@ async def test_a_damaged_backup_is_refused_and_restored_once_repaired(
     damaged = max(backups.glob("files/*/*"))
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    async with places_at_rest(data) as where:
+    async with offline_stores(data) as where:
         with pytest.raises(BackupProblem, match=r"its AUDIT_KEY.*its CLIENT_TOKEN_KEY"):
-            await put_back(backups, where)
+            await restore_documents(backups, where)
     for file in ("audit-key", "keys/client-token"):
         (data.path / file).write_text(KEY)
-    async with places_at_rest(data) as where:
+    async with offline_stores(data) as where:
         with pytest.raises(BackupProblem, match=f"{damaged.parent.name}/{damaged.name}"):
-            await put_back(backups, where)
+            await restore_documents(backups, where)
         damaged.write_bytes(whole)
-        assert (await put_back(backups, where)).quiet
+        assert (await restore_documents(backups, where)).quiet
         with pytest.raises(BackupProblem, match="the databases are not empty"):
-            await put_back(backups, where)
+            await restore_documents(backups, where)
     home = StorageSettings(**settings).object_storage
     assert home
     there = {f"{kept.tenant_id}/{kept.server_filename}" async for kept in ObjectInstallers(home).listed()}

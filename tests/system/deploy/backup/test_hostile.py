@@ -24,10 +24,10 @@ from deploy.local import servers
 from deploy.local.folder import Addresses
 from deploy.operator.operations import open_operator
 from deploy.operator.storage import open_storage
-from deploy.operator.stores import Places
+from deploy.operator.stores import StoreAddresses
 from deploy.tenant_archive.validation import installer_document
 from tests.support.factories import KEY, KEYS, make_tenant
-from tests.support.processes.backup import Shown, put_back
+from tests.support.processes.backup import Shown, restore_documents
 from tests.support.processes.pkgrepo_command import pkgrepo
 from upload_service.model import Upload
 
@@ -61,11 +61,11 @@ async def upload(mongo_url: str) -> AsyncIterator[MongoDatabase]:
 
 
 @pytest.fixture
-async def where(mongo_url: str, redis_url: str, upload: MongoDatabase, tmp_path: Path) -> Places:
+async def where(mongo_url: str, redis_url: str, upload: MongoDatabase, tmp_path: Path) -> StoreAddresses:
     """A new installation, after a backup of another one was made: its databases and its storage are empty."""
     await drop_databases(upload)
     addresses = Addresses("", mongo_url, redis_url)
-    before = Places(addresses, tmp_path / "before", SecretStr(KEY), KEYS)
+    before = StoreAddresses(addresses, tmp_path / "before", SecretStr(KEY), KEYS)
     (tmp_path / "before" / "acme").mkdir(parents=True)
     (tmp_path / "before" / "acme" / NAME).write_bytes(CONTENT)
     await upload["uploads"].insert_one(installer_document(UPLOAD))
@@ -107,8 +107,8 @@ def files_below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.name != "id"}
 
 
-async def test_an_unchanged_backup_is_restored(upload: MongoDatabase, where: Places, tmp_path: Path) -> None:
-    await put_back(tmp_path / "backups", where)
+async def test_an_unchanged_backup_is_restored(upload: MongoDatabase, where: StoreAddresses, tmp_path: Path) -> None:
+    await restore_documents(tmp_path / "backups", where)
     assert await upload["uploads"].distinct("tenant_id") == ["acme"]
     assert files_below(tmp_path / "after") == {f"installers/acme/{NAME}"}
 
@@ -131,7 +131,7 @@ PATHS: Sequence[Mapping[str, str]] = (
 
 @pytest.mark.parametrize("audit_key", ["", KEY], ids=["without a seal", "sealed"])
 async def test_a_record_with_a_path_in_it_is_refused_and_nothing_is_written(
-    upload: MongoDatabase, where: Places, tmp_path: Path, audit_key: str
+    upload: MongoDatabase, where: StoreAddresses, tmp_path: Path, audit_key: str
 ) -> None:
     accepted = []
     for number, fields in enumerate(PATHS):
@@ -145,7 +145,7 @@ async def test_a_record_with_a_path_in_it_is_refused_and_nothing_is_written(
             payload.write_bytes(CONTENT)
         before = files_below(tmp_path)
         try:
-            await put_back(backups, where, without_seal=not audit_key)
+            await restore_documents(backups, where, without_seal=not audit_key)
         except BackupProblem as problem:
             if "upload.uploads.bson" in str(problem) and files_below(tmp_path) == before:
                 continue
@@ -155,62 +155,66 @@ async def test_a_record_with_a_path_in_it_is_refused_and_nothing_is_written(
 
 
 async def test_a_changed_backup_is_refused_before_anything_is_written(
-    upload: MongoDatabase, where: Places, tmp_path: Path
+    upload: MongoDatabase, where: StoreAddresses, tmp_path: Path
 ) -> None:
     change_upload(tmp_path / "backups", size=1)
     with pytest.raises(BackupProblem, match=r"was changed or renamed after it was made.*Do not restore it"):
-        await put_back(tmp_path / "backups", where)
+        await restore_documents(tmp_path / "backups", where)
     assert await upload.client["auth"].list_collection_names() == []
     assert files_below(tmp_path / "after") == set()
 
 
 async def test_a_backup_without_a_seal_is_restored_only_on_request(
-    upload: MongoDatabase, where: Places, tmp_path: Path
+    upload: MongoDatabase, where: StoreAddresses, tmp_path: Path
 ) -> None:
     (newest(tmp_path / "backups") / "manifest.seal").unlink()
     with pytest.raises(BackupProblem, match=r"has no seal.*add --without-seal"):
-        await put_back(tmp_path / "backups", where)
-    await put_back(tmp_path / "backups", where, without_seal=True)
+        await restore_documents(tmp_path / "backups", where)
+    await restore_documents(tmp_path / "backups", where, without_seal=True)
     assert await upload["uploads"].distinct("tenant_id") == ["acme"]
     entry = await upload.client["auth"]["audit_log"].find_one({"operation": "restore"})
     assert entry is not None
     assert {"name": "seal", "value": "not verified"} in entry["changes"] + entry["target"]
 
 
-async def test_other_keys_do_not_turn_the_seal_off(where: Places, tmp_path: Path) -> None:
+async def test_other_keys_do_not_turn_the_seal_off(where: StoreAddresses, tmp_path: Path) -> None:
     other = replace(where, audit_key=SecretStr(OTHER_KEY))
     with pytest.raises(BackupProblem, match="made under other keys"):
-        await put_back(tmp_path / "backups", other)
+        await restore_documents(tmp_path / "backups", other)
     with pytest.raises(BackupProblem, match="its seal is of another AUDIT_KEY"):
-        await put_back(tmp_path / "backups", other, other_keys=True)
+        await restore_documents(tmp_path / "backups", other, other_keys=True)
 
 
 async def test_a_seal_is_verified_with_the_old_key_behind_the_new_one(
-    upload: MongoDatabase, where: Places, tmp_path: Path
+    upload: MongoDatabase, where: StoreAddresses, tmp_path: Path
 ) -> None:
-    await put_back(tmp_path / "backups", replace(where, audit_key=SecretStr(f"{OTHER_KEY} {KEY}")))
+    await restore_documents(tmp_path / "backups", replace(where, audit_key=SecretStr(f"{OTHER_KEY} {KEY}")))
     assert await upload["uploads"].distinct("tenant_id") == ["acme"]
 
 
-async def test_a_link_in_the_place_of_an_installer_is_refused(where: Places, tmp_path: Path) -> None:
+async def test_a_link_in_the_place_of_an_installer_is_refused(where: StoreAddresses, tmp_path: Path) -> None:
     installer = tmp_path / "backups" / "files" / "acme" / NAME
     installer.rename(tmp_path / "elsewhere")
     installer.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(BackupProblem, match="is a link, and backups have none"):
-        await put_back(tmp_path / "backups", where)
+        await restore_documents(tmp_path / "backups", where)
     assert files_below(tmp_path / "after") == set()
 
 
-async def test_a_pipe_in_the_place_of_an_installer_is_reported_as_missing(where: Places, tmp_path: Path) -> None:
+async def test_a_pipe_in_the_place_of_an_installer_is_reported_as_missing(
+    where: StoreAddresses, tmp_path: Path
+) -> None:
     installer = tmp_path / "backups" / "files" / "acme" / NAME
     installer.unlink()
     os.mkfifo(installer)
     with pytest.raises(BackupProblem, match=f"the backup is damaged: acme/{NAME}"):
-        await put_back(tmp_path / "backups", where)
+        await restore_documents(tmp_path / "backups", where)
 
 
-async def test_a_backup_does_not_write_through_a_link(upload: MongoDatabase, where: Places, tmp_path: Path) -> None:
-    await put_back(tmp_path / "backups", where)
+async def test_a_backup_does_not_write_through_a_link(
+    upload: MongoDatabase, where: StoreAddresses, tmp_path: Path
+) -> None:
+    await restore_documents(tmp_path / "backups", where)
     shutil.rmtree(tmp_path / "backups" / "files" / "acme")
     (tmp_path / "outside").mkdir()
     (tmp_path / "backups" / "files" / "acme").symlink_to(tmp_path / "outside")
@@ -220,7 +224,7 @@ async def test_a_backup_does_not_write_through_a_link(upload: MongoDatabase, whe
     assert files_below(tmp_path / "outside") == set()
 
 
-async def test_two_records_of_one_file_are_refused(where: Places, tmp_path: Path) -> None:
+async def test_two_records_of_one_file_are_refused(where: StoreAddresses, tmp_path: Path) -> None:
     folder = newest(tmp_path / "backups")
     record = bson.decode((folder / UPLOADS).read_bytes())
     content = bson.encode(record) + bson.encode({**record, "_id": "second", "upload_id": "2" * 32, "file_id": "again"})
@@ -231,10 +235,10 @@ async def test_two_records_of_one_file_are_refused(where: Places, tmp_path: Path
     (folder / UPLOADS).write_bytes(content)
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(BackupProblem, match="two records with the same tenant_id, server_filename"):
-        await put_back(tmp_path / "backups", where, without_seal=True)
+        await restore_documents(tmp_path / "backups", where, without_seal=True)
 
 
-async def test_the_command_says_what_to_do_about_a_changed_backup(where: Places, tmp_path: Path) -> None:
+async def test_the_command_says_what_to_do_about_a_changed_backup(where: StoreAddresses, tmp_path: Path) -> None:
     change_upload(tmp_path / "backups", size=1)
     status, text = await pkgrepo(
         "restore",

@@ -34,7 +34,7 @@ async def imported(api: Api, tree: Path, *, trial: bool = False, keep_addresses:
     """What came of an import of a tree with its installers, within the test's process."""
     sources = Sources(InstallersFolder(tree / "installers"), None)
     async with session_of(api) as session:
-        interface = Interface(session, patience=20)
+        interface = Interface(session, timeout=20)
         publisher = Publisher(interface, Lines(Console(quiet=True)), 1 << 20, open_installer=sources.open)
         one = await interface.one_installer_a_version()
         publish = Trial(interface, sources).publish if trial else publisher.publish

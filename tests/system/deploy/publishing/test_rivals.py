@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from catalog_service.model.enumerations import Architecture, FileType
-from common.errors import Answered
+from common.errors import UpstreamProblem
 from common.mongo import open_database
 from deploy.publish.interface import Interface, State
 from deploy.publish.model import GENERATIONS, Installer, NotPublished, Published
@@ -56,7 +56,7 @@ async def session(tenant: Api) -> AsyncIterator[Session]:
 
 @pytest.fixture
 def interface(session: Session) -> Busy:
-    return Busy(session, patience=20)
+    return Busy(session, timeout=20)
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ async def test_a_session_that_ends_is_followed_by_another(
 async def test_a_run_with_an_expired_token_stops(tenant: Api, installer: Installer) -> None:
     token = (await tenant.signed_in()).headers["Authorization"].removeprefix("Bearer ")
     async with session_of(tenant, token=token) as session:
-        interface = Busy(session, patience=20)
+        interface = Busy(session, timeout=20)
         interface.before_chunk = lambda: tenant.call("POST", "logout", data={"token": token})
         done = await publish(interface, installer)
     assert isinstance(done, NotPublished)
@@ -136,7 +136,7 @@ async def test_a_run_with_an_expired_token_stops(tenant: Api, installer: Install
 
 async def test_a_session_of_its_own_is_ended_afterwards(tenant: Api, installer: Installer) -> None:
     async with session_of(tenant) as session:
-        await publish(Busy(session, patience=20), installer)
+        await publish(Busy(session, timeout=20), installer)
         headers = {"Authorization": f"Bearer {session.token}"}
         assert (await tenant.call("GET", "test", headers=headers)).status == 200
     assert (await tenant.call("GET", "test", headers=headers)).status == 401
@@ -213,7 +213,7 @@ async def test_a_file_that_the_server_has_lost_is_sent_under_another_id(
     tenant: Api, interface: Busy, installer: Installer
 ) -> None:
     async def lose_the_file() -> None:
-        raise Answered("The file of this installer is missing.", status=404, code="installer_missing")
+        raise UpstreamProblem("The file of this installer is missing.", status=404, code="installer_missing")
 
     interface.before_version = lose_the_file
     await assert_whole(tenant, await publish(interface, installer))

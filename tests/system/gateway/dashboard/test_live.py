@@ -15,17 +15,17 @@ import orjson
 import pytest
 from aiohttp import ClientResponse, ClientTimeout, web
 
-from common.auth.sessions import Look, Session, Sessions
+from common.auth.sessions import Session, SessionCheck, Sessions
 from common.events import Event
 from common.http.server import serving
 from common.redis import open_redis
-from gateway.app_keys import LIVE, SESSIONS, TENANTS
-from gateway.dashboard.page_request import UNATTENDED, Visit
+from gateway.app_keys import EVENT_HUB, SESSIONS, TENANTS
+from gateway.dashboard.page_request import UNATTENDED, PageRequest
 from gateway.dashboard.pages.live_events import stream as stream_of
 from gateway.routing.tenant_directory import TenantDirectory
-from gateway.upload_events import Live
+from gateway.upload_events import EventHub
 from tests.support.factories import make_caller
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import TIMEOUT, until
 from tests.support.whole.gateways import gateway
 from tests.support.whole.pages import sign_in
 from tests.support.whole.raw import with_small_buffers
@@ -37,7 +37,7 @@ async def watching(api: Api, base_url: str = "") -> AsyncIterator[ClientResponse
     """A page's stream, from the moment on at which it is told."""
     cookie = await sign_in(api)
     address = f"{base_url or api.base_url}/dashboard/live"
-    async with api.session.get(address, headers=cookie, timeout=ClientTimeout(PATIENCE)) as stream:
+    async with api.session.get(address, headers=cookie, timeout=ClientTimeout(TIMEOUT)) as stream:
         assert (stream.status, stream.content_type) == (200, "text/event-stream")
         assert await stream.content.readuntil(b"\n\n") == b"retry: 3000\n\n"
         yield stream
@@ -129,7 +129,7 @@ async def test_without_a_broker_that_answers_all_else_goes_on(services: Services
 
 
 async def test_a_browser_that_does_not_read_is_let_go_and_leaves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.dashboard.pages.live_events.READ_PATIENCE", 0.2)
+    monkeypatch.setattr("gateway.dashboard.pages.live_events.READ_TIMEOUT", 0.2)
     caller, left = make_caller(ip="127.0.0.1"), asyncio.Event()
     session = Session(caller.tenant_id, caller.username, "a-session", int(time.time()) + 3600)
 
@@ -137,16 +137,18 @@ async def test_a_browser_that_does_not_read_is_let_go_and_leaves_its_place(monke
         with_small_buffers(request)
         transport = request.transport
         try:
-            return await stream_of(Visit(request, caller, session, "", "en"))
+            return await stream_of(PageRequest(request, caller, session, "", "en"))
         finally:
             assert transport is not None
             if transport.is_closing():
                 left.set()
 
-    app, live = web.Application(), Live()
-    sessions: Sessions = Mock(Sessions, lives=AsyncMock(return_value=True), look=AsyncMock(return_value=Look("1")))
+    app, live = web.Application(), EventHub()
+    sessions: Sessions = Mock(
+        Sessions, lives=AsyncMock(return_value=True), look=AsyncMock(return_value=SessionCheck("1"))
+    )
     tenants: TenantDirectory = Mock(TenantDirectory, find=AsyncMock(return_value=caller.tenant))
-    app[LIVE], app[SESSIONS], app[TENANTS] = live, sessions, tenants
+    app[EVENT_HUB], app[SESSIONS], app[TENANTS] = live, sessions, tenants
     app.router.add_get("/", watched)
     async with serving(app, "127.0.0.1:0") as address:
         url = urlsplit(address)
@@ -155,7 +157,7 @@ async def test_a_browser_that_does_not_read_is_let_go_and_leaves_its_place(monke
         await reader.readuntil(b"retry: 3000\n\n")
         long = {"server_filename": "a" * (16 << 20)}
         live.tell(Event("1", "upload.finished", "tests", caller.tenant_id, datetime.now(UTC), long))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await left.wait()
         writer.close()
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from catalog_service.model.enumerations import FileType
 from catalog_service.model.manifest.version import AppsAndFeaturesEntry
-from catalog_service.winget.search.cooperative_yield import Turn
+from catalog_service.winget.search.cooperative_yield import CooperativeYield
 from catalog_service.winget.search.fields import CODES, Field, folded, squeezed
-from catalog_service.winget.search.index_segment import Block
+from catalog_service.winget.search.index_segment import IndexSegment
 from catalog_service.winget.search.matching import MatchType
 from catalog_service.winget.search.records import record_of
 from catalog_service.winget.search.requests import search
-from catalog_service.winget.search.text_index import LONG, Sieve
+from catalog_service.winget.search.text_index import LONG, TrigramFilter
 from tests.support.samples.sources import make_entry, make_version
 from tests.support.tables import each
 
@@ -46,7 +46,7 @@ ENTRIES = (
     ),
     make_entry("Other.Tool", make_version("Other.Tool"), name="Tool"),
 )
-BLOCK = Block([record for entry in ENTRIES if (record := record_of(entry))])
+BLOCK = IndexSegment([record for entry in ENTRIES if (record := record_of(entry))])
 
 # By field: what it has, in the package that is to be found, spelled as it is, a piece from its beginning, one from its
 # middle, a pattern, and what is left of it without accents and signs; codes are compared whole instead of the last two.
@@ -82,8 +82,8 @@ def asked(field: Field, kind: MatchType, keyword: str) -> dict[str, Any]:
     return {"PackageMatchField": field, "RequestMatch": {"KeyWord": keyword, "MatchType": kind}}
 
 
-def within(block: Block, **body: Any) -> Collection[int]:
-    return asyncio.run(search(orjson.dumps(body)).within(block, Turn()))
+def within(block: IndexSegment, **body: Any) -> Collection[int]:
+    return asyncio.run(search(orjson.dumps(body)).within(block, CooperativeYield()))
 
 
 def found(**body: Any) -> list[str]:
@@ -181,7 +181,7 @@ def test_scanning_finds_what_looking_at_each_package_finds(long: int, names: lis
     entries = [make_entry(f"A.{number}", make_version(f"A.{number}"), name=name) for number, name in enumerate(names)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("catalog_service.winget.search.text_index.LONG", long)
-        block = Block([record for entry in entries if (record := record_of(entry))])
+        block = IndexSegment([record for entry in entries if (record := record_of(entry))])
     assert (block.texts.sieve is not None) is (long == 0)
     wanted, small = keyword.casefold(), [name.casefold() for name in names]
     for kind, numbers in {
@@ -197,6 +197,6 @@ def test_scanning_finds_what_looking_at_each_package_finds(long: int, names: lis
 
 def test_a_sieve_lets_every_part_of_its_text_through_and_hardly_another() -> None:
     text = "".join(f"acme.tool{number}\n" for number in range(300))
-    sieve = Sieve(text)
+    sieve = TrigramFilter(text)
     assert all(sieve.may_have(text[start : start + size]) for start in range(60) for size in range(12))
     assert sum(sieve.may_have(part) for part in ("editor", "vlc", "éditeur", "acme.fool", "lootool", "12.acme")) <= 1

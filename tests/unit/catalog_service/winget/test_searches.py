@@ -11,7 +11,7 @@ from catalog_service.catalog.reader import WholeEntry
 from catalog_service.revisions.model import Change, Standing
 from catalog_service.winget.search.fields import Field
 from catalog_service.winget.search.index import Index
-from catalog_service.winget.search.index_segment import Block
+from catalog_service.winget.search.index_segment import IndexSegment
 from catalog_service.winget.search.matching import Match, MatchType
 from catalog_service.winget.search.requests import Search
 from catalog_service.winget.search.searches import PASSING, Searches
@@ -133,7 +133,7 @@ async def test_others_have_their_turn_between_two_matches(monkeypatch: pytest.Mo
     running: list[int] = []
     turns = 0
 
-    def within(_: Match, block: Block) -> set[int]:
+    def within(_: Match, block: IndexSegment) -> set[int]:
         running.append(turns)
         time.sleep(0.006)
         return {0}

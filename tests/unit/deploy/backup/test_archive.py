@@ -17,7 +17,7 @@ from catalog_service.versions.documents import document_of
 from deploy.backup.copies import UPLOADS
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.tenant_archive.archive import FILES, ArchiveReader
-from deploy.tenant_archive.validation import SETTLED, TENANT, Strangers
+from deploy.tenant_archive.validation import SETTLED, TENANT, ArchiveValidator
 from tests.support.samples.sources import make_version
 from tests.support.tables import each
 
@@ -163,20 +163,20 @@ TENANT_RECORD = {
 
 
 @pytest.fixture
-def strangers(tmp_path: Path) -> Callable[..., Strangers]:
+def strangers(tmp_path: Path) -> Callable[..., ArchiveValidator]:
     """Unpacked records: a tenant with an installer, and whatever else is given by the files' names."""
 
-    def make(**others: list[dict[str, Any]]) -> Strangers:
+    def make(**others: list[dict[str, Any]]) -> ArchiveValidator:
         given = {f"{name.replace('_', '.', 1)}.bson": rows for name, rows in others.items()}
         records = {UPLOADS: [upload()], TENANT: [TENANT_RECORD], **given}
         for name in (*SETTLED, TENANT, UPLOADS):
             (tmp_path / name).write_bytes(b"".join(bson.encode(row) for row in records.get(name, [])))
-        return Strangers(tmp_path, manifest(records=[entry(name, b"") for name in (*SETTLED, TENANT, UPLOADS)]))
+        return ArchiveValidator(tmp_path, manifest(records=[entry(name, b"") for name in (*SETTLED, TENANT, UPLOADS)]))
 
     return make
 
 
-def test_a_tenant_with_its_installers_is_let_in(strangers: Callable[..., Strangers]) -> None:
+def test_a_tenant_with_its_installers_is_let_in(strangers: Callable[..., ArchiveValidator]) -> None:
     tenant = strangers().check()
     assert (tenant.tenant_id, tenant.allowed_networks, tenant.max_clients) == ("acme", ("10.0.0.0/8",), 5)
 
@@ -194,7 +194,7 @@ ELSEWHERE = {"server_filename": "", "installer_url": "https://downloads.example.
 
 @each("others", [{"server_filename": NAME}, ELSEWHERE], ids=["in the archive", "elsewhere"])
 def test_a_version_is_let_in_with_its_installer_or_the_address_of_it(
-    strangers: Callable[..., Strangers], others: dict[str, Any]
+    strangers: Callable[..., ArchiveValidator], others: dict[str, Any]
 ) -> None:
     strangers(catalog_versions=[version(**others)]).check()
 
@@ -214,7 +214,7 @@ def test_a_version_is_let_in_with_its_installer_or_the_address_of_it(
     ],
 )
 def test_a_version_without_an_installer_that_may_be_used_is_refused(
-    strangers: Callable[..., Strangers], others: dict[str, Any]
+    strangers: Callable[..., ArchiveValidator], others: dict[str, Any]
 ) -> None:
     with pytest.raises(BackupProblem, match=r"catalog\.versions\.bson"):
         strangers(catalog_versions=[version(**others)]).check()
@@ -243,7 +243,7 @@ def test_a_version_without_an_installer_that_may_be_used_is_refused(
     ],
 )
 def test_an_installers_record_that_could_reach_elsewhere_is_refused(
-    strangers: Callable[..., Strangers], others: dict[str, Any]
+    strangers: Callable[..., ArchiveValidator], others: dict[str, Any]
 ) -> None:
     with pytest.raises(BackupProblem):
         strangers(upload_uploads=[upload(**others)]).check()
@@ -272,14 +272,14 @@ def test_an_installers_record_that_could_reach_elsewhere_is_refused(
     ],
 )
 def test_records_that_services_would_trip_over_are_refused(
-    strangers: Callable[..., Strangers], records: dict[str, list[dict[str, Any]]]
+    strangers: Callable[..., ArchiveValidator], records: dict[str, list[dict[str, Any]]]
 ) -> None:
     with pytest.raises(BackupProblem):
         strangers(**records).check()
 
 
 @each("content", [b"\xff\xff\xff\x7f", b"\x05\x00", b"\x10\x00\x00\x00" + bytes(12), b"\x06\x00\x00\x00"])
-def test_what_is_no_document_is_refused(strangers: Callable[..., Strangers], content: bytes) -> None:
+def test_what_is_no_document_is_refused(strangers: Callable[..., ArchiveValidator], content: bytes) -> None:
     found = strangers()
     (found.folder / "auth.users.bson").write_bytes(content)
     with pytest.raises(BackupProblem, match=r"auth\.users"):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from deploy.backup.copies import Outcome, Source
-from upload_service.model import Home, Status, Upload
-from upload_service.storage.filesystem import FolderInstallers, Homes
+from upload_service.model import Status, StorageKind, Upload
+from upload_service.storage.filesystem import FolderInstallers, StorageBackends
 from upload_service.uploads.part_files import Parts
 
 CONTENT = b"the bytes of an installer"
@@ -46,7 +46,7 @@ def home(folder: Path, content: bytes | None) -> FolderInstallers:
     ("here", "there", "now", "outcome"),
     [
         (CONTENT, None, UPLOAD, Outcome.COPIED),
-        (None, CONTENT, replace(UPLOAD, home=Home.S3), Outcome.COPIED),
+        (None, CONTENT, replace(UPLOAD, home=StorageKind.S3), Outcome.COPIED),
         (None, None, UPLOAD, Outcome.MISSING),
         (None, None, None, Outcome.GONE),
         (None, None, replace(UPLOAD, status=Status.DELETING), Outcome.GONE),
@@ -58,7 +58,9 @@ def home(folder: Path, content: bytes | None) -> FolderInstallers:
 async def test_what_becomes_of_it(
     tmp_path: Path, here: bytes | None, there: bytes | None, now: Upload | None, outcome: Outcome
 ) -> None:
-    homes = Homes({Home.FOLDER: home(tmp_path / "here", here), Home.S3: home(tmp_path / "there", there)})
+    homes = StorageBackends(
+        {StorageKind.FOLDER: home(tmp_path / "here", here), StorageKind.S3: home(tmp_path / "there", there)}
+    )
     target, counted = tmp_path / "copies" / "acme" / UPLOAD.server_filename, [0]
     assert await Source(Records(now), homes).copy(UPLOAD, target, counted.append) is outcome
     left = [path.name for path in target.parent.iterdir()]

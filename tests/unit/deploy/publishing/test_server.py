@@ -10,7 +10,7 @@ import pytest
 import stamina
 from aiohttp import web
 
-from common.errors import Answered
+from common.errors import UpstreamProblem
 from deploy.publish import server as server_module
 from deploy.publish.interface import Interface
 from deploy.publish.problems import NotTheInterface, Unreachable, Untrusted
@@ -71,10 +71,10 @@ def page(status: int, **headers: str) -> Answer:
     return lambda: web.Response(status=status, text="<html>", content_type="text/html", headers=headers)
 
 
-async def ask(scripted: Scripted, patience: float = 60) -> object:
+async def ask(scripted: Scripted, timeout: float = 60) -> object:
     credentials = Credentials(pkgrepo_token="a token")  # type: ignore[arg-type]  # pydantic makes it secret
     async with scripted.serve() as server:
-        return await Interface(Session(server, credentials), patience).versions("Acme.App")
+        return await Interface(Session(server, credentials), timeout).versions("Acme.App")
 
 
 @each(
@@ -101,7 +101,7 @@ async def test_what_may_pass_is_asked_again(passing: Answer) -> None:
 )
 async def test_what_is_refused_for_good_is_asked_once(refusal: Answer, code: str) -> None:
     scripted = Scripted(refusal, fine)
-    with pytest.raises(Answered) as raised:
+    with pytest.raises(UpstreamProblem) as raised:
         await ask(scripted)
     assert (raised.value.code, scripted.asked) == (code, 1)
 

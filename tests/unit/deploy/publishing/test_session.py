@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 from pydantic import SecretStr
 
-from common.errors import Answered
+from common.errors import UpstreamProblem
 from deploy.publish.server import Server, open_server
 from deploy.publish.session import Credentials, Session, open_session
 
@@ -74,7 +74,7 @@ async def test_a_password_opens_a_new_session_when_the_token_is_over(gate: Gate,
         assert await ask_at_once(session, 1) == {"session-0"}
     assert gate.closed == ["session-0"]
     async with open_session(server, credentials("over", signs_in=False)) as session:
-        with pytest.raises(Answered, match="It is over"):
+        with pytest.raises(UpstreamProblem, match="It is over"):
             await session.ask("GET", "test")
     assert gate.closed == ["session-0"]
 

@@ -21,7 +21,7 @@ def texts() -> Iterator[Text]:
         (DASHBOARD, "*.py", "python"),
         (DASHBOARD / "templates", "*.html", "jinja2.ext:babel_extract"),
     ):
-        for path in folder.glob(ending):
+        for path in folder.rglob(ending):
             with path.open("rb") as source:
                 for _, text, _, _ in extract(method, source, options={"silent": "false", "encoding": "utf-8"}):
                     yield text

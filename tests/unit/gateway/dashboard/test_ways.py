@@ -1,7 +1,7 @@
 """Where a browser is led after it has signed in or chosen a language."""
 
 from common.auth.callers import Caller
-from gateway.dashboard.redirects import way_back
+from gateway.dashboard.redirects import safe_next_url
 from tests.support.factories import make_tenant
 from tests.support.tables import each
 
@@ -31,9 +31,9 @@ THERE = ["/acme/dashboard", "/acme/dashboard/packages?text=a%20b&page=2", "/acme
 
 @each("wanted", ELSEWHERE)
 def test_what_is_no_page_of_the_tenants_leads_to_its_overview(wanted: str) -> None:
-    assert way_back(wanted, CALLER) == "/acme/dashboard"
+    assert safe_next_url(wanted, CALLER) == "/acme/dashboard"
 
 
 @each("wanted", THERE)
 def test_a_page_of_the_tenants_is_led_back_to(wanted: str) -> None:
-    assert way_back(wanted, CALLER) == wanted
+    assert safe_next_url(wanted, CALLER) == wanted
