@@ -50,5 +50,5 @@ def ask(metrics: Metrics, tenants: Tenants, sessions: Sessions) -> None:
     async def signed_in() -> Sequence[Metric]:
         return [GaugeMetricFamily("pkgrepo_sessions", "Sessions of administrators.", await sessions.count())]
 
-    metrics.ask("limits", limits)
-    metrics.ask("sessions", signed_in)
+    metrics.add_source("limits", limits)
+    metrics.add_source("sessions", signed_in)

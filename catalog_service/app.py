@@ -96,7 +96,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
 
         stamps = TenantVersions(redis)
         store = app[STORE] = MongoCatalogStore(
-            database, uploads_age=settings.finished_uploads_age, telling=stamps.changing
+            database, uploads_age=settings.finished_uploads_age, telling=stamps.invalidate_during
         )
         installers = UploadService(upload_service)
         app[INSPECTIONS] = Inspections(installers)

@@ -19,4 +19,4 @@ def ask(metrics: Metrics, store: ClientStore) -> None:
     async def clients() -> Sequence[Metric]:
         return [gauges("pkgrepo_clients", "Clients of a tenant.", (await store.counts()).items())]
 
-    metrics.ask("clients", clients)
+    metrics.add_source("clients", clients)

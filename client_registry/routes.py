@@ -20,7 +20,7 @@ def write(handler: Handler) -> Handler:
 
     @wraps(handler)
     async def told(request: web.Request) -> web.StreamResponse:
-        async with request.app[STAMPS].changing(caller_of(request).tenant_id):
+        async with request.app[STAMPS].invalidate_during(caller_of(request).tenant_id):
             return await handler(request)
 
     return told

@@ -49,7 +49,7 @@ class _Redis(Redis):
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         with traces.command("redis", str(args[0])):
-            async with self._turns.one(SLOT_TIMEOUT):
+            async with self._turns.acquire(SLOT_TIMEOUT):
                 try:
                     async with loop_timeout(ANSWER_TIMEOUT):
                         return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]

@@ -86,7 +86,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[SERVICES] = services
         recorder = app[RECORDER] = AuditRecorder(services[AUTH])
         stack.push_async_callback(recorder.close)
-        await stack.enter_async_context(repeating("audit", recorder.tell_waiting, recorder.pause))
+        await stack.enter_async_context(repeating("audit", recorder.retry_pending, recorder.pause))
         app[SESSIONS] = Sessions(
             redis,
             keys=settings.session_key,

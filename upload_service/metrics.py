@@ -84,6 +84,6 @@ def ask(metrics: Metrics, store: FigureStore, installers: Path) -> None:
             GaugeMetricFamily("pkgrepo_installers_size_bytes", "All bytes that there are, free or not.", found.total),
         ]
 
-    metrics.ask("records", records)
-    metrics.ask("usage", usage)
-    metrics.ask("room", room)
+    metrics.add_source("records", records)
+    metrics.add_source("usage", usage)
+    metrics.add_source("room", room)

@@ -25,7 +25,7 @@ class SessionKeeper(Protocol):
 
     async def open(self, tenant_id: str, username: str) -> str: ...
 
-    async def lives(self, session: Session) -> bool: ...
+    async def is_alive(self, session: Session) -> bool: ...
 
     async def close(self, session: Session) -> None: ...
 
@@ -86,7 +86,7 @@ class Login:
             session = self._sessions.read(token)
         except NotAuthenticated:
             return
-        if session.tenant_id != caller.tenant_id or not await self._sessions.lives(session):
+        if session.tenant_id != caller.tenant_id or not await self._sessions.is_alive(session):
             return
         # A session ends only with an entry. The entry's id is the session's: repeated calls leave one entry.
         entry = AuditEntry("logout", session.username, caller.ip, 200, request_id, entry_id=session.session_id)

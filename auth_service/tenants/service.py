@@ -27,8 +27,8 @@ class TenantStore(Protocol):
     async def delete(self, tenant_id: str) -> None: ...
 
 
-class Stamps(Protocol):
-    def changing(self, tenant_id: str) -> AbstractAsyncContextManager[None]:
+class CacheInvalidation(Protocol):
+    def invalidate_during(self, tenant_id: str) -> AbstractAsyncContextManager[None]:
         """To be held around a change, so that gateways know of it; see `common.caching.tenant_version`."""
 
 
@@ -44,15 +44,15 @@ def in_words(value: object) -> str:
 class Tenants:
     """Creates, finds and changes tenants."""
 
-    def __init__(self, store: TenantStore, stamps: Stamps) -> None:
+    def __init__(self, store: TenantStore, versions: CacheInvalidation) -> None:
         self._store = store
-        self._stamps = stamps
+        self._versions = versions
 
     async def create(self, tenant: Tenant) -> None:
         """Add a tenant. Raises InvalidField for an id that cannot be one, TenantExists for one there is."""
         if not is_tenant_id(tenant.tenant_id):
             raise InvalidField("tenant_id", "must be 1 to 63 of a-z, 0-9, _ and -, and not a reserved word")
-        async with self._stamps.changing(tenant.tenant_id):
+        async with self._versions.invalidate_during(tenant.tenant_id):
             await self._store.add(tenant)
 
     async def find(self, tenant_id: str) -> Tenant:
@@ -68,7 +68,7 @@ class Tenants:
 
     async def edit(self, tenant_id: str, changes: dict[str, object]) -> Changes:
         """Change settings, by the names of `Tenant`'s fields; what each was and is now. Raises TenantNotFound."""
-        async with self._stamps.changing(tenant_id):
+        async with self._versions.invalidate_during(tenant_id):
             before = await self._store.change(tenant_id, changes) if changes else await self._store.find(tenant_id)
         if before is None:
             raise TenantNotFound(tenant_id)
@@ -76,7 +76,7 @@ class Tenants:
 
     async def delete(self, tenant_id: str) -> None:
         """Remove the tenant, its users and its audit log. Other services' data is theirs to remove."""
-        async with self._stamps.changing(tenant_id):
+        async with self._versions.invalidate_during(tenant_id):
             await self._store.delete(tenant_id)
 
 

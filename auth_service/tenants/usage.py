@@ -26,7 +26,7 @@ class Usages:
 
     async def of(self, caller: Caller) -> Usage:
         storage, clients = await asyncio.gather(
-            self._upload_service.ask(caller, "storage_usage"), self._client_registry.ask(caller, "client_usage")
+            self._upload_service.json(caller, "storage_usage"), self._client_registry.json(caller, "client_usage")
         )
         return Usage(
             storage["storage_used"], storage["storage_reserved"], storage["damaged_installers"], clients["clients"]

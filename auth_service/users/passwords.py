@@ -35,13 +35,13 @@ class Passwords:
         self._parameters = extract_parameters(self._nobody)
 
     async def hash(self, password: str) -> str:
-        async with self._turns.one(TIMEOUT):
+        async with self._turns.acquire(TIMEOUT):
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._hasher.hash, password)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """One's turn to `compare`, for whoever has something to look up in it. Raises Overloaded."""
-        async with self._turns.one(TIMEOUT):
+        async with self._turns.acquire(TIMEOUT):
             yield
 
     async def compare(self, password_hash: str | None, password: str) -> bool:

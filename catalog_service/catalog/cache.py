@@ -93,7 +93,7 @@ class Snapshots:
 
     async def look(self, tenant_id: str) -> Look:
         """Where the catalog stands now: every change that was answered before is in it."""
-        return await self._kept(tenant_id).looks.answer()
+        return await self._kept(tenant_id).looks.run()
 
     async def answer(self, tenant_id: str, look: Look, view: View, encoding: Encoding) -> CatalogBody | None:
         """The catalog as it was at this look, or later; None where there is no room for it in memory."""
@@ -158,7 +158,7 @@ class Snapshots:
 
     def _drop(self, kept: _Kept) -> None:
         if kept.snapshot is not None:
-            self._held.leave(kept.snapshot.segments)
+            self._held.track(kept.snapshot.segments)
         kept.snapshot, kept.size = None, 0
 
     async def _at(self, look: Look, tenant_id: str, kept: _Kept) -> Snapshot:
@@ -183,7 +183,7 @@ class Snapshots:
             kept.seen = look.turn
             return held
         if held is not None:
-            self._held.leave(set(held.segments) - set(snapshot.segments))
+            self._held.track(set(held.segments) - set(snapshot.segments))
         kept.snapshot, kept.seen = snapshot, look.turn
         self._make_room(kept, snapshot.size)
         return snapshot

@@ -22,7 +22,7 @@ class RetainedBytes:
         """In bytes."""
         return sum(segment.size for segment in self._left) + self._copied
 
-    def leave(self, segments: Iterable[Segment]) -> None:
+    def track(self, segments: Iterable[Segment]) -> None:
         """Count what is kept no more: where nothing holds it, it is gone with that."""
         self._left.update(segments)
 

@@ -13,7 +13,7 @@ from common.telemetry import log
 OUTPUT_LIMIT = 512 << 10  # bytes; 256 by 256 pixels take at most 257 KiB
 PROCESSES = 2
 # The sum of both is less than the time after which the gateway gives up: an answered error creates no package later.
-TURN_TIMEOUT = 5.0  # seconds
+SLOT_TIMEOUT = 5.0  # seconds
 WALL_TIME = 8.0  # seconds
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -43,7 +43,7 @@ class LogoDecoder:
         """
         if len(image) > LOGO_LIMIT:
             raise InvalidField(field, f"is longer than {LOGO_LIMIT} bytes")
-        async with self._limit.acquire(tenant_id, TURN_TIMEOUT):
+        async with self._limit.acquire(tenant_id, SLOT_TIMEOUT):
             try:
                 logo = await run_confined(
                     "catalog_service.logos", stdin=image, wall_time=WALL_TIME, output_limit=OUTPUT_LIMIT

@@ -14,5 +14,5 @@ class ClientRegistry:
 
     async def hidden_packages(self, caller: Caller) -> Set[str]:
         """The ids of the packages that this client must not see from this address. Raises Unavailable."""
-        answer = await self._service.ask(caller, "hidden_packages")
+        answer = await self._service.json(caller, "hidden_packages")
         return frozenset(answer["package_ids"])

@@ -30,7 +30,7 @@ class UploadService:
             Answered: 404 `installer_not_found`, unknown or another version's; 407 `storage_exceeded`.
             Unavailable: upload_service does not answer.
         """
-        answer = await self._service.ask(
+        answer = await self._service.json(
             caller, "claim_installer", {"server_filename": server_filename, "version_uid": version_uid}
         )
         return InstallerFile(
@@ -50,7 +50,7 @@ class UploadService:
             Unavailable: upload_service does not answer, or not yet.
         """
         question = {"server_filename": server_filename}
-        answer: Mapping[str, Any] = await self._service.ask(
+        answer: Mapping[str, Any] = await self._service.json(
             caller, "inspect_installer", question, timeout=INSPECTION_TIMEOUT
         )
         return answer
@@ -66,12 +66,12 @@ class UploadService:
         found: set[str] = set()
         for start in range(0, len(server_filenames), NAMES):
             question = {"server_filenames": server_filenames[start : start + NAMES]}
-            found |= set((await self._service.ask(caller, "unclaimed_installers", question))["server_filenames"])
+            found |= set((await self._service.json(caller, "unclaimed_installers", question))["server_filenames"])
         return found
 
     async def damaged(self, caller: Caller) -> Sequence[DamagedFile]:
         """The tenant's damaged files. Raises Unavailable."""
-        answer = await self._service.ask(caller, "damaged_installers")
+        answer = await self._service.json(caller, "damaged_installers")
         return [
             DamagedFile(**{**file, "found_at": datetime.fromisoformat(file["found_at"])})
             for file in answer["installers"]
@@ -79,4 +79,4 @@ class UploadService:
 
     async def _release(self, caller: Caller, version_uids: Sequence[str]) -> None:
         question = {"version_uids": version_uids}
-        await self._service.ask(caller, "release_installers", question, timeout=REMOVAL_TIMEOUT)
+        await self._service.json(caller, "release_installers", question, timeout=REMOVAL_TIMEOUT)

@@ -49,12 +49,12 @@ class SystemResolver:
 
     def __init__(self, lookup: Lookup = socket.getaddrinfo, *, timeout: float = TIMEOUT) -> None:
         self._lookup = lookup
-        self._patience = timeout
+        self._timeout = timeout
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="resolver")
 
     async def resolve(self, name: str) -> str:
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 found = await asyncio.get_running_loop().run_in_executor(
                     self._threads, lambda: self._lookup(name, None, type=socket.SOCK_STREAM)
                 )

@@ -18,11 +18,11 @@ class UploadService:
 
         Refused with 404 `installer_not_found` or 407 `storage_exceeded`.
         """
-        answer = await self._client.ask(
+        answer = await self._client.json(
             caller, "claim_installer", {"server_filename": server_filename, "version_uid": uid}
         )
         return Installer(server_filename, answer["size"], answer["sha256"])
 
     async def release_installers(self, caller: Caller, uids: Sequence[str]) -> None:
         """Delete the files linked to these releases, where there are any."""
-        await self._client.ask(caller, "release_installers", {"version_uids": list(uids)})
+        await self._client.json(caller, "release_installers", {"version_uids": list(uids)})

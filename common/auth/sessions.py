@@ -128,31 +128,31 @@ class Sessions:
             NotAuthenticated: the token is not ours, another tenant's, expired, idle for too long or logged out.
         """
         session = self.read(token)
-        if session.tenant_id != tenant_id or not (await self._gathered.ask((_session_key(session), "")))[0]:
+        if session.tenant_id != tenant_id or not (await self._gathered.submit((_session_key(session), "")))[0]:
             raise NotAuthenticated("The session token is not valid, or no longer.")
         return session
 
-    async def peek(self, tenant_id: str, token: str) -> Session:
+    async def validate(self, tenant_id: str, token: str) -> Session:
         """The session of a token, which is no use of it. Raises NotAuthenticated as `check` does."""
         session = self.read(token)
-        if session.tenant_id != tenant_id or not await self.lives(session):
+        if session.tenant_id != tenant_id or not await self.is_alive(session):
             raise NotAuthenticated("The session token is not valid, or no longer.")
         return session
 
-    async def lives(self, session: Session) -> bool:
+    async def is_alive(self, session: Session) -> bool:
         """Whether a session goes on; to ask is no use of it."""
         return time.time() < session.ends_at and bool(await self._redis.exists(_session_key(session)))
 
-    async def look(self, tenant_id: str, token: str = "") -> SessionCheck:
+    async def touch(self, tenant_id: str, token: str = "") -> SessionCheck:
         """A tenant's stamp, and the session of a token, used just now; a token that `check` would refuse has none."""
         try:
             session = self.read(token) if token else None
         except NotAuthenticated:
             session = None
         if session is None or session.tenant_id != tenant_id:
-            _, stamp = await self._gathered.ask(("", tenant_version_key(tenant_id)))
+            _, stamp = await self._gathered.submit(("", tenant_version_key(tenant_id)))
             return SessionCheck(stamp or None, changing=not stamp)
-        lives, stamp = await self._gathered.ask((_session_key(session), tenant_version_key(tenant_id)))
+        lives, stamp = await self._gathered.submit((_session_key(session), tenant_version_key(tenant_id)))
         return SessionCheck(stamp or None, session if lives else None, changing=not stamp)
 
     def read(self, token: str) -> Session:

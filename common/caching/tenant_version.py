@@ -24,7 +24,7 @@ class TenantVersions:
         self._redis = redis
 
     @asynccontextmanager
-    async def changing(self, tenant_id: str) -> AsyncIterator[None]:
+    async def invalidate_during(self, tenant_id: str) -> AsyncIterator[None]:
         """To be held around a change, which is not begun where gateways cannot be told of it.
 
         Once it is made it is answered, come what may: where the new word cannot be set gateways remember nothing of the
@@ -35,11 +35,11 @@ class TenantVersions:
             yield
         finally:
             try:
-                await self.move(tenant_id)
+                await self.bump(tenant_id)
             except (RedisError, Problem) as error:
                 log.warning("stamp_not_moved", tenant_id=tenant_id, error=type(error).__name__)
 
-    async def move(self, tenant_id: str) -> None:
+    async def bump(self, tenant_id: str) -> None:
         """Make gateways ask anew."""
         await self._redis.set(tenant_version_key(tenant_id), uuid4().hex, ex=KEPT)
 

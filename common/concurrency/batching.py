@@ -22,7 +22,7 @@ class Batcher(Generic[Question, Answer]):
         self._waiting: list[tuple[Question, asyncio.Future[Answer]]] = []
         self._work: asyncio.Task[None] | None = None
 
-    async def ask(self, question: Question) -> Answer:
+    async def submit(self, question: Question) -> Answer:
         """Raises what `ask_all` raises; that ends the waiting of all, for the store is away."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, answer))

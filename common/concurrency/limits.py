@@ -27,7 +27,7 @@ class ConcurrencyLimit:
         self._waiting = 0
 
     @asynccontextmanager
-    async def one(self, timeout: float) -> AsyncIterator[None]:
+    async def acquire(self, timeout: float) -> AsyncIterator[None]:
         """One's turn. Raises Overloaded where it does not come within `timeout` seconds, or too many wait."""
         if self._free.locked():
             await self._wait(timeout)

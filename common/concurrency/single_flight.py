@@ -19,7 +19,7 @@ class SingleFlight(Generic[Answer]):
         self._under_way: asyncio.Task[Answer] | None = None
         self._next: asyncio.Task[Answer] | None = None
 
-    async def answer(self) -> Answer:
+    async def run(self) -> Answer:
         """What the next round finds. Raises what it raises."""
         if self._next is None:
             self._next = asyncio.create_task(self._round(self._under_way))

@@ -55,7 +55,7 @@ async def body(request: web.Request, *, limit: int | None = None, joined: bool =
         received += len(block)
         if limit is not None and received > limit:
             raise BodyTooLarge(f"The body is longer than {limit} bytes.")
-        pace.progressed(len(block))
+        pace.record(len(block))
         yield block
 
 
@@ -77,7 +77,7 @@ class ReadRate:
         self._unmarked = 0
         self._left = TIMEOUT
 
-    def progressed(self, count: int) -> None:
+    def record(self, count: int) -> None:
         """So many bytes have come."""
         self._unmarked += count
         if self._unmarked >= PROGRESS:

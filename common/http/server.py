@@ -94,7 +94,7 @@ def watched_app(
         told = "1 where what the service needs is there, 0 where it is missing."
         return [gauges("pkgrepo_ready", told, standing.items(), label="dependency", service=name)]
 
-    metrics.ask("ready", ready, remembered=False)
+    metrics.add_source("ready", ready, remembered=False)
     app.cleanup_ctx.extend([connect, metrics.running])
     return app
 

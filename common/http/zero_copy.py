@@ -149,7 +149,7 @@ async def _splice_rest(request: web.Request, source: int, between: tuple[int, in
         request.protocol.data_received(_ZEROS[:moved])
         content.read_nowait()
         request.transport.pause_reading()  # Whoever reads lets more come.
-        pace.progressed(moved)
+        pace.record(moved)
         while moved:
             try:
                 moved -= splice_nonblocking(reading, sink, moved)

@@ -99,7 +99,7 @@ def tell_version(metrics: Metrics, database: MongoDatabase) -> None:
             gauges("pkgrepo_schema_version", told, [(metrics.service, await version_of(database))], label="service")
         ]
 
-    metrics.ask("schema", version)
+    metrics.add_source("schema", version)
 
 
 async def set_version(database: MongoDatabase, version: int) -> None:

@@ -71,7 +71,7 @@ class ServiceClient:
         self._service = service
         self._signer = Signer(keys, service=service)
 
-    async def ask(
+    async def json(
         self,
         caller: Caller,
         operation: str,
@@ -159,8 +159,8 @@ class ServiceClient:
         short = timeout <= ANSWER_TIMEOUT
         turns, questions = (self._turns, self._questions) if short else (self._long_turns, self._long_questions)
         pause = max(timeout, BLOCK_TIMEOUT)
-        async with turns.one(SLOT_TIMEOUT):
-            reply = await questions.ask(method, target, headers, body, timeout=timeout, pause=pause)
+        async with turns.acquire(SLOT_TIMEOUT):
+            reply = await questions.request(method, target, headers, body, timeout=timeout, pause=pause)
             try:
                 yield reply
             finally:
@@ -181,7 +181,7 @@ class ServiceClient:
         limit: AbstractAsyncContextManager[None] = nullcontext() if sending else loop_timeout(timeout)
         # Kept for as long as one of the place's streams is there, or waits.
         place = self._turns_of_places.setdefault(caller.place, ConcurrencyLimit(STREAMS_OF_ONE_PLACE))
-        async with place.one(STREAM_TIMEOUT), self._stream_turns.one(STREAM_TIMEOUT):
+        async with place.acquire(STREAM_TIMEOUT), self._stream_turns.acquire(STREAM_TIMEOUT):
             async with limit:
                 response = await self._streams.request(
                     method,

@@ -90,7 +90,7 @@ class HttpTransport:
         self._prefix = URL(base).raw_path.rstrip("/")
         self._host = self._place.headers[hdrs.HOST]
 
-    async def ask(
+    async def request(
         self, method: str, target: str, headers: CIMultiDict[str], body: bytes | None, *, timeout: float, pause: float
     ) -> HttpReply:
         """The answer, read whole where it is small, to be closed by whoever asks.

@@ -56,7 +56,7 @@ class Metrics:
         gauge = Gauge(name, told, list(labels), registry=self._registry)
         (gauge.labels(**labels) if labels else gauge).set_function(read)
 
-    def ask(self, name: str, ask: Ask, *, remembered: bool = True) -> None:
+    def add_source(self, name: str, ask: Ask, *, remembered: bool = True) -> None:
         """Something that has to be asked for: `ask` raises, or takes too long, where it cannot be told now.
 
         What is not `remembered` is asked each time, and has a limit of its own: it is waited for.
@@ -67,11 +67,11 @@ class Metrics:
         """Count as one of several workers, who leave what they counted in a folder; see `board`."""
         self._board = SharedMetrics(folder, self.service, place)
 
-    async def told(self) -> list[Metric]:
+    async def collect(self) -> list[Metric]:
         """What this process and its fellow workers know, and what others told, of whom each answered in time."""
         answers = await asyncio.gather(*(question.answer() for question in self._questions))
         counted = self._counted()
-        found = await self._board.pin(counted) if self._board else counted
+        found = await self._board.publish(counted) if self._board else counted
         return [*found, *chain.from_iterable(answers)]
 
     async def running(self, _: web.Application) -> AsyncIterator[None]:

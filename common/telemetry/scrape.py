@@ -30,7 +30,7 @@ def scraped(services: Sequence[Metrics]) -> Callable[[web.Request], Awaitable[we
     writer = ThreadPoolExecutor(1, "scrape")
 
     async def scrape(_: web.Request) -> web.Response:
-        found = await asyncio.gather(*(metrics.told() for metrics in services))
+        found = await asyncio.gather(*(metrics.collect() for metrics in services))
         # Of many tenants there are many lines: others have their turn meanwhile.
         text = await asyncio.get_running_loop().run_in_executor(writer, lambda: generate_latest(_Found(merge(found))))
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})

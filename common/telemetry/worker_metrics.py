@@ -32,7 +32,7 @@ class SharedMetrics:
         self._writer = ThreadPoolExecutor(1, "figures")
         self._before = [metric for metric in _read(self._own) if metric.type in GROWING]
 
-    async def pin(self, counted: Sequence[Metric]) -> list[Metric]:
+    async def publish(self, counted: Sequence[Metric]) -> list[Metric]:
         """Leave what this worker counted, and see what all of them did."""
         return await asyncio.get_running_loop().run_in_executor(self._writer, self._pin, counted)
 
@@ -41,11 +41,11 @@ class SharedMetrics:
         """Leave what is counted within the block, up to its end."""
 
         async def keep() -> None:
-            await self.pin(count())
+            await self.publish(count())
 
         async with repeating("figures", keep, partial(asyncio.sleep, PAUSE)):
             yield
-        await self.pin(count())
+        await self.publish(count())
 
     def _pin(self, counted: Sequence[Metric]) -> list[Metric]:
         own = merge([counted, self._before])

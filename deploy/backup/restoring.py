@@ -208,4 +208,4 @@ async def _forget_sessions(where: StoreAddresses) -> None:
         await operator.sessions.close_every_tenant()
         stamps = TenantVersions(redis)
         for tenant in await operator.tenants.list():
-            await stamps.move(tenant.tenant_id)
+            await stamps.bump(tenant.tenant_id)

@@ -83,7 +83,7 @@ class Import:
                 )
                 with suppress(TenantExists):  # Added by a run that ended here.
                     await MongoTenantStore(client["auth"]).add(tenant)
-                await TenantVersions(redis).move(tenant.tenant_id)
+                await TenantVersions(redis).bump(tenant.tenant_id)
                 await marker.clear()
         return manifest
 

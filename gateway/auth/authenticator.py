@@ -34,7 +34,7 @@ class Authenticator:
         """
         shown = _shown(request) if welcome and operation.access in WITH_SESSION else ""
         try:
-            return await self._sessions.look(tenant_id, shown)
+            return await self._sessions.touch(tenant_id, shown)
         except RedisError:
             if shown:
                 raise

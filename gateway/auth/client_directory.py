@@ -30,26 +30,26 @@ class ClientDirectory:
         """The id of the client whose token this is. Raises UnknownClient, which is not remembered."""
 
         key = (visitor.tenant_id, sha256(token.encode()).digest(), visitor.ip, program)
-        if known := self._ids.now(key, stamp):
+        if known := self._ids.get(key, stamp):
             return known
 
         async def ask() -> str:
             told = {"auth_token": token, "client": program}
-            answer = await self._client_registry.ask(visitor, "identify_client", told)
+            answer = await self._client_registry.json(visitor, "identify_client", told)
             if not answer["client_id"]:
                 raise UnknownClient
             return str(answer["client_id"])
 
-        return await self._ids.of(key, stamp, ask)
+        return await self._ids.get_or_fetch(key, stamp, ask)
 
     async def hidden_from(self, client: Caller, stamp: str | None) -> str:
         """What stands for the packages that a client does not see, see `hidden_word`."""
         key = (client.tenant_id, client.client_id, client.ip)
-        known = self._hidden.now(key, stamp)
+        known = self._hidden.get(key, stamp)
         if known is not None:
             return known
 
         async def ask() -> str:
-            return hidden_word((await self._client_registry.ask(client, "hidden_packages"))["package_ids"])
+            return hidden_word((await self._client_registry.json(client, "hidden_packages"))["package_ids"])
 
-        return await self._hidden.of(key, stamp, ask)
+        return await self._hidden.get_or_fetch(key, stamp, ask)

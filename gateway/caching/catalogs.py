@@ -103,12 +103,12 @@ class Catalogs:
             return None
         hidden = await self._clients.hidden_from(caller, stamp) if caller.kind is Kind.CLIENT else ""
         view = View(caller.tenant_id, include_disabled, hidden, negotiate_encoding(request))
-        if known := self._answers.now(view, stamp):
+        if known := self._answers.get(view, stamp):
             return known
-        return await self._answers.of(view, stamp, lambda: self._ask(caller, view))
+        return await self._answers.get_or_fetch(view, stamp, lambda: self._ask(caller, view))
 
     async def _ask(self, caller: Caller, view: View) -> Catalog | None:
-        before = self._answers.last(view)
+        before = self._answers.get_stale(view)
         headers = {"Accept-Encoding": view.coding or "identity"}
         if before:
             headers["If-None-Match"] = before.etag
@@ -153,7 +153,7 @@ class Catalogs:
         if length > self._budget // 2:
             return False
         while self.taken + length > self._budget:
-            if not self._answers.forget_first():
+            if not self._answers.evict_oldest():
                 return False
         return True
 

@@ -18,7 +18,7 @@ class Releases:
     async def latest(self, caller: Caller, stamp: str | None) -> bytes:
         """The answer in JSON. Raises Answered or Unavailable."""
         key = caller.tenant_id, caller.base_url
-        if known := self._latest.now(key, stamp):
+        if known := self._latest.get(key, stamp):
             return known
 
         async def ask() -> bytes:
@@ -27,4 +27,4 @@ class Releases:
                     raise await problem_of(response)
                 return await response.read()
 
-        return await self._latest.of(key, stamp, ask)
+        return await self._latest.get_or_fetch(key, stamp, ask)

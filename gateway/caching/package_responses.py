@@ -98,7 +98,7 @@ class Listings:
         body = await read_body(request, operation.body_limit) if searching else b""
         asked = _Asked(caller.tenant_id, target.segments, caller.base_url, query, body, token, contract, hidden)
         kept = self._searches if searching else self._answers
-        answer = kept.now(asked, stamp) or await self._ask_together(kept, caller, target, asked, stamp)
+        answer = kept.get(asked, stamp) or await self._ask_together(kept, caller, target, asked, stamp)
         if answer.body is None:
             return None
         if answer.status == 204:
@@ -121,7 +121,7 @@ class Listings:
             return await self._ask(caller, target, asked)
 
         try:
-            answer = await kept.of(asked, stamp, ask)
+            answer = await kept.get_or_fetch(asked, stamp, ask)
         except UpstreamProblem as problem:
             if is_asker or problem.status != Overloaded.status:
                 raise

@@ -35,21 +35,21 @@ class ResponseCache(Generic[Key, Value]):
         self._kept: FifoCache[Key, _Kept[Value]] = FifoCache(most, size=lambda kept: size(kept.value) if size else 1)
         self._asking: dict[tuple[Key, str | None], asyncio.Task[Value]] = {}
 
-    def last(self, key: Key) -> Value | None:
+    def get_stale(self, key: Key) -> Value | None:
         """What was said last, be it still so or not."""
         kept = self._kept.get(key)
         return kept.value if kept else None
 
-    def forget_first(self) -> bool:
+    def evict_oldest(self) -> bool:
         """Forget what was remembered first; whether there was anything."""
         return self._kept.drop_first()
 
-    def now(self, key: Key, stamp: str | None) -> Value | None:
+    def get(self, key: Key, stamp: str | None) -> Value | None:
         """What is remembered and counts; what `of` gives without asking."""
         kept = self._counting(key, stamp)
         return kept.value if kept else None
 
-    async def of(self, key: Key, stamp: str | None, ask: Callable[[], Awaitable[Value]]) -> Value:
+    async def get_or_fetch(self, key: Key, stamp: str | None, ask: Callable[[], Awaitable[Value]]) -> Value:
         """The answer, asked for where none is remembered. Raises what `ask` raises."""
         if (kept := self._counting(key, stamp)) is not None:
             return kept.value

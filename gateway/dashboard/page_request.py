@@ -116,7 +116,7 @@ async def visit_of(request: web.Request, visitor: Caller, *, attended: bool = Tr
     """
     token = request.cookies.get(cookie_name(visitor), "")
     sessions = request.app[SESSIONS]
-    look = sessions.check if attended and UNATTENDED not in request.headers else sessions.peek
+    look = sessions.check if attended and UNATTENDED not in request.headers else sessions.validate
     try:
         session = await look(visitor.tenant_id, token)
     except NotAuthenticated:

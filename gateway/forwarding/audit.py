@@ -48,7 +48,7 @@ class AuditRecorder:
         """How many entries the log has not taken yet."""
         return len(self._waiting)
 
-    async def recorded(
+    async def recording(
         self, request: web.Request, caller: Caller, target: Target, answer: Awaitable[web.StreamResponse]
     ) -> web.StreamResponse:
         """The answer, after it is on record: of an audited operation always, of others where the service asks for it.
@@ -72,7 +72,7 @@ class AuditRecorder:
                 if status < 500:  # Who has waited for a service that is away waits no longer.
                     await asyncio.wait({task}, timeout=TIMEOUT)
 
-    async def tell_waiting(self) -> None:
+    async def retry_pending(self) -> None:
         """Tell the log again what it has not taken."""
         for _ in range(len(self._waiting)):
             first = self._waiting[0]  # It stays while it is told: it waits until it is taken, our end included.
@@ -89,7 +89,7 @@ class AuditRecorder:
         await asyncio.gather(*self._tasks)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT):
-                await self.tell_waiting()
+                await self.retry_pending()
         if self._waiting:
             log.error("audit_not_recorded", entries=[entry for _, entry in self._waiting])
 
@@ -99,7 +99,7 @@ class AuditRecorder:
 
     async def _is_taken(self, caller: Caller, entry: Entry) -> bool:
         try:
-            await self._auth_service.ask(caller, "record_audit", entry)
+            await self._auth_service.json(caller, "record_audit", entry)
         except Problem as problem:
             log.error("audit_delayed", entry=entry, detail=problem.detail)
             return False

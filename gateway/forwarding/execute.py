@@ -27,7 +27,7 @@ async def execute_operation(
     answer = _answer(request, caller, target, stamp)
     if target.operation.access is not Access.ADMINISTRATOR:
         return await answer
-    return await request.app[RECORDER].recorded(request, caller, target, answer)
+    return await request.app[RECORDER].recording(request, caller, target, answer)
 
 
 async def _answer(request: web.Request, caller: Caller, target: Target, stamp: str | None) -> web.StreamResponse:

@@ -51,7 +51,7 @@ async def one_call(
 
 async def _discard(upload_service: ServiceClient, caller: Caller, server_filename: str) -> None:
     try:
-        await upload_service.ask(caller, "discard_installer", {"server_filename": server_filename})
+        await upload_service.json(caller, "discard_installer", {"server_filename": server_filename})
     except Problem as problem:
         # The caller is told why nothing was created; the collector removes the file in a day.
         log.warning("installer_not_discarded", server_filename=server_filename, detail=problem.detail)

@@ -35,7 +35,7 @@ class TenantDirectory:
 
     def welcomes(self, tenant_id: str, address: Address) -> bool:
         """Whether the tenant lets a caller in, going by what was last heard of it. Raises NoSuchTenant."""
-        tenant = self._known.last(tenant_id)
+        tenant = self._known.get_stale(tenant_id)
         if tenant is None and not is_tenant_id(tenant_id):
             raise NoSuchTenant
         return tenant is not None and tenant.allows(address)
@@ -45,16 +45,16 @@ class TenantDirectory:
 
         Raises NoSuchTenant, or Unavailable where auth_service does not answer.
         """
-        tenant = await self._ask(tenant_id) if changing else self._known.now(tenant_id, stamp)
+        tenant = await self._ask(tenant_id) if changing else self._known.get(tenant_id, stamp)
         if tenant is None and not changing:
-            tenant = await self._known.of(tenant_id, stamp, lambda: self._ask(tenant_id))
+            tenant = await self._known.get_or_fetch(tenant_id, stamp, lambda: self._ask(tenant_id))
         if tenant is None:
             raise NoSuchTenant
         return tenant
 
     async def _ask(self, tenant_id: str) -> Tenant | None:
         try:
-            found = await self._auth_service.ask(Caller.service(Tenant(tenant_id)), "find_tenant")
+            found = await self._auth_service.json(Caller.service(Tenant(tenant_id)), "find_tenant")
         except UpstreamProblem as problem:
             if problem.status == 404:
                 return None

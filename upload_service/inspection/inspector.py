@@ -25,7 +25,7 @@ from upload_service.model import InstallerMissing, InstallerNotFound, StorageFul
 
 PROCESSES = 2  # of one replica, and at most one of them for the files that nobody asked about
 ATTEMPTS = 3
-TURN_TIMEOUT = 5.0  # seconds
+SLOT_TIMEOUT = 5.0  # seconds
 LOOKS, LOOK_PAUSE = 50, 0.1  # how often, with so many seconds between, it is looked whether somebody else has done it
 
 
@@ -136,7 +136,7 @@ class Inspector:
 
     async def _inspect_next(self, tenant_id: str, server_filename: str = "") -> bool:
         """Inspect a file that `take` gives. Returns whether there was one. Raises Overloaded."""
-        async with self._limit.acquire(tenant_id, TURN_TIMEOUT):
+        async with self._limit.acquire(tenant_id, SLOT_TIMEOUT):
             taken = await self._store.take(tenant_id, server_filename)
             if taken:
                 await self._inspect(taken)

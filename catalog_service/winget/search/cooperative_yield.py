@@ -36,7 +36,7 @@ class SearchLimit:
         tenant = self._tenants.setdefault(
             caller.tenant_id, ConcurrencyLimit(SEARCHES_OF_TENANT, waiting=SEARCHES_WAITING)
         )
-        async with network.one(SEARCH_TIMEOUT), tenant.one(SEARCH_TIMEOUT):
+        async with network.acquire(SEARCH_TIMEOUT), tenant.acquire(SEARCH_TIMEOUT):
             yield
 
 

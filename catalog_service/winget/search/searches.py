@@ -115,7 +115,7 @@ class Searches:
 
     async def _index(self, tenant_id: str, kept: _Kept) -> tuple[Index | None, str]:
         """The tenant's index as it is now, None where there is no room for it, and the revision at which it is so."""
-        look = await kept.looks.answer()
+        look = await kept.looks.run()
         async with kept.lock:
             if kept.index is None or kept.seen < look.turn:
                 index = await self._at(look.standing, tenant_id, kept)

@@ -79,9 +79,9 @@ async def _may_listen(visit: PageRequest) -> bool:
     """Whether the session lives, and the tenant still takes requests from there; a session is not used by that."""
     app, tenant_id = visit.request.app, visit.caller.tenant_id
     try:
-        if not await app[SESSIONS].lives(visit.session):
+        if not await app[SESSIONS].is_alive(visit.session):
             return False
-        look = await app[SESSIONS].look(tenant_id)
+        look = await app[SESSIONS].touch(tenant_id)
         tenant = await app[TENANTS].find(tenant_id, look.stamp, changing=look.changing)
     except (RedisError, Problem):
         return False

@@ -70,7 +70,7 @@ async def _end_of_before(request: web.Request, visitor: Caller) -> None:
     """End the session that the browser had until now; where that cannot be done it ends unused."""
     token = request.cookies.get(cookie_name(visitor), "")
     with suppress(Problem, RedisError):
-        await request.app[SESSIONS].peek(visitor.tenant_id, token)
+        await request.app[SESSIONS].validate(visitor.tenant_id, token)
         await _asked(request, visitor, "logout", {"token": token})
 
 

@@ -51,7 +51,7 @@ class Stamps:
         self.seen: list[Tenant | None] = []
 
     @asynccontextmanager
-    async def changing(self, tenant_id: str) -> AsyncIterator[None]:
+    async def invalidate_during(self, tenant_id: str) -> AsyncIterator[None]:
         self.seen.append(await self._store.find(tenant_id))
         yield
         self.seen.append(await self._store.find(tenant_id))

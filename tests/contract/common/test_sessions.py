@@ -112,10 +112,10 @@ async def test_asking_whether_a_session_lives_is_no_use_of_it(
 ) -> None:
     session = await sessions.check(tenant_id, await sessions.open(tenant_id, "ada"))
     await redis.expire(kept_as(session), 5)
-    assert await sessions.lives(session)
+    assert await sessions.is_alive(session)
     assert await redis.ttl(kept_as(session)) <= 5
     await sessions.close(session)
-    assert not await sessions.lives(session)
+    assert not await sessions.is_alive(session)
 
 
 async def test_a_session_idle_for_too_long_is_over(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
@@ -255,10 +255,10 @@ async def test_checks_that_wait_together_cost_redis_few_commands(
     sessions: Sessions, redis: "Redis", tenant_id: str
 ) -> None:
     tokens = [await sessions.open(tenant_id, f"user-{number}") for number in range(20)]
-    await sessions.look(tenant_id)  # Redis has the script from here on.
+    await sessions.touch(tenant_id)  # Redis has the script from here on.
     before = await commands(redis)
 
-    looks = [sessions.look(tenant_id, token) for token in tokens * 10]
+    looks = [sessions.touch(tenant_id, token) for token in tokens * 10]
     found = await asyncio.gather(*looks, *(sessions.check(tenant_id, token) for token in tokens * 10))
 
     assert len(found) == 400
@@ -271,7 +271,7 @@ async def test_of_checks_that_wait_together_each_gets_its_own_answer(sessions: S
     for token in tokens[::2]:
         await sessions.close(sessions.read(token))
 
-    found = await asyncio.gather(*(sessions.look(tenant_id, token) for token in tokens))
+    found = await asyncio.gather(*(sessions.touch(tenant_id, token) for token in tokens))
 
     names = [look.session.username if look.session else None for look in found]
     assert names == [None if number % 2 == 0 else f"user-{number}" for number in range(20)]
@@ -285,7 +285,7 @@ async def test_a_session_that_one_gateway_ends_is_over_at_once_for_another(redis
     await one.close(one.read(token))
 
     assert await refused(other, tenant_id, token)
-    assert (await other.look(tenant_id, token)).session is None
+    assert (await other.touch(tenant_id, token)).session is None
 
 
 async def test_a_look_uses_a_session_as_a_check_does(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
@@ -293,7 +293,7 @@ async def test_a_look_uses_a_session_as_a_check_does(sessions: Sessions, redis: 
     key = kept_as(sessions.read(token))
     await redis.pexpire(key, 60_000)
 
-    assert (await sessions.look(tenant_id, token)).session == sessions.read(token)
+    assert (await sessions.touch(tenant_id, token)).session == sessions.read(token)
     assert await redis.pttl(key) > 60_000
 
 
@@ -302,7 +302,7 @@ async def test_a_look_shows_no_session_of_another_tenant(sessions: Sessions, red
     key = kept_as(sessions.read(token))
     await redis.pexpire(key, 60_000)
 
-    assert (await sessions.look(tenant_id, token)).session is None
+    assert (await sessions.touch(tenant_id, token)).session is None
     assert await redis.pttl(key) <= 60_000
 
 
@@ -310,9 +310,9 @@ async def test_a_look_shows_no_session_of_another_tenant(sessions: Sessions, red
 async def test_a_look_with_what_is_no_token_shows_the_stamp_alone(
     sessions: Sessions, redis: "Redis", tenant_id: str, token: str
 ) -> None:
-    await TenantVersions(redis).move(tenant_id)
+    await TenantVersions(redis).bump(tenant_id)
 
-    look = await sessions.look(tenant_id, token)
+    look = await sessions.touch(tenant_id, token)
 
     assert (str(look.stamp).endswith(str(await redis.get(f"stamp:{tenant_id}"))), look.session) == (True, None)
 
@@ -322,10 +322,10 @@ async def test_a_tenants_stamp_changes_with_each_change_only(
 ) -> None:
     stamps, seen = TenantVersions(redis), []
     for _ in range(3):
-        seen += [(await sessions.look(tenant_id)).stamp, (await sessions.look(tenant_id)).stamp]
-        await stamps.move(f"{tenant_id}-2")
-        assert (await sessions.look(tenant_id)).stamp == seen[-1]
-        await stamps.move(tenant_id)
+        seen += [(await sessions.touch(tenant_id)).stamp, (await sessions.touch(tenant_id)).stamp]
+        await stamps.bump(f"{tenant_id}-2")
+        assert (await sessions.touch(tenant_id)).stamp == seen[-1]
+        await stamps.bump(tenant_id)
 
     assert seen[::2] == seen[1::2]
     assert len(set(seen)) == 3
@@ -335,21 +335,21 @@ async def test_while_a_tenant_is_being_changed_it_has_no_stamp_and_then_another(
     sessions: Sessions, redis: "Redis", tenant_id: str
 ) -> None:
     stamps = TenantVersions(redis)
-    await stamps.move(tenant_id)
-    before = (await sessions.look(tenant_id)).stamp
+    await stamps.bump(tenant_id)
+    before = (await sessions.touch(tenant_id)).stamp
 
-    async with stamps.changing(tenant_id):
-        assert await sessions.look(tenant_id) == SessionCheck(None, changing=True)
-        assert (await sessions.look(f"{tenant_id}-2")).stamp
+    async with stamps.invalidate_during(tenant_id):
+        assert await sessions.touch(tenant_id) == SessionCheck(None, changing=True)
+        assert (await sessions.touch(f"{tenant_id}-2")).stamp
         assert await redis.ttl(f"stamp:{tenant_id}") > REMEMBERED
 
-    assert (await sessions.look(tenant_id)).stamp not in {before, None}
+    assert (await sessions.touch(tenant_id)).stamp not in {before, None}
 
 
 async def test_a_change_that_cannot_be_told_of_is_not_begun(redis: "Redis", tenant_id: str) -> None:
     async with open_redis("redis://127.0.0.1:1/0") as nobody:
         with pytest.raises(RedisError):
-            async with TenantVersions(nobody).changing(tenant_id):
+            async with TenantVersions(nobody).invalidate_during(tenant_id):
                 pytest.fail("It has begun.")
 
 
@@ -362,10 +362,10 @@ async def test_a_change_during_an_outage_of_redis_is_done_and_not_cached(
     stamps = TenantVersions(redis)
     monkeypatch.setattr(stamps, "move", away)
 
-    async with stamps.changing(tenant_id):
+    async with stamps.invalidate_during(tenant_id):
         pass
 
-    assert (await sessions.look(tenant_id)).stamp is None
+    assert (await sessions.touch(tenant_id)).stamp is None
 
 
 async def test_no_stamp_counts_past_the_redis_that_told_it(tmp_path: Path) -> None:
@@ -374,8 +374,8 @@ async def test_no_stamp_counts_past_the_redis_that_told_it(tmp_path: Path) -> No
         async with servers.redis(tmp_path) as url, open_redis(url) as redis:
             looks = Sessions(redis, keys=KEYS, lifetime=LIFETIME, idle=IDLE)
             if not told:
-                await TenantVersions(redis).move("changed")
-            told += [(await looks.look(tenant_id)).stamp for tenant_id in ("changed", "never") * 2]
+                await TenantVersions(redis).bump("changed")
+            told += [(await looks.touch(tenant_id)).stamp for tenant_id in ("changed", "never") * 2]
 
     assert told[:2] == told[2:4]
     assert len(set(told)) == 4
@@ -471,7 +471,7 @@ async def test_what_redis_loses_of_ours_is_made_good(
     token = await sessions.open(tenant_id, "ada")
     async with open_redis(f"{redis_url}?client_name={tenant_id}") as ours:
         looks = Sessions(ours, keys=KEYS, lifetime=LIFETIME, idle=IDLE)
-        assert (await looks.look(tenant_id, token)).session
+        assert (await looks.touch(tenant_id, token)).session
         (client,) = [client for client in await redis.client_list() if client["name"] == tenant_id]
 
         if lost == "its scripts":
@@ -479,7 +479,7 @@ async def test_what_redis_loses_of_ours_is_made_good(
         else:
             await redis.client_kill_filter(_id=client["id"])
 
-        assert (await looks.look(tenant_id, token)).session
+        assert (await looks.touch(tenant_id, token)).session
 
 
 async def test_where_redis_is_away_nobody_is_let_in(sessions: Sessions, tenant_id: str) -> None:
@@ -487,7 +487,7 @@ async def test_where_redis_is_away_nobody_is_let_in(sessions: Sessions, tenant_i
     async with open_redis("redis://127.0.0.1:1/0") as nobody:
         away = Sessions(nobody, keys=KEYS, lifetime=LIFETIME, idle=IDLE)
 
-        asked = [away.check(tenant_id, token), away.look(tenant_id, token), away.look(tenant_id)]
+        asked = [away.check(tenant_id, token), away.touch(tenant_id, token), away.touch(tenant_id)]
         found = await asyncio.gather(*asked, return_exceptions=True)
 
         assert [isinstance(error, RedisError) for error in found] == [True, True, True]

@@ -190,7 +190,7 @@ async def test_of_an_error_its_class_is_told_and_nothing_that_it_says(collector:
 async def test_a_service_that_does_not_answer_is_an_error_of_the_question(collector: Collector, tmp_path: Path) -> None:
     async with open_service(f"unix:{tmp_path}/none.sock", service="upload_service", keys=KEYS) as service:
         with traces.answering("GET"), pytest.raises(Unavailable):
-            await service.ask(make_caller(), "storage_usage")
+            await service.json(make_caller(), "storage_usage")
     question, _ = await told(collector)
     assert (question.name, question.error) == ("POST storage_usage", "Unavailable")
 

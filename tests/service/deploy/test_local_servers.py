@@ -24,10 +24,10 @@ ROOT = Path(__file__).parents[3]
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from deploy import local
+from deploy.local import servers
 
 async def own():
-    async with getattr(local, sys.argv[1])(Path(sys.argv[2])):
+    async with getattr(servers, sys.argv[1])(Path(sys.argv[2])):
         print("up", flush=True)
         await asyncio.Event().wait()
 

@@ -28,8 +28,8 @@ from tests.support.processes.fleet import DATABASES, Fleet
 KILLED = """
 import os, signal
 from argon2 import PasswordHasher
-from auth_service import passwords
-from deploy.backup import {module} as module
+from auth_service.users import passwords
+import {module} as module
 from deploy.cli.main import main
 
 hasher = PasswordHasher(time_cost={time_cost}, memory_cost={memory_cost}, parallelism={parallelism})

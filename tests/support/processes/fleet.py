@@ -119,7 +119,7 @@ class Fleet:
             database = self.mongo[name]
             for collection in await database.list_collection_names():
                 await _age(database[collection], tenant_id, timedelta(seconds=seconds))
-        await self.stamps.move(tenant_id)  # What gateways remember has grown too old.
+        await self.stamps.bump(tenant_id)  # What gateways remember has grown too old.
         for file in (self.stores.installers / tenant_id).glob("**/*"):
             with suppress(FileNotFoundError):  # A service may remove it meanwhile.
                 times = file.stat()

@@ -203,7 +203,7 @@ async def _opens(running: Fleet, key: Path, service: str) -> bool:
     """Whether a service answers who signs with this key for it."""
     async with open_service(running.replicas[service][0].address, service=service, keys=Keys(key)) as client:
         try:
-            await client.ask(make_caller(), ASKED[service])
+            await client.json(make_caller(), ASKED[service])
         except Unavailable:
             return False  # as services say when their keys differ
         except UpstreamProblem:

@@ -57,7 +57,7 @@ async def test_each_of_a_thousand_requests_at_once_gets_an_answer(crowd: ClientS
 async def test_a_request_that_waits_too_long_for_a_service_is_refused(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.service_client.client.TURN_TIMEOUT", 0.5)
+    monkeypatch.setattr("common.service_client.client.SLOT_TIMEOUT", 0.5)
     monkeypatch.setattr("common.service_client.client.ANSWER_TIMEOUT", SOON)
     too_many, asked, release = 100, 0, asyncio.Event()
 

@@ -43,7 +43,7 @@ class OpenSessions:
         self.open_ones[session.session_id] = session
         return session.session_id
 
-    async def lives(self, session: Session) -> bool:
+    async def is_alive(self, session: Session) -> bool:
         return session.session_id in self.open_ones
 
     async def close(self, session: Session) -> None:

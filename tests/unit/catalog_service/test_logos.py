@@ -11,7 +11,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from catalog_service.logos import service
 from catalog_service.logos.limits import LOGO_LIMIT
-from catalog_service.logos.service import TURN_TIMEOUT, WALL_TIME, LogoDecoder
+from catalog_service.logos.service import SLOT_TIMEOUT, WALL_TIME, LogoDecoder
 from common.errors import InvalidField
 from gateway.operations import OPERATIONS
 from tests.support.samples.logos import progressive_jpeg
@@ -185,7 +185,7 @@ async def test_a_jpeg_of_several_pictures_becomes_the_first() -> None:
 @each("operation", ["add_package", "edit_package"])
 def test_a_logo_is_decoded_or_refused_before_the_gateway_gives_up(operation: str) -> None:
     (row,) = (row for row in OPERATIONS if row.word == operation)
-    assert row.timeout > TURN_TIMEOUT + WALL_TIME + 1
+    assert row.timeout > SLOT_TIMEOUT + WALL_TIME + 1
 
 
 async def test_a_text_chunk_that_grows_without_end_is_refused() -> None:

@@ -16,7 +16,7 @@ async def test_who_asks_alone_is_not_kept_waiting_for_a_crowd(monkeypatch: pytes
     monkeypatch.setattr(single_flight, "PAUSE", 3600)
     alone = SingleFlight(ask)
     async with asyncio.timeout(60):
-        assert [await alone.answer() for _ in range(3)] == ["now"] * 3
+        assert [await alone.run() for _ in range(3)] == ["now"] * 3
 
 
 async def test_all_who_come_while_a_question_is_under_way_share_the_next() -> None:
@@ -29,9 +29,9 @@ async def test_all_who_come_while_a_question_is_under_way_share_the_next() -> No
         return number
 
     crowd = SingleFlight(ask)
-    first = asyncio.create_task(crowd.answer())
+    first = asyncio.create_task(crowd.run())
     await asked.wait()
-    others = [asyncio.create_task(crowd.answer()) for _ in range(5)]
+    others = [asyncio.create_task(crowd.run()) for _ in range(5)]
     await asyncio.sleep(0)
     let_on.set()
     assert [await first, *await asyncio.gather(*others)] == [1, 2, 2, 2, 2, 2]

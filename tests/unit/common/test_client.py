@@ -49,10 +49,10 @@ async def test_every_request_to_an_unreachable_service_times_out_soon(
 ) -> None:
     monkeypatch.setattr(import_module("common.service_client.connections"), "CONNECT_TIMEOUT", 0.2)
     kinds: list[dict[str, Any]] = [
-        {"patience": 90.0},
-        {"patience": 120.0},
-        {"patience": 120.0, "streamed": True},
-        {"patience": 120.0, "streamed": True, "data": blocks()},
+        {"timeout": 90.0},
+        {"timeout": 120.0},
+        {"timeout": 120.0, "streamed": True},
+        {"timeout": 120.0, "streamed": True, "data": blocks()},
     ]
 
     async with open_service(deaf, service="upload_service", keys=KEYS) as service:
@@ -80,7 +80,7 @@ async def test_a_short_answer_is_there_in_time_as_a_whole() -> None:
     async with instead(stall) as address, open_service(address, service="auth_service", keys=KEYS) as service:
         async with asyncio.timeout(SOON):
             with pytest.raises(Unavailable):
-                await service.ask(make_caller(), "find_tenant", timeout=0.3)
+                await service.json(make_caller(), "find_tenant", timeout=0.3)
         release.set()
 
 

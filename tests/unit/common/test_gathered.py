@@ -31,7 +31,7 @@ def store() -> Store:
 
 async def waiting(gathered: Batcher[int, int], numbers: Sequence[int]) -> list[asyncio.Task[int]]:
     """Questions that have been asked."""
-    tasks = [asyncio.create_task(gathered.ask(number)) for number in numbers]
+    tasks = [asyncio.create_task(gathered.submit(number)) for number in numbers]
     for _ in range(3):
         await asyncio.sleep(0)
     return tasks
@@ -41,7 +41,7 @@ async def test_what_waits_is_asked_at_once_and_answered_each_for_itself(store: S
     gathered = Batcher(store.ask_all)
     store.open.set()
 
-    assert await asyncio.gather(*(gathered.ask(number) for number in range(50))) == [n * n for n in range(50)]
+    assert await asyncio.gather(*(gathered.submit(number) for number in range(50))) == [n * n for n in range(50)]
     assert store.asked == [list(range(50))]
 
 
@@ -61,7 +61,7 @@ async def test_no_more_are_asked_at_once_than_may(store: Store) -> None:
     gathered = Batcher(store.ask_all)
     store.open.set()
 
-    await asyncio.gather(*(gathered.ask(number) for number in range(2 * AT_ONCE + 1)))
+    await asyncio.gather(*(gathered.submit(number) for number in range(2 * AT_ONCE + 1)))
 
     assert [len(asked) for asked in store.asked] == [AT_ONCE, AT_ONCE, 1]
 
@@ -77,7 +77,7 @@ async def test_an_error_is_the_answer_to_all_who_wait_and_to_nobody_later(store:
     assert store.asked == [[1, 2]]
 
     store.problem = None
-    assert await gathered.ask(4) == 16
+    assert await gathered.submit(4) == 16
 
 
 async def test_who_goes_away_disturbs_nobody(store: Store) -> None:
@@ -89,4 +89,4 @@ async def test_who_goes_away_disturbs_nobody(store: Store) -> None:
     assert await stays == 4
     with pytest.raises(asyncio.CancelledError):
         await gone
-    assert await gathered.ask(3) == 9
+    assert await gathered.submit(3) == 9

@@ -45,13 +45,13 @@ def store() -> Store:
 @pytest.fixture
 def metrics(store: Store) -> Metrics:
     metrics = Metrics("tests")
-    metrics.ask("store", store.ask)
+    metrics.add_source("store", store.ask)
     return metrics
 
 
 async def asked(metrics: Metrics) -> list[float]:
     """What is told of the store."""
-    return [sample.value for metric in await metrics.told() for sample in metric.samples if sample.name == "asked"]
+    return [sample.value for metric in await metrics.collect() for sample in metric.samples if sample.name == "asked"]
 
 
 async def test_a_store_is_asked_once_by_all_who_want_its_figures_within_a_while(metrics: Metrics) -> None:
@@ -94,7 +94,7 @@ async def test_what_a_service_misses_is_told_however_long_it_was_waited_for(monk
     app = watched_app("tests", nothing, access_log=False)
     app[READINESS].check("store", asyncio.Event().wait)
     for _ in range(2):
-        (ready,) = [metric for metric in await app[METRICS].told() if metric.name == "pkgrepo_ready"]
+        (ready,) = [metric for metric in await app[METRICS].collect() if metric.name == "pkgrepo_ready"]
         assert [(sample.labels["dependency"], sample.value) for sample in ready.samples] == [("store", 0)]
 
 
@@ -127,8 +127,8 @@ async def test_several_may_ask_a_worker_at_once(tmp_path: Path) -> None:
     for number, worker in enumerate(workers):
         worker.share(tmp_path, number)
         worker.counter("things", "Things.").inc()
-    await asyncio.gather(*(worker.told() for worker in workers))
-    for found in await asyncio.gather(*(worker.told() for worker in workers * 50)):
+    await asyncio.gather(*(worker.collect() for worker in workers))
+    for found in await asyncio.gather(*(worker.collect() for worker in workers * 50)):
         assert [sample.value for metric in found for sample in metric.samples if sample.name == "things_total"] == [2]
 
 
@@ -144,7 +144,7 @@ async def test_of_several_workers_counts_are_added_and_the_worst_delay_is_told(t
         worker._lag._late.append((0, number + 0.5))
 
     for _ in range(2):  # The first has not heard of the second.
-        found = [told(await worker.told()) for worker in workers]
+        found = [told(await worker.collect()) for worker in workers]
 
     for one in found:
         assert one["things_total"] == 3

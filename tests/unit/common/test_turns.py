@@ -14,7 +14,7 @@ async def test_no_more_than_so_many_have_their_turn_at_once() -> None:
 
     async def work() -> None:
         nonlocal running, most
-        async with turns.one(60):
+        async with turns.acquire(60):
             running += 1
             most = max(most, running)
             await asyncio.sleep(0)
@@ -28,7 +28,7 @@ async def test_turns_come_in_the_order_of_asking() -> None:
     turns, order = ConcurrencyLimit(1), []
 
     async def work(number: int) -> None:
-        async with turns.one(60):
+        async with turns.acquire(60):
             order.append(number)
             await asyncio.sleep(0)
 
@@ -38,9 +38,9 @@ async def test_turns_come_in_the_order_of_asking() -> None:
 
 async def test_whose_turn_does_not_come_is_told_when_to_come_again() -> None:
     turns = ConcurrencyLimit(1)
-    async with turns.one(60):
+    async with turns.acquire(60):
         with pytest.raises(Overloaded) as refused:
-            async with turns.one(0.01):
+            async with turns.acquire(0.01):
                 raise AssertionError("it was not one's turn")
     assert refused.value.status == 503
     assert int(refused.value.headers["Retry-After"]) > 0
@@ -48,16 +48,16 @@ async def test_whose_turn_does_not_come_is_told_when_to_come_again() -> None:
 
 async def test_no_more_than_so_many_wait_for_their_turn() -> None:
     turns = ConcurrencyLimit(1, waiting=2)
-    async with turns.one(60):
-        waiting = [asyncio.ensure_future(turns.one(60).__aenter__()) for _ in range(2)]
+    async with turns.acquire(60):
+        waiting = [asyncio.ensure_future(turns.acquire(60).__aenter__()) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded):
-            async with turns.one(60):
+            async with turns.acquire(60):
                 raise AssertionError("it was not one's turn")
         waiting.pop().cancel()
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="again"):  # after its time, and not at once
-            async with turns.one(0.01):
+            async with turns.acquire(0.01):
                 raise AssertionError("it was not one's turn")
     await waiting[0]
 
@@ -65,14 +65,14 @@ async def test_no_more_than_so_many_wait_for_their_turn() -> None:
 async def test_a_turn_that_ends_in_an_error_or_is_not_taken_is_the_next_ones() -> None:
     turns = ConcurrencyLimit(1)
     with pytest.raises(ValueError, match="theirs"):
-        async with turns.one(60):
+        async with turns.acquire(60):
             raise ValueError("theirs")
-    async with turns.one(60):
-        leaving = asyncio.ensure_future(turns.one(60).__aenter__())
+    async with turns.acquire(60):
+        leaving = asyncio.ensure_future(turns.acquire(60).__aenter__())
         await asyncio.sleep(0)
         leaving.cancel()
         await asyncio.wait({leaving})
-    async with turns.one(60):
+    async with turns.acquire(60):
         pass
 
 

@@ -39,7 +39,7 @@ async def test_an_audit_entry_outlives_a_gateway_that_ends_while_sending_it() ->
         await recorder._tell(make_caller(), {"id": name})
     audit_log.answers.clear()
     audit_log.asked.clear()
-    async with repeating("audit", recorder.tell_waiting, recorder.pause):
+    async with repeating("audit", recorder.retry_pending, recorder.pause):
         await audit_log.asked.wait()
         assert recorder.waiting == 2
     audit_log.refused.clear()
@@ -56,7 +56,7 @@ async def test_an_entry_that_is_not_taken_keeps_no_other_waiting() -> None:
     for name in ("first", "second"):
         await recorder._tell(make_caller(), {"id": name})
     audit_log.refused.remove("second")
-    await recorder.tell_waiting()
+    await recorder.retry_pending()
     assert (audit_log.taken, recorder.waiting) == (["second"], 1)
 
 

@@ -58,37 +58,42 @@ async def begun(work: list[asyncio.Task[int]]) -> list[asyncio.Task[int]]:
 
 async def test_an_answer_counts_while_the_stamp_stays(clock: Clock, service: Service) -> None:
     known = remembered()
-    heard = [await known.of("key", stamp, service.answer) for stamp in ("", "", "a", "a", "", "")]
+    heard = [await known.get_or_fetch("key", stamp, service.answer) for stamp in ("", "", "a", "a", "", "")]
     assert heard == [1, 1, 2, 2, 3, 3]
 
 
 async def test_an_answer_counts_for_some_seconds_from_the_question(clock: Clock, service: Service) -> None:
     known = remembered()
     service.open.clear()
-    (asking,) = await begun([asyncio.create_task(known.of("key", "a", service.answer))])
+    (asking,) = await begun([asyncio.create_task(known.get_or_fetch("key", "a", service.answer))])
     clock.now += 29
     service.open.set()
-    assert (await asking, await known.of("key", "a", service.answer)) == (1, 1)
+    assert (await asking, await known.get_or_fetch("key", "a", service.answer)) == (1, 1)
     clock.now += 1
-    assert await known.of("key", "a", service.answer) == 2
+    assert await known.get_or_fetch("key", "a", service.answer) == 2
 
 
 async def test_each_question_has_its_own_answer(clock: Clock, service: Service) -> None:
     known = remembered()
-    assert [await known.of(key, "a", service.answer) for key in ("one", "other", "one", "other")] == [1, 2, 1, 2]
+    assert [await known.get_or_fetch(key, "a", service.answer) for key in ("one", "other", "one", "other")] == [
+        1,
+        2,
+        1,
+        2,
+    ]
 
 
 async def test_without_a_stamp_nothing_is_remembered(clock: Clock, service: Service) -> None:
     known = remembered()
-    heard = [await known.of("key", stamp, service.answer) for stamp in ("a", None, None, "a")]
+    heard = [await known.get_or_fetch("key", stamp, service.answer) for stamp in ("a", None, None, "a")]
     assert heard == [1, 2, 3, 1]
 
 
 async def test_who_asks_while_the_same_is_asked_gets_that_answer(clock: Clock, service: Service) -> None:
     known = remembered()
     service.open.clear()
-    same = [asyncio.create_task(known.of("key", "a", service.answer)) for _ in range(5)]
-    other = [asyncio.create_task(known.of("key", "b", service.answer))]
+    same = [asyncio.create_task(known.get_or_fetch("key", "a", service.answer)) for _ in range(5)]
+    other = [asyncio.create_task(known.get_or_fetch("key", "b", service.answer))]
     await begun([*same, *other])
     service.open.set()
     assert await asyncio.gather(*same, *other) == [1, 1, 1, 1, 1, 2]
@@ -98,11 +103,11 @@ async def test_an_error_is_told_to_all_who_wait_and_not_remembered(clock: Clock,
     known = remembered()
     service.open.clear()
     service.problem = ConnectionError("away")
-    waiting = await begun([asyncio.create_task(known.of("key", "a", service.answer)) for _ in range(3)])
+    waiting = await begun([asyncio.create_task(known.get_or_fetch("key", "a", service.answer)) for _ in range(3)])
     waiting[0].cancel()  # Who asked first may go.
     service.open.set()
     found = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(error) for error in found] == [asyncio.CancelledError, ConnectionError, ConnectionError]
     assert service.asked == 1
     service.problem = None
-    assert await known.of("key", "a", service.answer) == 2
+    assert await known.get_or_fetch("key", "a", service.answer) == 2

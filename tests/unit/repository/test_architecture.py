@@ -27,7 +27,6 @@ ROUTE_MODULES = {
     "documentation",
     "execute",
     "forms",
-    "metrics",
     "migrations",
     "response",
     "routes",

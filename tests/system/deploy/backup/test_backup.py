@@ -98,7 +98,9 @@ async def test_acknowledged_work_is_there_after_a_restore(running_fleet: Fleet, 
 async def test_a_killed_backup_continues_where_it_stopped(
     running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
 ) -> None:
-    killed = await run_and_kill("copies", "sync_folder", "backup", str(tmp_path), **running_fleet.environment)
+    killed = await run_and_kill(
+        "deploy.backup.copies", "sync_folder", "backup", str(tmp_path), **running_fleet.environment
+    )
     assert killed == -9
     folder = BackupFolder(tmp_path)
     assert folder.made() == []

@@ -121,12 +121,17 @@ async def test_a_killed_export_and_import_continue_where_they_stopped(
     api, versions = published
     archive = tmp_path / "tenant.tar"
     environment = running_fleet.environment
-    assert await run_and_kill("exporting", "checked", "export", api.tenant_id, str(archive), **environment) == -9
+    assert (
+        await run_and_kill(
+            "deploy.tenant_archive.exporting", "checked", "export", api.tenant_id, str(archive), **environment
+        )
+        == -9
+    )
     assert not archive.exists()
     assert (await export(running_fleet, api.tenant_id, archive)).resumed == 2
     assert not begun(archive).exists()
     await forget(running_fleet, api)
-    assert await run_and_kill("importing", "copy", "import", str(archive), **environment) == -9
+    assert await run_and_kill("deploy.tenant_archive.importing", "copy", "import", str(archive), **environment) == -9
     assert len(list((running_fleet.stores.installers / api.tenant_id).glob("*"))) == 2
     assert (await api.anonymous().call("POST", "get_packages")).status == 404
     await bring_in(running_fleet, archive)

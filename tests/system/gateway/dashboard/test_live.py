@@ -145,7 +145,7 @@ async def test_a_browser_that_does_not_read_is_let_go_and_leaves_its_place(monke
 
     app, live = web.Application(), EventHub()
     sessions: Sessions = Mock(
-        Sessions, lives=AsyncMock(return_value=True), look=AsyncMock(return_value=SessionCheck("1"))
+        Sessions, is_alive=AsyncMock(return_value=True), touch=AsyncMock(return_value=SessionCheck("1"))
     )
     tenants: TenantDirectory = Mock(TenantDirectory, find=AsyncMock(return_value=caller.tenant))
     app[EVENT_HUB], app[SESSIONS], app[TENANTS] = live, sessions, tenants
