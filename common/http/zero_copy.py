@@ -1,25 +1,27 @@
-"""Bytes that the system moves to a caller's connection by itself: none of them is copied, or even seen, here."""
+"""Zero-copy responses: the system moves the bytes of a file or of another connection to the caller's connection."""
 
 import asyncio
+import fcntl
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+import struct
+import termios
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import BinaryIO
 
 from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
 
-from common.http import bodies, connection_limits
-from common.http.file_descriptors import PIPE, duplicate, pipe, readable, splice_nonblocking, unsent, writable
+from common.http import connection_limits
 
 MAX_CHUNK = 1 << 20  # bytes at most until others have their turn
 UNIX_SEND_BUFFER = 1 << 20  # bytes that may wait in a unix socket; what the system gives is a fifth of it
 CAN_SPLICE = hasattr(os, "splice")
-_ZEROS = bytes(PIPE)
+PIPE = 256 << 10  # bytes on their way from one connection to another
 
 Move = Callable[[int, int], int]
+Watch = Callable[..., object]
 
 
 class SocketSink:
@@ -100,63 +102,6 @@ async def splice(request: web.Request, source: asyncio.Transport, length: int, *
                 await outlet.fill(moved, partial(splice_nonblocking, reading))
 
 
-async def splice_body(request: web.Request, writer: AbstractStreamWriter) -> None:
-    """Send what has come of a body on, and let the system move what is still to come.
-
-    The request's own parser is told of as many zeros, so that it is where the connection is, whatever happens. Where
-    the body ends early there is nothing more to do here: who reads on in `request.content` learns why.
-
-    Raises:
-        InvalidRequest: the body comes too slowly, as for `common.http.bodies.body`.
-        ConnectionError: the other connection is no more.
-    """
-    source, sink = request.transport, writer.transport
-    if source is None or sink is None:
-        return
-    blocks = list(iter(request.content.read_nowait, b""))
-    source.pause_reading()
-    try:
-        writer.send_headers()  # They wait for the first block, and there may be none yet.
-        for block in blocks:
-            await writer.write(block)
-        sink.set_write_buffer_limits(high=0)
-        await writer.drain()
-        with duplicate(source) as inlet, duplicate(sink) as outlet, pipe() as between:
-            await _splice_rest(request, inlet, between, outlet)
-    finally:
-        source.resume_reading()
-        if not sink.is_closing():  # uvloop raises where it is closed.
-            sink.set_write_buffer_limits()
-
-
-async def _splice_rest(request: web.Request, source: int, between: tuple[int, int], sink: int) -> None:
-    pace, content = bodies.ReadRate(), request.content
-    # Counted here: while the server stops, its parser takes nothing any more. What follows the body is another request.
-    left = (request.content_length or 0) - content.total_bytes
-    reading, writing = between
-    while left and request.transport is not None:
-        try:
-            moved = splice_nonblocking(source, writing, min(left, PIPE))
-        except BlockingIOError:
-            async with pace:
-                await readable(source)
-            continue
-        except ConnectionError:
-            return
-        if not moved:
-            return
-        left -= moved
-        request.protocol.data_received(_ZEROS[:moved])
-        content.read_nowait()
-        request.transport.pause_reading()  # Whoever reads lets more come.
-        pace.record(moved)
-        while moved:
-            try:
-                moved -= splice_nonblocking(reading, sink, moved)
-            except BlockingIOError:
-                await writable(sink)
-
-
 async def fill_pipe(source: int, writing: int, most: int, timeout: float) -> int:
     """How many bytes came into the pipe: one at least, and at most so many."""
     moved = None
@@ -185,3 +130,56 @@ async def _outlet(request: web.Request) -> AsyncIterator[SocketSink]:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNIX_SEND_BUFFER)
     with duplicate(transport) as descriptor:
         yield SocketSink(request, descriptor)
+
+
+def splice_nonblocking(source: int, sink: int, most: int) -> int:
+    return os.splice(source, sink, most, flags=os.SPLICE_F_NONBLOCK)
+
+
+@contextmanager
+def duplicate(transport: asyncio.BaseTransport) -> Iterator[int]:
+    """The connection under a descriptor of its own: its loop keeps the transport's for the transport."""
+    descriptor = os.dup(transport.get_extra_info("socket").fileno())
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def pipe() -> Iterator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    try:
+        with suppress(OSError):  # Who has many pipes may have small ones only.
+            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, PIPE)
+        yield reading, writing
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+async def readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    await _event(loop.add_reader, loop.remove_reader, descriptor)
+
+
+async def writable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    await _event(loop.add_writer, loop.remove_writer, descriptor)
+
+
+async def _event(watch: Watch, unwatch: Watch, descriptor: int) -> None:
+    """Wait until a descriptor can be read or written."""
+    came = asyncio.Event()
+    watch(descriptor, came.set)
+    try:
+        await came.wait()
+    finally:
+        unwatch(descriptor)
+
+
+def unsent(descriptor: int) -> int:
+    """Bytes that wait in the system for who takes them, as far as it tells."""
+    with suppress(OSError):
+        return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)))[0])
+    return 0

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
-from aiohttp import AsyncIterablePayload, ClientError, ClientResponse, web
-from aiohttp.abc import AbstractStreamWriter
+from aiohttp import ClientError, ClientResponse, web
 from multidict import CIMultiDict
 
 from common.auth.callers import Caller
@@ -14,7 +13,7 @@ from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import InvalidRequest, Problem
 from common.http.bodies import FORM_LIMIT, body
 from common.http.middleware import AUDIT_HEADER, BytesResponse
-from common.http.zero_copy import CAN_SPLICE, splice, splice_body
+from common.http.zero_copy import CAN_SPLICE, splice
 from common.service_client.client import BLOCK_TIMEOUT, SMALL, Response, ServiceClient, problem_of
 from common.telemetry import log
 from gateway.routing.target import Target
@@ -51,8 +50,8 @@ ANSWER_HEADERS = (
     "Vary",
     "X-Content-Type-Options",
 )
-# Bytes: what is longer is moved by the system, a body's rest and an answer; the connection of the latter ends with it.
-SPLICED_BODY, SPLICED = 512 << 10, 1 << 20
+# Bytes. The system moves longer answers, and the connection to the service ends with them.
+SPLICED = 1 << 20
 LONG_FORMS = web.AppKey("long_forms", FairConcurrencyLimit)
 LONG_FORMS_AT_ONCE = 16  # forms with a large logo, of at most 6 MiB each; one of a tenant
 LONG_FORM_TIMEOUT = 10.0  # seconds that one waits for its slot
@@ -60,36 +59,16 @@ LONG_FORM_TIMEOUT = 10.0  # seconds that one waits for its slot
 AUDIT_DETAILS: web.RequestKey[dict[str, Any]] = web.RequestKey("about", dict)
 
 
-class Body(AsyncIterablePayload):
-    """A request's body on its way through, at most `limit` bytes, which remembers what the caller did wrong with it."""
+class Body(AsyncIterator[bytes]):
+    """A request body of at most `limit` bytes. `problem` is the caller's mistake that ended it."""
 
     def __init__(self, request: web.Request, limit: int | None = None) -> None:
-        self._remaining = self._blocks()
-        super().__init__(self._remaining)
-        self._request = request
-        self._limit = limit
+        self._blocks = body(request, limit=limit, joined=False)
         self.problem: Problem | None = None
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
     async def __anext__(self) -> bytes:
-        return await anext(self._remaining)
-
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        left = (self._request.content_length or 0) - self._request.content.total_bytes
-        if CAN_SPLICE and self._limit is None and left > SPLICED_BODY:
-            try:
-                await splice_body(self._request, writer)
-            except Problem as problem:
-                self.problem = problem
-                raise
-        await super().write_with_length(writer, content_length)
-
-    async def _blocks(self) -> AsyncIterator[bytes]:
         try:
-            async for block in body(self._request, limit=self._limit, joined=False):
-                yield block
+            return await anext(self._blocks)
         except Problem as problem:
             self.problem = problem
             raise

@@ -1,4 +1,4 @@
-"""Bodies and answers that the system moves past us: whole, at their own pace, and given up where they must be."""
+"""Large request bodies and responses through the gateway: complete, at the reader's pace, or ended."""
 
 import asyncio
 import os
@@ -6,14 +6,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import uvloop
 from aiohttp import ClientError, ClientPayloadError, ClientSession, web
 
-from common.http.connection_limits import Runner
 from common.http.middleware import problem_response
 from gateway.forwarding.proxy import SPLICED, Body, answer
 from tests.support.whole.raw import read_one, read_slowly, with_small_buffers
@@ -181,20 +179,7 @@ def head_of(body: bytes) -> bytes:
     return f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
 
 
-@pytest.fixture
-def moved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many bytes the system has moved, each time."""
-    moved, real = list[int](), os.splice
-
-    def noted(*given: Any, **options: Any) -> int:
-        moved.append(real(*given, **options))
-        return moved[-1]
-
-    monkeypatch.setattr(os, "splice", noted)
-    return moved
-
-
-async def test_a_connection_sends_large_bodies_whole_one_after_another(file: Path, moved: list[int]) -> None:
+async def test_a_connection_sends_large_bodies_whole_one_after_another(file: Path) -> None:
     body = file.read_bytes()
     async with taking() as taken, asyncio.timeout(SOON):
         url = urlsplit(taken.address)
@@ -208,26 +193,6 @@ async def test_a_connection_sends_large_bodies_whole_one_after_another(file: Pat
             assert [(await read_one(reader)).partition(b"\r\n\r\n")[2] for _ in range(2)] == [b"taken"] * 2
         writer.close()
     assert taken.bodies == [body, b"next"] * 2
-    assert sum(moved) > 2 * len(body)  # Half of each at least, and each byte is moved twice.
-
-
-async def test_a_large_body_that_comes_later_than_its_head_follows_it(file: Path) -> None:
-    begun, body, bodies = asyncio.Event(), file.read_bytes(), list[bytes]()
-
-    async def take(request: web.Request) -> web.Response:
-        begun.set()
-        bodies.append(await request.read())
-        return web.Response(text="taken")
-
-    async with taking(take) as taken, asyncio.timeout(SOON):
-        url = urlsplit(taken.address)
-        reader, writer = await asyncio.open_connection(url.hostname, url.port)
-        writer.write(head_of(body))
-        await begun.wait()
-        writer.write(body)
-        assert (await read_one(reader)).endswith(b"taken")
-        writer.close()
-    assert bodies == [body]
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -260,49 +225,6 @@ async def test_a_large_body_that_is_refused_before_its_end_is_answered(file: Pat
         writer.write(head_of(body) + body[: len(body) // 2])
         assert (await reader.readline()).startswith(b"HTTP/1.1 500")
         writer.close()
-
-
-async def _sent_on_while_the_server_stops(monkeypatch: pytest.MonkeyPatch) -> bytes:
-    """What a service got of a body, and of what came after it, where the gateway was told to stop in its middle."""
-    got, all_there, servers = bytearray(), asyncio.Event(), list[web.Server]()
-    real = Runner._make_server
-
-    async def noted(runner: Runner) -> web.Server:
-        servers.append(await real(runner))
-        return servers[-1]
-
-    async def service(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        while block := await reader.read(1 << 16):
-            got.extend(block)
-            if len(got) >= SIZE:
-                all_there.set()
-        writer.close()
-
-    async def relay(request: web.Request) -> web.StreamResponse:
-        headers = {"Content-Length": request.headers["Content-Length"]}
-        async with session.post(address, data=Body(request), headers=headers) as response:
-            return await answer(request, response)
-
-    monkeypatch.setattr(Runner, "_make_server", noted)
-    async with await asyncio.start_server(service, "127.0.0.1", 0) as server, ClientSession() as session:
-        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with instead(relay) as gateway, asyncio.timeout(SOON):
-            url = urlsplit(gateway)
-            _, writer = await asyncio.open_connection(url.hostname, url.port)
-            writer.write(head_of(bytes(SIZE)) + bytes(SIZE // 2))
-            while len(got) < SIZE // 2:  # noqa: ASYNC110  nothing tells of each block
-                await asyncio.sleep(0.01)
-            servers[0].pre_shutdown()
-            writer.write(bytes(SIZE - SIZE // 2) + b"GET /another HTTP/1.1\r\n\r\n")
-            await all_there.wait()
-            await asyncio.sleep(0.1)
-            writer.transport.abort()
-            return bytes(got)
-
-
-async def test_what_follows_a_body_is_never_sent_on_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await _sent_on_while_the_server_stops(monkeypatch) == bytes(SIZE)
 
 
 async def _answered_where_the_service_breaks_off() -> bytes:
