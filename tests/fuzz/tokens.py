@@ -134,7 +134,7 @@ class _Sessions:
 class _Registry:
     """A registry that knows no client."""
 
-    async def ask(self, _: Caller, operation: str, told: dict[str, Any]) -> dict[str, str]:
+    async def json(self, _: Caller, operation: str, told: dict[str, Any]) -> dict[str, str]:
         assert operation == "identify_client"
         assert isinstance(told["auth_token"], str)
         return {"client_id": ""}

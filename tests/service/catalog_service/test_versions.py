@@ -573,7 +573,7 @@ async def test_many_files_are_removed_a_few_at_a_time_and_patiently(
     ) -> None:
         asked.append((body["version_uids"], timeout))
 
-    monkeypatch.setattr(ServiceClient, "ask", ask)
+    monkeypatch.setattr(ServiceClient, "json", ask)
     uids = [str(number) for number in range(950)]
     async with open_service(catalog.api.address, service="upload_service", keys=KEYS) as client:
         await UploadService(client).release(caller, uids)

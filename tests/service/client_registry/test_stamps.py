@@ -87,7 +87,7 @@ async def test_a_token_is_told_to_who_asked_for_it_though_redis_went_meanwhile(
         raise RedisError("away")
 
     caller = make_caller()
-    monkeypatch.setattr(TenantVersions, "move", away)
+    monkeypatch.setattr(TenantVersions, "bump", away)
 
     client = await registry.add_client(caller)
 

@@ -61,7 +61,7 @@ class StepWatch:
             self._wrap_call(AsyncIOMotorCollection, name, _changed)
         self._wrap_call(aio_pika.Exchange, "publish", lambda _: True)
         self._wrap_call(aio_pika.IncomingMessage, "ack", lambda _: True)
-        self._wrap_call(ServiceClient, "ask", lambda _: True)
+        self._wrap_call(ServiceClient, "json", lambda _: True)
         for name in FILES:
             self._wrap_file(name)
 
