@@ -32,6 +32,7 @@ from tests.support.deployment.observability import (
 from tests.support.tables import each
 
 DEPLOY = OBSERVABILITY.parent
+GUIDE = (DEPLOY / "docs" / "alerts.md").read_text(encoding="utf-8")
 ALERTS = alerts()
 PANELS = panels()
 
@@ -53,13 +54,12 @@ def test_an_alert_says_what_it_means_and_where_it_is_written_what_to_do(alert: s
     says = ALERTS[alert]["annotations"]
     assert sorted(says) == ["description", "runbook", "summary"]
     assert ALERTS[alert]["labels"]["severity"] in {"critical", "warning"}
-    guide = (DEPLOY / "README.md").read_text().partition("\n## When an alert fires\n")[2]
-    assert f"\n### {alert}\n\n" in guide
-    assert says["runbook"] == f"deploy/README.md#{alert.lower()}"
+    assert f"\n### {alert}\n\n" in GUIDE
+    assert says["runbook"] == f"deploy/docs/alerts.md#{alert.lower()}"
 
 
 def test_the_guide_tells_of_no_alert_that_is_not_there() -> None:
-    assert re.findall(r"^### (Pkgrepo\w+)$", (DEPLOY / "README.md").read_text(), re.MULTILINE) == list(ALERTS)
+    assert re.findall(r"^### (Pkgrepo\w+)$", GUIDE, re.MULTILINE) == list(ALERTS)
 
 
 def test_a_service_that_is_not_even_found_is_missed() -> None:

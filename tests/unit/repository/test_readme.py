@@ -1,4 +1,4 @@
-"""The newcomer's page names everything there is to name."""
+"""The documents name every operation and setting, and their links and pictures exist."""
 
 import re
 from pathlib import Path
@@ -13,9 +13,13 @@ from tests.support.tables import each
 from upload_service.settings import UploadSettings
 
 ROOT = Path(__file__).parents[3]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-RESULTS = (ROOT / "tests" / "bench" / "RESULTS.md").read_text(encoding="utf-8")
-PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md", "deploy/kubernetes/README.md")
+DOCS = ROOT / "deploy" / "docs"
+INTERFACE = (DOCS / "interface.md").read_text(encoding="utf-8")
+CONFIGURATION = (DOCS / "configuration.md").read_text(encoding="utf-8")
+PAGES = (
+    *("README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md", "deploy/kubernetes/README.md"),
+    *sorted(str(page.relative_to(ROOT)) for page in DOCS.glob("*.md")),
+)
 SETTINGS = sorted(
     {
         name.upper()
@@ -28,22 +32,22 @@ NAMED = [row for row in OPERATIONS if row.word != "sign_in" and "assets" not in 
 
 
 @each("row", NAMED, ids=lambda row: f"{row.method} {row.path}")
-def test_it_names_every_operation(row: Operation) -> None:
-    assert f"`{row.method} {row.path}`" in README
+def test_the_documents_name_every_operation(row: Operation) -> None:
+    assert f"`{row.method} {row.path}`" in INTERFACE
 
 
 @each("setting", SETTINGS)
-def test_it_names_every_setting(setting: str) -> None:
-    assert f"`{setting}`" in README
+def test_the_documents_name_every_setting(setting: str) -> None:
+    assert f"`{setting}`" in CONFIGURATION
 
 
 @each("kind", [CatalogSettings, UploadSettings])
-def test_it_says_where_the_broker_is_looked_for(kind: type[CatalogSettings] | type[UploadSettings]) -> None:
-    assert f"`{kind.model_fields['rabbitmq_url'].default}`" in README
+def test_the_documents_name_the_default_address_of_rabbitmq(kind: type[CatalogSettings] | type[UploadSettings]) -> None:
+    assert f"`{kind.model_fields['rabbitmq_url'].default}`" in CONFIGURATION
 
 
 @each("page", PAGES)
-def test_a_link_leads_to_a_page_and_a_heading_that_are_there(page: str) -> None:
+def test_links_lead_to_existing_pages_and_headings(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for link in re.findall(r"]\(([^()\s]+)\)", text):
         file, _, heading = link.partition("#")
@@ -69,20 +73,6 @@ def test_every_line_that_adds_the_winget_source_trusts_it() -> None:
 
 
 def headings(page: Path) -> set[str]:
-    """What a page's headings are called in links."""
+    """The anchors of a page's headings."""
     lines = [line.lstrip("# ") for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
     return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines}
-
-
-def test_the_pictures_it_shows_are_there() -> None:
-    for line in README.splitlines():
-        if line.startswith("!["):
-            assert (ROOT / line.partition("(")[2].rstrip(")")).is_file()
-
-
-def test_what_it_says_of_many_machines_is_what_was_measured() -> None:
-    section = RESULTS.partition("\n## Where one machine ends\n")[2].partition("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("| ")]
-    assert rows
-    for row in rows:
-        assert f"\n{row}\n" in README
