@@ -17,8 +17,8 @@ DOCS = ROOT / "deploy" / "docs"
 INTERFACE = (DOCS / "interface.md").read_text(encoding="utf-8")
 CONFIGURATION = (DOCS / "configuration.md").read_text(encoding="utf-8")
 PAGES = (
-    *("README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md", "deploy/kubernetes/README.md"),
-    *sorted(str(page.relative_to(ROOT)) for page in DOCS.glob("*.md")),
+    *("README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/kubernetes/README.md"),
+    *sorted(str(page.relative_to(ROOT)) for page in [*ROOT.glob("*/README.md"), *DOCS.glob("*.md")]),
 )
 SETTINGS = sorted(
     {
