@@ -33,7 +33,7 @@ class OneSession:
         self.looked: list[str] = []
         self.away = False
 
-    async def look(self, tenant_id: str, token: str = "") -> SessionCheck:
+    async def touch(self, tenant_id: str, token: str = "") -> SessionCheck:
         self.looked.append(token)
         if self.away:
             raise RedisError
@@ -52,7 +52,7 @@ class OneClient:
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
 
-    async def ask(self, caller: Caller, operation: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def json(self, caller: Caller, operation: str, body: dict[str, Any]) -> dict[str, Any]:
         assert operation == "identify_client"
         assert caller.kind is Kind.ANONYMOUS
         self.asked.append(body)

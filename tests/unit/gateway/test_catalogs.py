@@ -48,7 +48,7 @@ class World:
         said = [caller.tenant_id, str(self.revisions[caller.tenant_id]), str(disabled), "".join(sorted(hidden))]
         return "|".join([*said, encoding]) + " " * self.size
 
-    async def ask(self, caller: Caller, operation: str) -> dict[str, Any]:
+    async def json(self, caller: Caller, operation: str) -> dict[str, Any]:
         assert operation == "hidden_packages"
         hidden = self.hidden.get((caller.tenant_id, caller.client_id), frozenset())
         return {"package_ids": sorted(hidden)}

@@ -19,7 +19,7 @@ class ClientRegistry:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def ask(self, caller: Caller, operation: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    async def json(self, caller: Caller, operation: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         self.asked += 1
         if body is None:
             return {"package_ids": [f"{caller.tenant_id} {caller.client_id} {caller.ip}"]}

@@ -37,7 +37,7 @@ class Services:
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     release: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def ask(self, caller: Caller, operation: str) -> dict[str, Any]:
+    async def json(self, caller: Caller, operation: str) -> dict[str, Any]:
         assert operation == "hidden_packages"
         return {"package_ids": sorted(self.hidden[caller.client_id])}
 

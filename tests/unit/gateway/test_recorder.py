@@ -23,7 +23,7 @@ class AuditLog:
         self.answers = asyncio.Event()
         self.taken: list[str] = []
 
-    async def ask(self, _: Caller, __: str, entry: Entry) -> None:
+    async def json(self, _: Caller, __: str, entry: Entry) -> None:
         self.asked.set()
         await self.answers.wait()
         if entry["id"] in self.refused:

@@ -25,7 +25,7 @@ class AuthService:
         self.asked: list[str] = []
         self.problem: Exception | None = None
 
-    async def ask(self, caller: Caller, operation: str) -> dict[str, Any]:
+    async def json(self, caller: Caller, operation: str) -> dict[str, Any]:
         assert (operation, caller.kind) == ("find_tenant", Kind.SERVICE)
         self.asked.append(caller.tenant_id)
         await asyncio.sleep(0)
