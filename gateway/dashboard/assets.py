@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from common.http.middleware import BytesResponse
-from gateway.app_keys import PAGES
+from gateway.app_keys import STATIC_FILES
 
 UNNAMED, NAMED = 3600, 31_536_000  # seconds that a browser keeps a file, and one whose address names its version
 
@@ -13,15 +13,15 @@ def address_of(request: web.Request, prefix: str, name: str) -> str:
 
     All files of a version are in one folder, so that a script finds the others that it imports.
     """
-    pages = request.app[PAGES]
+    pages = request.app[STATIC_FILES]
     pages.asset(name)
     return f"{prefix}/dashboard/assets/{pages.version}/{name}"
 
 
 def answer(request: web.Request, name: str, version: str = "") -> web.Response:
     """A file, `version` being that which its address names. Raises NotFound."""
-    asset = request.app[PAGES].asset(name)
-    named = version == request.app[PAGES].version
+    asset = request.app[STATIC_FILES].asset(name)
+    named = version == request.app[STATIC_FILES].version
     headers = {
         "Cache-Control": f"public, max-age={NAMED}, immutable" if named else f"public, max-age={UNNAMED}",
         "Vary": "Accept-Encoding",

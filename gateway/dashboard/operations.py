@@ -11,7 +11,7 @@ from gateway.dashboard.languages import language_of
 from gateway.dashboard.page_request import PageRequest
 from gateway.forwarding.execute import execute_operation
 from gateway.operations import Access
-from gateway.routing.target import NoSuchOperation, Target, find
+from gateway.routing.target import NoSuchOperation, Target, find_operation
 
 TOKEN_HEADER = "X-CSRF-Token"  # noqa: S105  the header's name
 READS = {"GET", "HEAD"}
@@ -24,7 +24,7 @@ def tell_scripts(request: web.Request) -> None:
     request[PROBLEM_RENDERER] = telling
 
 
-async def perform_in(visit: PageRequest, parts: tuple[str, ...], stamp: str | None) -> web.StreamResponse:
+async def perform_in(visit: PageRequest, parts: tuple[str, ...]) -> web.StreamResponse:
     """The answer of the operation that the parts of an address name.
 
     Raises:
@@ -32,14 +32,12 @@ async def perform_in(visit: PageRequest, parts: tuple[str, ...], stamp: str | No
         Forbidden: a write does not come from a page of this session.
         And what the operation ends in.
     """
-    operation, segments = find(visit.request.method, parts)
+    operation, segments = find_operation(visit.request.method, parts)
     if operation.access is not Access.ADMINISTRATOR:
         raise NoSuchOperation
     if visit.request.method not in READS:
         visit.check_token(visit.request.headers.get(TOKEN_HEADER, ""))
-    return await execute_operation(
-        visit.request, visit.caller, Target(visit.caller.tenant_id, operation, segments), stamp
-    )
+    return await execute_operation(visit.request, visit.caller, Target(visit.caller.tenant_id, operation, segments))
 
 
 def _told(language: str, problem: Problem) -> web.Response:

@@ -66,7 +66,7 @@ PAGES = (
 )
 
 
-async def page(request: web.Request, visitor: Caller, parts: Sequence[str], stamp: str | None) -> web.StreamResponse:
+async def page(request: web.Request, visitor: Caller, parts: Sequence[str]) -> web.StreamResponse:
     """Answer a browser, `parts` being those of the address after `/dashboard`."""
     match list(parts):
         case ["assets", version, name]:
@@ -86,7 +86,7 @@ async def page(request: web.Request, visitor: Caller, parts: Sequence[str], stam
             raise NotAuthenticated("The session has ended.")  # A script would follow to the sign-in page.
         return redirect_to_sign_in(request, visitor)
     if wants_operation:
-        return await operations.perform_in(visit, tuple(parts[1:]), stamp)
+        return await operations.perform_in(visit, tuple(parts[1:]))
     if watches:
         return await live_events.stream(visit)
     telling: ProblemRenderer = partial(problem_page, visit)

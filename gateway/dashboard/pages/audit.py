@@ -22,7 +22,7 @@ async def show(visit: PageRequest) -> web.Response:
         entries=entries[:SIZE],
         older=_address(visit, before=str(entries[SIZE - 1]["sequence"])) if len(entries) > SIZE else "",
         newest=_address(visit, before="") if before else "",
-        operations=sorted({row.word for row in OPERATIONS if row.audited} | set(SESSIONS)),
+        operations=sorted({row.name for row in OPERATIONS if row.audited} | set(SESSIONS)),
         user=user,
         operation=operation,
     )

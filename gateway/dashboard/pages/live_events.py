@@ -26,7 +26,7 @@ async def stream(visit: PageRequest) -> web.StreamResponse:
     """Tell the browser until it goes, reads no more, or may listen no more, or until we end. Raises Overloaded."""
     request = visit.request
     request[ROUTE] = ROUTE_OF_ITS_OWN
-    with request.app[EVENT_HUB].watching(visit.caller.tenant_id, visit.caller.username) as watcher:
+    with request.app[EVENT_HUB].subscribe(visit.caller.tenant_id, visit.caller.username) as watcher:
         response = web.StreamResponse(headers=HEADERS)
         await response.prepare(request)
         await _write(request, response, _return_in(SOON))

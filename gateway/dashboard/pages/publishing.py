@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from gateway.app_keys import PAGES
+from gateway.app_keys import STATIC_FILES
 from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.paging import listed, part_of
 
@@ -93,5 +93,5 @@ def _values(request: web.Request) -> Mapping[str, list[str]]:
 
 def _schemas(request: web.Request) -> Any:
     """What the interface's own description says of its fields."""
-    document: Any = request.app[PAGES].document
+    document: Any = request.app[STATIC_FILES].document
     return document["components"]["schemas"]

@@ -19,7 +19,7 @@ from gateway.dashboard.languages import language_of
 from gateway.dashboard.page_request import PageRequest, cookie_name, rendered
 from gateway.dashboard.redirects import safe_next_url
 from gateway.operations import AUTH, CREDENTIALS_LIMIT
-from gateway.routing.client_address import is_https, is_of_our_pages
+from gateway.routing.client_address import is_https, is_same_origin
 
 
 class ForeignForm(Forbidden):
@@ -51,7 +51,7 @@ async def sign_out(visit: PageRequest) -> web.Response:
 
 async def _sign_in(request: web.Request, visitor: Caller) -> web.Response:
     tell_in_place(request, visitor, "")
-    if not is_of_our_pages(request, visitor.base_url):
+    if not is_same_origin(request, visitor.base_url):
         raise ForeignForm
     form = await read_form(request, limit=CREDENTIALS_LIMIT)
     wanted = form.get("next") or ""

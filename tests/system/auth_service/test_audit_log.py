@@ -64,14 +64,14 @@ async def test_each_write_is_on_record(services: Services) -> None:
     estate, wrong = await furnish(await services.tenant()), list[str]()
     for row in sorted(AUDITED, key=_order):
         made_up = {"username": f"new-{estate.marker}", "version_key": "installer"}
-        if row.word in {"add_package_version", "publish_client"}:
+        if row.name in {"add_package_version", "publish_client"}:
             made_up["server_filename"] = await upload(estate.api, b"an installer")
         answer = await estate.send(row, data={**estate.form, **made_up})
         entry = await newest(estate.api)
-        expected = (*CALLER, row.word, answer.status, answer.headers["X-Request-Id"])
+        expected = (*CALLER, row.name, answer.status, answer.headers["X-Request-Id"])
         if answer.status >= 400 or _summary(entry) != expected or not (entry["target"] or entry["changes"]):
             wrong.append(f"{title(row)}: {answer.status} {answer.body}: {entry}")
-        if row.word == "rotate_client_token":
+        if row.name == "rotate_client_token":
             estate = replace(estate, parts={**estate.parts, "auth_token": answer.body["auth_token"]})
     assert wrong == []
 
@@ -81,8 +81,8 @@ async def test_each_refused_write_is_on_record(strangers: Api) -> None:
     for row in AUDITED:
         answer = await strangers.call(row.method, *segments(row, UNKNOWN), data={"no": "field"})
         entry = await newest(strangers)
-        refused = 400 <= answer.status < 500 or row.word == "edit_settings"
-        expected = (*CALLER, row.word, answer.status, answer.headers["X-Request-Id"])
+        refused = 400 <= answer.status < 500 or row.name == "edit_settings"
+        expected = (*CALLER, row.name, answer.status, answer.headers["X-Request-Id"])
         if not refused or _summary(entry) != expected or "auth_token" in entry["target"]:
             wrong.append(f"{title(row)}: {answer.status} {answer.body}: {entry}")
     assert wrong == []
@@ -100,7 +100,7 @@ async def test_a_caller_without_a_session_leaves_no_entry(strangers: Api) -> Non
 async def test_no_secret_is_in_an_entry(estate: Estate) -> None:
     secrets = {estate.form[name] for name in ("password", "old_password", "new_password", "token")}
     secrets.add(estate.parts["auth_token"])
-    for row in sorted(AUDITED, key=lambda row: row.word.startswith("delete")):
+    for row in sorted(AUDITED, key=lambda row: row.name.startswith("delete")):
         answer = await estate.send(row, data=dict(estate.form))
         secrets |= {answer.body["auth_token"]} if "auth_token" in answer.body else set()
         await estate.api.call(row.method, *segments(row, {**UNKNOWN, "auth_token": estate.parts["auth_token"]}))
@@ -348,4 +348,4 @@ def _summary(entry: dict[str, Any]) -> tuple[Any, ...]:
 
 def _order(row: Operation) -> tuple[int, str]:
     """Deletions come last, that of the package at the end."""
-    return (row.word.startswith("delete") + (row.word == "delete_package"), row.word)
+    return (row.name.startswith("delete") + (row.name == "delete_package"), row.name)

@@ -13,7 +13,7 @@ from tests.support.whole.raw import send_raw
 from tests.support.whole.routes import ROUTES
 from tests.support.whole.services import Api, Services
 
-TABLE = {row.word for row in OPERATIONS}
+TABLE = {row.name for row in OPERATIONS}
 INTERNAL = sorted({(route.word, route.service) for route in ROUTES if route.word not in TABLE})
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
 
@@ -143,7 +143,7 @@ async def test_an_unknown_tenant_has_no_operation(tenant: Api) -> None:
         for row in OPERATIONS:
             with cell(title(row)):
                 answer = await send(tenant, row.method, "/".join(["", "nobody", *segments(row, UNKNOWN)]))
-                code = 404 if row.of_winget else "tenant_not_found"  # That protocol has numbers.
+                code = 404 if row.is_winget else "tenant_not_found"  # That protocol has numbers.
                 assert (answer.status, answer.body["code"]) == (404, code)
 
 
@@ -204,8 +204,8 @@ async def test_a_slash_at_the_end_or_capitals_are_another_address(each: Api) -> 
     with every_cell() as cell:
         for row in OPERATIONS:
             path = "/".join([prefix, *segments(row, UNKNOWN)])
-            capitals = path.replace(row.word, row.word.swapcase()), path.replace(prefix, prefix.upper())
+            capitals = path.replace(row.name, row.name.swapcase()), path.replace(prefix, prefix.upper())
             longer = (f"{path}/", f"{path}//", f"{path}%2f", f"{path}/x")
-            for target in (*(() if row.word == ANY_TEXT else longer), *capitals):
+            for target in (*(() if row.name == ANY_TEXT else longer), *capitals):
                 with cell(row.method, target):
                     assert (await send(each, row.method, target)).status == 404

@@ -227,7 +227,7 @@ async def test_versions_that_are_being_changed_are_not_remembered(
 async def test_winget_without_a_version_header_shares_the_first_contract(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.caching.package_responses.REMEMBERED", 60.0)
+    monkeypatch.setattr("gateway.caching.package_responses.MAX_AGE", 60.0)
     fellows = Fellows()
     async with (
         instead(fellows.answer) as address,

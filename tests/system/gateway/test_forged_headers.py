@@ -54,7 +54,7 @@ async def test_an_address_that_is_given_out_has_the_host_that_was_asked(tenant: 
 async def test_an_internal_token_is_no_key_to_the_gateway(each: Api) -> None:
     caller = Caller(Tenant(each.tenant_id)).as_administrator("admin", "x")
     for row in OPERATIONS:
-        token = {INTERNAL_TOKEN: sign(KEY, caller, service=row.service, operation=row.word)}
+        token = {INTERNAL_TOKEN: sign(KEY, caller, service=row.service, operation=row.name)}
         expected = await each.anonymous().call(row.method, *segments(row, UNKNOWN))
         answer = await each.anonymous().call(row.method, *segments(row, UNKNOWN), headers=token)
         assert answer.status == expected.status
@@ -67,7 +67,7 @@ async def test_a_network_that_is_not_allowed_cannot_be_talked_into(services: Ser
     headers = {**tenant.headers, **dict(forged())}
     for row in OPERATIONS:
         answer = await services.api(shut.tenant_id).call(row.method, *segments(row, UNKNOWN), headers=headers)
-        assert (answer.status, answer.body["code"]) == (403, 403 if row.of_winget else "network_not_allowed")
+        assert (answer.status, answer.body["code"]) == (403, 403 if row.is_winget else "network_not_allowed")
 
 
 async def test_behind_a_trusted_proxy_the_hop_before_it_is_the_caller(

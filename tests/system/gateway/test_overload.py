@@ -161,7 +161,7 @@ async def test_streams_that_never_end_leave_others_their_connections(
 async def test_refusals_of_a_crowd_fill_neither_audit_log_nor_error_log(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.forwarding.audit.REFUSALS", 3)
+    monkeypatch.setattr("gateway.forwarding.audit.MAX_REFUSALS", 3)
 
     async def busy(_: web.Request) -> web.Response:
         return problem_response(Overloaded())

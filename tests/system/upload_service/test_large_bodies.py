@@ -13,7 +13,7 @@ import uvloop
 from aiohttp import ClientError, ClientPayloadError, ClientSession, web
 
 from common.http.middleware import problem_response
-from gateway.forwarding.proxy import SPLICED, Body, answer
+from gateway.forwarding.proxy import SPLICE_THRESHOLD, Body, relay
 from tests.support.whole.raw import read_one, read_slowly, with_small_buffers
 from tests.support.whole.standin import instead
 from upload_service.downloads.service import Opened
@@ -21,7 +21,7 @@ from upload_service.model import Upload
 from upload_service.views import Part, send_installer
 
 SOON = 60  # seconds; reached only when something hangs
-SIZE = SPLICED * 4 + 3
+SIZE = SPLICE_THRESHOLD * 4 + 3
 PIECE = 100_000  # bytes that a sender has at once
 UPLOAD = Upload("acme", "f", "u", SIZE, size=SIZE, sha256="0" * 64)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -45,12 +45,12 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def through_the_gateway(handler: Handler) -> AsyncIterator[str]:
     """The address of a gateway that gives on whatever a service answers."""
 
-    async def relay(request: web.Request) -> web.StreamResponse:
+    async def forward(request: web.Request) -> web.StreamResponse:
         with_small_buffers(request)
         async with session.get(service) as response:
-            return await answer(request, response)
+            return await relay(request, response)
 
-    async with instead(handler) as service, ClientSession() as session, instead(relay) as address:
+    async with instead(handler) as service, ClientSession() as session, instead(forward) as address:
         yield address
 
 
@@ -116,7 +116,7 @@ async def test_a_slow_and_steady_reader_gets_a_whole_large_answer(
 @both_ways
 async def test_an_answer_that_breaks_off_is_no_whole_one(way: Way, file: Path, tmp_path: Path) -> None:
     shorter = tmp_path / "shorter"
-    shorter.write_bytes(file.read_bytes()[: SPLICED * 2])
+    shorter.write_bytes(file.read_bytes()[: SPLICE_THRESHOLD * 2])
     async with way(sending(shorter)) as address, asyncio.timeout(SOON):
         url = urlsplit(address)
         reader, writer = await asyncio.open_connection(url.hostname, url.port)
@@ -161,17 +161,17 @@ async def taking(handler: Handler | None = None) -> AsyncIterator[Taken]:
         taken.bodies.append(await request.read())
         return web.Response(text="taken")
 
-    async def relay(request: web.Request) -> web.StreamResponse:
+    async def forward(request: web.Request) -> web.StreamResponse:
         content = Body(request)
         headers = {"Content-Length": request.headers["Content-Length"]}
         try:
             async with session.post(service, data=content, headers=headers) as response:
-                return await answer(request, response)
+                return await relay(request, response)
         except ClientError:
             assert content.problem is not None
             return problem_response(content.problem)
 
-    async with instead(handler or take) as service, ClientSession() as session, instead(relay) as taken.address:
+    async with instead(handler or take) as service, ClientSession() as session, instead(forward) as taken.address:
         yield taken
 
 
@@ -237,7 +237,7 @@ async def _answered_where_the_service_breaks_off() -> bytes:
         writer.transport.abort()
         gone.set()
 
-    async def relay(request: web.Request) -> web.StreamResponse:
+    async def forward(request: web.Request) -> web.StreamResponse:
         headers = {"Content-Length": request.headers["Content-Length"]}
         with suppress(ClientError):
             async with session.post(address, data=Body(request), headers=headers):
@@ -246,7 +246,7 @@ async def _answered_where_the_service_breaks_off() -> bytes:
 
     async with await asyncio.start_server(service, "127.0.0.1", 0) as server, ClientSession() as session:
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with instead(relay) as gateway, asyncio.timeout(SOON):
+        async with instead(forward) as gateway, asyncio.timeout(SOON):
             url = urlsplit(gateway)
             reader, writer = await asyncio.open_connection(url.hostname, url.port)
             writer.write(head_of(bytes(8 * SIZE)) + bytes(SIZE // 2 + PIECE))

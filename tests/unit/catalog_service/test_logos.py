@@ -184,7 +184,7 @@ async def test_a_jpeg_of_several_pictures_becomes_the_first() -> None:
 
 @each("operation", ["add_package", "edit_package"])
 def test_a_logo_is_decoded_or_refused_before_the_gateway_gives_up(operation: str) -> None:
-    (row,) = (row for row in OPERATIONS if row.word == operation)
+    (row,) = (row for row in OPERATIONS if row.name == operation)
     assert row.timeout > SLOT_TIMEOUT + WALL_TIME + 1
 
 

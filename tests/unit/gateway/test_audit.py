@@ -36,17 +36,17 @@ async def test_an_audit_entry_outlives_a_gateway_that_ends_while_sending_it() ->
     recorder = AuditRecorder(cast("ServiceClient", audit_log))
     audit_log.answers.set()
     for name in ("first", "second"):
-        await recorder._tell(make_caller(), {"id": name})
+        await recorder._record(make_caller(), {"id": name})
     audit_log.answers.clear()
     audit_log.asked.clear()
     async with repeating("audit", recorder.retry_pending, recorder.pause):
         await audit_log.asked.wait()
-        assert recorder.waiting == 2
+        assert recorder.pending_count == 2
     audit_log.refused.clear()
     audit_log.answers.set()
     await recorder.close()
     assert audit_log.taken == ["first", "second"]
-    assert recorder.waiting == 0
+    assert recorder.pending_count == 0
 
 
 async def test_an_entry_that_is_not_taken_keeps_no_other_waiting() -> None:
@@ -54,10 +54,10 @@ async def test_an_entry_that_is_not_taken_keeps_no_other_waiting() -> None:
     recorder = AuditRecorder(cast("ServiceClient", audit_log))
     audit_log.answers.set()
     for name in ("first", "second"):
-        await recorder._tell(make_caller(), {"id": name})
+        await recorder._record(make_caller(), {"id": name})
     audit_log.refused.remove("second")
     await recorder.retry_pending()
-    assert (audit_log.taken, recorder.waiting) == (["second"], 1)
+    assert (audit_log.taken, recorder.pending_count) == (["second"], 1)
 
 
 async def test_a_gateway_ends_though_the_audit_log_does_not_answer(
@@ -67,8 +67,8 @@ async def test_a_gateway_ends_though_the_audit_log_does_not_answer(
     audit_log = AuditLog()
     recorder = AuditRecorder(cast("ServiceClient", audit_log))
     audit_log.answers.set()
-    await recorder._tell(make_caller(), {"id": "first"})
+    await recorder._record(make_caller(), {"id": "first"})
     audit_log.answers.clear()
     async with asyncio.timeout(60):
         await recorder.close()
-    assert recorder.waiting == 1
+    assert recorder.pending_count == 1

@@ -18,8 +18,9 @@ from common.auth.callers import HIDDEN, Caller, hidden_word
 from common.http.bodies import CODINGS
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
+from gateway.auth.authenticator import TENANT_VERSION
 from gateway.auth.client_directory import ClientDirectory
-from gateway.caching.catalogs import Catalog, Catalogs
+from gateway.caching.catalogs import Catalog, CatalogCache
 from tests.support.tables import each
 
 BUDGET = 1 << 20  # bytes
@@ -35,7 +36,7 @@ class World:
 
     revisions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TENANTS, 0))
     hidden: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
-    stamps: dict[str, str] = field(default_factory=lambda: dict.fromkeys(TENANTS, ""))
+    versions: dict[str, str] = field(default_factory=lambda: dict.fromkeys(TENANTS, ""))
     asked: list[tuple[str, int]] = field(default_factory=list)
     during: Callable[[], None] | None = None
     tagged: bool = True
@@ -84,12 +85,12 @@ class World:
             content=SimpleNamespace(iter_any=lambda: blocks(body if status == 200 else b"")),
         )
 
-    def catalogs(self) -> Catalogs:
+    def catalogs(self) -> CatalogCache:
         service = cast("ServiceClient", self)
-        return Catalogs(service, ClientDirectory(service), budget=BUDGET)
+        return CatalogCache(service, ClientDirectory(service), budget=BUDGET)
 
     def move(self, tenant_id: str) -> None:
-        self.stamps[tenant_id] += "x"
+        self.versions[tenant_id] += "x"
 
 
 async def blocks(body: bytes) -> AsyncIterator[bytes]:
@@ -104,18 +105,21 @@ def who(tenant_id: str, client_id: str = "") -> Caller:
     return Caller(Tenant(tenant_id)).as_administrator("admin", "s1")
 
 
-def request_for(*, disabled: bool = False, encoding: str = "", has: str = "") -> web.Request:
-    given = {"Accept-Encoding": encoding, "If-None-Match": has}
+def request_for(*, disabled: bool = False, encoding: str = "", etag: str = "", version: str | None = "") -> web.Request:
+    headers = {"Accept-Encoding": encoding, "If-None-Match": etag}
     query = "?include_disabled=true" if disabled else ""
-    return make_mocked_request(
-        "POST", f"/x/get_packages{query}", {name: value for name, value in given.items() if value}
-    )
+    path = f"/x/get_packages{query}"
+    request = make_mocked_request("POST", path, {name: value for name, value in headers.items() if value})
+    request[TENANT_VERSION] = version
+    return request
 
 
-async def shown(known: Catalogs, world: World, caller: Caller, *, disabled: bool = False, encoding: str = "") -> str:
+async def shown(
+    known: CatalogCache, world: World, caller: Caller, *, disabled: bool = False, encoding: str = ""
+) -> str:
     """What a caller is answered: from memory, or by the service where the gateway has to pass the request on."""
-    request = request_for(disabled=disabled, encoding=encoding)
-    found = await known.find(request, caller, world.stamps[caller.tenant_id])
+    request = request_for(disabled=disabled, encoding=encoding, version=world.versions[caller.tenant_id])
+    found = await known.find(request, caller)
     if found is None:
         return world.truth(caller, disabled=disabled, encoding=encoding or "identity")
     return found.body.decode()
@@ -220,27 +224,27 @@ async def test_a_catalog_past_half_the_budget_is_left_to_the_service() -> None:
     world = World(size=BUDGET // 2)
     known = world.catalogs()
     for _ in range(3):
-        assert await known.find(request_for(), who("acme"), "") is None
+        assert await known.find(request_for(), who("acme")) is None
     assert len(world.asked) == 1
     world.size = 0
     world.move("acme")
-    assert await known.find(request_for(), who("acme"), world.stamps["acme"])
+    assert await known.find(request_for(version=world.versions["acme"]), who("acme"))
 
 
 async def test_a_catalog_that_is_made_while_it_is_sent_is_not_waited_for() -> None:
     world = World(sized=False)
-    assert await world.catalogs().find(request_for(), who("acme"), "") is None
+    assert await world.catalogs().find(request_for(), who("acme")) is None
 
 
 async def test_one_tenants_slow_catalog_keeps_no_other_waiting() -> None:
     world = World(slow={"acme": asyncio.Event()})
     known = world.catalogs()
     views = [request_for(disabled=disabled, encoding=coding) for disabled in (True, False) for coding in ("", *CODINGS)]
-    stuck = [asyncio.create_task(known.find(view, who("acme"), "")) for view in views]
+    stuck = [asyncio.create_task(known.find(view, who("acme"))) for view in views]
     for _ in range(5):
         await asyncio.sleep(0)
 
-    assert await asyncio.wait_for(known.find(request_for(), who("other"), ""), 60)
+    assert await asyncio.wait_for(known.find(request_for(), who("other")), 60)
 
     world.slow["acme"].set()
     assert all(await asyncio.gather(*stuck))
@@ -254,7 +258,7 @@ async def test_what_slow_readers_have_is_within_the_budget_too() -> None:
     async def read(tenant_id: str = "acme") -> Catalog | None:
         world.revisions[tenant_id] += 1
         world.move(tenant_id)
-        return await known.find(request_for(), who(tenant_id), world.stamps[tenant_id])
+        return await known.find(request_for(version=world.versions[tenant_id]), who(tenant_id))
 
     slow = [await read() for _ in range(10)]
     assert [catalog is not None for catalog in slow] == [True] * 4 + [False] * 6
@@ -270,21 +274,22 @@ async def test_an_answer_without_a_tag_is_none_to_remember() -> None:
     world = World(tagged=False)
     known = world.catalogs()
     for _ in range(3):
-        assert await known.find(request_for(), who("acme"), "") is None
+        assert await known.find(request_for(), who("acme")) is None
     assert len(world.asked) == 1
 
 
 async def test_where_redis_is_away_every_catalog_is_left_to_the_service() -> None:
     world = World()
     known = world.catalogs()
-    await known.find(request_for(), who("acme"), "")
-    assert await known.find(request_for(), who("acme"), None) is None
+    await known.find(request_for(), who("acme"))
+    assert await known.find(request_for(version=None), who("acme")) is None
 
 
 @each("query", ["include_disabled=maybe", "include_disabled=true&x=1", "x"])
 async def test_an_address_that_says_more_is_left_to_the_service(query: str) -> None:
     request = make_mocked_request("POST", f"/x/get_packages?{query}")
-    assert await World().catalogs().find(request, who("acme"), "") is None
+    request[TENANT_VERSION] = ""
+    assert await World().catalogs().find(request, who("acme")) is None
 
 
 @each(("accepted", "answered"), [("", "identity"), ("zstd, gzip;q=0.5", "zstd"), ("*", "gzip")])
@@ -295,9 +300,9 @@ async def test_a_caller_is_answered_in_an_encoding_they_take(accepted: str, answ
 
 async def test_who_has_the_catalog_is_told_so_and_no_more() -> None:
     world = World()
-    found = await world.catalogs().find(request_for(), who("acme"), "")
+    found = await world.catalogs().find(request_for(), who("acme"))
     assert found
-    for has in (found.etag, f'"x", W/{found.etag}', "*"):
-        answer = await found.send(request_for(has=has))
+    for etag in (found.etag, f'"x", W/{found.etag}', "*"):
+        answer = await found.send(request_for(etag=etag))
         assert isinstance(answer, web.Response)
         assert (answer.status, answer.body, answer.headers["ETag"]) == (304, None, found.etag)

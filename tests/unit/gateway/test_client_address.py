@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 from common.auth.callers import Deployment
 from common.errors import InvalidRequest
 from common.tenants import Network
-from gateway.routing.client_address import base_url, caller_address, is_https, is_of_our_pages
+from gateway.routing.client_address import base_url, caller_address, is_https, is_same_origin
 from gateway.settings import GatewaySettings
 from tests.support.factories import KEYS
 from tests.support.tables import each
@@ -151,4 +151,4 @@ def test_a_scheme_that_is_none_is_refused() -> None:
 )
 def test_a_form_is_ours_where_a_browser_says_that_our_page_sent_it(headers: dict[str, str], ours: bool) -> None:
     request = sent_from(CALLER, *{"Host": "gateway:8080", **headers}.items())
-    assert is_of_our_pages(request, "https://packages.example.com/acme") is ours
+    assert is_same_origin(request, "https://packages.example.com/acme") is ours

@@ -36,7 +36,7 @@ async def test_each_tenant_token_address_and_program_is_asked_about_once() -> No
         assert await known.identify(replace(ACME, ip="192.0.2.2"), "right", 1, "") == "client of acme"
         assert await known.identify(ACME, "right", 0, "") == "client of acme"
     assert registry.asked == 4
-    assert "right" not in repr(vars(known._ids._kept))
+    assert "right" not in repr(vars(known._ids._entries))
 
 
 async def test_a_token_that_is_none_is_asked_about_each_time() -> None:

@@ -16,8 +16,9 @@ from common.errors import Overloaded, UpstreamProblem
 from common.http.middleware import REVISION_HEADER, problem_response
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
+from gateway.auth.authenticator import TENANT_VERSION
 from gateway.auth.client_directory import ClientDirectory
-from gateway.caching.package_responses import Listings
+from gateway.caching.package_responses import PackageResponseCache
 from gateway.routing.target import Target
 
 PATH = "/acme/winget/packageManifests/Hidden.Package"
@@ -65,22 +66,26 @@ async def body_of(response: web.Response) -> bytes:
     return response.body
 
 
-def listings_of(services: Services) -> Listings:
+def cache_of(services: Services) -> PackageResponseCache:
     service = cast("ServiceClient", services)
-    return Listings(service, ClientDirectory(service))
+    return PackageResponseCache(service, ClientDirectory(service))
 
 
-async def body_for(listings: Listings, caller: Caller) -> bytes:
-    response = await listings.find(make_mocked_request("GET", PATH), caller, TARGET, "stamp")
+async def body_for(cache: PackageResponseCache, caller: Caller) -> bytes:
+    request = make_mocked_request("GET", PATH)
+    request[TENANT_VERSION] = "a version"
+    response = await cache.find(request, caller, TARGET)
     assert response is not None
     return await body_of(response)
 
 
-async def ask_together(services: Services, listings: Listings) -> tuple[asyncio.Task[bytes], asyncio.Task[bytes]]:
+async def ask_together(
+    services: Services, cache: PackageResponseCache
+) -> tuple[asyncio.Task[bytes], asyncio.Task[bytes]]:
     """Two clients ask the same. The first question is at catalog_service; the second client waits for its answer."""
-    first = asyncio.create_task(body_for(listings, FIRST))
+    first = asyncio.create_task(body_for(cache, FIRST))
     await services.asked.wait()
-    second = asyncio.create_task(body_for(listings, SECOND))
+    second = asyncio.create_task(body_for(cache, SECOND))
     for _ in range(20):  # No step of the second client waits for anything outside of this process.
         await asyncio.sleep(0)
     assert services.askers == ["first"]
@@ -89,7 +94,7 @@ async def ask_together(services: Services, listings: Listings) -> tuple[asyncio.
 
 async def test_equal_questions_share_one_answer() -> None:
     services = Services()
-    first, second = await ask_together(services, listings_of(services))
+    first, second = await ask_together(services, cache_of(services))
     services.release.set()
     assert [await first, await second] == [b"the answer for first"] * 2
     assert services.askers == ["first"]
@@ -97,7 +102,7 @@ async def test_equal_questions_share_one_answer() -> None:
 
 async def test_an_answer_for_other_hidden_packages_stays_with_its_client() -> None:
     services = Services()
-    first, second = await ask_together(services, listings_of(services))
+    first, second = await ask_together(services, cache_of(services))
     services.hidden["first"] = frozenset()  # An administrator removes the entry while the question is under way.
     services.release.set()
     assert [await first, await second] == [b"the answer for first", b"the answer for second"]
@@ -105,17 +110,17 @@ async def test_an_answer_for_other_hidden_packages_stays_with_its_client() -> No
 
 async def test_an_answer_for_other_hidden_packages_is_not_cached() -> None:
     services = Services()
-    listings = listings_of(services)
-    first, second = await ask_together(services, listings)
+    cache = cache_of(services)
+    first, second = await ask_together(services, cache)
     services.hidden["first"] = frozenset()
     services.release.set()
     await asyncio.gather(first, second)
-    assert await body_for(listings, SECOND) == b"the answer for second"
+    assert await body_for(cache, SECOND) == b"the answer for second"
 
 
 async def test_a_refusal_for_too_many_searches_stays_with_its_client() -> None:
     services = Services(refused=frozenset(["first"]))
-    first, second = await ask_together(services, listings_of(services))
+    first, second = await ask_together(services, cache_of(services))
     services.release.set()
     assert await second == b"the answer for second"
     with pytest.raises(UpstreamProblem) as refusal:

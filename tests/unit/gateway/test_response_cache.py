@@ -47,7 +47,7 @@ def service() -> Service:
 
 
 def remembered() -> ResponseCache[str, int]:
-    return ResponseCache(seconds=30, most=10)
+    return ResponseCache(max_age=30, limit=10)
 
 
 async def begun(work: list[asyncio.Task[int]]) -> list[asyncio.Task[int]]:

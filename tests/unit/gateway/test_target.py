@@ -47,7 +47,7 @@ PIECES = [
     "?",
 ]
 PIECES += ["acme", "client", "api", "internal", "test", "download", "x", "é", " ", ":", "@", "#", "http://evil.example"]
-PIECES += [operation.word for operation in OPERATIONS]
+PIECES += [operation.name for operation in OPERATIONS]
 pieces = st.lists(st.sampled_from(PIECES), max_size=6)
 prefixes = st.sampled_from([*PREFIXES.values(), "/client/api/acme"])
 paths = st.one_of(
@@ -62,7 +62,7 @@ requests = st.one_of(
     st.builds(
         lambda prefix, row, *instead: (
             row.method,
-            "/".join([prefix, row.word, *instead[: sum(map(is_value, row.parts))]]),
+            "/".join([prefix, row.name, *instead[: sum(map(is_value, row.parts))]]),
         ),
         prefixes,
         rows,
@@ -94,7 +94,7 @@ def test_what_is_forwarded_has_no_segment_that_leads_elsewhere(
         assert segment not in {"", ".", ".."}
         assert not set(segment) & {"/", "\\", "\0", "\r", "\n"}
         assert unquote(quote(segment, safe="")) == segment
-    assert "/".join(target.segments).startswith(target.operation.word)
+    assert "/".join(target.segments).startswith(target.operation.name)
     assert len(target.segments) == len(target.operation.parts)
     assert path.startswith("/")
 
@@ -165,7 +165,7 @@ def test_the_short_way_to_a_source_is_the_single_tenants_only() -> None:
 
 
 def test_an_operation_of_several_words_is_named_by_all_of_them() -> None:
-    words = {row.word for row in OPERATIONS if len(row.parts) > 1 and not is_value(row.parts[1])}
+    words = {row.name for row in OPERATIONS if len(row.parts) > 1 and not is_value(row.parts[1])}
     assert words == {"docs/assets", "winget/information", "winget/manifestSearch", "winget/packageManifests"}
 
 

@@ -77,7 +77,7 @@ async def test_a_tenant_is_asked_about_again_after_a_while_only(clock: Clock) ->
     for _ in range(3):
         await known.find("acme", STAMP)
     assert auth_service.asked == ["acme"]
-    clock.now += tenant_directory.REMEMBERED
+    clock.now += tenant_directory.MAX_AGE
     await known.find("acme", STAMP)
     assert auth_service.asked == ["acme", "acme"]
 
@@ -90,7 +90,7 @@ async def test_an_unknown_tenant_is_remembered_and_forgotten_alike(clock: Clock)
             await known.find("acme", STAMP)
     assert auth_service.asked == ["acme"]
     auth_service.known.add("acme")
-    clock.now += tenant_directory.REMEMBERED
+    clock.now += tenant_directory.MAX_AGE
     assert (await known.find("acme", STAMP)).tenant_id == "acme"
 
 
@@ -98,7 +98,7 @@ async def test_an_unknown_tenant_is_remembered_and_forgotten_alike(clock: Clock)
 def test_what_cannot_be_a_tenant_is_not_asked_about(name: str) -> None:
     auth_service = AuthService(name)
     with pytest.raises(NoSuchTenant):
-        directory(auth_service).welcomes(name, ip_address("192.0.2.1"))
+        directory(auth_service).last_known_allows(name, ip_address("192.0.2.1"))
     assert not auth_service.asked
 
 
@@ -117,7 +117,7 @@ async def test_where_redis_is_away_a_tenant_is_known_for_the_same_while(clock: C
     for _ in range(3):
         await known.find("acme", None)
     assert auth_service.asked == ["acme"]
-    clock.now += tenant_directory.REMEMBERED
+    clock.now += tenant_directory.MAX_AGE
     for _ in range(3):
         await known.find("acme", None)
     assert auth_service.asked == ["acme", "acme"]
@@ -137,12 +137,12 @@ async def test_no_earlier_answer_counts_while_a_tenant_is_being_changed(clock: C
 async def test_who_is_welcome_is_told_by_what_was_last_heard(clock: Clock) -> None:
     known = directory(AuthService("acme"))
     inside, outside = ip_address("192.0.2.1"), ip_address("192.0.3.1")
-    assert not known.welcomes("acme", inside)
+    assert not known.last_known_allows("acme", inside)
     await known.find("acme", STAMP)
-    assert [known.welcomes("acme", address) for address in (inside, outside)] == [True, False]
+    assert [known.last_known_allows("acme", address) for address in (inside, outside)] == [True, False]
     with pytest.raises(NoSuchTenant):
         await known.find("another", STAMP)
-    assert not known.welcomes("another", inside)
+    assert not known.last_known_allows("another", inside)
 
 
 async def test_a_service_that_is_away_is_not_remembered_as_an_answer(clock: Clock) -> None:
@@ -157,7 +157,7 @@ async def test_a_service_that_is_away_is_not_remembered_as_an_answer(clock: Cloc
 
 
 async def test_no_more_tenants_are_remembered_than_allowed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tenant_directory, "REMEMBERED_AT_MOST", 3)
+    monkeypatch.setattr(tenant_directory, "MAX_TENANTS", 3)
     auth_service = AuthService("t0")
     known = directory(auth_service)
     for number in range(5):

@@ -7,7 +7,7 @@ import pytest
 
 from common.errors import Overloaded
 from common.events import Event
-from gateway.upload_events import LATER, OF_ONE_USER, SOON, WAITING, WATCHERS, EventHub, StreamEnd
+from gateway.upload_events import LATER, MAX_PER_USER, MAX_QUEUED, MAX_WATCHERS, SOON, EventHub, StreamEnd
 
 
 def make_event(tenant_id: str = "acme") -> Event:
@@ -17,57 +17,57 @@ def make_event(tenant_id: str = "acme") -> Event:
 def test_watchers_are_told_of_their_own_tenant_alone() -> None:
     live, event = EventHub(), make_event()
     with (
-        live.watching("acme", "ada") as one,
-        live.watching("acme", "ada") as other,
-        live.watching("globex", "ada") as stranger,
+        live.subscribe("acme", "ada") as one,
+        live.subscribe("acme", "ada") as other,
+        live.subscribe("globex", "ada") as stranger,
     ):
-        live.tell(event)
+        live.publish(event)
         assert [one.get_nowait(), other.get_nowait()] == [event, event]
         assert stranger.empty()
 
 
 def test_a_watcher_who_does_not_keep_up_is_let_go() -> None:
     live = EventHub()
-    with live.watching("acme", "ada") as slow, live.watching("acme", "ada") as other:
-        for _ in range(WAITING):
-            live.tell(make_event())
+    with live.subscribe("acme", "ada") as slow, live.subscribe("acme", "ada") as other:
+        for _ in range(MAX_QUEUED):
+            live.publish(make_event())
         while not other.empty():
             other.get_nowait()
-        live.tell(make_event())
+        live.publish(make_event())
         assert (slow.qsize(), slow.get_nowait()) == (1, StreamEnd(SOON))
         assert other.get_nowait() == make_event()
 
 
 def test_a_tenant_has_so_many_watchers_and_a_place_that_is_left_is_free() -> None:
     live = EventHub()
-    held = [live.watching("acme", f"user {number}") for number in range(WATCHERS)]
+    held = [live.subscribe("acme", f"user {number}") for number in range(MAX_WATCHERS)]
     for place in held:
         place.__enter__()
-    with pytest.raises(Overloaded), live.watching("acme", "ada"):
+    with pytest.raises(Overloaded), live.subscribe("acme", "ada"):
         pass
-    with live.watching("globex", "ada"):
+    with live.subscribe("globex", "ada"):
         pass
     held[0].__exit__(None, None, None)
-    with live.watching("acme", "ada"):
+    with live.subscribe("acme", "ada"):
         pass
 
 
 def test_the_newest_page_of_a_user_at_the_limit_replaces_their_oldest() -> None:
     live, event = EventHub(), make_event()
     with ExitStack() as pages:
-        other = pages.enter_context(live.watching("acme", "bela"))
-        first, *rest = [pages.enter_context(live.watching("acme", "ada")) for _ in range(OF_ONE_USER)]
-        newest = pages.enter_context(live.watching("acme", "ada"))
-        live.tell(event)
+        other = pages.enter_context(live.subscribe("acme", "bela"))
+        first, *rest = [pages.enter_context(live.subscribe("acme", "ada")) for _ in range(MAX_PER_USER)]
+        newest = pages.enter_context(live.subscribe("acme", "ada"))
+        live.publish(event)
         assert (first.qsize(), first.get_nowait()) == (1, StreamEnd(LATER))
-        assert [page.get_nowait() for page in (other, *rest, newest)] == [event] * (OF_ONE_USER + 1)
+        assert [page.get_nowait() for page in (other, *rest, newest)] == [event] * (MAX_PER_USER + 1)
 
 
 def test_at_the_end_everyone_is_let_go_and_nobody_comes() -> None:
     live = EventHub()
-    with live.watching("acme", "ada") as watcher:
-        live.tell(make_event())
+    with live.subscribe("acme", "ada") as watcher:
+        live.publish(make_event())
         live.close()
         assert (watcher.qsize(), watcher.get_nowait()) == (1, StreamEnd(SOON))
-        with pytest.raises(Overloaded), live.watching("acme", "ada"):
+        with pytest.raises(Overloaded), live.subscribe("acme", "ada"):
             pass

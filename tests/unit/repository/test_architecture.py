@@ -24,7 +24,6 @@ LAYERS = ("__main__", "app", "routes", "app_keys", "store", "domain", "model")
 ROUTE_MODULES = {
     "consumer",
     "dashboard",
-    "documentation",
     "execute",
     "forms",
     "migrations",

@@ -49,7 +49,7 @@ def check_safe(answer: Answer) -> None:
 async def test_every_operation_answers_safely_to_anyone(furnished: Estate) -> None:
     with every_cell() as cell:
         for row in OPERATIONS:
-            ends_something = row.method == "DELETE" or row.word in {"logout", "change_password"}
+            ends_something = row.method == "DELETE" or row.name in {"logout", "change_password"}
             path = segments(row, UNKNOWN if ends_something else furnished.parts)
             for api in (furnished.api.anonymous(), furnished.api):
                 for method in {row.method, "HEAD" if row.method == "GET" else row.method, "TRACE"}:

@@ -1,4 +1,4 @@
-"""The documentation pages, and what they load (section 5.2, rule 5)."""
+"""Routes of the documentation: the interface's page, its OpenAPI document, their files, and the sign-in."""
 
 import json
 
@@ -6,7 +6,7 @@ from aiohttp import web
 
 from common.auth.callers import Caller
 from common.http.middleware import BytesResponse
-from gateway.app_keys import PAGES
+from gateway.app_keys import STATIC_FILES
 from gateway.dashboard import assets
 from gateway.dashboard.page_request import PAGE_HEADERS, redirect_to_sign_in, visit_of
 from gateway.dashboard.pages import sign_in
@@ -14,9 +14,9 @@ from gateway.routing.target import Target
 
 
 async def page(request: web.Request, caller: Caller, target: Target) -> web.Response:
-    """Answer a browser's request for one of the pages."""
+    """Answer a browser's request for one of the pages (section 5.2, rule 5)."""
     target.check_complete()
-    match target.operation.word, target.segments[1:]:
+    match target.operation.name, target.segments[1:]:
         case "docs/assets", (_, asset):
             return assets.answer(request, asset)
         case "sign_in", _:
@@ -24,10 +24,10 @@ async def page(request: web.Request, caller: Caller, target: Target) -> web.Resp
     sign_in.tell_in_place(request, caller, request.raw_path)
     if await visit_of(request, caller) is None:
         return redirect_to_sign_in(request, caller)
-    pages = request.app[PAGES]
-    if target.operation.word == "docs":
+    files = request.app[STATIC_FILES]
+    if target.operation.name == "docs":
         return BytesResponse(
-            text=pages.text("docs.html"), content_type="text/html", charset="utf-8", headers=PAGE_HEADERS
+            text=files.text("docs.html"), content_type="text/html", charset="utf-8", headers=PAGE_HEADERS
         )
-    document = {**pages.document, "servers": [{"url": caller.base_url}]}
+    document = {**files.document, "servers": [{"url": caller.base_url}]}
     return BytesResponse(text=json.dumps(document), content_type="application/json", headers=PAGE_HEADERS)
