@@ -14,7 +14,7 @@ from gateway.auth.client_directory import ClientDirectory, UnknownClient
 from gateway.operations import CREDENTIALS_LIMIT, Access, Operation
 from gateway.routing.client_address import base_url, caller_address
 from gateway.routing.target import Target
-from gateway.routing.tenant_directory import TenantDirectory, check_network
+from gateway.routing.tenant_directory import NetworkNotAllowed, TenantDirectory
 from gateway.settings import GatewaySettings
 from gateway.winget import client_token
 
@@ -52,7 +52,8 @@ class Authenticator:
         check = await self.check_session(request, operation, tenant_id, is_allowed=is_allowed)
         request[TENANT_VERSION] = check.stamp
         tenant = await self._tenants.find(tenant_id, check.stamp, changing=check.changing)
-        check_network(tenant, address)
+        if not tenant.allows(address):
+            raise NetworkNotAllowed
         visitor = Caller(
             tenant=tenant,
             ip=str(address),

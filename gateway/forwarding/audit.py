@@ -26,7 +26,7 @@ CLOSE_TIMEOUT = 5.0  # seconds that the gateway's shutdown waits for the log
 MAX_PENDING = 10_000  # entries; beyond that, the oldest are in the gateway's own log only
 MAX_REFUSALS = 60  # a minute and tenant that are recorded
 MINUTE = 60.0  # seconds
-SECRETS = frozenset(["auth_token"])  # values of paths that must not be recorded
+SECRETS = frozenset(["{auth_token}"])  # path parts whose values must not be recorded
 
 Entry = dict[str, Any]
 
@@ -124,13 +124,9 @@ class AuditRecorder:
 
 def _entry(request: web.Request, caller: Caller, target: Target, status: int) -> Entry:
     parts = zip(target.operation.parts, target.segments, strict=False)
-    values = {part.strip("{}"): value for part, value in parts if is_value(part)}
-    details = request.get(AUDIT_DETAILS) or {
-        "target": {name: values[name] for name in values.keys() - SECRETS},
-        "changes": {},
-    }
+    values = {part.strip("{}"): value for part, value in parts if is_value(part) and part not in SECRETS}
     return {
-        **details,
+        **(request.get(AUDIT_DETAILS) or {"target": values, "changes": {}}),
         "id": uuid4().hex,
         "at": datetime.now(UTC).isoformat(),
         "operation": target.operation.name,

@@ -19,7 +19,7 @@ class NoSuchTenant(NotFound):
         super().__init__("There is no such tenant.")
 
 
-class NetworkNotAllowed(Forbidden):
+class NetworkNotAllowed(Forbidden):  # section 5.2
     code = "network_not_allowed"
 
     def __init__(self) -> None:
@@ -71,9 +71,3 @@ class TenantDirectory:
             strict_installers=document.get("strict_installers", False),  # An older auth_service does not send it.
             source_agreements=document.get("source_agreements", ""),
         )
-
-
-def check_network(tenant: Tenant, address: Address) -> None:
-    """Raise NetworkNotAllowed unless the tenant's networks contain the address (section 5.2)."""
-    if not tenant.allows(address):
-        raise NetworkNotAllowed

@@ -188,7 +188,7 @@ async def test_lines_of_json_have_every_entry(estate: Estate) -> None:
 
 
 async def test_refusals_on_record_in_a_minute_are_bounded(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "REFUSALS", 3)
+    monkeypatch.setattr(audit, "MAX_REFUSALS", 3)
     for _ in range(6):
         assert (await tenant.call("DELETE", "delete_package", "Unknown.App")).status == 404
     await tenant.call("PATCH", "edit_settings", data={"version_key": "installer"})
@@ -294,7 +294,7 @@ async def test_a_write_without_an_answer_is_on_record_by_its_address(
 async def test_a_write_is_on_record_once_though_the_log_was_away(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch, answers_get_lost: bool
 ) -> None:
-    monkeypatch.setattr(audit, "PAUSE", 0.01)
+    monkeypatch.setattr(audit, "RETRY_DELAY", 0.01)
     log = Forgetful(services.addresses["auth_service"], answers_get_lost=answers_get_lost)
     with capture_logs() as logged:
         async with gateway(services, redis_url, tenant, log) as api:
@@ -319,7 +319,7 @@ async def test_a_write_is_on_record_once_though_the_log_was_away(
 async def test_a_stopping_gateway_sends_the_entries_that_wait(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "PAUSE", 3600)
+    monkeypatch.setattr(audit, "RETRY_DELAY", 3600)
     log, management = Forgetful(services.addresses["auth_service"], answers_get_lost=False), f"127.0.0.1:{free_port()}"
     async with gateway(services, redis_url, tenant, log, management=management) as api:
         await rotate(api)

@@ -182,7 +182,7 @@ async def test_an_unchanged_answer_costs_one_call_of_redis_and_no_service(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("caching.package_responses", "routing.tenant_directory"):
-        monkeypatch.setattr(f"gateway.{module}.REMEMBERED", 60.0)
+        monkeypatch.setattr(f"gateway.{module}.MAX_AGE", 60.0)
     fellows = Fellows()
     async with instead(fellows.answer) as address, open_redis(redis_url) as redis:
         names = ("auth_service", "catalog_service", "upload_service", "client_registry")

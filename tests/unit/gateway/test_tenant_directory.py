@@ -9,9 +9,9 @@ import pytest
 from common.auth.callers import Caller, Kind
 from common.errors import Unavailable, UpstreamProblem
 from common.service_client.client import ServiceClient
-from common.tenants import RESERVED, Tenant
+from common.tenants import RESERVED
 from gateway.routing import tenant_directory
-from gateway.routing.tenant_directory import NetworkNotAllowed, NoSuchTenant, TenantDirectory, check_network
+from gateway.routing.tenant_directory import NoSuchTenant, TenantDirectory
 from tests.support.tables import each
 
 STAMP = "a stamp"
@@ -173,16 +173,6 @@ async def test_no_more_tenants_are_remembered_than_allowed(clock: Clock, monkeyp
     assert auth_service.asked == []
     await known.find("t0", STAMP)
     assert auth_service.asked == ["t0"]
-
-
-def test_a_network_that_is_not_allowed_is_refused() -> None:
-    tenant = Tenant("acme", allowed_networks=("192.0.2.0/24", "2001:db8::/32"))
-    for address in ("192.0.2.7", "::ffff:192.0.2.7", "2001:db8::1"):
-        check_network(tenant, ip_address(address))
-    for address in ("192.0.3.7", "::ffff:192.0.3.7", "2001:db9::1", "127.0.0.1"):
-        with pytest.raises(NetworkNotAllowed):
-            check_network(tenant, ip_address(address))
-    check_network(Tenant("acme"), ip_address("127.0.0.1"))
 
 
 async def test_a_crowd_that_comes_at_once_asks_once() -> None:
