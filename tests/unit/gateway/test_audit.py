@@ -1,4 +1,4 @@
-"""What the audit log has not taken waits at the gateway until it has."""
+"""Audit entries wait at the gateway until the audit log has them."""
 
 import asyncio
 from typing import cast
@@ -15,7 +15,7 @@ from tests.support.factories import make_caller
 
 
 class AuditLog:
-    """Takes entries but those that it refuses, and answers once it is let."""
+    """Accepts entries that it does not refuse, and answers after the test lets it."""
 
     def __init__(self) -> None:
         self.refused = {"first", "second"}
@@ -49,7 +49,7 @@ async def test_an_audit_entry_outlives_a_gateway_that_ends_while_sending_it() ->
     assert recorder.pending_count == 0
 
 
-async def test_an_entry_that_is_not_taken_keeps_no_other_waiting() -> None:
+async def test_a_failed_entry_does_not_delay_the_others() -> None:
     audit_log = AuditLog()
     recorder = AuditRecorder(cast("ServiceClient", audit_log))
     audit_log.answers.set()
@@ -60,7 +60,7 @@ async def test_an_entry_that_is_not_taken_keeps_no_other_waiting() -> None:
     assert (audit_log.taken, recorder.pending_count) == (["second"], 1)
 
 
-async def test_a_gateway_ends_though_the_audit_log_does_not_answer(
+async def test_a_gateway_stops_while_the_audit_log_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(audit, "CLOSE_TIMEOUT", 0.01)

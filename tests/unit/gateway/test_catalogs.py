@@ -1,4 +1,4 @@
-"""A catalog that the gateway remembers is the one that its caller would be answered, whatever happened meanwhile."""
+"""A cached catalog is the one that catalog_service would send to the caller."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -32,7 +32,7 @@ FEW = 40  # steps
 
 @dataclass
 class World:
-    """Two tenants' catalogs and blacklists, with the services that have them. Every write moves a stamp, or may."""
+    """Two tenants' catalogs and blacklists, and their services. A write changes the tenant's version."""
 
     revisions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TENANTS, 0))
     hidden: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
@@ -117,7 +117,7 @@ def request_for(*, disabled: bool = False, encoding: str = "", etag: str = "", v
 async def shown(
     known: CatalogCache, world: World, caller: Caller, *, disabled: bool = False, encoding: str = ""
 ) -> str:
-    """What a caller is answered: from memory, or by the service where the gateway has to pass the request on."""
+    """The catalog that a caller gets, cached or forwarded."""
     request = request_for(disabled=disabled, encoding=encoding, version=world.versions[caller.tenant_id])
     found = await known.find(request, caller)
     if found is None:
@@ -194,14 +194,14 @@ def before(world: World, tenant_id: str, client_id: str, step: tuple[Any, ...]) 
 
 
 @each("client_id", ["", "c1"])
-async def test_tenants_of_whom_nothing_was_ever_changed_do_not_meet(client_id: str) -> None:
+async def test_tenants_without_a_version_do_not_share_catalogs(client_id: str) -> None:
     world = World()
     known = world.catalogs()
     seen = [await shown(known, world, who(tenant_id, client_id)) for tenant_id in TENANTS * 2]
     assert [text.partition("|")[0] for text in seen] == [*TENANTS * 2]
 
 
-async def test_a_catalog_is_asked_for_once_however_many_want_it() -> None:
+async def test_concurrent_requests_for_a_catalog_share_one_call() -> None:
     world = World(hidden={("acme", "c1"): frozenset("A"), ("acme", "c2"): frozenset("A")})
     known = world.catalogs()
     for _ in range(3):
@@ -210,7 +210,7 @@ async def test_a_catalog_is_asked_for_once_however_many_want_it() -> None:
     assert world.asked == [("acme", 200), ("acme", 200)]
 
 
-async def test_a_catalog_that_is_still_so_does_not_travel_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unchanged_catalog_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     known = world.catalogs()
     first = await shown(known, world, who("acme"))
@@ -220,7 +220,7 @@ async def test_a_catalog_that_is_still_so_does_not_travel_again(monkeypatch: pyt
     assert world.asked == [("acme", 200), ("acme", 304)]
 
 
-async def test_a_catalog_past_half_the_budget_is_left_to_the_service() -> None:
+async def test_a_catalog_larger_than_half_the_budget_is_forwarded() -> None:
     world = World(size=BUDGET // 2)
     known = world.catalogs()
     for _ in range(3):
@@ -231,12 +231,12 @@ async def test_a_catalog_past_half_the_budget_is_left_to_the_service() -> None:
     assert await known.find(request_for(version=world.versions["acme"]), who("acme"))
 
 
-async def test_a_catalog_that_is_made_while_it_is_sent_is_not_waited_for() -> None:
+async def test_a_catalog_without_a_length_is_forwarded() -> None:
     world = World(sized=False)
     assert await world.catalogs().find(request_for(), who("acme")) is None
 
 
-async def test_one_tenants_slow_catalog_keeps_no_other_waiting() -> None:
+async def test_a_slow_catalog_does_not_delay_another_tenant() -> None:
     world = World(slow={"acme": asyncio.Event()})
     known = world.catalogs()
     views = [request_for(disabled=disabled, encoding=coding) for disabled in (True, False) for coding in ("", *CODINGS)]
@@ -250,8 +250,8 @@ async def test_one_tenants_slow_catalog_keeps_no_other_waiting() -> None:
     assert all(await asyncio.gather(*stuck))
 
 
-async def test_what_slow_readers_have_is_within_the_budget_too() -> None:
-    """However often a catalog changes while nobody is done with the one of before."""
+async def test_catalogs_of_slow_readers_count_in_the_budget() -> None:
+    """A catalog changes often while callers still receive the previous ones."""
     world = World(size=BUDGET // 5)
     known = world.catalogs()
 
@@ -270,7 +270,7 @@ async def test_what_slow_readers_have_is_within_the_budget_too() -> None:
         assert await read()
 
 
-async def test_an_answer_without_a_tag_is_none_to_remember() -> None:
+async def test_a_catalog_without_an_etag_is_not_cached() -> None:
     world = World(tagged=False)
     known = world.catalogs()
     for _ in range(3):
@@ -278,7 +278,7 @@ async def test_an_answer_without_a_tag_is_none_to_remember() -> None:
     assert len(world.asked) == 1
 
 
-async def test_where_redis_is_away_every_catalog_is_left_to_the_service() -> None:
+async def test_without_redis_every_catalog_is_forwarded() -> None:
     world = World()
     known = world.catalogs()
     await known.find(request_for(), who("acme"))
@@ -286,19 +286,19 @@ async def test_where_redis_is_away_every_catalog_is_left_to_the_service() -> Non
 
 
 @each("query", ["include_disabled=maybe", "include_disabled=true&x=1", "x"])
-async def test_an_address_that_says_more_is_left_to_the_service(query: str) -> None:
+async def test_an_unknown_query_is_forwarded(query: str) -> None:
     request = make_mocked_request("POST", f"/x/get_packages?{query}")
     request[TENANT_VERSION] = ""
     assert await World().catalogs().find(request, who("acme")) is None
 
 
 @each(("accepted", "answered"), [("", "identity"), ("zstd, gzip;q=0.5", "zstd"), ("*", "gzip")])
-async def test_a_caller_is_answered_in_an_encoding_they_take(accepted: str, answered: str) -> None:
+async def test_the_catalog_has_an_encoding_that_the_caller_accepts(accepted: str, answered: str) -> None:
     world = World()
     assert (await shown(world.catalogs(), world, who("acme"), encoding=accepted)).endswith(answered)
 
 
-async def test_who_has_the_catalog_is_told_so_and_no_more() -> None:
+async def test_a_caller_with_the_current_catalog_gets_304() -> None:
     world = World()
     found = await world.catalogs().find(request_for(), who("acme"))
     assert found

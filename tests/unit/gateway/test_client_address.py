@@ -38,13 +38,13 @@ def caller_of(peer: str | None, *forwarded_for: str) -> str:
     return str(caller_address(sent_from(peer, *headers), PROXIES))
 
 
-def test_without_a_proxy_the_socket_tells() -> None:
+def test_without_a_proxy_the_socket_has_the_address() -> None:
     assert caller_of(CALLER) == CALLER
     assert caller_of(CALLER, "198.51.100.1") == CALLER
     assert caller_of(CALLER, PROXY) == CALLER
 
 
-def test_behind_a_proxy_the_hop_before_it_is_the_caller() -> None:
+def test_behind_a_proxy_the_hop_before_it_is_the_client() -> None:
     assert caller_of(PROXY, CALLER) == CALLER
     assert caller_of(PROXY, f"198.51.100.1, {CALLER}") == CALLER
     assert caller_of(PROXY, f"198.51.100.1, {CALLER}, {OTHER_PROXY}") == CALLER
@@ -55,23 +55,23 @@ def test_hops_in_several_headers_are_one_list() -> None:
 
 
 @each("nonsense", ["", "unknown", "203.0.113.9:80", "_hidden", "203.0.113", "é", "1.2.3.4 5.6.7.8"])
-def test_what_no_proxy_writes_ends_the_chain(nonsense: str) -> None:
+def test_an_invalid_hop_ends_the_chain(nonsense: str) -> None:
     assert caller_of(PROXY, f"{CALLER}, {nonsense}") == PROXY
     assert caller_of(PROXY, f"{CALLER}, {nonsense}, {OTHER_PROXY}") == OTHER_PROXY
 
 
-def test_where_all_are_proxies_the_farthest_one_calls() -> None:
+def test_if_all_hops_are_proxies_the_farthest_is_the_client() -> None:
     assert caller_of(PROXY) == PROXY
     assert caller_of(PROXY, f"10.0.0.3, {OTHER_PROXY}") == "10.0.0.3"
 
 
-def test_an_ipv4_address_is_the_same_on_a_socket_for_both() -> None:
+def test_an_ipv4_address_on_an_ipv6_socket_is_ipv4() -> None:
     assert caller_of(f"::ffff:{PROXY}", CALLER) == CALLER
     assert caller_of(PROXY, f"::ffff:{CALLER}, ::ffff:{OTHER_PROXY}") == CALLER
     assert caller_of(f"::ffff:{CALLER}", "198.51.100.1") == CALLER
 
 
-def test_ipv6_callers_and_proxies_are_known() -> None:
+def test_ipv6_clients_and_proxies_are_recognised() -> None:
     assert caller_of("fd00::1", "2001:db8::9") == "2001:db8::9"
     assert caller_of("fe80::1%eth0") == "fe80::1"
 
@@ -82,14 +82,14 @@ def test_a_unix_socket_is_this_machine() -> None:
     assert caller_address(sent_from(None, ("X-Forwarded-For", CALLER)), local) == ip_address(CALLER)
 
 
-def test_the_base_is_what_the_caller_asked_for() -> None:
+def test_the_base_url_has_the_host_of_the_request() -> None:
     request = sent_from(CALLER, ("Host", "packages.example.com:8080"), ("X-Forwarded-Host", "evil.example"))
     assert base_url(request, settings(), "acme") == "http://packages.example.com:8080/acme"
     single = settings(deployment=Deployment.SINGLE)
     assert base_url(request, single, "acme") == "http://packages.example.com:8080/client/api"
 
 
-def test_the_base_is_what_a_trusted_proxy_was_asked_for() -> None:
+def test_the_base_url_has_the_host_that_a_trusted_proxy_forwards() -> None:
     forwarded = ("X-Forwarded-Proto", "https"), ("X-Forwarded-Host", "packages.example.com")
     request = sent_from(PROXY, ("Host", "gateway:8080"), *forwarded)
     assert base_url(request, settings(), "acme") == "https://packages.example.com/acme"
@@ -98,7 +98,7 @@ def test_the_base_is_what_a_trusted_proxy_was_asked_for() -> None:
     assert base_url(request, settings(), "acme") == "http://gateway:8080/acme"
 
 
-def test_a_public_url_overrides_whatever_was_sent() -> None:
+def test_a_public_url_overrides_the_headers() -> None:
     request = sent_from(PROXY, ("Host", "evil.example/"), ("X-Forwarded-Host", "evil.example"))
     assert base_url(request, settings(public_url="https://p.example"), "acme") == "https://p.example/acme"
 
@@ -122,13 +122,13 @@ def test_a_public_url_overrides_whatever_was_sent() -> None:
         "<x>",
     ],
 )
-def test_a_host_that_is_none_is_refused(host: str) -> None:
+def test_an_invalid_host_is_refused(host: str) -> None:
     for request in (sent_from(CALLER, ("Host", host)), sent_from(PROXY, ("Host", "ok"), ("X-Forwarded-Host", host))):
         with pytest.raises(InvalidRequest):
             base_url(request, settings(), "acme")
 
 
-def test_a_scheme_that_is_none_is_refused() -> None:
+def test_an_invalid_scheme_is_refused() -> None:
     with pytest.raises(InvalidRequest):
         base_url(sent_from(PROXY, ("Host", "ok"), ("X-Forwarded-Proto", "javascript")), settings(), "acme")
 
@@ -149,6 +149,6 @@ def test_a_scheme_that_is_none_is_refused() -> None:
         ({"Origin": "http://gateway:8080", "Sec-Fetch-Site": "same-site"}, False),
     ],
 )
-def test_a_form_is_ours_where_a_browser_says_that_our_page_sent_it(headers: dict[str, str], ours: bool) -> None:
+def test_a_form_is_accepted_from_our_own_pages_only(headers: dict[str, str], ours: bool) -> None:
     request = sent_from(CALLER, *{"Host": "gateway:8080", **headers}.items())
     assert is_same_origin(request, "https://packages.example.com/acme") is ours

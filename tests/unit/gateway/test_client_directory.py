@@ -1,4 +1,4 @@
-"""A client that the gateway remembers is one tenant's, with one token, at one address, with one program."""
+"""A cached client has one tenant, one token, one address and one program."""
 
 from dataclasses import replace
 from typing import Any, cast
@@ -14,7 +14,7 @@ ACME = Caller(Tenant("acme"), ip="192.0.2.1")
 
 
 class ClientRegistry:
-    """Knows the token "right" of each tenant, and hides a package from each address."""
+    """A client_registry with the token "right" in each tenant. It hides one package from each address."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -26,7 +26,7 @@ class ClientRegistry:
         return {"client_id": f"client of {caller.tenant_id}" if body["auth_token"] == "right" else None}
 
 
-async def test_each_tenant_token_address_and_program_is_asked_about_once() -> None:
+async def test_each_tenant_token_address_and_program_is_fetched_once() -> None:
     registry = ClientRegistry()
     known = ClientDirectory(cast("ServiceClient", registry))
     other = replace(ACME, tenant=Tenant("other"))
@@ -39,7 +39,7 @@ async def test_each_tenant_token_address_and_program_is_asked_about_once() -> No
     assert "right" not in repr(vars(known._ids._entries))
 
 
-async def test_a_token_that_is_none_is_asked_about_each_time() -> None:
+async def test_an_unknown_token_is_looked_up_each_time() -> None:
     registry = ClientRegistry()
     known = ClientDirectory(cast("ServiceClient", registry))
     await known.identify(ACME, "right", 1, "")
@@ -49,7 +49,7 @@ async def test_a_token_that_is_none_is_asked_about_each_time() -> None:
     assert registry.asked == 3
 
 
-async def test_what_is_hidden_is_each_clients_at_each_address() -> None:
+async def test_hidden_packages_depend_on_client_and_address() -> None:
     known = ClientDirectory(cast("ServiceClient", ClientRegistry()))
     clients = [
         ACME.as_client("c1"),

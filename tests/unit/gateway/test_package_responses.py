@@ -1,4 +1,4 @@
-"""Equal questions about packages share one answer, as far as it fits each of their callers."""
+"""Equal requests about packages share one response if it is valid for each caller."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -82,7 +82,7 @@ async def body_for(cache: PackageResponseCache, caller: Caller) -> bytes:
 async def ask_together(
     services: Services, cache: PackageResponseCache
 ) -> tuple[asyncio.Task[bytes], asyncio.Task[bytes]]:
-    """Two clients ask the same. The first question is at catalog_service; the second client waits for its answer."""
+    """Two clients send the same request. catalog_service has the first; the second client waits for its response."""
     first = asyncio.create_task(body_for(cache, FIRST))
     await services.asked.wait()
     second = asyncio.create_task(body_for(cache, SECOND))
@@ -92,7 +92,7 @@ async def ask_together(
     return first, second
 
 
-async def test_equal_questions_share_one_answer() -> None:
+async def test_equal_requests_share_one_response() -> None:
     services = Services()
     first, second = await ask_together(services, cache_of(services))
     services.release.set()
@@ -100,7 +100,7 @@ async def test_equal_questions_share_one_answer() -> None:
     assert services.askers == ["first"]
 
 
-async def test_an_answer_for_other_hidden_packages_stays_with_its_client() -> None:
+async def test_a_response_for_other_hidden_packages_stays_with_its_client() -> None:
     services = Services()
     first, second = await ask_together(services, cache_of(services))
     services.hidden["first"] = frozenset()  # An administrator removes the entry while the question is under way.
@@ -108,7 +108,7 @@ async def test_an_answer_for_other_hidden_packages_stays_with_its_client() -> No
     assert [await first, await second] == [b"the answer for first", b"the answer for second"]
 
 
-async def test_an_answer_for_other_hidden_packages_is_not_cached() -> None:
+async def test_a_response_for_other_hidden_packages_is_not_cached() -> None:
     services = Services()
     cache = cache_of(services)
     first, second = await ask_together(services, cache)

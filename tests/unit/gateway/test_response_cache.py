@@ -1,4 +1,4 @@
-"""What a service said counts while the stamp stays that was read before it was asked, and for some seconds."""
+"""A cached value is valid while the tenant's version stays, and for some seconds."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ class Clock:
 
 
 class Service:
-    """Answers with the number of the question, once it is let."""
+    """Returns the number of the call, after the test opens it."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -46,7 +46,7 @@ def service() -> Service:
     return Service()
 
 
-def remembered() -> ResponseCache[str, int]:
+def cache_of_ten() -> ResponseCache[str, int]:
     return ResponseCache(max_age=30, limit=10)
 
 
@@ -56,26 +56,26 @@ async def begun(work: list[asyncio.Task[int]]) -> list[asyncio.Task[int]]:
     return work
 
 
-async def test_an_answer_counts_while_the_stamp_stays(clock: Clock, service: Service) -> None:
-    known = remembered()
-    heard = [await known.get_or_fetch("key", stamp, service.answer) for stamp in ("", "", "a", "a", "", "")]
-    assert heard == [1, 1, 2, 2, 3, 3]
+async def test_a_value_is_valid_while_the_version_stays(clock: Clock, service: Service) -> None:
+    cache = cache_of_ten()
+    values = [await cache.get_or_fetch("key", version, service.answer) for version in ("", "", "a", "a", "", "")]
+    assert values == [1, 1, 2, 2, 3, 3]
 
 
-async def test_an_answer_counts_for_some_seconds_from_the_question(clock: Clock, service: Service) -> None:
-    known = remembered()
+async def test_the_maximum_age_counts_from_the_start_of_the_fetch(clock: Clock, service: Service) -> None:
+    cache = cache_of_ten()
     service.open.clear()
-    (asking,) = await begun([asyncio.create_task(known.get_or_fetch("key", "a", service.answer))])
+    (asking,) = await begun([asyncio.create_task(cache.get_or_fetch("key", "a", service.answer))])
     clock.now += 29
     service.open.set()
-    assert (await asking, await known.get_or_fetch("key", "a", service.answer)) == (1, 1)
+    assert (await asking, await cache.get_or_fetch("key", "a", service.answer)) == (1, 1)
     clock.now += 1
-    assert await known.get_or_fetch("key", "a", service.answer) == 2
+    assert await cache.get_or_fetch("key", "a", service.answer) == 2
 
 
-async def test_each_question_has_its_own_answer(clock: Clock, service: Service) -> None:
-    known = remembered()
-    assert [await known.get_or_fetch(key, "a", service.answer) for key in ("one", "other", "one", "other")] == [
+async def test_each_key_has_its_own_value(clock: Clock, service: Service) -> None:
+    cache = cache_of_ten()
+    assert [await cache.get_or_fetch(key, "a", service.answer) for key in ("one", "other", "one", "other")] == [
         1,
         2,
         1,
@@ -83,31 +83,31 @@ async def test_each_question_has_its_own_answer(clock: Clock, service: Service) 
     ]
 
 
-async def test_without_a_stamp_nothing_is_remembered(clock: Clock, service: Service) -> None:
-    known = remembered()
-    heard = [await known.get_or_fetch("key", stamp, service.answer) for stamp in ("a", None, None, "a")]
-    assert heard == [1, 2, 3, 1]
+async def test_without_a_version_nothing_is_cached(clock: Clock, service: Service) -> None:
+    cache = cache_of_ten()
+    values = [await cache.get_or_fetch("key", version, service.answer) for version in ("a", None, None, "a")]
+    assert values == [1, 2, 3, 1]
 
 
-async def test_who_asks_while_the_same_is_asked_gets_that_answer(clock: Clock, service: Service) -> None:
-    known = remembered()
+async def test_concurrent_fetches_of_a_key_and_version_share_one_request(clock: Clock, service: Service) -> None:
+    cache = cache_of_ten()
     service.open.clear()
-    same = [asyncio.create_task(known.get_or_fetch("key", "a", service.answer)) for _ in range(5)]
-    other = [asyncio.create_task(known.get_or_fetch("key", "b", service.answer))]
+    same = [asyncio.create_task(cache.get_or_fetch("key", "a", service.answer)) for _ in range(5)]
+    other = [asyncio.create_task(cache.get_or_fetch("key", "b", service.answer))]
     await begun([*same, *other])
     service.open.set()
     assert await asyncio.gather(*same, *other) == [1, 1, 1, 1, 1, 2]
 
 
-async def test_an_error_is_told_to_all_who_wait_and_not_remembered(clock: Clock, service: Service) -> None:
-    known = remembered()
+async def test_an_error_reaches_all_waiting_callers_and_is_not_cached(clock: Clock, service: Service) -> None:
+    cache = cache_of_ten()
     service.open.clear()
     service.problem = ConnectionError("away")
-    waiting = await begun([asyncio.create_task(known.get_or_fetch("key", "a", service.answer)) for _ in range(3)])
+    waiting = await begun([asyncio.create_task(cache.get_or_fetch("key", "a", service.answer)) for _ in range(3)])
     waiting[0].cancel()  # Who asked first may go.
     service.open.set()
     found = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(error) for error in found] == [asyncio.CancelledError, ConnectionError, ConnectionError]
     assert service.asked == 1
     service.problem = None
-    assert await known.get_or_fetch("key", "a", service.answer) == 2
+    assert await cache.get_or_fetch("key", "a", service.answer) == 2

@@ -1,4 +1,4 @@
-"""From a raw path to an operation: what is forwarded is built from checked parts, never from what was sent."""
+"""A raw path becomes an operation. The forwarded path is built from validated segments only."""
 
 from dataclasses import replace
 from itertools import product
@@ -81,9 +81,7 @@ def parse(path: str, method: str = "GET", deployment: Deployment = MULTI) -> Tar
 
 @settings(max_examples=300)
 @given(requests, st.sampled_from(list(Deployment)))
-def test_what_is_forwarded_has_no_segment_that_leads_elsewhere(
-    request_line: tuple[str, str], deployment: Deployment
-) -> None:
+def test_a_forwarded_path_has_no_unsafe_segment(request_line: tuple[str, str], deployment: Deployment) -> None:
     method, path = request_line
     try:
         target = parse(path, method, deployment)
@@ -130,7 +128,7 @@ def test_a_value_is_decoded_once() -> None:
     assert parse("/acme/get_package_versions/a%252Fb").segments == ("get_package_versions", "a%2Fb")
 
 
-def test_another_method_is_told_which_there_are() -> None:
+def test_another_method_gets_the_allowed_methods() -> None:
     with pytest.raises(MethodNotAllowed) as refused:
         parse("/acme/upload_package_version", "PATCH")
     assert refused.value.headers == {"Allow": "DELETE, GET, HEAD, POST"}
@@ -139,22 +137,22 @@ def test_another_method_is_told_which_there_are() -> None:
     assert refused.value.headers == {"Allow": "POST"}
 
 
-def test_head_is_for_what_get_is_for() -> None:
+def test_head_means_the_operation_of_get() -> None:
     assert parse("/acme/get_users", "HEAD").operation.method == "GET"
 
 
-def test_an_address_that_lacks_a_value_is_the_operation_but_not_complete() -> None:
+def test_a_path_without_a_value_is_incomplete() -> None:
     target = parse("/acme/delete_client/c1", "DELETE")
     with pytest.raises(InvalidRequest, match="The address lacks auth_token"):
         target.check_complete()
 
 
-def test_a_whole_address_is_preferred_to_the_beginning_of_a_longer_one() -> None:
+def test_a_complete_path_is_preferred_to_a_longer_one() -> None:
     assert parse("/acme/docs").operation.path == "docs"
     assert parse("/acme/docs/assets/style.css").operation.path == "docs/assets/{asset}"
 
 
-def test_the_short_way_to_a_source_is_the_single_tenants_only() -> None:
+def test_only_the_single_tenant_has_a_short_source_path() -> None:
     short, long = (parse(f"{way}/information", deployment=SINGLE) for way in ("/api", "/client/api/winget"))
     assert short == long
     assert (short.tenant_id, short.segments) == ("main", ("winget", "information"))
@@ -164,7 +162,7 @@ def test_the_short_way_to_a_source_is_the_single_tenants_only() -> None:
             parse(path, deployment=SINGLE)
 
 
-def test_an_operation_of_several_words_is_named_by_all_of_them() -> None:
+def test_a_name_of_several_parts_contains_all_of_them() -> None:
     words = {row.name for row in OPERATIONS if len(row.parts) > 1 and not is_value(row.parts[1])}
     assert words == {"docs/assets", "winget/information", "winget/manifestSearch", "winget/packageManifests"}
 
@@ -179,18 +177,18 @@ def test_an_unreadable_package_id_is_one_segment_without_a_package(
     assert target.segments == ("winget", "packageManifests", "-")
 
 
-def test_text_of_a_package_id_is_kept_where_it_can_be_read() -> None:
+def test_a_readable_package_id_is_kept() -> None:
     assert parse("/acme/winget/packageManifests/Visual%20Studio").segments[-1] == "Visual Studio"
 
 
 @each("path", ["/acme/../x/winget/packageManifests/a/b", "/acme/find_packages/winget/packageManifests/a"])
-def test_only_the_source_of_a_tenant_takes_any_text(path: str) -> None:
+def test_only_the_source_of_a_tenant_accepts_any_text(path: str) -> None:
     with pytest.raises(NoSuchOperation):
         parse(path)
 
 
 @each("row", OPERATIONS, ids=lambda row: f"{row.method} {row.path}")
-def test_the_alias_of_a_tenants_address_names_the_same_operation(row: Operation) -> None:
+def test_the_alias_of_a_path_means_the_same_operation(row: Operation) -> None:
     path = "/".join(["acme", *("a%20b" if is_value(part) else part for part in row.parts)])
     alias = parse(f"/client/api/{path}", row.method)
     assert alias == replace(parse(f"/{path}", row.method), is_alias=True)

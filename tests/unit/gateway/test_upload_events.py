@@ -1,4 +1,4 @@
-"""Who watches a tenant is told what happens in it, and holds no more than their share."""
+"""Watchers receive the events of their tenant, within limits."""
 
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ def make_event(tenant_id: str = "acme") -> Event:
     return Event("1", "upload.finished", "tests", tenant_id, datetime(2026, 1, 2, tzinfo=UTC), {})
 
 
-def test_watchers_are_told_of_their_own_tenant_alone() -> None:
+def test_watchers_receive_the_events_of_their_own_tenant_only() -> None:
     live, event = EventHub(), make_event()
     with (
         live.subscribe("acme", "ada") as one,
@@ -26,7 +26,7 @@ def test_watchers_are_told_of_their_own_tenant_alone() -> None:
         assert stranger.empty()
 
 
-def test_a_watcher_who_does_not_keep_up_is_let_go() -> None:
+def test_a_slow_watcher_is_disconnected() -> None:
     live = EventHub()
     with live.subscribe("acme", "ada") as slow, live.subscribe("acme", "ada") as other:
         for _ in range(MAX_QUEUED):
@@ -38,7 +38,7 @@ def test_a_watcher_who_does_not_keep_up_is_let_go() -> None:
         assert other.get_nowait() == make_event()
 
 
-def test_a_tenant_has_so_many_watchers_and_a_place_that_is_left_is_free() -> None:
+def test_the_watchers_of_a_tenant_are_limited() -> None:
     live = EventHub()
     held = [live.subscribe("acme", f"user {number}") for number in range(MAX_WATCHERS)]
     for place in held:
@@ -63,7 +63,7 @@ def test_the_newest_page_of_a_user_at_the_limit_replaces_their_oldest() -> None:
         assert [page.get_nowait() for page in (other, *rest, newest)] == [event] * (MAX_PER_USER + 1)
 
 
-def test_at_the_end_everyone_is_let_go_and_nobody_comes() -> None:
+def test_closing_disconnects_all_watchers_and_refuses_new_ones() -> None:
     live = EventHub()
     with live.subscribe("acme", "ada") as watcher:
         live.publish(make_event())
