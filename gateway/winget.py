@@ -8,7 +8,7 @@ import orjson
 from aiohttp import web
 
 from common.errors import Problem
-from common.http.middleware import BytesResponse
+from common.http.middleware import json_response
 from common.tenants import Tenant
 
 # Protocol versions with which all our responses are valid. The client takes the highest that it knows.
@@ -36,7 +36,7 @@ def problem(problem: Problem) -> web.Response:
     """A problem in the form of winget's protocol."""
     status, detail = problem.status, problem.detail
     body = {"code": status, "message": detail, "ErrorCode": status, "ErrorMessage": detail}
-    response = BytesResponse(body=orjson.dumps(body), status=status, content_type="application/json")
+    response = json_response(body, status=status)
     response.headers.update(problem.headers)
     return response
 
@@ -52,6 +52,6 @@ def information(tenant: Tenant) -> web.Response:
         # A new identifier makes winget ask again users who agreed to other texts.
         identifier = sha256(tenant.source_agreements.encode()).hexdigest()[:16]
         data["SourceAgreements"] = {"AgreementsIdentifier": identifier, "Agreements": agreements}
-    response = BytesResponse(body=orjson.dumps({"Data": data}), content_type="application/json")
+    response = json_response({"Data": data})
     response.headers["Cache-Control"] = f"private, max-age={INFORMATION_MAX_AGE}"
     return response

@@ -27,12 +27,7 @@ class ResponseCache(Generic[Key, Value]):
     """
 
     def __init__(
-        self,
-        *,
-        max_age: float,
-        limit: int,
-        without_version: bool = False,
-        size: Callable[[Value], int] = lambda _: 1,
+        self, *, max_age: float, limit: int, without_version: bool = False, size: Callable[[Value], int] = lambda _: 1
     ) -> None:
         """`limit` is the greatest sum of the values' sizes."""
         self._max_age = max_age

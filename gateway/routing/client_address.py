@@ -69,17 +69,13 @@ def _own_origin(request: web.Request, settings: GatewaySettings) -> str:
 
 @lru_cache(maxsize=4096)
 def _origin(scheme: str, host: str) -> str:
-    if scheme not in {"http", "https"} or not _is_host(host):
+    try:
+        is_host = _HOST.fullmatch(host) is not None and urlsplit(f"//{host}").port != 0
+    except ValueError:  # The brackets hold no IPv6 address, or the port is above 65535.
+        is_host = False
+    if scheme not in {"http", "https"} or not is_host:
         raise InvalidRequest("The Host header is not a host name.")
     return f"{scheme}://{host}"
-
-
-def _is_host(host: str) -> bool:
-    """Whether this is a host name or an IP address, with or without a port."""
-    try:
-        return _HOST.fullmatch(host) is not None and urlsplit(f"//{host}").port != 0
-    except ValueError:  # The brackets hold no IPv6 address, or the port is above 65535.
-        return False
 
 
 def _socket_address(request: web.Request) -> Address:

@@ -1,4 +1,4 @@
-"""Addresses that are not what they seem: each deployment answers the paths of its operations and no others."""
+"""Misleading addresses: each deployment answers the paths of its operations only."""
 
 from urllib.parse import urlsplit
 
@@ -105,7 +105,7 @@ async def send(api: Api, method: str, target: str, headers: dict[str, str] | Non
     return await send_raw(f"{url.scheme}://{url.netloc}", method, target, {**api.headers, **(headers or {})})
 
 
-async def test_an_address_that_is_not_plain_leads_nowhere(each: Api) -> None:
+async def test_an_address_with_special_segments_is_refused(each: Api) -> None:
     prefix, host = prefix_of(each), urlsplit(each.base_url).netloc
     assert (await send(each, "GET", f"{prefix}/test")).status == 200
     with every_cell() as cell:
@@ -199,7 +199,7 @@ async def test_head_answers_as_get_does_without_a_body(each: Api) -> None:
 ANY_TEXT = "winget/packageManifests"  # Its package id takes slashes too.
 
 
-async def test_a_slash_at_the_end_or_capitals_are_another_address(each: Api) -> None:
+async def test_a_final_slash_or_capitals_make_another_address(each: Api) -> None:
     prefix = prefix_of(each)
     with every_cell() as cell:
         for row in OPERATIONS:

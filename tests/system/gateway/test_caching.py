@@ -1,4 +1,4 @@
-"""Gateways remember much and ask little; what one has changed the others know from its answer on."""
+"""Gateways cache responses. A change through one gateway counts at all gateways from its response on."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -46,7 +46,7 @@ async def test_a_changed_setting_is_in_force_at_once(services: Services, tenant:
         assert [await status(elsewhere), await status(tenant)] == [expected] * 2
 
 
-async def test_a_new_tenant_is_there_at_once_and_a_deleted_one_is_not(services: Services, elsewhere: Api) -> None:
+async def test_a_created_or_deleted_tenant_counts_at_once(services: Services, elsewhere: Api) -> None:
     unborn = replace(elsewhere, base_url=f"{elsewhere.base_url}-2", tenant_id=f"{elsewhere.tenant_id}-2")
     assert await status(unborn) == 404
     await services.operator.tenants.create(replace(await services.operator.tenants.find(elsewhere.tenant_id),
@@ -56,7 +56,7 @@ async def test_a_new_tenant_is_there_at_once_and_a_deleted_one_is_not(services: 
     assert await status(unborn) == 404
 
 
-async def test_a_client_that_may_no_more_is_refused_at_once(tenant: Api, elsewhere: Api) -> None:
+async def test_a_rotated_disabled_or_deleted_token_is_refused_at_once(tenant: Api, elsewhere: Api) -> None:
     await tenant.call("PATCH", "edit_settings", data={"client_authentication": "true"})
     client = await added(tenant)
     old, client_id = client["auth_token"], client["client_id"]
@@ -81,7 +81,7 @@ async def test_a_session_that_ends_at_one_gateway_ends_at_all(tenant: Api, elsew
     assert (await elsewhere.call("GET", "test")).status == 401
 
 
-async def test_what_is_hidden_from_a_client_is_hidden_at_once(tenant: Api, elsewhere: Api) -> None:
+async def test_a_blacklist_entry_counts_at_once(tenant: Api, elsewhere: Api) -> None:
     for name in ("Seen.App", "Hidden.App"):
         await add_package(tenant, name)
     token = (await added(tenant))["auth_token"]
@@ -96,13 +96,13 @@ async def test_what_is_hidden_from_a_client_is_hidden_at_once(tenant: Api, elsew
     assert len(await catalog(elsewhere.anonymous(), data={"auth_token": token})) == 2
 
 
-async def test_a_release_is_the_latest_at_once(tenant: Api, elsewhere: Api) -> None:
+async def test_a_published_release_is_the_latest_at_once(tenant: Api, elsewhere: Api) -> None:
     for version in ("1.0.0.0", "2.0.0.0"):
         await tenant.call("POST", "publish_client", data={"version": version})
         assert (await elsewhere.call("POST", "client_version")).body == {"Version": version}
 
 
-async def test_what_becomes_of_a_catalog_is_shown_at_once(tenant: Api, elsewhere: Api) -> None:
+async def test_a_changed_catalog_is_shown_at_once(tenant: Api, elsewhere: Api) -> None:
     async def shown() -> dict[str, tuple[object, object]]:
         """The packages at the other gateway, by what of them may change; asked for twice, to be remembered."""
         before, now = [await catalog(elsewhere) for _ in range(2)]
@@ -125,7 +125,7 @@ async def test_what_becomes_of_a_catalog_is_shown_at_once(tenant: Api, elsewhere
     assert await shown() == {}
 
 
-async def test_what_becomes_of_a_packages_versions_is_shown_at_once(tenant: Api, elsewhere: Api) -> None:
+async def test_changed_package_versions_are_shown_at_once(tenant: Api, elsewhere: Api) -> None:
     async def shown() -> object:
         """The versions at the other gateway, asked for twice, to be remembered; or why there are none."""
         before, now = [await elsewhere.call("GET", "get_package_versions", "An.App") for _ in range(2)]
@@ -210,7 +210,7 @@ async def test_an_unchanged_answer_costs_one_call_of_redis_and_no_service(
     assert set(asked.values()) <= {1, 2}
 
 
-async def test_versions_that_are_being_changed_are_not_remembered(
+async def test_versions_that_are_being_changed_are_not_cached(
     services: Services, redis_url: str, tenant: Api
 ) -> None:
     fellows = Fellows(settled=False)

@@ -85,7 +85,7 @@ async def test_a_request_that_waits_too_long_for_a_service_is_refused(
     assert asked == CONNECTIONS
 
 
-async def test_slow_operations_keep_no_short_request_waiting(
+async def test_slow_operations_do_not_delay_short_requests(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api
 ) -> None:
     many, asked, release = CONNECTIONS + 10, 0, asyncio.Event()
