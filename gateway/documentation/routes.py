@@ -26,8 +26,6 @@ async def page(request: web.Request, caller: Caller, target: Target) -> web.Resp
         return redirect_to_sign_in(request, caller)
     files = request.app[STATIC_FILES]
     if target.operation.name == "docs":
-        return BytesResponse(
-            text=files.text("docs.html"), content_type="text/html", charset="utf-8", headers=PAGE_HEADERS
-        )
+        return BytesResponse(text=files.docs_page, content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
     document = {**files.document, "servers": [{"url": caller.base_url}]}
     return BytesResponse(text=json.dumps(document), content_type="application/json", headers=PAGE_HEADERS)

@@ -36,15 +36,12 @@ class StaticFiles:
         contents = {
             entry.name: entry.read_bytes() for folder in folders for entry in folder.iterdir() if entry.is_file()
         }
-        self._texts = {name: content.decode() for name, content in contents.items() if name.endswith(".html")}
+        self.docs_page = contents["docs.html"].decode()
         self._assets = {
             name: _asset(name, content) for name, content in contents.items() if PurePath(name).suffix in CONTENT_TYPES
         }
         named_contents = [name.encode() + self._assets[name].content for name in sorted(self._assets)]
         self.version = sha256(b"".join(named_contents)).hexdigest()[:12]
-
-    def text(self, name: str) -> str:
-        return self._texts[name]
 
     def asset(self, name: str) -> Asset:
         """A script, style or picture. Raises NotFound."""

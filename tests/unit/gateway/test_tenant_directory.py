@@ -65,33 +65,33 @@ def directory(auth_service: AuthService) -> TenantDirectory:
 
 
 async def test_a_tenant_comes_with_its_settings(clock: Clock) -> None:
-    found = await directory(AuthService("acme")).find("acme", VERSION)
-    assert (found.client_authentication, found.allowed_networks) == (True, ("192.0.2.0/24",))
-    assert (found.storage_quota, found.max_clients, found.version_key) == (5, 7, "installer")
-    assert found.strict_installers
+    tenant = await directory(AuthService("acme")).find("acme", VERSION)
+    assert (tenant.client_authentication, tenant.allowed_networks) == (True, ("192.0.2.0/24",))
+    assert (tenant.storage_quota, tenant.max_clients, tenant.version_key) == (5, 7, "installer")
+    assert tenant.strict_installers
 
 
 async def test_a_tenant_is_fetched_again_after_its_maximum_age(clock: Clock) -> None:
     auth_service = AuthService("acme")
-    known = directory(auth_service)
+    tenants = directory(auth_service)
     for _ in range(3):
-        await known.find("acme", VERSION)
+        await tenants.find("acme", VERSION)
     assert auth_service.asked == ["acme"]
     clock.now += tenant_directory.MAX_AGE
-    await known.find("acme", VERSION)
+    await tenants.find("acme", VERSION)
     assert auth_service.asked == ["acme", "acme"]
 
 
 async def test_an_unknown_tenant_is_cached_for_the_same_time(clock: Clock) -> None:
     auth_service = AuthService()
-    known = directory(auth_service)
+    tenants = directory(auth_service)
     for _ in range(3):
         with pytest.raises(NoSuchTenant):
-            await known.find("acme", VERSION)
+            await tenants.find("acme", VERSION)
     assert auth_service.asked == ["acme"]
     auth_service.known.add("acme")
     clock.now += tenant_directory.MAX_AGE
-    assert (await known.find("acme", VERSION)).tenant_id == "acme"
+    assert (await tenants.find("acme", VERSION)).tenant_id == "acme"
 
 
 @each("name", ["", "A", "a/b", "..", "-a", "é", "a" * 64, *sorted(RESERVED)])
@@ -104,89 +104,89 @@ def test_an_invalid_tenant_id_is_not_looked_up(name: str) -> None:
 
 async def test_a_new_version_fetches_the_tenant_again(clock: Clock) -> None:
     auth_service = AuthService("acme")
-    known = directory(auth_service)
+    tenants = directory(auth_service)
     for version in ("", "", "a", "a", "b", "b", ""):
-        await known.find("acme", version)
+        await tenants.find("acme", version)
     assert len(auth_service.asked) == 4
 
 
 async def test_without_redis_a_tenant_is_cached_for_the_same_time(clock: Clock) -> None:
     auth_service = AuthService("acme")
-    known = directory(auth_service)
-    await known.find("acme", VERSION)
+    tenants = directory(auth_service)
+    await tenants.find("acme", VERSION)
     for _ in range(3):
-        await known.find("acme", None)
+        await tenants.find("acme", None)
     assert auth_service.asked == ["acme"]
     clock.now += tenant_directory.MAX_AGE
     for _ in range(3):
-        await known.find("acme", None)
+        await tenants.find("acme", None)
     assert auth_service.asked == ["acme", "acme"]
-    await known.find("acme", VERSION)  # An entry without a version may be older.
+    await tenants.find("acme", VERSION)  # An entry without a version may be older.
     assert auth_service.asked == ["acme"] * 3
 
 
 async def test_the_cache_is_not_used_while_a_tenant_is_being_changed(clock: Clock) -> None:
     auth_service = AuthService("acme")
-    known = directory(auth_service)
-    await known.find("acme", VERSION)
+    tenants = directory(auth_service)
+    await tenants.find("acme", VERSION)
     for _ in range(2):
-        await known.find("acme", None, changing=True)
+        await tenants.find("acme", None, changing=True)
     assert auth_service.asked == ["acme"] * 3
 
 
 async def test_the_last_known_networks_decide_before_the_lookup(clock: Clock) -> None:
-    known = directory(AuthService("acme"))
+    tenants = directory(AuthService("acme"))
     inside, outside = ip_address("192.0.2.1"), ip_address("192.0.3.1")
-    assert not known.last_known_allows("acme", inside)
-    await known.find("acme", VERSION)
-    assert [known.last_known_allows("acme", address) for address in (inside, outside)] == [True, False]
+    assert not tenants.last_known_allows("acme", inside)
+    await tenants.find("acme", VERSION)
+    assert [tenants.last_known_allows("acme", address) for address in (inside, outside)] == [True, False]
     with pytest.raises(NoSuchTenant):
-        await known.find("another", VERSION)
-    assert not known.last_known_allows("another", inside)
+        await tenants.find("another", VERSION)
+    assert not tenants.last_known_allows("another", inside)
 
 
 async def test_an_error_of_auth_service_is_not_cached(clock: Clock) -> None:
     auth_service = AuthService("acme")
-    known = directory(auth_service)
+    tenants = directory(auth_service)
     for problem in (Unavailable("away"), UpstreamProblem("broken", status=500, code="internal_error")):
         auth_service.problem = problem
         with pytest.raises(type(problem)):
-            await known.find("acme", VERSION)
+            await tenants.find("acme", VERSION)
     auth_service.problem = None
-    assert (await known.find("acme", VERSION)).tenant_id == "acme"
+    assert (await tenants.find("acme", VERSION)).tenant_id == "acme"
 
 
 async def test_the_number_of_cached_tenants_is_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tenant_directory, "MAX_TENANTS", 3)
     auth_service = AuthService("t0")
-    known = directory(auth_service)
+    tenants = directory(auth_service)
     for number in range(5):
         if number:
             with pytest.raises(NoSuchTenant):
-                await known.find(f"t{number}", VERSION)
+                await tenants.find(f"t{number}", VERSION)
         else:
-            await known.find("t0", VERSION)
+            await tenants.find("t0", VERSION)
     auth_service.asked.clear()
     for number in (4, 3, 2):
         with pytest.raises(NoSuchTenant):
-            await known.find(f"t{number}", VERSION)
+            await tenants.find(f"t{number}", VERSION)
     assert auth_service.asked == []
-    await known.find("t0", VERSION)
+    await tenants.find("t0", VERSION)
     assert auth_service.asked == ["t0"]
 
 
 async def test_concurrent_lookups_share_one_request() -> None:
     auth_service = AuthService("acme")
-    tenants_known = directory(auth_service)
+    tenants = directory(auth_service)
 
-    found = await asyncio.gather(*(tenants_known.find("acme", VERSION) for _ in range(100)))
+    results = await asyncio.gather(*(tenants.find("acme", VERSION) for _ in range(100)))
 
-    assert ({tenant.tenant_id for tenant in found}, auth_service.asked) == ({"acme"}, ["acme"])
+    assert ({tenant.tenant_id for tenant in results}, auth_service.asked) == ({"acme"}, ["acme"])
 
 
 async def test_a_cancelled_lookup_does_not_cancel_the_others() -> None:
-    tenants_known = directory(AuthService("acme"))
-    first, second = (asyncio.ensure_future(tenants_known.find("acme", VERSION)) for _ in range(2))
+    tenants = directory(AuthService("acme"))
+    first, second = (asyncio.ensure_future(tenants.find("acme", VERSION)) for _ in range(2))
     await asyncio.sleep(0)
 
     first.cancel()
@@ -196,12 +196,12 @@ async def test_a_cancelled_lookup_does_not_cancel_the_others() -> None:
 
 async def test_a_failed_shared_lookup_is_repeated_the_next_time() -> None:
     auth_service = AuthService("acme")
-    tenants_known = directory(auth_service)
+    tenants = directory(auth_service)
     auth_service.problem = Unavailable("away")
 
-    found = await asyncio.gather(*(tenants_known.find("acme", VERSION) for _ in range(3)), return_exceptions=True)
+    results = await asyncio.gather(*(tenants.find("acme", VERSION) for _ in range(3)), return_exceptions=True)
 
-    assert [type(problem) for problem in found] == [Unavailable] * 3
+    assert [type(problem) for problem in results] == [Unavailable] * 3
     auth_service.problem = None
-    assert (await tenants_known.find("acme", VERSION)).tenant_id == "acme"
+    assert (await tenants.find("acme", VERSION)).tenant_id == "acme"
     assert len(auth_service.asked) == 2
