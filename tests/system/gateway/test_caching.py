@@ -210,9 +210,7 @@ async def test_an_unchanged_answer_costs_one_call_of_redis_and_no_service(
     assert set(asked.values()) <= {1, 2}
 
 
-async def test_versions_that_are_being_changed_are_not_cached(
-    services: Services, redis_url: str, tenant: Api
-) -> None:
+async def test_versions_that_are_being_changed_are_not_cached(services: Services, redis_url: str, tenant: Api) -> None:
     fellows = Fellows(settled=False)
     async with (
         instead(fellows.answer) as address,

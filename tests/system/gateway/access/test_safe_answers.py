@@ -107,9 +107,7 @@ async def test_a_request_with_expect_is_answered_like_any_other(expect: str, ser
     assert [answer.status for answer in answers] == [200, 200, 401, 401, 401]
 
 
-async def test_hsts_is_sent_if_the_public_url_is_https(
-    services: Services, redis_url: str, tenant: Api
-) -> None:
+async def test_hsts_is_sent_if_the_public_url_is_https(services: Services, redis_url: str, tenant: Api) -> None:
     for scheme, expected in {"https": "max-age=31536000", "http": None}.items():
         async with gateway(services, redis_url, public_url=f"{scheme}://packages.example.com") as address:
             answer = await at_gateway(tenant, address).call("GET", "test")
