@@ -20,28 +20,28 @@ from common.mongo.schema import tell_version
 from common.telemetry.metrics import METRICS
 from upload_service.app_keys import (
     CLAIMS,
-    DAMAGED,
     DOWNLOADS,
     INSPECTOR,
     LOCAL_EVENTS,
     QUOTA,
+    SCRUB_STORE,
     SETTINGS,
-    SINGLES,
-    TRANSFERRED,
+    SINGLE_REQUESTS,
+    TRANSFER_METRICS,
     TRANSFERS,
 )
 from upload_service.downloads.service import Downloads
-from upload_service.inspection.confined import read_installer
 from upload_service.inspection.inspector import Inspector
 from upload_service.inspection.installer_files import InstallerFiles
+from upload_service.inspection.process import read_installer
 from upload_service.inspection.store import MongoInspectionStore
-from upload_service.maintenance.metrics_store import MongoFigureStore
-from upload_service.maintenance.orphans import Orphans
+from upload_service.maintenance.metrics_store import MongoMetricsStore
+from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.maintenance.purge import Collector
 from upload_service.maintenance.schedule import upkeep
 from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
-from upload_service.metrics import TransferMetrics, ask
+from upload_service.metrics import TransferMetrics, register_metrics
 from upload_service.migrations import SCHEMA
 from upload_service.model import StorageKind
 from upload_service.quota.ledger_store import MongoLedgerStore
@@ -49,16 +49,16 @@ from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.routes import routes
 from upload_service.settings import UploadSettings
-from upload_service.storage.filesystem import FolderInstallers
+from upload_service.storage.filesystem import FolderStorage
 from upload_service.storage.migration import Mover
 from upload_service.storage.migration_store import MongoMoveStore
-from upload_service.storage.ownership import Identity
-from upload_service.storage.s3 import ObjectInstallers, homes_of
+from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.staging import Staging
 from upload_service.uploads.claims import Claims
 from upload_service.uploads.outbox import Outbox
 from upload_service.uploads.outbox_store import MongoOutboxStore
-from upload_service.uploads.part_files import Parts
+from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.removal import Removal
 from upload_service.uploads.service import Transfers
 from upload_service.uploads.session import UploadSession
@@ -106,18 +106,18 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             events = await stack.enter_async_context(open_events(settings.rabbitmq_url))
 
         store, quota = MongoUploadStore(database), MongoQuotaStore(database)
-        parts = Parts(settings.installers)
-        installers = FolderInstallers(settings.installers, parts)
-        objects = ObjectInstallers(settings.object_storage) if settings.object_storage else None
-        homes = homes_of(installers, objects)
+        parts = PartFiles(settings.installers)
+        installers = FolderStorage(settings.installers, parts)
+        objects = S3Storage(settings.object_storage) if settings.object_storage else None
+        homes = storage_backends(installers, objects)
         removal = Removal(store, quota, parts, homes)
         outbox = Outbox(MongoOutboxStore(database), events, installers)
         app[QUOTA] = quota
         # Threads of their own: a large file takes minutes, and all other work of the process shares a few threads.
         readers = ThreadPoolExecutor(READERS, "reader")
         stack.callback(readers.shutdown, wait=False, cancel_futures=True)
-        transferred = app[TRANSFERRED] = TransferMetrics(app[METRICS])
-        ask(app[METRICS], MongoFigureStore(database), settings.installers)
+        transferred = app[TRANSFER_METRICS] = TransferMetrics(app[METRICS])
+        register_metrics(app[METRICS], MongoMetricsStore(database), settings.installers)
 
         def announce() -> None:
             transferred.finished()
@@ -125,7 +125,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
 
         intake = UploadSession(store, quota, parts, installers, removal, announce, readers)
         app[TRANSFERS] = Transfers(intake, homes)
-        app[SINGLES] = SingleRequestUploads(intake)
+        app[SINGLE_REQUESTS] = SingleRequestUploads(intake)
         app[CLAIMS] = Claims(store, quota, removal)
         app[DOWNLOADS] = Downloads(
             store,
@@ -138,13 +138,13 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             MongoInspectionStore(database), InstallerFiles(homes, installers, settings.installers), read_installer
         )
         known = MongoFileIndex(database)
-        identity = Identity(known, homes, settings.installers)
+        identity = StorageOwnership(known, homes, settings.installers)
         readiness.check("storage", lambda: identity.check(StorageKind.FOLDER), prepared=True)
         if objects is not None:
             readiness.check("object_storage", lambda: _check_unless_away(identity, StorageKind.S3), prepared=True)
             staging = Staging(installers, parts)
             mover = Mover(MongoMoveStore(database), homes, staging, settings.installer_storage, identity)
-            await stack.enter_async_context(begin("mover", mover.work, lambda: asyncio.sleep(MOVING_PAUSE)))
+            await stack.enter_async_context(begin("mover", mover.run, lambda: asyncio.sleep(MOVING_PAUSE)))
         collector = Collector(
             store,
             quota,
@@ -152,12 +152,12 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             transfer_idle=settings.transfer_idle,
             unclaimed_age=settings.unclaimed_age,
         )
-        damaged = app[DAMAGED] = MongoScrubStore(database)
+        damaged = app[SCRUB_STORE] = MongoScrubStore(database)
         age = settings.unclaimed_age
         await stack.enter_async_context(
             upkeep(
                 Scrub(damaged, homes, identity),
-                Orphans(known, homes, installers, settings.installers, identity, age=age),
+                OrphanCollector(known, homes, installers, settings.installers, identity, age=age),
                 Reconciliation(MongoLedgerStore(database)),
                 scrub_interval=settings.scrub_interval,
                 after=readiness.prepared,
@@ -171,7 +171,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         yield
 
 
-async def _check_unless_away(identity: Identity, home: StorageKind) -> None:
+async def _check_unless_away(identity: StorageOwnership, home: StorageKind) -> None:
     """Raise StorageIsNotOurs. Storage that is away is no reason to be sent no uploads: they wait in the folder."""
     with suppress(Unavailable, TimeoutError):
         async with asyncio.timeout(AWAY):

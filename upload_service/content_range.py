@@ -67,7 +67,7 @@ class ContentRange:
         return self.end - self.start + 1
 
     @property
-    def last(self) -> bool:
+    def is_last(self) -> bool:
         return self.end + 1 == self.total
 
     @classmethod

@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from common.telemetry.metrics import Metrics, gauges
 
 
-class FigureStore(Protocol):
+class MetricsStore(Protocol):
     """The records and quotas of all tenants."""
 
     async def open_transfers(self) -> int: ...
@@ -35,7 +35,7 @@ class TransferMetrics:
         self._finished = metrics.counter("pkgrepo_uploads_finished_total", "Uploads that became whole.")
 
     @contextmanager
-    def up(self, so_far: Callable[[], int]) -> Iterator[None]:
+    def upload(self, so_far: Callable[[], int]) -> Iterator[None]:
         """Count what came by the end of the block, whatever its end is."""
         try:
             yield
@@ -43,7 +43,7 @@ class TransferMetrics:
             self._up.inc(so_far())
 
     @contextmanager
-    def down(self, so_far: Callable[[], int]) -> Iterator[None]:
+    def download(self, so_far: Callable[[], int]) -> Iterator[None]:
         """Count what was sent by the end of the block, whatever its end is."""
         try:
             yield
@@ -54,7 +54,7 @@ class TransferMetrics:
         self._finished.inc()
 
 
-def ask(metrics: Metrics, store: FigureStore, installers: Path) -> None:
+def register_metrics(metrics: Metrics, store: MetricsStore, installers: Path) -> None:
     """Tell also what the database knows, and how much room there is."""
 
     async def records() -> Sequence[Metric]:

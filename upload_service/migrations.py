@@ -3,7 +3,7 @@
 from common.mongo import MongoDatabase
 from common.mongo.schema import Done, Migration, Schema, in_batches
 from upload_service.model import Damage, Status, StorageKind
-from upload_service.uploads.records import INDEXES, LEASE_FREE
+from upload_service.store import INDEXES, LEASE_FREE
 
 
 async def _say_where_files_are(database: MongoDatabase, done: Done) -> None:

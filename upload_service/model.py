@@ -52,16 +52,16 @@ class Upload:
     offset: int = 0
     fence: int = 0
     status: Status = Status.OPEN
-    tainted: bool = False
+    needs_copy: bool = False
     is_cancelled: bool = False
-    part: int = 0
-    home: StorageKind = StorageKind.FOLDER
+    generation: int = 0
+    storage: StorageKind = StorageKind.FOLDER
     damage: Damage = Damage.NONE
     server_filename: str = ""
     size: int = 0
     sha256: str = ""
     version_uid: str = ""
-    announced_as: str = ""
+    original_file_id: str = ""
     request_id: str = ""
     traceparent: str = ""
 
@@ -143,10 +143,10 @@ class UnexpectedChunk(InvalidRequest):
 
     def __init__(self, reason: str, upload: Upload) -> None:
         super().__init__(f"{reason}.")
-        say_what_is_expected(self, upload)
+        add_expected_offset(self, upload)
 
 
-def say_what_is_expected(problem: Problem, upload: Upload | None) -> None:
+def add_expected_offset(problem: Problem, upload: Upload | None) -> None:
     """Let a refused chunk's answer tell, in words and in numbers, where the client can go on.
 
     Without an `upload` no chunk was kept yet.

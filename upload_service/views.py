@@ -10,7 +10,7 @@ from aiohttp import ETag, web
 from common.errors import Problem
 from common.http.zero_copy import send_file
 from common.telemetry import log
-from upload_service.downloads.service import Opened
+from upload_service.downloads.service import OpenFile
 from upload_service.forms import InstallerForm
 from upload_service.inspection.inspector import Inspection
 from upload_service.model import PreconditionFailed, RangeNotSatisfiable, Status, Upload
@@ -77,7 +77,7 @@ def identifiers(found: Inspection) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Part:
+class ByteRange:
     """The bytes of an installer that are asked for; `whole` where no range was, or none that counts."""
 
     start: int
@@ -85,7 +85,7 @@ class Part:
     whole: bool = False
 
 
-async def send_installer(request: web.Request, opened: Opened, part: Part, file_name: str) -> web.StreamResponse:
+async def send_installer(request: web.Request, opened: OpenFile, part: ByteRange, file_name: str) -> web.StreamResponse:
     """Answer with a part of an installer, the SHA-256 as its ETag. `opened` has nothing to send where HEAD asks."""
     upload = opened.upload
     response = web.StreamResponse(
@@ -118,7 +118,7 @@ async def send_installer(request: web.Request, opened: Opened, part: Part, file_
     return response
 
 
-async def _send_bytes(request: web.Request, response: web.StreamResponse, opened: Opened) -> None:
+async def _send_bytes(request: web.Request, response: web.StreamResponse, opened: OpenFile) -> None:
     if isinstance(opened.content, AsyncIterator):
         async for block in opened.content:
             await response.write(block)
@@ -135,17 +135,17 @@ def not_modified(request: web.Request, sha256: str) -> web.Response | None:
     return None
 
 
-def wanted_part(request: web.Request, sha256: str, size: int) -> Part:
+def requested_range(request: web.Request, sha256: str, size: int) -> ByteRange:
     """The part that is asked for. Raises RangeNotSatisfiable where the file has not one byte of it."""
     wanted = _wanted_range(request, sha256)
     if wanted is None:
-        return Part(0, size, whole=True)
+        return ByteRange(0, size, whole=True)
     first, last, last_bytes = wanted.groups()
     start = int(first) if first else max(0, size - int(last_bytes))
     if start >= size:
         raise RangeNotSatisfiable(size)
     end = min(int(last), size - 1) if last else size - 1
-    return Part(start, end - start + 1)
+    return ByteRange(start, end - start + 1)
 
 
 def _wanted_range(request: web.Request, sha256: str) -> re.Match[str] | None:

@@ -17,8 +17,8 @@ from deploy.backup.records import documents
 from upload_service.content_range import parse_file_id, parse_server_filename
 from upload_service.model import InstallerMissing, Status, Upload
 from upload_service.storage.filesystem import StorageBackends, read_blocks
+from upload_service.store import to_upload
 from upload_service.uploads.part_files import sync_folder
-from upload_service.uploads.records import known_upload
 
 KEPT = (Status.COMPLETE, Status.LINKED)
 UPLOADS = "upload.uploads.bson"
@@ -120,7 +120,7 @@ class Source:
                 now = await self._records.find(upload)
                 if now is None or now.status not in KEPT:
                     return Outcome.GONE
-                if now.home == upload.home:
+                if now.storage == upload.storage:
                     return Outcome.ALTERED if isinstance(problem, Altered) else Outcome.MISSING
                 upload = now
             else:
@@ -138,13 +138,13 @@ def installers_of(records: Path) -> Iterator[Upload]:
 def parse_upload(document: Document) -> Upload:
     """The upload of a record. Raises BackupProblem where its ids and names are not as upload_service makes them."""
     try:
-        upload = known_upload(document)
-        parse_file_id([upload.announced_as or upload.file_id])
+        upload = to_upload(document)
+        parse_file_id([upload.original_file_id or upload.file_id])
         has_name = parse_server_filename(upload.server_filename) is not None
         is_sound = (
             is_tenant_id(upload.tenant_id)
             and _UPLOAD_ID.fullmatch(upload.upload_id) is not None
-            and isinstance(upload.part, int)
+            and isinstance(upload.generation, int)
             and (has_name or (not upload.server_filename and upload.status not in KEPT))
         )
     except (KeyError, ValueError, TypeError, Problem):

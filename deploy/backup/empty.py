@@ -11,7 +11,7 @@ from deploy.local.folder import SERVICES
 from deploy.operator.storage import Storage
 from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import StorageKind
-from upload_service.storage.ownership import Identity
+from upload_service.storage.ownership import StorageOwnership
 
 UNAUTHORIZED = 13  # MongoDB's code
 IDENTITY = ("upload", "storage")  # which a service gives to an empty database when it starts
@@ -58,7 +58,7 @@ async def check_homes(storage: Storage) -> None:
     """Raises BackupProblem where a home has any installer already, and Unavailable."""
     for home in StorageKind:
         if home in storage.homes:
-            async for kept in storage.homes.named(home).listed():
+            async for kept in storage.homes.get(home).list_files():
                 name = f"{kept.tenant_id}/{kept.server_filename}"
                 raise BackupProblem(f"the storage `{home}` is not empty: it has {name}; a backup is put into a new one")
 
@@ -69,7 +69,7 @@ async def claim_storage(storage: Storage, upload: MongoDatabase) -> None:
     After a restore that is not the id of the time of the backup: what that installation has elsewhere, in a bucket for
     one, stays its own. Raises BackupProblem where a home belongs to another database, and Unavailable.
     """
-    identity = Identity(MongoFileIndex(upload), storage.homes, storage.folder)
+    identity = StorageOwnership(MongoFileIndex(upload), storage.homes, storage.folder)
     for home in StorageKind:
         if home in storage.homes and not await identity.is_ours(home):
             raise BackupProblem(f"the storage `{home}` does not belong to this database: they have other ids")

@@ -147,7 +147,7 @@ class Restoration:
 
     async def _bring(self, upload: Upload) -> Outcome:
         """Copy an installer to the home that the settings choose, where it is not there already."""
-        home = self.storage.homes.named(self.storage.chosen)
+        home = self.storage.homes.get(self.storage.chosen)
         source = self.folder.file(upload.tenant_id, upload.server_filename)
         if await home.size(upload) == upload.size:
             self._advance(upload.size)
@@ -190,7 +190,7 @@ class Restoration:
             await upload["uploads"].update_many(last, {"$set": {"announced": False}})
             await upload["uploads"].update_many({"status": Status.COMPLETE}, {"$set": just_come})
         ledgers = Reconciliation(MongoLedgerStore(upload), pause=0)
-        for drift in await ledgers.all_drift():
+        for drift in await ledgers.find_all_drift():
             await ledgers.repair(drift)
 
     def _advance(self, size: int) -> None:

@@ -48,9 +48,9 @@ class Backup:
             reached = await versions(upload)  # Before the records are read: what they are beyond that harms nothing.
             source = Source(MongoMoveStore(upload), self.storage.homes)
             kept = MongoScrubStore(upload)
-            self.row.checking(await kept.volume(None))
+            self.row.checking(await kept.total_size(None))
             missing = []
-            async for installer in kept.kept(None):
+            async for installer in kept.complete_uploads(None):
                 if not await self._is_present(installer):
                     missing.append(installer)
                 self._advance(installer.size)

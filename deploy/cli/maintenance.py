@@ -25,7 +25,7 @@ from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
 from upload_service.model import Upload
 from upload_service.quota.ledger_store import MongoLedgerStore
 from upload_service.quota.reconciliation import Drift, Reconciliation
-from upload_service.storage.ownership import Identity
+from upload_service.storage.ownership import StorageOwnership
 
 INTERRUPTED = 130  # what a shell gives for Ctrl-C
 
@@ -61,7 +61,7 @@ def quota(
         return
     table = Table("Tenant", "Used", "in truth", "Reserved", "in truth", "")
     for drift, repaired in found:
-        seen, right = drift.seen, drift.right
+        seen, right = drift.actual, drift.expected
         figures = [f"{number:,}" for number in (seen.used, right.used, seen.reserved, right.reserved)]
         table.add_row(drift.tenant_id, *figures, "repaired" if repaired else "")
     console.print(table)
@@ -100,15 +100,15 @@ class Reading:
         ):
             store, versions = MongoScrubStore(upload), MongoCatalogStore(catalog, uploads_age=0).versions
             with _progress() as progress:
-                bar = progress.add_task("Reading", total=await store.volume(self.tenant_id))
+                bar = progress.add_task("Reading", total=await store.total_size(self.tenant_id))
 
                 async def advance(size: int) -> None:
                     progress.advance(bar, size)
 
-                identity = Identity(MongoFileIndex(upload), self.storage.homes, self.storage.folder)
+                identity = StorageOwnership(MongoFileIndex(upload), self.storage.homes, self.storage.folder)
                 work = Scrub(store, self.storage.homes, identity, after_block=advance)
                 done = 0
-                async for installer in store.kept(self.tenant_id):
+                async for installer in store.complete_uploads(self.tenant_id):
                     if damage := await _look(work, installer):
                         names = await versions.named(installer.tenant_id, [installer.version_uid])
                         package_id, version = (names[0].package_id, names[0].version) if names else ("", "")
@@ -154,7 +154,7 @@ async def _drift(where: StoreAddresses, tenant_id: str | None, *, repair: bool) 
     await _check_tenant(where, tenant_id)
     async with open_database(where.addresses.mongo_url, "upload") as database:
         reconciliation = Reconciliation(MongoLedgerStore(database))
-        found = await reconciliation.all_drift(tenant_id)
+        found = await reconciliation.find_all_drift(tenant_id)
         return [(drift, repair and await reconciliation.repair(drift)) for drift in found]
 
 

@@ -18,7 +18,7 @@ from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import StorageKind
 from upload_service.storage.migration import Mover, Outcome
 from upload_service.storage.migration_store import MongoMoveStore
-from upload_service.storage.ownership import Identity
+from upload_service.storage.ownership import StorageOwnership
 
 PAUSE = 1.0  # seconds between two looks at what others have in hand
 INTERRUPTED = 130  # what a shell gives for Ctrl-C
@@ -82,7 +82,7 @@ class Moving:
                     self._storage.homes,
                     self._storage.staging,
                     self._chosen,
-                    Identity(MongoFileIndex(database), self._storage.homes, self._storage.folder),
+                    StorageOwnership(MongoFileIndex(database), self._storage.homes, self._storage.folder),
                     checked=lambda count: progress.advance(bar, count),
                 )
                 while (await store.remaining(source, self._having(Outcome.FAILED)))[0]:
@@ -91,7 +91,7 @@ class Moving:
                         if outcome is not Outcome.MOVED:
                             console.print(f"{upload.tenant_id}/{upload.server_filename}: {outcome}", markup=False)
                     await asyncio.sleep(PAUSE)  # Others have the rest in hand, or it is only just complete.
-                await mover.tidy()
+                await mover.remove_leftovers()
             self._stay = await store.count(source)
 
     def report(self) -> None:

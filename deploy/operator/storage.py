@@ -7,11 +7,11 @@ from common.mongo import MongoDatabase
 from common.settings import BadSetting, load
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import StorageSettings
-from upload_service.storage.filesystem import FolderInstallers, StorageBackends
+from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.storage.migration_store import MongoMoveStore
-from upload_service.storage.s3 import ObjectInstallers, homes_of
+from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.staging import Staging
-from upload_service.uploads.part_files import Parts
+from upload_service.uploads.part_files import PartFiles
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Storage:
 
     def path(self, upload: Upload) -> Path:
         """Where the folder has an installer. Raises ValueError for a record whose names lead elsewhere."""
-        return FolderInstallers(self.folder, Parts(self.folder)).path(upload)
+        return FolderStorage(self.folder, PartFiles(self.folder)).path(upload)
 
     def check(self, home: StorageKind) -> None:
         """Raise BadSetting where the settings do not have this home."""
@@ -42,7 +42,7 @@ def open_storage(installers: Path | None) -> Storage:
     """The homes, that of `installers` among them. Raises BadSetting where the folder is not known."""
     if installers is None:
         raise BadSetting("INSTALLERS: set it to the folder of installers")
-    settings, parts = load(StorageSettings), Parts(installers)
-    folder = FolderInstallers(installers, parts)
-    objects = ObjectInstallers(settings.object_storage) if settings.object_storage else None
-    return Storage(installers, homes_of(folder, objects), Staging(folder, parts), settings.installer_storage)
+    settings, parts = load(StorageSettings), PartFiles(installers)
+    folder = FolderStorage(installers, parts)
+    objects = S3Storage(settings.object_storage) if settings.object_storage else None
+    return Storage(installers, storage_backends(folder, objects), Staging(folder, parts), settings.installer_storage)

@@ -168,7 +168,7 @@ class Export:
             upload = await store.find_installer(self.tenant_id, entry.name)
             if upload is None or upload.status is not Status.LINKED or upload.sha256 != entry.sha256:
                 raise Gone
-            if upload.home is looked_at:
+            if upload.storage is looked_at:
                 raise BackupProblem(
                     f"{self.tenant_id}/{entry.name}: is missing or damaged; put the file right, or delete its version"
                 )
@@ -182,7 +182,7 @@ class Export:
                         archive.write(block)
                         self._advance(len(block))
             except (Altered, InstallerMissing):
-                self._done, looked_at = done, upload.home
+                self._done, looked_at = done, upload.storage
             else:
                 archive.pad(entry.size)
                 return

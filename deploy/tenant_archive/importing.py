@@ -76,7 +76,7 @@ class Import:
                 await self._put_log(strangers, client, record)
                 await bring_up_again(where, manifest.schemas)
                 ledgers = Reconciliation(MongoLedgerStore(upload), pause=0)
-                for drift in await ledgers.all_drift(tenant.tenant_id):
+                for drift in await ledgers.find_all_drift(tenant.tenant_id):
                     await ledgers.repair(drift)
                 await record.add(
                     tenant.tenant_id, "tenant_import", archive_sha256=source, audit_head=manifest.audit_head

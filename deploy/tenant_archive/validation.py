@@ -27,7 +27,7 @@ from deploy.backup.records import documents
 from deploy.tenant_archive.record_rules import BadRecord, check_record
 from upload_service.inspection.inspector import State
 from upload_service.model import Damage, Status, StorageKind, Upload
-from upload_service.uploads.records import LEASE_FREE
+from upload_service.store import LEASE_FREE
 
 MOST = 2**63 - 1
 DECODED: CodecOptions[Document] = CodecOptions(tz_aware=True, tzinfo=UTC)

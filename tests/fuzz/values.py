@@ -21,7 +21,7 @@ from common.http.forms import clean
 from tests.fuzz.requests import blame, request
 from upload_service.content_range import MAX_TOTAL, ContentRange, parse_file_id, parse_server_filename, suffix_of
 from upload_service.model import PreconditionFailed, RangeNotSatisfiable
-from upload_service.views import not_modified, wanted_part
+from upload_service.views import not_modified, requested_range
 
 SHA256 = "5" * 64
 SIZE = 1000  # bytes of a file that is downloaded
@@ -64,7 +64,7 @@ def requested_part(data: bytes) -> None:
     try:
         if not_modified(asked, SHA256) is not None:
             return
-        part = wanted_part(asked, SHA256, SIZE)
+        part = requested_range(asked, SHA256, SIZE)
     except (PreconditionFailed, RangeNotSatisfiable) as problem:
         blame(problem)
     else:

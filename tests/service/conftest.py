@@ -10,7 +10,7 @@ from common.mongo import MongoDatabase, make_indexes
 from tests.support.servers.objects import ObjectServer
 from tests.support.services.catalog import own_database
 from tests.support.services.moving import Estate, make_estate
-from upload_service.uploads.records import INDEXES
+from upload_service.store import INDEXES
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from upload_service.model import (
     StorageKind,
     Upload,
 )
-from upload_service.storage.filesystem import FolderInstallers, StorageBackends
+from upload_service.storage.filesystem import FolderStorage, StorageBackends
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9._+-]{1,512}")
 
@@ -48,11 +48,11 @@ class InstallerStore(Protocol):
 class Signer(Protocol):
     """A home that gives its files to whoever has a signed address of it."""
 
-    async def address(self, upload: Upload, method: str) -> str: ...
+    async def sign_url(self, upload: Upload, method: str) -> str: ...
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenFile:
     """A file that was seen to be there whole, and `length` of its bytes from `start` on.
 
     `content` is the file to take them from, or gives them; the first of them is here already.
@@ -74,7 +74,7 @@ class Downloads:
         self,
         store: InstallerStore,
         homes: StorageBackends,
-        folder: FolderInstallers,
+        folder: FolderStorage,
         keys: Keys,
         *,
         signer: Signer | None = None,
@@ -109,7 +109,7 @@ class Downloads:
         return await self._find(address.tenant_id, name)
 
     @asynccontextmanager
-    async def open(self, upload: Upload, start: int, length: int) -> AsyncIterator[Opened]:
+    async def open(self, upload: Upload, start: int, length: int) -> AsyncIterator[OpenFile]:
         """So many bytes of an installer from `start` on; none where only the file's presence matters.
 
         Raises as `find` does, and Unavailable where the storage of the file does not answer.
@@ -127,16 +127,16 @@ class Downloads:
                     raise
             yield opened
 
-    async def elsewhere(self, upload: Upload, method: str) -> str | None:
+    async def redirect_address(self, upload: Upload, method: str) -> str | None:
         """The address that a download with this method is sent to, where it is not served here.
 
         Raises as `open` does.
         """
-        if self._signer is None or upload.home is not StorageKind.S3:
+        if self._signer is None or upload.storage is not StorageKind.S3:
             return None
         async with self.open(upload, 0, 0) as opened:
-            moved = opened.upload.home is not StorageKind.S3
-            return None if moved else await self._signer.address(opened.upload, method)
+            moved = opened.upload.storage is not StorageKind.S3
+            return None if moved else await self._signer.sign_url(opened.upload, method)
 
     async def _find(self, tenant_id: str, name: str) -> Upload:
         upload = await self._store.find_installer(tenant_id, name)
@@ -148,16 +148,16 @@ class Downloads:
             raise InstallerDamaged("The file of this installer is damaged; upload it again.")
         return upload
 
-    async def _open(self, stack: AsyncExitStack, upload: Upload, start: int, length: int) -> Opened:
+    async def _open(self, stack: AsyncExitStack, upload: Upload, start: int, length: int) -> OpenFile:
         home = self._homes.of(upload)
         if await home.size(upload) != upload.size:
             raise InstallerMissing("The file of this installer is missing.")
-        if upload.home is StorageKind.FOLDER:
+        if upload.storage is StorageKind.FOLDER:
             file = stack.enter_context(await asyncio.to_thread(_open_file, self._folder.path(upload)))
-            return Opened(upload, start, length, file)
+            return OpenFile(upload, start, length, file)
         blocks = await stack.enter_async_context(aclosing(home.read(upload, start, length)))
         first = await anext(blocks, b"")
-        return Opened(upload, start, length, _with(first, blocks))
+        return OpenFile(upload, start, length, _with(first, blocks))
 
 
 def _open_file(path: Path) -> BinaryIO:

@@ -9,7 +9,7 @@ import orjson
 
 from common.concurrency.confinement import OUT_OF_MEMORY, confine
 from upload_service.inspection.exit_status import DAMAGED
-from upload_service.inspection.formats.detection import Damaged, look
+from upload_service.inspection.formats.detection import Damaged, inspect_file
 from upload_service.inspection.formats.encodings import load_encodings
 
 MEMORY = 192 << 20  # bytes; two such processes fit beside the service into the memory of its container
@@ -20,12 +20,12 @@ def main() -> int:
     confine(MEMORY)
     try:
         with open(0, "rb", closefd=False) as file:
-            found = look(file, sys.argv[1])
+            found = inspect_file(file, sys.argv[1])
     except MemoryError:
         return OUT_OF_MEMORY
     except Damaged:
         return DAMAGED
-    sys.stdout.buffer.write(orjson.dumps(found.document()))
+    sys.stdout.buffer.write(orjson.dumps(found.to_document()))
     return 0
 
 

@@ -88,7 +88,7 @@ class Findings:
     nested: tuple[Nested, ...] = ()
     signer: Signer | None = None
 
-    def document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         """As JSON and MongoDB hold it; `parse` reads it."""
         return asdict(self)
 
@@ -102,19 +102,19 @@ class Findings:
             format=Format(document["format"]),
             machine=Machine(document["machine"]),
             reach=Reach(document["reach"]),
-            version=words(document["version"], VERSION_LIMIT),
-            product_name=words(document["product_name"]),
-            publisher=words(document["publisher"]),
-            product_code=guid(document["product_code"]),
-            upgrade_code=guid(document["upgrade_code"]),
-            package_family_name=words(document["package_family_name"]),
+            version=clean_text(document["version"], VERSION_LIMIT),
+            product_name=clean_text(document["product_name"]),
+            publisher=clean_text(document["publisher"]),
+            product_code=normalize_guid(document["product_code"]),
+            upgrade_code=normalize_guid(document["upgrade_code"]),
+            package_family_name=clean_text(document["package_family_name"]),
             signature_sha256=_digest(document.get("signature_sha256", "")),  # Releases up to 0.1.0 did not look for it.
-            nested=tuple(Nested(words(file["path"], PATH_LIMIT), Format(file["format"])) for file in nested),
-            signer=Signer(words(signer["subject"]), words(signer["issuer"])) if signer else None,
+            nested=tuple(Nested(clean_text(file["path"], PATH_LIMIT), Format(file["format"])) for file in nested),
+            signer=Signer(clean_text(signer["subject"]), clean_text(signer["issuer"])) if signer else None,
         )
 
 
-def words(text: str, limit: int = TEXT_LIMIT) -> str:
+def clean_text(text: str, limit: int = TEXT_LIMIT) -> str:
     """A text as it may be shown and stored: no control characters around or in it, and not cut; else ""."""
     plain = unicodedata.normalize("NFC", text.strip(" \t\r\n\0"))
     if len(plain) > limit or any(unicodedata.category(character) in {"Cc", "Cs", "Cn"} for character in plain):
@@ -122,7 +122,7 @@ def words(text: str, limit: int = TEXT_LIMIT) -> str:
     return plain
 
 
-def guid(text: str) -> str:
+def normalize_guid(text: str) -> str:
     """A GUID in braces and capital letters; "" for anything else."""
     plain = text.strip().upper()
     return plain if _GUID.fullmatch(plain) else ""

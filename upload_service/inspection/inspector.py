@@ -19,8 +19,8 @@ from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import Overloaded, Unavailable
 from common.telemetry import log
 from upload_service.content_range import parse_server_filename
-from upload_service.inspection.confined import Reason, Unreadable
 from upload_service.inspection.findings import Findings
+from upload_service.inspection.process import Reason, Unreadable
 from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull, Upload
 
 PROCESSES = 2  # of one replica, and at most one of them for the files that nobody asked about
@@ -48,7 +48,7 @@ class Inspection:
 
 
 @dataclass(frozen=True)
-class Taken:
+class InspectionLease:
     """A file that this process has taken to inspect; `attempt` counts from 1."""
 
     upload: Upload
@@ -56,7 +56,7 @@ class Taken:
 
 
 class InspectionStore(Protocol):
-    """The records as inspections see them. What is said of a `Taken` counts only while nobody else has taken it."""
+    """Inspection records. Methods that take an `InspectionLease` do nothing when another process has the lease."""
 
     async def find(self, tenant_id: str, server_filename: str) -> Inspection | None:
         """What is known of a file; one that nobody asked about before waits from now on. None where there is none."""
@@ -64,15 +64,15 @@ class InspectionStore(Protocol):
     async def waiting_tenants(self) -> Sequence[str]:
         """The tenants with a file that waits, in the order of their ids."""
 
-    async def take(self, tenant_id: str, server_filename: str = "") -> Taken | None:
+    async def acquire_lease(self, tenant_id: str, server_filename: str = "") -> InspectionLease | None:
         """The tenant's file that waits the longest, or this one if it waits, for this process alone for a while."""
 
-    async def postpone(self, taken: Taken) -> None:
+    async def postpone(self, taken: InspectionLease) -> None:
         """Let a file wait some more; the attempt does not count."""
 
-    async def done(self, taken: Taken, findings: Findings) -> None: ...
+    async def mark_done(self, taken: InspectionLease, findings: Findings) -> None: ...
 
-    async def failed(self, taken: Taken, reason: Reason) -> None: ...
+    async def mark_failed(self, taken: InspectionLease, reason: Reason) -> None: ...
 
 
 class Lender(Protocol):
@@ -114,7 +114,7 @@ class Inspector:
             raise InstallerNotFound("There is no installer of this name.")
         return found
 
-    async def inspected(self, tenant_id: str, server_filename: str) -> Inspection:
+    async def inspect(self, tenant_id: str, server_filename: str) -> Inspection:
         """What is known of a file once it was inspected, which is done now where nobody is at it.
 
         Raises:
@@ -137,12 +137,12 @@ class Inspector:
     async def _inspect_next(self, tenant_id: str, server_filename: str = "") -> bool:
         """Inspect a file that `take` gives. Returns whether there was one. Raises Overloaded."""
         async with self._limit.acquire(tenant_id, SLOT_TIMEOUT):
-            taken = await self._store.take(tenant_id, server_filename)
+            taken = await self._store.acquire_lease(tenant_id, server_filename)
             if taken:
                 await self._inspect(taken)
         return taken is not None
 
-    async def _inspect(self, taken: Taken) -> None:
+    async def _inspect(self, taken: InspectionLease) -> None:
         upload = taken.upload
         words = {"tenant_id": upload.tenant_id, "server_filename": upload.server_filename}
         try:
@@ -151,7 +151,7 @@ class Inspector:
             async with self._lender.open(upload) as file:
                 findings = await self._read(file, PurePath(upload.server_filename).suffix)
         except Unreadable as error:
-            await self._store.failed(taken, error.reason)
+            await self._store.mark_failed(taken, error.reason)
             log.warning("inspection_failed", reason=error.reason, **words)
         except (Unavailable, StorageFull) as error:
             await self._store.postpone(taken)
@@ -159,5 +159,5 @@ class Inspector:
         except (InstallerMissing, OSError) as error:  # It may be on its way to another home; its lease runs out.
             log.warning("installer_not_inspected", error=type(error).__name__, **words)
         else:
-            await self._store.done(taken, findings)
+            await self._store.mark_done(taken, findings)
             log.info("installer_inspected", format=findings.format, **words)

@@ -8,7 +8,7 @@ from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from upload_service.model import InstallerMissing, StorageKind, Upload
-from upload_service.storage.filesystem import FolderInstallers, StorageBackends
+from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.uploads.part_files import full_disk
 
 END = 64 << 20  # bytes
@@ -17,7 +17,7 @@ END = 64 << 20  # bytes
 class InstallerFiles:
     """Opens an installer wherever it is. `scratch` is a folder for what must be fetched first."""
 
-    def __init__(self, homes: StorageBackends, folder: FolderInstallers, scratch: Path) -> None:
+    def __init__(self, homes: StorageBackends, folder: FolderStorage, scratch: Path) -> None:
         self._homes = homes
         self._folder = folder
         self._scratch = scratch
@@ -33,7 +33,7 @@ class InstallerFiles:
             StorageFull: there is no room to fetch it.
             Unavailable: its home does not answer.
         """
-        file = await (self._opened(upload) if upload.home is StorageKind.FOLDER else self._fetched(upload))
+        file = await (self._opened(upload) if upload.storage is StorageKind.FOLDER else self._fetched(upload))
         try:
             yield file
         finally:

@@ -10,11 +10,11 @@ from typing import Any
 from pymongo import ASCENDING, ReturnDocument
 
 from common.mongo import Document, MongoDatabase
-from upload_service.inspection.confined import Reason
 from upload_service.inspection.findings import Findings
-from upload_service.inspection.inspector import Inspection, State, Taken
+from upload_service.inspection.inspector import Inspection, InspectionLease, State
+from upload_service.inspection.process import Reason
 from upload_service.model import Status
-from upload_service.uploads.records import known_upload
+from upload_service.store import to_upload
 
 LEASE = 120_000  # milliseconds; a file may have to be fetched before it is read
 POSTPONED = 30_000  # milliseconds
@@ -53,7 +53,7 @@ class MongoInspectionStore:
         )
         return [tenant["_id"] async for tenant in tenants]
 
-    async def take(self, tenant_id: str, server_filename: str = "") -> Taken | None:
+    async def acquire_lease(self, tenant_id: str, server_filename: str = "") -> InspectionLease | None:
         named = {"server_filename": server_filename} if server_filename else {}
         document = await self._uploads.find_one_and_update(
             {"tenant_id": tenant_id, **named, **_DUE},
@@ -68,21 +68,21 @@ class MongoInspectionStore:
             sort=[("updated_at", ASCENDING)],
             return_document=ReturnDocument.AFTER,
         )
-        return Taken(known_upload(document), document["inspection_attempt"]) if document else None
+        return InspectionLease(to_upload(document), document["inspection_attempt"]) if document else None
 
-    async def postpone(self, taken: Taken) -> None:
+    async def postpone(self, taken: InspectionLease) -> None:
         later = {"$add": [_NOW, POSTPONED]}
         await self._say(taken, {"inspecting_until": later, "inspection_attempt": taken.attempt - 1})
 
-    async def done(self, taken: Taken, findings: Findings) -> None:
-        said = {"inspection": State.DONE, "inspected": {"$literal": findings.document()}}
+    async def mark_done(self, taken: InspectionLease, findings: Findings) -> None:
+        said = {"inspection": State.DONE, "inspected": {"$literal": findings.to_document()}}
         await self._say(taken, {**said, "inspecting_until": "$$REMOVE"})
 
-    async def failed(self, taken: Taken, reason: Reason) -> None:
+    async def mark_failed(self, taken: InspectionLease, reason: Reason) -> None:
         said = {"inspection": State.FAILED, "inspection_reason": reason}
         await self._say(taken, {**said, "inspecting_until": "$$REMOVE"})
 
-    async def _say(self, taken: Taken, fields: dict[str, Any]) -> None:
+    async def _say(self, taken: InspectionLease, fields: dict[str, Any]) -> None:
         upload = taken.upload
         held = {"inspection": State.WAITING, "inspection_attempt": taken.attempt}
         named = {"tenant_id": upload.tenant_id, "upload_id": upload.upload_id}

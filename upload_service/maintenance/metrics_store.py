@@ -4,11 +4,11 @@ from pymongo import ASCENDING
 
 from common.mongo import Document, MongoDatabase
 from upload_service.model import Status
-from upload_service.uploads.records import QUOTAS_AT_A_GLANCE
+from upload_service.store import QUOTAS_AT_A_GLANCE
 
 
-class MongoFigureStore:
-    """Satisfies `upload_service.metrics.FigureStore`."""
+class MongoMetricsStore:
+    """Satisfies `upload_service.metrics.MetricsStore`."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._uploads = database["uploads"]

@@ -17,21 +17,21 @@ from typing import Protocol
 from common.concurrency.background import with_each
 from common.telemetry import log
 from common.tenants import is_tenant_id
-from upload_service.maintenance.scrub import Rightful
+from upload_service.maintenance.scrub import OwnershipCheck
 from upload_service.model import InstallerMissing, Status, StorageKind, Upload
-from upload_service.storage.filesystem import FolderInstallers, Installers, StorageBackends
+from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends
 from upload_service.uploads.part_files import TRANSFERS
 
 BATCH = 1000
 
 
-class KnownStore(Protocol):
+class FileIndex(Protocol):
     """The records, asked for what was found in a storage."""
 
-    async def known(self, tenant_id: str, server_filenames: Collection[str]) -> Set[str]:
+    async def known_names(self, tenant_id: str, server_filenames: Collection[str]) -> Set[str]:
         """Those of a tenant's files that there are records of."""
 
-    async def uploads(self, tenant_id: str, upload_ids: Collection[str]) -> Sequence[Upload]:
+    async def find_uploads(self, tenant_id: str, upload_ids: Collection[str]) -> Sequence[Upload]:
         """Those of a tenant's uploads that there are records of."""
 
 
@@ -45,16 +45,16 @@ class LeftoverPart:
     part: str
 
 
-class Orphans:
+class OrphanCollector:
     """Looks through the homes, and through the transfers in the folder. Several replicas may do so at once."""
 
     def __init__(
         self,
-        store: KnownStore,
+        store: FileIndex,
         homes: StorageBackends,
-        folder: FolderInstallers,
+        folder: FolderStorage,
         path: Path,
-        identity: Rightful,
+        identity: OwnershipCheck,
         *,
         age: int,
     ) -> None:
@@ -73,21 +73,21 @@ class Orphans:
                 await self._collect_transfers(tenant)
         for home in StorageKind:
             if home in self._homes and await self._identity.is_ours(home):
-                await self._collect_installers(self._homes.named(home))
+                await self._collect_installers(self._homes.get(home))
 
-    async def _collect_installers(self, home: Installers) -> None:
+    async def _collect_installers(self, home: InstallerStorage) -> None:
         async for tenant_id, names in self._old_installers(home):
-            known = await self._store.known(tenant_id, names)
+            known = await self._store.known_names(tenant_id, names)
             await with_each("orphans", set(names) - known, partial(self._remove, home, tenant_id))
 
-    async def _remove(self, home: Installers, tenant_id: str, name: str) -> None:
+    async def _remove(self, home: InstallerStorage, tenant_id: str, name: str) -> None:
         await home.remove(Upload(tenant_id, file_id="", upload_id=Path(name).stem, total=0, server_filename=name))
         log.warning("orphan_removed", tenant_id=tenant_id, server_filename=name)
 
-    async def _old_installers(self, home: Installers) -> AsyncIterator[tuple[str, list[str]]]:
+    async def _old_installers(self, home: InstallerStorage) -> AsyncIterator[tuple[str, list[str]]]:
         """Names of one tenant at a time, at most a thousand; a home lists its tenants one after another."""
         tenant_id, names = "", list[str]()
-        async for kept in home.listed():
+        async for kept in home.list_files():
             if kept.age <= self._age:
                 continue
             if names and (kept.tenant_id != tenant_id or len(names) == BATCH):
@@ -101,7 +101,7 @@ class Orphans:
     async def _collect_transfers(self, folder: Path) -> None:
         """What lies among one tenant's transfers."""
         if old := await asyncio.to_thread(self._old_remains, folder):
-            uploads = await self._store.uploads(old[0].tenant_id, [remains.upload_id for remains in old])
+            uploads = await self._store.find_uploads(old[0].tenant_id, [remains.upload_id for remains in old])
             records = {upload.upload_id: upload for upload in uploads}
             await with_each("orphans", old, partial(self._tidy, records))
 
@@ -119,11 +119,11 @@ class Orphans:
     async def _tidy(self, records: Mapping[str, Upload], remains: LeftoverPart) -> None:
         upload = records.get(remains.upload_id)
         # A take-over writes to the part of its fence before the record has it.
-        if upload is not None and remains.part in {str(upload.part), str(upload.fence)}:
+        if upload is not None and remains.part in {str(upload.generation), str(upload.fence)}:
             if upload.status in {Status.OPEN, Status.DELETING}:  # The latter goes with its record, by and by.
                 return
-            if upload.home is StorageKind.FOLDER:
+            if upload.storage is StorageKind.FOLDER:
                 with suppress(InstallerMissing):
-                    await self._folder.settle(upload)
+                    await self._folder.finalize(upload)
         await asyncio.to_thread(shutil.rmtree, remains.path, ignore_errors=True)
         log.warning("transfer_remains_removed", tenant_id=remains.tenant_id, upload_id=remains.upload_id)

@@ -17,14 +17,14 @@ class LeftoverStore(Protocol):
 
     async def find_stale(self, status: Status, age: int, limit: int) -> list[Upload]: ...
 
-    async def forget_cancelled(self, age: int) -> None:
+    async def delete_cancelled(self, age: int) -> None:
         """Delete the records of transfers of all tenants that were cancelled more than `age` seconds ago."""
 
 
 class SettledStore(Protocol):
     """The quota's list of what was settled."""
 
-    async def forget_settled(self) -> None: ...
+    async def delete_settled(self) -> None: ...
 
 
 class TenantStore(Protocol):
@@ -49,8 +49,8 @@ class Collector:
     async def collect(self) -> None:
         for status, age in self._ages.items():
             await with_each("collector", await self._store.find_stale(status, age, BATCH), self._remove)
-        await self._store.forget_cancelled(self._transfer_idle)
-        await self._quota.forget_settled()
+        await self._store.delete_cancelled(self._transfer_idle)
+        await self._quota.delete_settled()
 
     async def _remove(self, upload: Upload) -> None:
         if await self._removal.remove(upload):

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from common.concurrency.background import repeating
-from upload_service.maintenance.orphans import Orphans
+from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.maintenance.scrub import Scrub
 from upload_service.quota.reconciliation import Reconciliation
 
@@ -18,7 +18,7 @@ RECONCILIATION_PAUSE = 3600
 @asynccontextmanager
 async def upkeep(
     scrub: Scrub,
-    orphans: Orphans,
+    orphans: OrphanCollector,
     reconciliation: Reconciliation,
     *,
     scrub_interval: int,

@@ -21,17 +21,17 @@ RATE = 20 << 20  # bytes a second, of one replica
 class ScrubStore(Protocol):
     """The records as the scrub sees them. What was found is noted only where the file is still there and there."""
 
-    async def next_to_check(self, interval: int) -> Upload | None:
+    async def lease_due(self, interval: int) -> Upload | None:
         """A file that nobody has read for `interval` seconds and nobody is reading; for this process to read."""
 
-    async def whole(self, upload: Upload) -> bool:
+    async def mark_intact(self, upload: Upload) -> bool:
         """Note that a file is as it was uploaded."""
 
-    async def damaged(self, upload: Upload, damage: Damage) -> bool:
+    async def mark_damaged(self, upload: Upload, damage: Damage) -> bool:
         """Note that it is not."""
 
 
-class Rightful(Protocol):
+class OwnershipCheck(Protocol):
     """Tells whether a storage is the one that belongs to the records."""
 
     async def is_ours(self, home: StorageKind) -> bool: ...
@@ -49,7 +49,7 @@ class Scrub:
         self,
         store: ScrubStore,
         homes: StorageBackends,
-        identity: Rightful,
+        identity: OwnershipCheck,
         *,
         after_block: Callable[[int], Awaitable[None]] = gently,
     ) -> None:
@@ -60,7 +60,7 @@ class Scrub:
 
     async def check_due(self, interval: int) -> None:
         """Read every file again that was not read for `interval` seconds; those that cannot be read now come later."""
-        while upload := await self._store.next_to_check(interval):
+        while upload := await self._store.lease_due(interval):
             try:
                 await self.check(upload)
             except (OSError, Unavailable) as error:
@@ -76,13 +76,13 @@ class Scrub:
         """
         damage = await self._look(upload)
         if damage is Damage.NONE:
-            if await self._store.whole(upload) and upload.damage:
+            if await self._store.mark_intact(upload) and upload.damage:
                 log.info("installer_whole_again", **_words(upload))
             return damage
         # An empty folder where a disk should be mounted is not a hundred lost files.
-        if not await self._identity.is_ours(upload.home):
-            raise Unavailable(f"The storage `{upload.home}` is not the one that belongs to the database.")
-        if not await self._store.damaged(upload, damage):
+        if not await self._identity.is_ours(upload.storage):
+            raise Unavailable(f"The storage `{upload.storage}` is not the one that belongs to the database.")
+        if not await self._store.mark_damaged(upload, damage):
             return Damage.NONE
         log.error("installer_damaged", damage=damage, version_uid=upload.version_uid, **_words(upload))
         return damage

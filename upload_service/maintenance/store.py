@@ -14,7 +14,7 @@ from pymongo import ASCENDING, ReturnDocument
 
 from common.mongo import Document, MongoDatabase, long_timeout
 from upload_service.model import Damage, Status, StorageKind, Upload
-from upload_service.uploads.records import known_upload
+from upload_service.store import to_upload
 
 LEASE = 3_600_000  # milliseconds; a reading that takes longer may be done twice
 DAMAGED_AGAIN = 3600  # seconds until a damaged file is read again, which an operator may have restored
@@ -40,29 +40,29 @@ class MongoScrubStore:
     def __init__(self, database: MongoDatabase) -> None:
         self._uploads = database["uploads"]
 
-    async def next_to_check(self, interval: int) -> Upload | None:
+    async def lease_due(self, interval: int) -> Upload | None:
         return await self._take({}, interval) or await self._take({"damage": {"$gt": ""}}, DAMAGED_AGAIN)
 
-    async def whole(self, upload: Upload) -> bool:
+    async def mark_intact(self, upload: Upload) -> bool:
         return await self._found(upload, {"damage": Damage.NONE, "damaged_at": "$$REMOVE"})
 
-    async def damaged(self, upload: Upload, damage: Damage) -> bool:
+    async def mark_damaged(self, upload: Upload, damage: Damage) -> bool:
         since = {"$cond": [{"$gt": ["$damage", Damage.NONE]}, {"$ifNull": ["$damaged_at", _NOW]}, _NOW]}
         return await self._found(upload, {"damage": damage, "damaged_at": since})
 
-    async def kept(self, tenant_id: str | None) -> AsyncIterator[Upload]:
+    async def complete_uploads(self, tenant_id: str | None) -> AsyncIterator[Upload]:
         """All complete files, of one tenant or of all."""
         last: Document = {}
         while True:
             found = self._uploads.find({**_of(tenant_id), **_KEPT, **last}).sort("_id", ASCENDING).limit(PAGE)
             page = await found.to_list(None)
             for document in page:
-                yield known_upload(document)
+                yield to_upload(document)
             if len(page) < PAGE:
                 return
             last = {"_id": {"$gt": page[-1]["_id"]}}
 
-    async def volume(self, tenant_id: str | None) -> int:
+    async def total_size(self, tenant_id: str | None) -> int:
         """The bytes of what `kept` gives."""
         stages: list[Mapping[str, Any]] = [
             {"$match": {**_of(tenant_id), **_KEPT}},
@@ -99,11 +99,11 @@ class MongoScrubStore:
             sort=[("checked_at", ASCENDING)],
             return_document=ReturnDocument.AFTER,
         )
-        return known_upload(document) if document else None
+        return to_upload(document) if document else None
 
     async def _found(self, upload: Upload, fields: Mapping[str, Any]) -> bool:
         """Note what was found, unless the file was moved or removed while it was read."""
-        where = {"tenant_id": upload.tenant_id, "upload_id": upload.upload_id, "home": upload.home, **_KEPT}
+        where = {"tenant_id": upload.tenant_id, "upload_id": upload.upload_id, "home": upload.storage, **_KEPT}
         seen = {**fields, "checked_at": _NOW, "checking_until": "$$REMOVE"}
         return (await self._uploads.update_one(where, [{"$set": seen}])).matched_count == 1
 
@@ -115,13 +115,13 @@ class MongoFileIndex:
         self._uploads = database["uploads"]
         self._storage = database["storage"]
 
-    async def known(self, tenant_id: str, server_filenames: Collection[str]) -> Set[str]:
+    async def known_names(self, tenant_id: str, server_filenames: Collection[str]) -> Set[str]:
         wanted = {"tenant_id": tenant_id, "server_filename": {"$in": list(server_filenames)}}
         return {document["server_filename"] async for document in self._uploads.find(wanted, {"server_filename": 1})}
 
-    async def uploads(self, tenant_id: str, upload_ids: Collection[str]) -> Sequence[Upload]:
+    async def find_uploads(self, tenant_id: str, upload_ids: Collection[str]) -> Sequence[Upload]:
         wanted: Document = {"tenant_id": tenant_id, "upload_id": {"$in": list(upload_ids)}}
-        return [known_upload(document) async for document in self._uploads.find(wanted)]
+        return [to_upload(document) async for document in self._uploads.find(wanted)]
 
     async def has_files_at(self, home: StorageKind) -> bool:
         return await self._uploads.find_one({**_KEPT, "home": home}, {"_id": True}) is not None
@@ -130,7 +130,7 @@ class MongoFileIndex:
         document = await self._storage.find_one({"_id": "identity"})
         return document["storage_id"] if document else None
 
-    async def give_storage_id(self) -> str:
+    async def create_storage_id(self) -> str:
         """The storage's id, made where there is none."""
         document = await self._storage.find_one_and_update(
             {"_id": "identity"},

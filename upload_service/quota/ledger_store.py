@@ -22,7 +22,7 @@ class MongoLedgerStore:
         with long_timeout():
             return sorted({*await self._quotas.distinct("tenant_id"), *await self._uploads.distinct("tenant_id")})
 
-    async def due(self, age: int) -> str | None:
+    async def lease_due(self, age: int) -> str | None:
         before = {"$subtract": ["$$NOW", age * 1000]}
         document = await self._quotas.find_one_and_update(
             {"$expr": {"$lt": ["$compared_at", before]}},  # one never compared is lower than any date
@@ -39,7 +39,7 @@ class MongoLedgerStore:
                 uploads = [_upload(tenant_id, document) async for document in found]
         return _ledger(ledger or _NONE), uploads
 
-    async def put_right(self, tenant_id: str, seen: Ledger, right: Ledger) -> bool:
+    async def correct(self, tenant_id: str, seen: Ledger, right: Ledger) -> bool:
         await self._quotas.update_one({"tenant_id": tenant_id}, {"$setOnInsert": _NONE}, upsert=True)
         result = await self._quotas.update_one(
             {"tenant_id": tenant_id, "used": seen.used, "reserved": seen.reserved, "holds": dict(seen.holds)},

@@ -30,8 +30,8 @@ class Drift:
     """A ledger that is not what the records say: `seen` and `right`."""
 
     tenant_id: str
-    seen: Ledger
-    right: Ledger
+    actual: Ledger
+    expected: Ledger
 
 
 class LedgerStore(Protocol):
@@ -39,12 +39,12 @@ class LedgerStore(Protocol):
 
     async def tenants(self) -> Sequence[str]: ...
 
-    async def due(self, age: int) -> str | None:
+    async def lease_due(self, age: int) -> str | None:
         """A tenant whose ledger nobody has taken for `age` seconds; from then on it is taken."""
 
     async def snapshot_read(self, tenant_id: str) -> tuple[Ledger, Sequence[Upload]]: ...
 
-    async def put_right(self, tenant_id: str, seen: Ledger, right: Ledger) -> bool:
+    async def correct(self, tenant_id: str, seen: Ledger, right: Ledger) -> bool:
         """Change the ledger where it is still what was seen."""
 
 
@@ -57,18 +57,18 @@ class Reconciliation:
 
     async def check_due(self) -> None:
         """Compare the ledgers that are due, each by one replica a day, and log what has drifted."""
-        while (tenant_id := await self._store.due(DAY)) is not None:
-            if drift := await self.drift(tenant_id):
+        while (tenant_id := await self._store.lease_due(DAY)) is not None:
+            if drift := await self.find_drift(tenant_id):
                 log.error(
                     "quota_drift",
                     tenant_id=tenant_id,
-                    used=drift.seen.used,
-                    used_by_records=drift.right.used,
-                    reserved=drift.seen.reserved,
-                    reserved_by_records=drift.right.reserved,
+                    used=drift.actual.used,
+                    used_by_records=drift.expected.used,
+                    reserved=drift.actual.reserved,
+                    reserved_by_records=drift.expected.reserved,
                 )
 
-    async def drift(self, tenant_id: str) -> Drift | None:
+    async def find_drift(self, tenant_id: str) -> Drift | None:
         """How the ledger differs from the records, where it does so twice in the same way."""
         first = await self._look(tenant_id)
         if first is None:
@@ -77,22 +77,22 @@ class Reconciliation:
         second = await self._look(tenant_id)
         return second if second and _amount(second) == _amount(first) else None
 
-    async def all_drift(self, tenant_id: str | None = None) -> Sequence[Drift]:
+    async def find_all_drift(self, tenant_id: str | None = None) -> Sequence[Drift]:
         """The drift of one tenant, or of all."""
         tenants = await self._store.tenants() if tenant_id is None else [tenant_id]
-        return [drift for each in tenants if (drift := await self.drift(each))]
+        return [drift for each in tenants if (drift := await self.find_drift(each))]
 
     async def repair(self, drift: Drift) -> bool:
         """Set a ledger right; False where something changed it in between."""
-        return await self._store.put_right(drift.tenant_id, drift.seen, drift.right)
+        return await self._store.correct(drift.tenant_id, drift.actual, drift.expected)
 
     async def _look(self, tenant_id: str) -> Drift | None:
         seen, uploads = await self._store.snapshot_read(tenant_id)
-        right = as_recorded(seen, uploads)
+        right = expected_ledger(seen, uploads)
         return Drift(tenant_id, seen, right) if right != seen else None
 
 
-def as_recorded(ledger: Ledger, uploads: Sequence[Upload]) -> Ledger:
+def expected_ledger(ledger: Ledger, uploads: Sequence[Upload]) -> Ledger:
     """The ledger that the records ask for; a row of a request that is between two steps stays as it is."""
     used, holds = 0, {}
     for upload in uploads:
@@ -109,4 +109,4 @@ def as_recorded(ledger: Ledger, uploads: Sequence[Upload]) -> Ledger:
 
 
 def _amount(drift: Drift) -> tuple[int, int]:
-    return drift.seen.used - drift.right.used, drift.seen.reserved - drift.right.reserved
+    return drift.actual.used - drift.expected.used, drift.actual.reserved - drift.expected.reserved

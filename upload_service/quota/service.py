@@ -32,7 +32,7 @@ class QuotaStore(Protocol):
     async def charge(self, upload: Upload, quota: int | None) -> bool:
         """Turn the upload's reservation into use; False where used and reserved together pass the quota."""
 
-    async def give_back(self, upload: Upload) -> None:
+    async def release(self, upload: Upload) -> None:
         """Drop the upload's reservation, or its use."""
 
     async def usage(self, tenant_id: str) -> tuple[int, int]:
@@ -62,7 +62,7 @@ class IncrementalReservation:
         self._most = most
         self._reserved = 0
 
-    async def cover(self, size: int) -> None:
+    async def ensure(self, size: int) -> None:
         """Reserve at least `size` bytes: a step ahead where there is room for one.
 
         Raises:

@@ -77,7 +77,7 @@ class MongoQuotaStore:
         )
         return found is None
 
-    async def give_back(self, upload: Upload) -> None:
+    async def release(self, upload: Upload) -> None:
         hold = f"$holds.{upload.upload_id}"
         settled = {f"settled.{upload.upload_id}": "$$NOW"}
         if await self._change(
@@ -97,7 +97,7 @@ class MongoQuotaStore:
         document = await self._quotas.find_one({"tenant_id": tenant_id}, {"used": 1, "reserved": 1})
         return (document["used"], document["reserved"]) if document else (0, 0)
 
-    async def forget_settled(self) -> None:
+    async def delete_settled(self) -> None:
         """Drop, for all tenants, the ids that nobody will settle again: old ones, of which no record is left."""
         found = self._quotas.find({"settled": {"$ne": {}}}, {"tenant_id": 1, "settled": 1, "now": "$$NOW"})
         async for document in found:

@@ -14,11 +14,11 @@ from common.errors import Unavailable
 from common.tenants import is_tenant_id
 from upload_service.content_range import parse_server_filename, plain_name
 from upload_service.model import InstallerMissing, StorageKind, Upload
-from upload_service.uploads.part_files import BLOCK, Parts, full_disk, sync_folder
+from upload_service.uploads.part_files import BLOCK, PartFiles, full_disk, sync_folder
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredFile:
     """A file that is kept; `age` is seconds since it came."""
 
     tenant_id: str
@@ -26,7 +26,7 @@ class Kept:
     age: float
 
 
-class Installers(Protocol):
+class InstallerStorage(Protocol):
     """A home of complete installers. A name is written once, and what stands under it never changes."""
 
     async def put(self, upload: Upload, source: Path) -> None:
@@ -47,7 +47,7 @@ class Installers(Protocol):
     async def remove(self, upload: Upload) -> None:
         """Remove the file; that it is gone already is fine. Raises Unavailable."""
 
-    def listed(self) -> AsyncIterator[Kept]:
+    def list_files(self) -> AsyncIterator[StoredFile]:
         """All files of all tenants. Raises Unavailable."""
 
     async def remove_tenant(self, tenant_id: str) -> None:
@@ -57,34 +57,34 @@ class Installers(Protocol):
 class StorageBackends:
     """The homes that the settings name."""
 
-    def __init__(self, homes: Mapping[StorageKind, Installers]) -> None:
+    def __init__(self, homes: Mapping[StorageKind, InstallerStorage]) -> None:
         self._homes = homes
 
-    def __iter__(self) -> Iterator[Installers]:
+    def __iter__(self) -> Iterator[InstallerStorage]:
         return iter(self._homes.values())
 
     def __contains__(self, home: StorageKind) -> bool:
         return home in self._homes
 
-    def named(self, home: StorageKind) -> Installers:
+    def get(self, home: StorageKind) -> InstallerStorage:
         """Raises Unavailable for one that the settings do not have."""
         if home not in self._homes:
             raise Unavailable(f"The settings of the upload service name no storage `{home}`.")
         return self._homes[home]
 
-    def of(self, upload: Upload) -> Installers:
+    def of(self, upload: Upload) -> InstallerStorage:
         """Where this installer is. Raises Unavailable."""
-        return self.named(upload.home)
+        return self.get(upload.storage)
 
 
-class FolderInstallers:
-    """The folder that all replicas share; satisfies `Installers`.
+class FolderStorage:
+    """The folder that all replicas share; satisfies `InstallerStorage`.
 
     A record says that a transfer is complete before its file has its final name. A file that still lies under its
     transfer's name, because whoever said so died, gets its final name when it is first asked for.
     """
 
-    def __init__(self, folder: Path, parts: Parts) -> None:
+    def __init__(self, folder: Path, parts: PartFiles) -> None:
         self._folder = folder
         self._parts = parts
 
@@ -92,7 +92,7 @@ class FolderInstallers:
         """Where the file is. Raises ValueError for a record whose names lead elsewhere."""
         return self._folder / plain_name(upload.tenant_id) / plain_name(upload.server_filename)
 
-    async def settle(self, upload: Upload) -> None:
+    async def finalize(self, upload: Upload) -> None:
         """Let a complete transfer's file have its final name, and nothing be left of the transfer.
 
         Raises:
@@ -117,7 +117,7 @@ class FolderInstallers:
         if upload.server_filename:
             await asyncio.to_thread(self.path(upload).unlink, missing_ok=True)
 
-    async def listed(self) -> AsyncIterator[Kept]:
+    async def list_files(self) -> AsyncIterator[StoredFile]:
         for kept in await asyncio.to_thread(lambda: list(self._listed())):
             yield kept
 
@@ -153,13 +153,13 @@ class FolderInstallers:
             self._put(upload, part)
         return path
 
-    def _listed(self) -> Iterator[Kept]:
+    def _listed(self) -> Iterator[StoredFile]:
         now = time.time()
         for path in self._folder.glob("*/*"):
             name = parse_server_filename(path.name)
             if name is not None and is_tenant_id(path.parent.name):
                 with suppress(FileNotFoundError):  # It may go at any moment.
-                    yield Kept(path.parent.name, name, now - path.stat().st_mtime)
+                    yield StoredFile(path.parent.name, name, now - path.stat().st_mtime)
 
 
 async def read_blocks(path: Path, start: int, length: int) -> AsyncGenerator[bytes, None]:

@@ -18,9 +18,9 @@ from typing import Protocol
 from common.errors import Problem, Unavailable
 from common.mongo import MongoError
 from common.telemetry import log
-from upload_service.maintenance.scrub import Rightful
+from upload_service.maintenance.scrub import OwnershipCheck
 from upload_service.model import Damage, Status, StorageFull, StorageKind, Upload
-from upload_service.storage.filesystem import Installers, StorageBackends
+from upload_service.storage.filesystem import InstallerStorage, StorageBackends
 from upload_service.storage.migration_store import Move
 from upload_service.storage.staging import Staging
 
@@ -30,7 +30,7 @@ RENEWAL = 15.0  # seconds; a lease lasts 60
 class MoveStore(Protocol):
     """The records as the mover sees them. A method that takes a `Move` does nothing where its lease is another's."""
 
-    async def lease_left(self, homes: Iterable[StorageKind], passed_over: Collection[str]) -> Move | None: ...
+    async def lease_leftover(self, homes: Iterable[StorageKind], passed_over: Collection[str]) -> Move | None: ...
 
     async def lease_next(self, home: StorageKind, passed_over: Collection[str]) -> Move | None: ...
 
@@ -38,11 +38,11 @@ class MoveStore(Protocol):
 
     async def release(self, move: Move) -> None: ...
 
-    async def arrive(self, move: Move, home: StorageKind) -> bool: ...
+    async def set_storage(self, move: Move, home: StorageKind) -> bool: ...
 
-    async def tidied(self, move: Move) -> None: ...
+    async def clear_previous(self, move: Move) -> None: ...
 
-    async def mark(self, move: Move, damage: Damage) -> None: ...
+    async def mark_damaged(self, move: Move, damage: Damage) -> None: ...
 
     async def find(self, upload: Upload) -> Upload | None: ...
 
@@ -65,7 +65,7 @@ class Mover:
         homes: StorageBackends,
         staging: Staging,
         chosen: StorageKind,
-        identity: Rightful,
+        identity: OwnershipCheck,
         *,
         checked: Callable[[int], None] = lambda _: None,
     ) -> None:
@@ -77,7 +77,7 @@ class Mover:
         self._identity = identity
         self._checked = checked
 
-    async def work(self) -> None:
+    async def run(self) -> None:
         """Move what there is to be moved. Raises as `moves` does; what is left waits."""
         async for upload, outcome in self.moves():
             log.info("installer_moved", outcome=outcome, home=self._chosen, **_words(upload))
@@ -89,7 +89,7 @@ class Mover:
             Unavailable: a home does not answer, or is not the database's.
             StorageFull: the folder has no room.
         """
-        await self.tidy()
+        await self.remove_leftovers()
         passed_over: set[str] = set()
         for home in (home for home in StorageKind if home in self._homes and home is not self._chosen):
             while move := await self._store.lease_next(home, passed_over):
@@ -98,11 +98,11 @@ class Mover:
                     passed_over.add(move.upload.upload_id)
                 yield move.upload, outcome
 
-    async def tidy(self) -> None:
+    async def remove_leftovers(self) -> None:
         """Remove what movers that were stopped have left at the homes before. Raises Unavailable."""
         homes = [home for home in StorageKind if home in self._homes]
         passed_over: set[str] = set()
-        while move := await self._store.lease_left(homes, passed_over):
+        while move := await self._store.lease_leftover(homes, passed_over):
             passed_over.add(move.upload.upload_id)
             await self._attempt(move, self._leave)
 
@@ -129,17 +129,17 @@ class Mover:
                 raise Unavailable(f"The storage `{home}` does not belong to this database; no file is moved.")
 
     async def _move(self, move: Move) -> Outcome:
-        upload, old, new = move.upload, self._homes.of(move.upload), self._homes.named(self._chosen)
+        upload, old, new = move.upload, self._homes.of(move.upload), self._homes.get(self._chosen)
         async with self._staging.of(move.upload, old, move.token) as source:
             await new.put(upload, source)
         if not await self._is_whole(new, upload):
             return await self._give_up(move, old, new)
-        if not await self._store.arrive(move, self._chosen):
+        if not await self._store.set_storage(move, self._chosen):
             await self._forsake(upload, new)
             return Outcome.CHANGED
-        return await self._leave(replace(move, left=upload.home))
+        return await self._leave(replace(move, previous=upload.storage))
 
-    async def _give_up(self, move: Move, old: Installers, new: Installers) -> Outcome:
+    async def _give_up(self, move: Move, old: InstallerStorage, new: InstallerStorage) -> Outcome:
         """What stands at the new home is not the file: see whether the old home is to blame."""
         altered = not await self._is_whole(old, move.upload)
         if not await self._may_remove(move, self._chosen):
@@ -149,20 +149,20 @@ class Mover:
         if not altered:
             log.error("installer_arrived_altered", home=self._chosen, **_words(move.upload))
             return Outcome.FAILED
-        log.error("installer_altered", home=move.upload.home, **_words(move.upload))
-        await self._store.mark(move, Damage.ALTERED)
+        log.error("installer_altered", home=move.upload.storage, **_words(move.upload))
+        await self._store.mark_damaged(move, Damage.ALTERED)
         return Outcome.ALTERED
 
-    async def _forsake(self, upload: Upload, new: Installers) -> None:
+    async def _forsake(self, upload: Upload, new: InstallerStorage) -> None:
         """The record changed under the move. Where it was deleted its files were removed, ours perhaps too early."""
         found = await self._store.find(upload)
         if found is None or found.status is Status.DELETING:
             await new.remove(upload)
 
     async def _leave(self, move: Move) -> Outcome:
-        if await self._may_remove(move, move.left):
-            await self._homes.named(move.left).remove(move.upload)
-            await self._store.tidied(move)
+        if await self._may_remove(move, move.previous):
+            await self._homes.get(move.previous).remove(move.upload)
+            await self._store.clear_previous(move)
         return Outcome.MOVED
 
     async def _may_remove(self, move: Move, home: StorageKind) -> bool:
@@ -174,9 +174,9 @@ class Mover:
         if not await self._store.renew(move):
             return False
         found = await self._store.find(move.upload)
-        return found is not None and found.home is not home
+        return found is not None and found.storage is not home
 
-    async def _is_whole(self, home: Installers, upload: Upload) -> bool:
+    async def _is_whole(self, home: InstallerStorage, upload: Upload) -> bool:
         digest = hashlib.sha256()
         if await home.size(upload) != upload.size:
             return False

@@ -13,7 +13,7 @@ from pymongo import ReturnDocument
 
 from common.mongo import Document, MongoDatabase, long_timeout
 from upload_service.model import Damage, Status, StorageKind, Upload
-from upload_service.uploads.records import known_upload
+from upload_service.store import to_upload
 
 LEASE = 60_000  # milliseconds
 SETTLED = 5_000  # milliseconds without a change, after which the request that completed a file has named it
@@ -29,7 +29,7 @@ class Move:
 
     upload: Upload
     token: str
-    left: StorageKind
+    previous: StorageKind
 
 
 class MongoMoveStore:
@@ -38,7 +38,7 @@ class MongoMoveStore:
     def __init__(self, database: MongoDatabase) -> None:
         self._uploads = database["uploads"]
 
-    async def lease_left(self, homes: Iterable[StorageKind], passed_over: Collection[str]) -> Move | None:
+    async def lease_leftover(self, homes: Iterable[StorageKind], passed_over: Collection[str]) -> Move | None:
         """A file that has a new home and may still have a copy at one of these."""
         wanted = {"left": {"$in": list(homes)}, "status": {"$in": _KEPT}, "$expr": _FREE}
         return await self._lease(wanted, passed_over)
@@ -57,23 +57,23 @@ class MongoMoveStore:
     async def release(self, move: Move) -> None:
         await self._change(move, {"moving_by": "", "moving_until": _NOW})
 
-    async def arrive(self, move: Move, home: StorageKind) -> bool:
+    async def set_storage(self, move: Move, home: StorageKind) -> bool:
         """Say that the file is at its new home, and has left the old one behind."""
-        old = move.upload.home
+        old = move.upload.storage
         return await self._change(move, {"home": home, "left": old}, {"status": {"$in": _KEPT}, "home": old})
 
-    async def tidied(self, move: Move) -> None:
+    async def clear_previous(self, move: Move) -> None:
         """Say that nothing is left at the home before."""
         await self._change(move, {"left": ""})
 
-    async def mark(self, move: Move, damage: Damage) -> None:
+    async def mark_damaged(self, move: Move, damage: Damage) -> None:
         """Say what is wrong with the file at its home."""
-        await self._change(move, {"damage": damage, "damaged_at": _NOW}, {"home": move.upload.home})
+        await self._change(move, {"damage": damage, "damaged_at": _NOW}, {"home": move.upload.storage})
 
     async def find(self, upload: Upload) -> Upload | None:
         """The record as it is now, None where it is gone."""
         found = await self._uploads.find_one(_names(upload))
-        return None if found is None else known_upload(found)
+        return None if found is None else to_upload(found)
 
     async def remaining(self, home: StorageKind, passed_over: Collection[str] = ()) -> tuple[int, int]:
         """The files at a home that can be moved, but for these upload ids: how many, and their bytes."""
@@ -105,8 +105,8 @@ class MongoMoveStore:
         )
         if document is None:
             return None
-        upload = known_upload(document)
-        return Move(upload, token, StorageKind(document.get("left") or upload.home))
+        upload = to_upload(document)
+        return Move(upload, token, StorageKind(document.get("left") or upload.storage))
 
     async def _change(self, move: Move, fields: Mapping[str, Any], condition: Mapping[str, Any] | None = None) -> bool:
         result = await self._uploads.update_one(

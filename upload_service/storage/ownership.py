@@ -26,22 +26,22 @@ class StorageIsNotOurs(Exception):
     """A home has another id than the database, or none though it should."""
 
 
-class IdentityStore(Protocol):
+class OwnershipStore(Protocol):
     """The database's id, and its records."""
 
     async def storage_id(self) -> str | None: ...
 
-    async def give_storage_id(self) -> str:
+    async def create_storage_id(self) -> str:
         """The id, made where there is none."""
 
-    async def known(self, tenant_id: str, server_filenames: Collection[str]) -> Set[str]:
+    async def known_names(self, tenant_id: str, server_filenames: Collection[str]) -> Set[str]:
         """Those of a tenant's files that there are records of."""
 
     async def has_files_at(self, home: StorageKind) -> bool:
         """Whether any record has its file there."""
 
 
-class Identity:
+class StorageOwnership:
     """Tells whether a home belongs to the database, and lets it where it belongs to none yet.
 
     The id is kept in a home as an installer is, so every kind of home has it in the same way.
@@ -49,7 +49,7 @@ class Identity:
 
     _mark = Upload(tenant_id=FOLDER, file_id=NAME, upload_id=NAME, total=0, server_filename=NAME)
 
-    def __init__(self, store: IdentityStore, homes: StorageBackends, folder: Path) -> None:
+    def __init__(self, store: OwnershipStore, homes: StorageBackends, folder: Path) -> None:
         """`folder` is the one that all replicas share."""
         self._store = store
         self._homes = homes
@@ -74,14 +74,14 @@ class Identity:
         """The id of a home and the database's."""
         here, ours = await self._read(home), await self._store.storage_id()
         if here is None and await self._may_be_ours(home):
-            ours = await self._store.give_storage_id()
+            ours = await self._store.create_storage_id()
             await self._write(home, ours)
             here = await self._read(home)
         return here, ours
 
     async def _read(self, home: StorageKind) -> str | None:
         try:
-            blocks = [block async for block in self._homes.named(home).read(self._mark, 0, LENGTH)]
+            blocks = [block async for block in self._homes.get(home).read(self._mark, 0, LENGTH)]
         except InstallerMissing:
             return None
         return b"".join(blocks).decode(errors="replace")
@@ -90,7 +90,7 @@ class Identity:
         """Whether a home without an id has a file that we know, or neither has one nor should."""
         some: dict[str, list[str]] = {}
         count = 0
-        async for kept in self._homes.named(home).listed():
+        async for kept in self._homes.get(home).list_files():
             some.setdefault(kept.tenant_id, []).append(kept.server_filename)
             count += 1
             if count == SAMPLE:
@@ -98,7 +98,7 @@ class Identity:
         if not some:
             return not await self._store.has_files_at(home)
         for tenant_id, names in some.items():
-            if await self._store.known(tenant_id, names):
+            if await self._store.known_names(tenant_id, names):
                 return True
         return False
 
@@ -106,7 +106,7 @@ class Identity:
         source = self._folder / FOLDER / f"{uuid4().hex}.new"
         await asyncio.to_thread(_write_file, source, storage_id)
         try:
-            await self._homes.named(home).put(self._mark, source)
+            await self._homes.get(home).put(self._mark, source)
         finally:
             await asyncio.to_thread(source.unlink, missing_ok=True)
 

@@ -15,8 +15,8 @@ from common.tenants import is_tenant_id
 from upload_service.content_range import parse_server_filename, plain_name
 from upload_service.model import InstallerMissing, StorageKind, Upload
 from upload_service.settings import ObjectStorage
-from upload_service.storage.filesystem import FolderInstallers, Installers, Kept, StorageBackends
-from upload_service.storage.object_storage import answering, is_not_implemented, open_store
+from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends, StoredFile
+from upload_service.storage.s3_client import answering, is_not_implemented, open_store
 
 if TYPE_CHECKING:  # The library has it for the checker only.
     from obstore import Attributes
@@ -33,8 +33,8 @@ REDIRECT_LIFETIME = timedelta(minutes=5)  # in which a redirected download must 
 _HEADERS: "Attributes" = {"Content-Type": "application/octet-stream", "Content-Disposition": "attachment"}
 
 
-class ObjectInstallers:
-    """Satisfies `upload_service.storage.filesystem.Installers`.
+class S3Storage:
+    """Satisfies `upload_service.storage.filesystem.InstallerStorage`.
 
     An object is there whole or not at all, so one that is there was put whole. A file up to 5 MiB is created on the
     condition that there is none of its name. S3 has no such condition for a file in parts, and some providers have
@@ -102,12 +102,12 @@ class ObjectInstallers:
             async with asyncio.timeout(TIMEOUT):
                 await self._store.delete_async(_key(upload))
 
-    async def listed(self) -> AsyncIterator[Kept]:
+    async def list_files(self) -> AsyncIterator[StoredFile]:
         """Every installer; its age is from the storage's clock to ours. What this service did not name is left out."""
         async for path, last_modified in self._objects(None):
             tenant_id, _, name = path.rpartition("/")
             if parse_server_filename(name) and is_tenant_id(tenant_id):
-                yield Kept(tenant_id, name, (datetime.now(UTC) - last_modified).total_seconds())
+                yield StoredFile(tenant_id, name, (datetime.now(UTC) - last_modified).total_seconds())
 
     async def remove_tenant(self, tenant_id: str) -> None:
         """Remove every installer of a tenant. Raises ValueError for an id that no tenant can have, and Unavailable."""
@@ -118,7 +118,7 @@ class ObjectInstallers:
                 with answering("remove", missing_is_fine=True):
                     await self._store.delete_async(path)
 
-    async def address(self, upload: Upload, method: str) -> str:
+    async def sign_url(self, upload: Upload, method: str) -> str:
         """An address that gives the object to anyone who uses `method` (GET or HEAD) within five minutes."""
         with answering("sign"):
             async with asyncio.timeout(TIMEOUT):
@@ -184,9 +184,9 @@ class ObjectInstallers:
                 yield found["path"], found["last_modified"]
 
 
-def homes_of(folder: FolderInstallers, objects: ObjectInstallers | None) -> StorageBackends:
+def storage_backends(folder: FolderStorage, objects: S3Storage | None) -> StorageBackends:
     """The homes there are."""
-    homes: dict[StorageKind, Installers] = {StorageKind.FOLDER: folder}
+    homes: dict[StorageKind, InstallerStorage] = {StorageKind.FOLDER: folder}
     return StorageBackends(homes if objects is None else {**homes, StorageKind.S3: objects})
 
 

@@ -7,19 +7,19 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 
 from upload_service.model import StorageFull, StorageKind, Upload
-from upload_service.storage.filesystem import FolderInstallers, Installers
-from upload_service.uploads.part_files import PartFile, Parts
+from upload_service.storage.filesystem import FolderStorage, InstallerStorage
+from upload_service.uploads.part_files import PartFile, PartFiles
 
 
 class Staging:
     """Lends a file to be put somewhere else."""
 
-    def __init__(self, folder: FolderInstallers, parts: Parts) -> None:
+    def __init__(self, folder: FolderStorage, parts: PartFiles) -> None:
         self._folder = folder
         self._parts = parts
 
     @asynccontextmanager
-    async def of(self, upload: Upload, home: Installers, token: str) -> AsyncIterator[Path]:
+    async def of(self, upload: Upload, home: InstallerStorage, token: str) -> AsyncIterator[Path]:
         """A complete file within the block: as it stands in the folder, or a copy on the disk under this token.
 
         The copy lies beside the transfers' files, and goes with them where the upload is removed.
@@ -29,7 +29,7 @@ class Staging:
             InstallerMissing: the file is not there.
             Unavailable: its home does not answer.
         """
-        if upload.home is StorageKind.FOLDER:
+        if upload.storage is StorageKind.FOLDER:
             await home.size(upload)  # Whoever completed it may have died before the file had its name.
             yield self._folder.path(upload)
             return
@@ -42,7 +42,7 @@ class Staging:
                     raise StorageFull  # Said before gigabytes have come in vain.
                 async with aclosing(home.read(upload, 0, upload.size)) as blocks:
                     async for block in blocks:
-                        await asyncio.to_thread(file.take, [block])
+                        await asyncio.to_thread(file.write, [block])
                 await asyncio.to_thread(file.sync)
             finally:
                 await asyncio.to_thread(file.close)

@@ -18,7 +18,7 @@ class ClaimStore(Protocol):
 
     async def unclaimed(self, tenant_id: str, server_filenames: Sequence[str]) -> list[str]: ...
 
-    async def linked(self, tenant_id: str, version_uids: Sequence[str]) -> list[Upload]: ...
+    async def find_linked(self, tenant_id: str, version_uids: Sequence[str]) -> list[Upload]: ...
 
     async def link(self, upload: Upload, version_uid: str) -> Upload | None:
         """The file, linked to this version now or before, for this claim to undo; None where it cannot be."""
@@ -79,7 +79,7 @@ class Claims:
 
     async def release(self, tenant_id: str, version_uids: Sequence[str]) -> None:
         """Remove the files of these versions and give their room back."""
-        for upload in await self._store.linked(tenant_id, version_uids):
+        for upload in await self._store.find_linked(tenant_id, version_uids):
             await self._removal.remove(upload)
 
     async def _link(self, upload: Upload, version_uid: str) -> Upload:

@@ -7,7 +7,7 @@ from typing import Protocol
 from common.events import Event, Events, EventsUnavailable
 from common.telemetry import log
 from upload_service.model import InstallerMissing, Status, StorageKind, Upload
-from upload_service.storage.filesystem import FolderInstallers
+from upload_service.storage.filesystem import FolderStorage
 
 AT_ONCE = 8  # publications
 FINISHED = "upload.finished"
@@ -16,16 +16,16 @@ FINISHED = "upload.finished"
 class OutboxStore(Protocol):
     """The records as the relay sees them."""
 
-    async def next_unannounced(self) -> Upload | None:
+    async def lease_unannounced(self) -> Upload | None:
         """The oldest complete file that nobody has heard of, for this relay alone for a few seconds."""
 
-    async def announced(self, upload: Upload) -> None: ...
+    async def mark_announced(self, upload: Upload) -> None: ...
 
 
 class Outbox:
     """Publishes what is complete. An event that is published twice, because a relay died, has the same id."""
 
-    def __init__(self, store: OutboxStore, events: Events, installers: FolderInstallers) -> None:
+    def __init__(self, store: OutboxStore, events: Events, installers: FolderStorage) -> None:
         self._store = store
         self._events = events
         self._installers = installers
@@ -46,7 +46,7 @@ class Outbox:
     async def relay(self) -> None:
         """Publish what is not announced yet; what cannot be published now stays for the next time."""
         self._complete.clear()
-        first = await self._store.next_unannounced()
+        first = await self._store.lease_unannounced()
         if first is None:
             return
         published = await asyncio.gather(self._announce_from(first), *(self._announce_more() for _ in range(AT_ONCE)))
@@ -54,7 +54,7 @@ class Outbox:
             log.warning("announcements_waiting")
 
     async def _announce_more(self) -> bool:
-        upload = await self._store.next_unannounced()
+        upload = await self._store.lease_unannounced()
         return upload is None or await self._announce_from(upload)
 
     async def _announce_from(self, first: Upload) -> bool:
@@ -66,15 +66,15 @@ class Outbox:
                 await self._events.publish(finished(upload, datetime.now(UTC)))
             except EventsUnavailable:
                 return False
-            await self._store.announced(upload)
-            upload = await self._store.next_unannounced()
+            await self._store.mark_announced(upload)
+            upload = await self._store.lease_unannounced()
         return True
 
     async def _settle(self, upload: Upload) -> None:
         # Whoever completed it may have died before the file had its name.
-        if upload.home is StorageKind.FOLDER and upload.status is not Status.DELETING:
+        if upload.storage is StorageKind.FOLDER and upload.status is not Status.DELETING:
             try:
-                await self._installers.settle(upload)
+                await self._installers.finalize(upload)
             except InstallerMissing:  # The fact that it came stays one; the scrub says if it is lost.
                 log.warning("file_to_name_missing", tenant_id=upload.tenant_id, upload_id=upload.upload_id)
 
@@ -88,7 +88,7 @@ def finished(upload: Upload, now: datetime) -> Event:
         tenant_id=upload.tenant_id,
         time=now,
         data={
-            "file_id": upload.announced_as or upload.file_id,
+            "file_id": upload.original_file_id or upload.file_id,
             "server_filename": upload.server_filename,
             "size": upload.size,
             "sha256": upload.sha256,

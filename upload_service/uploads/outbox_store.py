@@ -4,7 +4,7 @@ from pymongo import ASCENDING, ReturnDocument
 
 from common.mongo import MongoDatabase
 from upload_service.model import Upload
-from upload_service.uploads.records import upload_of
+from upload_service.store import to_upload_or_none
 
 ANNOUNCING = 5_000  # milliseconds that an announcement may take, and that a failed one waits
 
@@ -17,7 +17,7 @@ class MongoOutboxStore:
     def __init__(self, database: MongoDatabase) -> None:
         self._uploads = database["uploads"]
 
-    async def next_unannounced(self) -> Upload | None:
+    async def lease_unannounced(self) -> Upload | None:
         """The oldest file of all tenants that nobody has heard of, and that no other relay has in hand."""
         document = await self._uploads.find_one_and_update(
             {"announced": False, "$expr": {"$lt": ["$announcing_until", _NOW]}},
@@ -25,9 +25,9 @@ class MongoOutboxStore:
             sort=[("updated_at", ASCENDING)],
             return_document=ReturnDocument.AFTER,
         )
-        return upload_of(document)
+        return to_upload_or_none(document)
 
-    async def announced(self, upload: Upload) -> None:
+    async def mark_announced(self, upload: Upload) -> None:
         await self._uploads.update_one(
             {"tenant_id": upload.tenant_id, "file_id": upload.file_id, "upload_id": upload.upload_id},
             {"$set": {"announced": True}},

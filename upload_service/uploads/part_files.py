@@ -26,7 +26,7 @@ class Digest(Protocol):
     def hexdigest(self) -> str: ...
 
 
-class Parts:
+class PartFiles:
     """Finds, opens and removes them. Each has a folder of its own, which no other transfer ever uses."""
 
     def __init__(self, folder: Path) -> None:
@@ -34,7 +34,7 @@ class Parts:
 
     def path(self, upload: Upload) -> Path:
         """The file that has a transfer's bytes. Raises ValueError for a record whose names lead elsewhere."""
-        return self._transfers(upload) / plain_name(f"{upload.upload_id}.{upload.part}") / self._name(upload)
+        return self._transfers(upload) / plain_name(f"{upload.upload_id}.{upload.generation}") / self._name(upload)
 
     def open(self, upload: Upload, digest: Digest | None) -> "PartFile":
         """The transfer's file, cut to its offset, to be written from there; `digest` is fed with what is written.
@@ -52,7 +52,7 @@ class Parts:
             StorageFull: there is no room.
             TransferDamaged: bytes that were acknowledged are not there.
         """
-        copy = replace(upload, part=part)
+        copy = replace(upload, generation=part)
         digest = hashlib.sha256()
         if not upload.offset:
             return digest
@@ -79,7 +79,7 @@ class Parts:
         """Remove the files that a transfer had before its `part`, and never one of a take-over that came after."""
         for folder in self._folders(upload):
             part = folder.name.rpartition(".")[2]
-            if part.isdecimal() and int(part) < upload.part:
+            if part.isdecimal() and int(part) < upload.generation:
                 self._remove(folder, upload)
 
     def _fill(self, copy: Upload, source: BinaryIO, digest: Digest) -> None:
@@ -89,7 +89,7 @@ class Parts:
                 block = source.read(min(rest, BLOCK))
                 if not block:
                     raise TransferDamaged
-                file.take([block])
+                file.write([block])
                 rest -= len(block)
             file.sync()
 
@@ -103,7 +103,7 @@ class Parts:
         return self._transfers(upload).glob(f"{plain_name(glob.escape(upload.upload_id))}.*")
 
     def _name(self, upload: Upload) -> str:
-        return plain_name(f"upload_{upload.announced_as or upload.file_id}.part")
+        return plain_name(f"upload_{upload.original_file_id or upload.file_id}.part")
 
     def _transfers(self, upload: Upload) -> Path:
         return self._folder / plain_name(upload.tenant_id) / TRANSFERS
@@ -131,7 +131,7 @@ class PartFile:
             os.close(self._descriptor)
             raise
 
-    def take(self, blocks: Sequence[bytes]) -> None:
+    def write(self, blocks: Sequence[bytes]) -> None:
         """Write and hash the next bytes.
 
         Raises:
@@ -157,7 +157,7 @@ class PartFile:
                 for path in (folder, *list(folder.parents)[:3]):
                     sync_folder(path)
 
-    def cut(self) -> None:
+    def truncate(self) -> None:
         """Give back the room of bytes that do not count."""
         os.ftruncate(self._descriptor, self._start)
 

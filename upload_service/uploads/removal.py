@@ -6,16 +6,16 @@ from typing import Protocol
 from upload_service.model import Status, Upload
 from upload_service.quota.service import QuotaStore
 from upload_service.storage.filesystem import StorageBackends
-from upload_service.uploads.part_files import Parts
+from upload_service.uploads.part_files import PartFiles
 
 
-class DoomedStore(Protocol):
+class RemovalStore(Protocol):
     """The records as a removal sees them."""
 
     async def mark_deleting(self, upload: Upload) -> bool:
         """Let an upload be `deleting`, where it has not changed since it was read and nobody works on it."""
 
-    async def forget(self, upload: Upload) -> None:
+    async def delete_record(self, upload: Upload) -> None:
         """Delete the record of an upload that is `deleting`; while it is not announced only its X-File-ID is freed.
 
         The record of a cancelled transfer becomes `cancelled` and stays.
@@ -25,7 +25,7 @@ class DoomedStore(Protocol):
 class Removal:
     """Removes uploads, their files and their part of the quota."""
 
-    def __init__(self, store: DoomedStore, quota: QuotaStore, parts: Parts, homes: StorageBackends) -> None:
+    def __init__(self, store: RemovalStore, quota: QuotaStore, parts: PartFiles, homes: StorageBackends) -> None:
         self._store = store
         self._quota = quota
         self._parts = parts
@@ -49,5 +49,5 @@ class Removal:
         await asyncio.to_thread(self._parts.remove, upload)
         for home in self._homes:
             await home.remove(upload)
-        await self._quota.give_back(upload)
-        await self._store.forget(upload)
+        await self._quota.release(upload)
+        await self._store.delete_record(upload)

@@ -18,14 +18,14 @@ from upload_service.model import (
     TransferNotFound,
     UnexpectedChunk,
     Upload,
-    say_what_is_expected,
+    add_expected_offset,
 )
 from upload_service.quota.service import reserve
 from upload_service.storage.filesystem import StorageBackends, read_blocks
-from upload_service.uploads.body_writer import write_in_thread
 from upload_service.uploads.digests import Digests
 from upload_service.uploads.part_files import Digest
-from upload_service.uploads.resends import equal
+from upload_service.uploads.part_writer import write_in_thread
+from upload_service.uploads.resend import same_bytes
 from upload_service.uploads.session import UploadSession, lease_lost_error
 
 LEASE_TIMEOUT = 20.0  # seconds that a request waits for another of the same transfer
@@ -67,7 +67,7 @@ class Transfers:
         except (InvalidRequest, BodyTooLarge, StorageExceeded, StorageFull) as problem:
             upload = await self._intake.store.find(tenant_id, file_id)
             if not problem.members:
-                say_what_is_expected(problem, None if upload and upload.is_cancelled else upload)
+                add_expected_offset(problem, None if upload and upload.is_cancelled else upload)
             raise
 
     async def append(self, tenant: Tenant, file_id: FileId, span: ContentRange, chunk: Chunk) -> Upload:
@@ -134,12 +134,12 @@ class Transfers:
         loop = asyncio.get_running_loop()
         end = loop.time() + LEASE_TIMEOUT
         while loop.time() < end:
-            if upload := await self._intake.store.take(tenant_id, file_id):
+            if upload := await self._intake.store.acquire_lease(tenant_id, file_id):
                 return upload
             upload = await self._intake.store.find(tenant_id, file_id)
             if upload is None:
                 _check(Upload(tenant_id, file_id, "", span.total), span)
-                await self._intake.store.open(tenant_id, file_id, span.total)
+                await self._intake.store.create(tenant_id, file_id, span.total)
             elif upload.status in {Status.COMPLETE, Status.LINKED}:
                 return upload
             elif upload.is_cancelled:
@@ -156,7 +156,7 @@ class Transfers:
             stored = read_blocks(self._intake.parts.path(upload), span.start, span.length)
         else:
             stored = self._stored(upload, span)
-        if not await equal(_exactly(upload, span, chunk), stored):
+        if not await same_bytes(_exactly(upload, span, chunk), stored):
             raise UnexpectedChunk("These bytes came before, and were others", upload)
         return upload
 
@@ -168,13 +168,13 @@ class Transfers:
                 yield block
         except InstallerMissing:
             moved = await self.find(upload.tenant_id, FileId(upload.file_id))
-            if begun or moved.home is upload.home:
+            if begun or moved.storage is upload.storage:
                 raise
             async for block in self._homes.of(moved).read(moved, span.start, span.length):
                 yield block
 
     async def _extend(self, upload: Upload, span: ContentRange, chunk: Chunk) -> Upload:
-        if upload.tainted:
+        if upload.needs_copy:
             upload, digest = await self._intake.take_over(upload)
             self._digests.remember(upload.upload_id, upload.offset, digest)
         return await self._write(upload, span, chunk, self._digests.at(upload.upload_id, span.start))
@@ -184,7 +184,7 @@ class Transfers:
         async with self._intake.written(upload, digest) as part:
             await write_in_thread(_exactly(upload, span, chunk), part.take)
         extended = replace(upload, offset=span.end + 1)
-        if span.last:
+        if span.is_last:
             self._digests.forget(upload.upload_id)
             return await self._intake.finish(extended, chunk.suffix, digest)
         if not await self._intake.store.advance(extended):

@@ -19,8 +19,8 @@ from common.telemetry.tracing import traces
 from upload_service.content_range import ServerFilename
 from upload_service.model import InstallerMissing, Status, TransferDamaged, Upload
 from upload_service.quota.service import QuotaStore
-from upload_service.storage.filesystem import FolderInstallers
-from upload_service.uploads.part_files import Digest, PartFile, Parts, digest_of
+from upload_service.storage.filesystem import FolderStorage
+from upload_service.uploads.part_files import Digest, PartFile, PartFiles, digest_of
 from upload_service.uploads.removal import Removal
 
 Given = ParamSpec("Given")
@@ -34,7 +34,7 @@ class TransferStore(Protocol):
 
     async def find(self, tenant_id: str, file_id: str) -> Upload | None: ...
 
-    async def open(self, tenant_id: str, file_id: str, total: int) -> None:
+    async def create(self, tenant_id: str, file_id: str, total: int) -> None:
         """Make the record of a new transfer; nothing where there is one."""
 
     async def add_cancelled(self, tenant_id: str, file_id: str) -> None:
@@ -43,13 +43,13 @@ class TransferStore(Protocol):
     async def cancel(self, upload: Upload) -> None:
         """Give no further lease of an open transfer; the request that has the lease keeps it."""
 
-    async def take(self, tenant_id: str, file_id: str) -> Upload | None:
+    async def acquire_lease(self, tenant_id: str, file_id: str) -> Upload | None:
         """Take the lease of an open transfer; None where it is taken, or there is no such transfer."""
 
     async def renew(self, upload: Upload) -> bool:
         """Lengthen the lease; False where it was given back, or is another's by now."""
 
-    async def adopt(self, upload: Upload) -> bool:
+    async def set_generation(self, upload: Upload) -> bool:
         """Say that the acknowledged bytes are in the file `part`, where no earlier holder writes."""
 
     async def release(self, upload: Upload) -> bool:
@@ -71,8 +71,8 @@ class UploadSession:
 
     store: TransferStore
     quota: QuotaStore
-    parts: Parts
-    installers: FolderInstallers
+    parts: PartFiles
+    installers: FolderStorage
     removal: Removal
     announce: Callable[[], None]
     readers: Executor
@@ -148,19 +148,19 @@ class UploadSession:
             TransferDamaged: bytes that were acknowledged are not there.
             Unavailable: the lease was taken over.
         """
-        copy = replace(upload, part=upload.fence, tainted=False)
-        digest = await self._read(self.parts.copy, upload, copy.part)
-        if not await self.store.adopt(copy):
+        copy = replace(upload, generation=upload.fence, needs_copy=False)
+        digest = await self._read(self.parts.copy, upload, copy.generation)
+        if not await self.store.set_generation(copy):
             raise lease_lost_error()
         await asyncio.to_thread(self.parts.remove_older, copy)
         return copy, digest
 
     async def _settle(self, upload: Upload) -> None:
         try:
-            await self.installers.settle(upload)
+            await self.installers.finalize(upload)
         except InstallerMissing:
             found = await self.store.find(upload.tenant_id, upload.file_id)
-            if found is not None and (found.upload_id, found.home) == (upload.upload_id, upload.home):
+            if found is not None and (found.upload_id, found.storage) == (upload.upload_id, upload.storage):
                 raise TransferDamaged from None
 
     async def _read(self, work: Callable[Given, Result], *given: Given.args, **words: Given.kwargs) -> Result:
@@ -183,10 +183,10 @@ class PartWriter:
         self._file: PartFile | None = None
 
     def take(self, blocks: Sequence[bytes], last: bool) -> None:
-        """Write the next bytes; after the last ones all are on the disk. Raises what `Parts` and `PartFile` do."""
+        """Write the next bytes; after the last ones all are on the disk. Raises what `PartFiles` and `PartFile` do."""
         if self._file is None:
             self._file = self._opening()
-        self._file.take(blocks)
+        self._file.write(blocks)
         if last:
             self._file.sync()
             self._file.close()
@@ -196,7 +196,7 @@ class PartWriter:
         """Give back the room of what was taken, where the last bytes did not come."""
         if self._file is not None:
             with closing(self._file) as file:
-                file.cut()
+                file.truncate()
 
 
 def lease_lost_error() -> Unavailable:

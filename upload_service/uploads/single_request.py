@@ -9,7 +9,7 @@ from uuid import uuid4
 from common.tenants import Tenant
 from upload_service.model import Upload
 from upload_service.quota.service import IncrementalReservation
-from upload_service.uploads.body_writer import write_in_thread
+from upload_service.uploads.part_writer import write_in_thread
 from upload_service.uploads.session import UploadSession, lease_lost_error
 
 
@@ -52,17 +52,17 @@ class SingleRequestUploads:
         digest = hashlib.sha256()
         async with self._intake.leased(upload), self._intake.undone(upload):
             reservation = IncrementalReservation(self._intake.quota, upload, tenant.storage_quota, most=form.most)
-            await reservation.cover(form.least)
+            await reservation.ensure(form.least)
             async with self._intake.written(upload, digest) as part:
-                size = await write_in_thread(_with(first, blocks), part.take, reservation.cover)
+                size = await write_in_thread(_with(first, blocks), part.take, reservation.ensure)
             await self._intake.quota.shrink(upload, size)
             whole = replace(upload, offset=size)
             return await self._intake.finish(whole, form.suffix, digest)
 
     async def _begin(self, tenant_id: str) -> Upload:
         file_id = uuid4().hex
-        await self._intake.store.open(tenant_id, file_id, 0)
-        upload = await self._intake.store.take(tenant_id, file_id)
+        await self._intake.store.create(tenant_id, file_id, 0)
+        upload = await self._intake.store.acquire_lease(tenant_id, file_id)
         if upload is None:
             raise lease_lost_error()
         return upload

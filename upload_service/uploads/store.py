@@ -9,7 +9,7 @@ from pymongo import ASCENDING, ReturnDocument
 from common.mongo import MongoDatabase
 from upload_service.inspection.inspector import State
 from upload_service.model import Damage, Status, StorageKind, Upload
-from upload_service.uploads.records import LEASE_FREE, known_upload, upload_of
+from upload_service.store import LEASE_FREE, to_upload, to_upload_or_none
 
 LEASE = 15_000  # milliseconds
 
@@ -24,10 +24,12 @@ class MongoUploadStore:
         self._uploads = database["uploads"]
 
     async def find(self, tenant_id: str, file_id: str) -> Upload | None:
-        return upload_of(await self._uploads.find_one({"tenant_id": tenant_id, "file_id": file_id}))
+        return to_upload_or_none(await self._uploads.find_one({"tenant_id": tenant_id, "file_id": file_id}))
 
     async def find_installer(self, tenant_id: str, server_filename: str) -> Upload | None:
-        return upload_of(await self._uploads.find_one({"tenant_id": tenant_id, "server_filename": server_filename}))
+        return to_upload_or_none(
+            await self._uploads.find_one({"tenant_id": tenant_id, "server_filename": server_filename})
+        )
 
     async def unclaimed(self, tenant_id: str, server_filenames: Sequence[str]) -> list[str]:
         """The names of those that are complete and linked to nothing."""
@@ -37,12 +39,12 @@ class MongoUploadStore:
         )
         return [document["server_filename"] async for document in found]
 
-    async def linked(self, tenant_id: str, version_uids: Sequence[str]) -> list[Upload]:
+    async def find_linked(self, tenant_id: str, version_uids: Sequence[str]) -> list[Upload]:
         """What these versions are linked to, what is being deleted for them included."""
         found = self._uploads.find({"tenant_id": tenant_id, "version_uid": {"$in": list(version_uids)}})
-        return [known_upload(document) async for document in found]
+        return [to_upload(document) async for document in found]
 
-    async def open(self, tenant_id: str, file_id: str, total: int) -> None:
+    async def create(self, tenant_id: str, file_id: str, total: int) -> None:
         await self._add(tenant_id, file_id, {"total": total, "status": Status.OPEN, "cancelled": False})
 
     async def add_cancelled(self, tenant_id: str, file_id: str) -> None:
@@ -69,7 +71,7 @@ class MongoUploadStore:
             upsert=True,
         )
 
-    async def take(self, tenant_id: str, file_id: str) -> Upload | None:
+    async def acquire_lease(self, tenant_id: str, file_id: str) -> Upload | None:
         document = await self._uploads.find_one_and_update(
             {"tenant_id": tenant_id, "file_id": file_id, "status": Status.OPEN, "cancelled": {"$ne": True}, **_FREE},
             [
@@ -84,7 +86,7 @@ class MongoUploadStore:
             ],
             return_document=ReturnDocument.AFTER,
         )
-        return upload_of(document)
+        return to_upload_or_none(document)
 
     async def cancel(self, upload: Upload) -> None:
         await self._turn(upload, Status.OPEN, {"cancelled": True})
@@ -94,8 +96,8 @@ class MongoUploadStore:
         held = {"fence": upload.fence, "lease_until": {"$gt": LEASE_FREE}}
         return await self._turn(upload, Status.OPEN, {"lease_until": {"$add": [_NOW, LEASE]}}, held)
 
-    async def adopt(self, upload: Upload) -> bool:
-        return await self._change(upload, {"part": upload.part, "tainted": False})
+    async def set_generation(self, upload: Upload) -> bool:
+        return await self._change(upload, {"part": upload.generation, "tainted": False})
 
     async def release(self, upload: Upload) -> bool:
         return await self._change(upload, {"lease_until": LEASE_FREE})
@@ -128,7 +130,7 @@ class MongoUploadStore:
         """open → deleting, while our lease is the last one taken."""
         return await self._change(upload, {"status": Status.DELETING})
 
-    async def forget(self, upload: Upload) -> None:
+    async def delete_record(self, upload: Upload) -> None:
         """Delete the record of an upload that is being deleted; that of a cancelled transfer stays, as `cancelled`.
 
         While it is not announced the record stays for the relay, and the collector comes back for it; its X-File-ID is
@@ -145,7 +147,7 @@ class MongoUploadStore:
         if (await self._uploads.update_one({**gone, "cancelled": True}, [{"$set": empty}])).matched_count:
             return
         deleted = await self._uploads.delete_one({**gone, "announced": {"$ne": False}})
-        if not deleted.deleted_count and not upload.announced_as:
+        if not deleted.deleted_count and not upload.original_file_id:
             # No X-File-ID begins with a tilde.
             renamed = {"file_id": f"~{upload.upload_id}", "announced_as": "$file_id"}
             await self._uploads.update_one({**gone, "file_id": upload.file_id}, [{"$set": renamed}])
@@ -171,7 +173,7 @@ class MongoUploadStore:
             ],
             return_document=ReturnDocument.AFTER,
         )
-        return upload_of(document)
+        return to_upload_or_none(document)
 
     async def unlink(self, upload: Upload) -> bool:
         """linked → complete, where a claim could not be paid and is the last one."""
@@ -197,9 +199,9 @@ class MongoUploadStore:
             .sort("updated_at", ASCENDING)
             .limit(limit)
         )
-        return [known_upload(document) async for document in found]
+        return [to_upload(document) async for document in found]
 
-    async def forget_cancelled(self, age: int) -> None:
+    async def delete_cancelled(self, age: int) -> None:
         await self._uploads.delete_many({"status": Status.CANCELLED, **_older(age)})
 
     async def forget_tenant(self, tenant_id: str) -> None:

@@ -14,7 +14,7 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 from common.mongo import MongoDatabase, make_indexes, open_database
 from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
 from upload_service.model import Damage, Status, StorageKind, Upload
-from upload_service.uploads.records import INDEXES
+from upload_service.store import INDEXES
 from upload_service.uploads.store import MongoUploadStore
 
 WEEK = 7 * 24 * 3600
@@ -37,8 +37,8 @@ async def complete(database: MongoDatabase, tenant_id: str = "acme", **words: An
     """A file that was completed just now."""
     uploads = MongoUploadStore(database)
     file_id = uuid4().hex
-    await uploads.open(tenant_id, file_id, 10)
-    taken = await uploads.take(tenant_id, file_id)
+    await uploads.create(tenant_id, file_id, 10)
+    taken = await uploads.acquire_lease(tenant_id, file_id)
     assert taken is not None
     name = f"{taken.upload_id}.msi"
     whole = replace(taken, offset=10, size=10, sha256="digest", server_filename=name, **words)
@@ -57,9 +57,9 @@ async def age(database: MongoDatabase, upload: Upload, **ages: float) -> None:
 
 async def test_a_file_is_read_again_a_while_after_it_was_whole(store: MongoScrubStore, database: MongoDatabase) -> None:
     upload = await complete(database)
-    assert await store.next_to_check(WEEK) is None
+    assert await store.lease_due(WEEK) is None
     await age(database, upload, days=7.1)
-    found = await store.next_to_check(WEEK)
+    found = await store.lease_due(WEEK)
     assert found is not None
     assert found.upload_id == upload.upload_id
 
@@ -68,7 +68,7 @@ async def test_a_file_that_was_never_read_is_read_first(store: MongoScrubStore, 
     old, never = await complete(database), await complete(database)
     await age(database, old, days=99)
     await database["uploads"].update_one({"upload_id": never.upload_id}, {"$unset": {"checked_at": ""}})
-    found = [await store.next_to_check(WEEK) for _ in range(3)]
+    found = [await store.lease_due(WEEK) for _ in range(3)]
     assert [upload and upload.upload_id for upload in found] == [never.upload_id, old.upload_id, None]
 
 
@@ -76,16 +76,16 @@ async def test_two_replicas_do_not_read_the_same_file(store: MongoScrubStore, da
     uploads = [await complete(database) for _ in range(5)]
     for upload in uploads:
         await age(database, upload, days=8)
-    found = await asyncio.gather(*(store.next_to_check(WEEK) for _ in range(10)))
+    found = await asyncio.gather(*(store.lease_due(WEEK) for _ in range(10)))
     assert sorted(upload.upload_id for upload in found if upload) == sorted(upload.upload_id for upload in uploads)
 
 
 async def test_a_reading_that_was_cut_short_is_done_again(store: MongoScrubStore, database: MongoDatabase) -> None:
     upload = await complete(database)
     await age(database, upload, days=8)
-    assert await store.next_to_check(WEEK)
+    assert await store.lease_due(WEEK)
     await change(database, upload, checking_until=datetime.now(UTC) - timedelta(seconds=1))
-    assert await store.next_to_check(WEEK)
+    assert await store.lease_due(WEEK)
 
 
 @pytest.mark.parametrize("status", [Status.OPEN, Status.DELETING])
@@ -95,15 +95,15 @@ async def test_what_is_not_whole_or_going_is_not_read(
     upload = await complete(database)
     await age(database, upload, days=8)
     await change(database, upload, status=status)
-    assert await store.next_to_check(WEEK) is None
+    assert await store.lease_due(WEEK) is None
 
 
 async def test_a_damaged_file_is_read_again_within_the_hour(store: MongoScrubStore, database: MongoDatabase) -> None:
     upload = await complete(database)
-    assert await store.damaged(upload, Damage.ALTERED)
-    assert await store.next_to_check(WEEK) is None
+    assert await store.mark_damaged(upload, Damage.ALTERED)
+    assert await store.lease_due(WEEK) is None
     await age(database, upload, hours=1.1)
-    assert await store.next_to_check(WEEK)
+    assert await store.lease_due(WEEK)
 
 
 class Asked(CommandListener):
@@ -127,7 +127,7 @@ async def test_where_nothing_is_due_no_record_is_looked_at(mongo_url: str, datab
         await complete(database)
     asked = Asked()
     client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[asked])
-    await MongoScrubStore(client[database.name]).next_to_check(WEEK)
+    await MongoScrubStore(client[database.name]).lease_due(WEEK)
     client.close()
     assert len(asked.changes) == 2
     for asking in asked.changes:
@@ -140,20 +140,20 @@ async def test_damage_is_listed_with_the_time_it_was_first_found(
 ) -> None:
     upload, other, foreign = await complete(database), await complete(database), await complete(database, "globex")
     for damaged in (upload, foreign):
-        assert await store.damaged(damaged, Damage.MISSING)
+        assert await store.mark_damaged(damaged, Damage.MISSING)
     (first,) = await store.damaged_installers("acme")
-    await store.damaged(upload, Damage.ALTERED)
+    await store.mark_damaged(upload, Damage.ALTERED)
     (second,) = await store.damaged_installers("acme")
     assert (first.server_filename, first.version_uid, first.damage) == (upload.server_filename, "", Damage.MISSING)
     assert second == replace(first, damage=Damage.ALTERED)
     assert await store.count_damaged("acme") == 1
-    assert await store.whole(other)
+    assert await store.mark_intact(other)
 
 
 async def test_a_file_that_is_whole_again_loses_its_mark(store: MongoScrubStore, database: MongoDatabase) -> None:
     upload = await complete(database)
-    await store.damaged(upload, Damage.ALTERED)
-    assert await store.whole(upload)
+    await store.mark_damaged(upload, Damage.ALTERED)
+    assert await store.mark_intact(upload)
     assert (await store.damaged_installers("acme"), await store.count_damaged("acme")) == ([], 0)
 
 
@@ -163,7 +163,7 @@ async def test_a_file_that_was_moved_or_removed_meanwhile_is_not_marked(
 ) -> None:
     upload = await complete(database)
     await change(database, upload, **meanwhile)
-    assert not await store.damaged(upload, Damage.MISSING)
+    assert not await store.mark_damaged(upload, Damage.MISSING)
     assert await database["uploads"].count_documents({"damage": {"$gt": ""}}) == 0
 
 
@@ -173,24 +173,30 @@ async def test_all_files_are_gone_through_page_by_page(
     monkeypatch.setattr("upload_service.maintenance.store.PAGE", 2)
     uploads = [await complete(database) for _ in range(5)]
     await complete(database, "globex")
-    assert [found.upload_id async for found in store.kept("acme")] == [upload.upload_id for upload in uploads]
-    assert len([found async for found in store.kept(None)]) == 6
-    assert (await store.volume("acme"), await store.volume(None), await store.volume("nobody")) == (50, 60, 0)
+    assert [found.upload_id async for found in store.complete_uploads("acme")] == [
+        upload.upload_id for upload in uploads
+    ]
+    assert len([found async for found in store.complete_uploads(None)]) == 6
+    assert (await store.total_size("acme"), await store.total_size(None), await store.total_size("nobody")) == (
+        50,
+        60,
+        0,
+    )
 
 
 async def test_names_and_uploads_are_known_in_their_own_tenant_only(database: MongoDatabase) -> None:
     known = MongoFileIndex(database)
     upload, foreign = await complete(database), await complete(database, "globex")
     names = [upload.server_filename, foreign.server_filename, "0" * 32]
-    assert await known.known("acme", names) == {upload.server_filename}
-    found = await known.uploads("acme", [upload.upload_id, foreign.upload_id, "0" * 32])
+    assert await known.known_names("acme", names) == {upload.server_filename}
+    found = await known.find_uploads("acme", [upload.upload_id, foreign.upload_id, "0" * 32])
     assert [one.upload_id for one in found] == [upload.upload_id]
 
 
 async def test_the_storage_has_one_id_however_often_it_is_given(database: MongoDatabase) -> None:
     known = MongoFileIndex(database)
     assert await known.storage_id() is None
-    given = await asyncio.gather(*(known.give_storage_id() for _ in range(10)))
+    given = await asyncio.gather(*(known.create_storage_id() for _ in range(10)))
     assert set(given) == {await known.storage_id()}
 
 

@@ -17,10 +17,10 @@ from common.mongo import MongoDatabase, make_indexes, open_database
 from upload_service.model import Status, Upload
 from upload_service.quota import store as quota_store
 from upload_service.quota.ledger_store import MongoLedgerStore
-from upload_service.quota.reconciliation import Reconciliation, as_recorded
+from upload_service.quota.reconciliation import Reconciliation, expected_ledger
 from upload_service.quota.service import TooManyUploads
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.uploads.records import INDEXES
+from upload_service.store import INDEXES
 
 SIZE = 10
 
@@ -144,7 +144,7 @@ async def test_used_and_reserved_are_right_after_any_steps_in_any_order(
                     await quota.shrink(upload, size)
                     books.shrink(number, size)
                 case "give_back":
-                    await quota.give_back(upload)
+                    await quota.release(upload)
                     books.give_back(number)
             assert await quota.usage(tenant_id) == books.usage(), (step, number, size, limit)
 
@@ -152,7 +152,7 @@ async def test_used_and_reserved_are_right_after_any_steps_in_any_order(
 async def test_an_upload_that_was_given_back_reserves_nothing_any_more(quota: MongoQuotaStore) -> None:
     upload = make_upload()
     await quota.reserve(upload, SIZE, None)
-    await quota.give_back(upload)
+    await quota.release(upload)
     assert await quota.reserve(upload, SIZE, None)
     assert await quota.usage(upload.tenant_id) == (0, 0)
 
@@ -161,7 +161,7 @@ async def test_an_upload_that_was_given_back_before_it_reserved_never_does(quota
     other = make_upload()
     upload = make_upload(tenant_id=other.tenant_id)
     await quota.reserve(other, SIZE, None)
-    await quota.give_back(upload)
+    await quota.release(upload)
     assert await quota.reserve(upload, SIZE, None)
     assert await quota.usage(upload.tenant_id) == (0, SIZE)
 
@@ -170,7 +170,7 @@ async def test_a_file_unlinked_after_it_was_charged_frees_its_space(quota: Mongo
     upload = whole(Status.COMPLETE)
     await quota.reserve(upload, SIZE, None)
     await quota.charge(replace(upload, version_uid="v1"), None)
-    await quota.give_back(upload)
+    await quota.release(upload)
     assert await quota.usage(upload.tenant_id) == (0, 0)
 
 
@@ -184,7 +184,7 @@ async def test_a_tenant_has_only_so_many_uploads_under_way(
     with pytest.raises(TooManyUploads):
         await quota.reserve(third, SIZE, None)
     assert await quota.reserve(second, SIZE + 1, None)
-    await quota.give_back(first)
+    await quota.release(first)
     assert await quota.reserve(third, SIZE, None)
 
 
@@ -196,13 +196,13 @@ async def test_what_was_settled_is_remembered_as_long_as_its_record(
     for upload in (kept, gone):
         await quota.reserve(upload, SIZE, None)
         await quota.charge(upload, None)
-        await quota.give_back(upload)
+        await quota.release(upload)
     await record(database, kept)
     long_ago = datetime.now(UTC) - timedelta(days=2)
     await set_ledger(database, kept, settled={upload.upload_id: long_ago for upload in (kept, gone)})
-    await quota.forget_settled()
+    await quota.delete_settled()
     assert list((await ledger(database, kept))["settled"]) == [kept.upload_id]
-    await quota.give_back(kept)
+    await quota.release(kept)
     assert await quota.usage(kept.tenant_id) == (0, 0)
 
 
@@ -214,8 +214,8 @@ async def test_of_what_was_settled_just_now_the_newest_are_remembered(
     for upload in uploads:
         await quota.reserve(upload, SIZE, None)
     for upload in uploads:
-        await quota.give_back(upload)
-    await quota.forget_settled()
+        await quota.release(upload)
+    await quota.delete_settled()
     assert list((await ledger(database, uploads[0]))["settled"]) == [upload.upload_id for upload in uploads[2:]]
 
 
@@ -234,7 +234,7 @@ async def every_kind(database: MongoDatabase, quota: MongoQuotaStore) -> Upload:
     await quota.reserve(of_unknown_length, 64, None)
     for upload in (linked, deleting, deleted):
         await quota.charge(upload, None)
-    await quota.give_back(deleted)
+    await quota.release(deleted)
     return linked
 
 
@@ -243,7 +243,7 @@ async def test_a_ledger_of_every_kind_of_upload_has_not_drifted(
 ) -> None:
     linked = await every_kind(database, quota)
     assert await quota.usage(linked.tenant_id) == (2 * SIZE, 3 * SIZE + 64)
-    assert await reconciliation.drift(linked.tenant_id) is None
+    assert await reconciliation.find_drift(linked.tenant_id) is None
 
 
 @pytest.mark.parametrize("wrong", [{"used": 7}, {"used": -1}, {"reserved": 0}])
@@ -253,11 +253,11 @@ async def test_a_sum_that_drifted_is_found_and_set_right(
     linked = await every_kind(database, quota)
     right = await quota.usage(linked.tenant_id)
     await set_ledger(database, linked, **wrong)
-    (drift,) = await reconciliation.all_drift(linked.tenant_id)
-    assert (drift.right.used, drift.right.reserved) == right
+    (drift,) = await reconciliation.find_all_drift(linked.tenant_id)
+    assert (drift.expected.used, drift.expected.reserved) == right
     assert await reconciliation.repair(drift)
     assert await quota.usage(linked.tenant_id) == right
-    assert await reconciliation.drift(linked.tenant_id) is None
+    assert await reconciliation.find_drift(linked.tenant_id) is None
 
 
 async def test_a_reservation_without_an_upload_is_dropped(
@@ -266,9 +266,9 @@ async def test_a_reservation_without_an_upload_is_dropped(
     linked = await every_kind(database, quota)
     right = await quota.usage(linked.tenant_id)
     await quota.reserve(make_upload(tenant_id=linked.tenant_id), 99, None)
-    drift = await reconciliation.drift(linked.tenant_id)
+    drift = await reconciliation.find_drift(linked.tenant_id)
     assert drift is not None
-    assert drift.seen.reserved - drift.right.reserved == 99
+    assert drift.actual.reserved - drift.expected.reserved == 99
     assert await reconciliation.repair(drift)
     assert await quota.usage(linked.tenant_id) == right
 
@@ -278,7 +278,7 @@ async def test_a_complete_file_without_its_reservation_gets_it(
 ) -> None:
     upload = whole(Status.COMPLETE)
     await record(database, upload)
-    drift = await reconciliation.drift(upload.tenant_id)
+    drift = await reconciliation.find_drift(upload.tenant_id)
     assert drift is not None
     assert await reconciliation.repair(drift)
     assert await quota.charge(upload, SIZE)
@@ -290,7 +290,7 @@ async def test_a_ledger_that_changed_since_it_was_read_is_not_repaired(
 ) -> None:
     linked = await every_kind(database, quota)
     await set_ledger(database, linked, used=7)
-    drift = await reconciliation.drift(linked.tenant_id)
+    drift = await reconciliation.find_drift(linked.tenant_id)
     assert drift is not None
     await quota.reserve(make_upload(tenant_id=linked.tenant_id), 1, None)
     assert not await reconciliation.repair(drift)
@@ -315,7 +315,7 @@ async def test_a_difference_that_changes_from_look_to_look_is_no_drift(
 ) -> None:
     linked = await every_kind(database, quota)
     store = Moving(database)
-    assert await Reconciliation(store, pause=0).drift(linked.tenant_id) is None
+    assert await Reconciliation(store, pause=0).find_drift(linked.tenant_id) is None
     assert store.looks == 2
 
 
@@ -349,7 +349,7 @@ async def test_a_request_between_two_looks_is_not_called_drift(
     seen, uploads = await MongoLedgerStore(client[database.name]).snapshot_read(linked.tenant_id)
     client.close()
     assert between.seen == 1
-    assert as_recorded(seen, uploads) == seen
+    assert expected_ledger(seen, uploads) == seen
     assert await quota.usage(linked.tenant_id) == (2 * SIZE, 4 * SIZE + 64)
 
 
@@ -359,12 +359,12 @@ async def test_each_ledger_is_due_once_a_day(database: MongoDatabase, quota: Mon
     first = [tenant async for tenant in _due(store)]
     assert first
     assert len(first) == len(set(first)) == await database["quotas"].count_documents({})
-    assert await store.due(60) is None
+    assert await store.lease_due(60) is None
     yesterday = datetime.now(UTC) - timedelta(days=1, seconds=1)
     await database["quotas"].update_one({"tenant_id": first[0]}, {"$set": {"compared_at": yesterday}})
     assert [tenant async for tenant in _due(store)] == [first[0]]
 
 
 async def _due(store: MongoLedgerStore) -> AsyncIterator[str]:
-    while (tenant := await store.due(24 * 3600)) is not None:
+    while (tenant := await store.lease_due(24 * 3600)) is not None:
         yield tenant

@@ -43,27 +43,27 @@ async def test_a_lease_that_ran_out_changes_nothing_any_more(estate: Estate) -> 
     current = await leased(estate.store)
     before = await estate.record(upload)
     assert not await estate.store.renew(stale)
-    assert not await estate.store.arrive(stale, StorageKind.S3)
-    await estate.store.tidied(stale)
-    await estate.store.mark(stale, Damage.ALTERED)
+    assert not await estate.store.set_storage(stale, StorageKind.S3)
+    await estate.store.clear_previous(stale)
+    await estate.store.mark_damaged(stale, Damage.ALTERED)
     await estate.store.release(stale)
     assert await estate.record(upload) == before
     assert await estate.store.renew(current)
-    assert await estate.store.arrive(current, StorageKind.S3)
+    assert await estate.store.set_storage(current, StorageKind.S3)
 
 
 async def test_a_file_is_not_moved_back_before_its_old_home_is_tidy(estate: Estate) -> None:
     upload = await estate.keep()
     move = await leased(estate.store)
-    assert await estate.store.arrive(move, StorageKind.S3)
+    assert await estate.store.set_storage(move, StorageKind.S3)
     await estate.store.release(move)
     assert await estate.store.lease_next(StorageKind.S3, ()) is None
-    left = await estate.store.lease_left([StorageKind.FOLDER], ())
+    left = await estate.store.lease_leftover([StorageKind.FOLDER], ())
     assert left is not None
-    assert (left.upload.upload_id, left.left) == (upload.upload_id, StorageKind.FOLDER)
-    await estate.store.tidied(left)
+    assert (left.upload.upload_id, left.previous) == (upload.upload_id, StorageKind.FOLDER)
+    await estate.store.clear_previous(left)
     await estate.store.release(left)
-    assert await estate.store.lease_left(list(StorageKind), ()) is None
+    assert await estate.store.lease_leftover(list(StorageKind), ()) is None
     assert (await leased(estate.store, StorageKind.S3)).upload.upload_id == upload.upload_id
 
 
@@ -126,9 +126,9 @@ async def test_what_is_about_one_file_begins_with_its_tenant(mongo_url: str, est
     client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[listener])
     store = MongoMoveStore(client[estate.database.name])
     await store.renew(move)
-    await store.arrive(move, StorageKind.S3)
-    await store.tidied(move)
-    await store.mark(move, Damage.NONE)
+    await store.set_storage(move, StorageKind.S3)
+    await store.clear_previous(move)
+    await store.mark_damaged(move, Damage.NONE)
     await store.find(upload)
     await store.has_any(upload.tenant_id, StorageKind.S3)
     await store.release(move)
@@ -144,7 +144,7 @@ async def test_the_collector_removes_from_every_home(estate: Estate) -> None:
     store, quota = MongoUploadStore(estate.database), MongoQuotaStore(estate.database)
     await Collector(store, quota, estate.removal, transfer_idle=60, unclaimed_age=60).collect()
     for upload in (*unclaimed, *half_done):
-        assert await estate.home(upload.home).size(upload) is None
+        assert await estate.home(upload.storage).size(upload) is None
         assert await estate.store.find(upload) is None
     for upload in kept:
-        await estate.expect_at(upload.home, upload)
+        await estate.expect_at(upload.storage, upload)

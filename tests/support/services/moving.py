@@ -16,19 +16,20 @@ from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import Status, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import StorageSettings
-from upload_service.storage.filesystem import FolderInstallers, Installers, StorageBackends
+from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends
 from upload_service.storage.migration import Mover, MoveStore, Outcome
 from upload_service.storage.migration_store import MongoMoveStore
-from upload_service.storage.ownership import Identity
-from upload_service.storage.s3 import ObjectInstallers, homes_of
+from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.staging import Staging
-from upload_service.uploads.part_files import Parts
-from upload_service.uploads.records import INDEXES
+from upload_service.store import INDEXES
+from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.removal import Removal
 from upload_service.uploads.store import MongoUploadStore
 
 FILE = bytes(range(256)) * 300
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+FIELDS = {"needs_copy": "tainted", "generation": "part", "storage": "home", "original_file_id": "announced_as"}
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,14 @@ class Estate:
     """Two homes and the records of what is in them."""
 
     database: MongoDatabase
-    folder: FolderInstallers
-    objects: ObjectInstallers
+    folder: FolderStorage
+    objects: S3Storage
     staging: Staging
     root: Path
 
     @property
     def homes(self) -> StorageBackends:
-        return homes_of(self.folder, self.objects)
+        return storage_backends(self.folder, self.objects)
 
     @property
     def store(self) -> MongoMoveStore:
@@ -52,14 +53,14 @@ class Estate:
     @property
     def removal(self) -> Removal:
         quota = MongoQuotaStore(self.database)
-        return Removal(MongoUploadStore(self.database), quota, Parts(self.root), self.homes)
+        return Removal(MongoUploadStore(self.database), quota, PartFiles(self.root), self.homes)
 
     @property
-    def identity(self) -> Identity:
-        return Identity(MongoFileIndex(self.database), self.homes, self.root)
+    def identity(self) -> StorageOwnership:
+        return StorageOwnership(MongoFileIndex(self.database), self.homes, self.root)
 
-    def home(self, name: StorageKind) -> Installers:
-        return self.homes.named(name)
+    def home(self, name: StorageKind) -> InstallerStorage:
+        return self.homes.get(name)
 
     def mover(self, chosen: StorageKind, store: MoveStore | None = None, homes: StorageBackends | None = None) -> Mover:
         return Mover(store or self.store, homes or self.homes, self.staging, chosen, self.identity)
@@ -78,7 +79,7 @@ class Estate:
             len(content),
             offset=len(content),
             status=Status.LINKED,
-            home=home,
+            storage=home,
             server_filename=f"{upload_id}.exe",
             size=len(content),
             sha256=hashlib.sha256(content).hexdigest(),
@@ -89,7 +90,7 @@ class Estate:
         source.write_bytes(content)
         await self.home(home).put(upload, source)
         source.unlink(missing_ok=True)
-        document = {**vars(upload), "announced": True, "lease_until": LONG_AGO, "updated_at": LONG_AGO, **fields}
+        document = {**record_of(upload), "announced": True, "lease_until": LONG_AGO, "updated_at": LONG_AGO, **fields}
         await self.database["uploads"].insert_one(document)
         return upload
 
@@ -117,13 +118,18 @@ class Estate:
         assert [path for path in self.root.rglob("*.part") if path.is_file()] == []
 
 
+def record_of(upload: Upload) -> dict[str, Any]:
+    """The MongoDB document of an upload."""
+    return {FIELDS.get(name, name): value for name, value in vars(upload).items()}
+
+
 def make_estate(database: MongoDatabase, root: Path, object_server: ObjectServer) -> Estate:
     """An estate with a prefix of its own in the object storage."""
     storage = StorageSettings(**object_server.settings(uuid4().hex)).object_storage
     assert storage is not None
-    parts = Parts(root)
-    folder = FolderInstallers(root, parts)
-    return Estate(database, folder, ObjectInstallers(storage), Staging(folder, parts), root)
+    parts = PartFiles(root)
+    folder = FolderStorage(root, parts)
+    return Estate(database, folder, S3Storage(storage), Staging(folder, parts), root)
 
 
 @pytest.fixture

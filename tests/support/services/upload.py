@@ -25,9 +25,9 @@ from upload_service.app import create_app
 from upload_service.model import StorageKind
 from upload_service.quota.service import QuotaStore
 from upload_service.settings import UploadSettings
-from upload_service.storage.filesystem import FolderInstallers, StorageBackends
-from upload_service.uploads.part_files import Parts
-from upload_service.uploads.removal import DoomedStore, Removal
+from upload_service.storage.filesystem import FolderStorage, StorageBackends
+from upload_service.uploads.part_files import PartFiles
+from upload_service.uploads.removal import Removal, RemovalStore
 from upload_service.uploads.service import Transfers
 from upload_service.uploads.session import TransferStore, UploadSession
 
@@ -150,21 +150,21 @@ def settings_for(mongo_url: str, folder: Path, **settings: Any) -> UploadSetting
 
 def folder_homes(folder: Path) -> StorageBackends:
     """The shared folder as the only home."""
-    return StorageBackends({StorageKind.FOLDER: FolderInstallers(folder, Parts(folder))})
+    return StorageBackends({StorageKind.FOLDER: FolderStorage(folder, PartFiles(folder))})
 
 
-def make_removal(store: DoomedStore, quota: QuotaStore, folder: Path) -> Removal:
-    return Removal(store, quota, Parts(folder), folder_homes(folder))
+def make_removal(store: RemovalStore, quota: QuotaStore, folder: Path) -> Removal:
+    return Removal(store, quota, PartFiles(folder), folder_homes(folder))
 
 
-class Records(TransferStore, DoomedStore, Protocol):
+class Records(TransferStore, RemovalStore, Protocol):
     """What transfers need of the records."""
 
 
 def make_transfers(store: Records, quota: QuotaStore, folder: Path, readers: Executor) -> Transfers:
     """Transfers of a process that has seen no chunk yet."""
-    parts, removal = Parts(folder), make_removal(store, quota, folder)
-    intake = UploadSession(store, quota, parts, FolderInstallers(folder, parts), removal, lambda: None, readers)
+    parts, removal = PartFiles(folder), make_removal(store, quota, folder)
+    intake = UploadSession(store, quota, parts, FolderStorage(folder, parts), removal, lambda: None, readers)
     return Transfers(intake, folder_homes(folder))
 
 

@@ -16,9 +16,9 @@ from common.http.middleware import problem_response
 from gateway.forwarding.proxy import SPLICE_THRESHOLD, Body, relay
 from tests.support.whole.raw import read_one, read_slowly, with_small_buffers
 from tests.support.whole.standin import instead
-from upload_service.downloads.service import Opened
+from upload_service.downloads.service import OpenFile
 from upload_service.model import Upload
-from upload_service.views import Part, send_installer
+from upload_service.views import ByteRange, send_installer
 
 SOON = 60  # seconds; reached only when something hangs
 SIZE = SPLICE_THRESHOLD * 4 + 3
@@ -61,8 +61,8 @@ def sending(file: Path, ended: asyncio.Event | None = None) -> Handler:
         with_small_buffers(request)
         try:
             with file.open("rb") as content:
-                opened = Opened(UPLOAD, 0, SIZE, content)
-                return await send_installer(request, opened, Part(0, SIZE, whole=True), "setup.exe")
+                opened = OpenFile(UPLOAD, 0, SIZE, content)
+                return await send_installer(request, opened, ByteRange(0, SIZE, whole=True), "setup.exe")
         finally:
             if ended:
                 ended.set()

@@ -134,7 +134,7 @@ def test_a_content_range_lies_inside_its_file_or_is_refused(start: int, end: int
         assert inside
         assert (span.start, span.end, span.total) == (start, end, total)
         assert span.length == end - start + 1
-        assert span.last == (end == total - 1)
+        assert span.is_last == (end == total - 1)
 
 
 @given(st.text())
@@ -189,4 +189,4 @@ def test_a_suffix_is_kept_only_where_it_is_an_installers(file_name: str, suffix:
 
 
 def test_only_the_range_with_the_last_byte_completes_the_file() -> None:
-    assert [ContentRange.parse([f"bytes 0-{end}/10"]).last for end in (7, 8, 9)] == [False, False, True]
+    assert [ContentRange.parse([f"bytes 0-{end}/10"]).is_last for end in (7, 8, 9)] == [False, False, True]

@@ -7,11 +7,11 @@ from typing import BinaryIO
 from xml.parsers import expat
 from zipfile import ZipFile
 
-from upload_service.inspection.findings import NESTED_LIMIT, PATH_LIMIT, Findings, Format, Machine, Nested, words
+from upload_service.inspection.findings import NESTED_LIMIT, PATH_LIMIT, Findings, Format, Machine, Nested, clean_text
 from upload_service.inspection.formats.signers import SIGNATURE_LIMIT, signer_of
 
 MANIFEST_LIMIT = 4 << 20  # bytes
-PROPERTY_LIMIT = 1024  # characters that are collected; `words` refuses such a long text
+PROPERTY_LIMIT = 1024  # characters that are collected; `clean_text` refuses such a long text
 
 _MANIFEST, _BUNDLE_MANIFEST = "AppxManifest.xml", "AppxMetadata/AppxBundleManifest.xml"
 _SIGNATURE, _SIGNATURE_MAGIC = "AppxSignature.p7x", b"PKCX"
@@ -43,7 +43,7 @@ def _nested(archive: ZipFile) -> Iterator[Nested]:
     found = [
         (name.count("/"), name)
         for name in archive.namelist()
-        if posixpath.splitext(name)[1].lower() in _NESTED and words(name, PATH_LIMIT) == name
+        if posixpath.splitext(name)[1].lower() in _NESTED and clean_text(name, PATH_LIMIT) == name
     ]
     for _, name in sorted(found)[:NESTED_LIMIT]:
         yield Nested(name, _NESTED[posixpath.splitext(name)[1].lower()])
@@ -57,10 +57,10 @@ def _package(archive: ZipFile, manifest: str, suffix: str) -> Findings:
     return Findings(
         format=Format.APPX if suffix.startswith(".appx") else Format.MSIX,
         machine=said.machine,
-        version=words(said.identity.get("Version", "")),
+        version=clean_text(said.identity.get("Version", "")),
         product_name=_shown(said.properties.get("DisplayName", "")),
         publisher=_shown(said.properties.get("PublisherDisplayName", "")),
-        package_family_name=words(f"{name}_{publisher_id(publisher)}") if name and publisher else "",
+        package_family_name=clean_text(f"{name}_{publisher_id(publisher)}") if name and publisher else "",
         signature_sha256=hashlib.sha256(signature).hexdigest() if signature else "",
         signer=signer_of(signature.removeprefix(_SIGNATURE_MAGIC)) if signature else None,
     )
@@ -74,7 +74,7 @@ def publisher_id(publisher: str) -> str:
 
 
 def _shown(text: str) -> str:
-    return "" if text.startswith("ms-resource:") else words(text)  # Of those the text is somewhere else.
+    return "" if text.startswith("ms-resource:") else clean_text(text)  # Of those the text is somewhere else.
 
 
 def _content(archive: ZipFile, name: str, limit: int) -> bytes:

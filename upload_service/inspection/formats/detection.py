@@ -30,7 +30,7 @@ class Damaged(Exception):
     """The file is not what its first bytes say."""
 
 
-def look(file: BinaryIO, suffix: str) -> Findings:
+def inspect_file(file: BinaryIO, suffix: str) -> Findings:
     """What is found in a file; `suffix` is how its name ended, where that was an installer's ending.
 
     Raises:

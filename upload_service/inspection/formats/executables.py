@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pefile
 
-from upload_service.inspection.findings import Findings, Format, Machine, Reach, guid, words
+from upload_service.inspection.findings import Findings, Format, Machine, Reach, clean_text, normalize_guid
 from upload_service.inspection.formats.signers import SIGNATURE_LIMIT, signer_of
 
 IMAGE_LIMIT = 64 << 20  # bytes; what an installer carries stands behind its program
@@ -63,9 +63,9 @@ def _findings(program: pefile.PE, image: bytes, signature: bytes) -> Findings:
         format=found,
         machine=machine,
         reach=Reach.MACHINE if elevated else Reach.UNKNOWN,
-        version=words(said.get("ProductVersion", "")) or words(said.get("FileVersion", "")),
-        product_name=words(said.get("ProductName", "")),
-        publisher=words(said.get("CompanyName", "")),
+        version=clean_text(said.get("ProductVersion", "")) or clean_text(said.get("FileVersion", "")),
+        product_name=clean_text(said.get("ProductName", "")),
+        publisher=clean_text(said.get("CompanyName", "")),
         product_code=bundle,  # A bundle is uninstalled under its own id.
         signer=signer_of(signature),
     )
@@ -89,7 +89,7 @@ def _bundle(program: pefile.PE) -> str:
         if section.Name.startswith(_BURN_SECTION):
             header = section.get_data(length=_BURN_HEADER)
             if len(header) == _BURN_HEADER and header.startswith(_BURN_MAGIC):
-                return guid(f"{{{UUID(bytes_le=header[8:])}}}")
+                return normalize_guid(f"{{{UUID(bytes_le=header[8:])}}}")
     return ""
 
 

@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 import olefile
 
-from upload_service.inspection.findings import Findings, Format, Machine, Reach, guid, words
+from upload_service.inspection.findings import Findings, Format, Machine, Reach, clean_text, normalize_guid
 from upload_service.inspection.formats.encodings import ENCODINGS
 from upload_service.inspection.formats.signers import signer_of
 
@@ -37,11 +37,11 @@ def read(file: BinaryIO) -> Findings:
         format=Format.WIX if application.startswith(_WIX) else Format.MSI,
         machine=_MACHINES.get(platform, Machine.UNKNOWN),
         reach=_reach(properties),
-        version=words(properties.get("ProductVersion", "")),
-        product_name=words(properties.get("ProductName", "")),
-        publisher=words(properties.get("Manufacturer", "")),
-        product_code=guid(properties.get("ProductCode", "")),
-        upgrade_code=guid(properties.get("UpgradeCode", "")),
+        version=clean_text(properties.get("ProductVersion", "")),
+        product_name=clean_text(properties.get("ProductName", "")),
+        publisher=clean_text(properties.get("Manufacturer", "")),
+        product_code=normalize_guid(properties.get("ProductCode", "")),
+        upgrade_code=normalize_guid(properties.get("UpgradeCode", "")),
         signer=signer_of(signature),
     )
 

@@ -2,7 +2,7 @@
 
 from asn1crypto import cms, x509
 
-from upload_service.inspection.findings import Signer, words
+from upload_service.inspection.findings import Signer, clean_text
 
 SIGNATURE_LIMIT = 1 << 20  # bytes
 
@@ -35,4 +35,4 @@ def _signer(signed: cms.SignedData) -> Signer | None:
 def _shown(name: x509.Name) -> str:
     """The common name of a certificate's owner, else the organization."""
     parts = name.native
-    return next((words(str(parts[part])) for part in _NAMES if part in parts), "")
+    return next((clean_text(str(parts[part])) for part in _NAMES if part in parts), "")

@@ -16,7 +16,7 @@ from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import Status, StorageKind
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.filesystem import StorageBackends
-from upload_service.storage.ownership import Identity
+from upload_service.storage.ownership import StorageOwnership
 from upload_service.uploads.store import MongoUploadStore
 
 BOTH = pytest.mark.parametrize("anothers", list(StorageKind))
@@ -30,7 +30,7 @@ async def other_database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
 
 
 async def give(home: StorageKind, homes: StorageBackends, folder: Path, database: MongoDatabase) -> None:
-    assert await Identity(MongoFileIndex(database), homes, folder).is_ours(home)
+    assert await StorageOwnership(MongoFileIndex(database), homes, folder).is_ours(home)
 
 
 @BOTH
@@ -56,7 +56,7 @@ async def test_nothing_is_tidied_up_where_a_home_is_anothers(
     (estate.root / "copy").write_bytes(b"copy")
     await estate.objects.put(upload, estate.root / "copy")
     with pytest.raises(Unavailable, match=f"`{anothers}` does not belong to this database"):
-        await estate.mover(StorageKind.S3).tidy()
+        await estate.mover(StorageKind.S3).remove_leftovers()
     assert await estate.objects.size(upload) == len(b"copy")
 
 

@@ -20,16 +20,16 @@ from tests.support.services.upload import UploadApi, folder_homes, make_uploader
 from tests.support.waiting import until
 from upload_service.inspection import inspector as inspector_module
 from upload_service.inspection import installer_files
-from upload_service.inspection.confined import Reason, Unreadable, read_installer
 from upload_service.inspection.findings import Findings, Format
 from upload_service.inspection.inspector import ATTEMPTS, Inspector, State
 from upload_service.inspection.installer_files import InstallerFiles, ends_of
+from upload_service.inspection.process import Reason, Unreadable, read_installer
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import StorageSettings, UploadSettings
-from upload_service.storage.filesystem import FolderInstallers
-from upload_service.storage.s3 import ObjectInstallers, homes_of
-from upload_service.uploads.part_files import Parts
+from upload_service.storage.filesystem import FolderStorage
+from upload_service.storage.s3 import S3Storage, storage_backends
+from upload_service.uploads.part_files import PartFiles
 
 NOTHING_FOUND: dict[str, Any] = {
     "reason": "",
@@ -66,7 +66,7 @@ class Reader:
 def inspector(database: MongoDatabase, settings: UploadSettings, reader: Reader) -> Inspector:
     """That of a replica."""
     folder = settings.installers
-    lender = InstallerFiles(folder_homes(folder), FolderInstallers(folder, Parts(folder)), folder)
+    lender = InstallerFiles(folder_homes(folder), FolderStorage(folder, PartFiles(folder)), folder)
     return Inspector(MongoInspectionStore(database), lender, reader.read)
 
 
@@ -229,7 +229,7 @@ async def test_a_machine_that_starts_no_process_costs_a_file_no_attempt(
             await replica.inspect_due()
             await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
         with pytest.raises(Unavailable):
-            await replica.inspected(caller.tenant_id, name)
+            await replica.inspect(caller.tenant_id, name)
         await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
     assert len(reader.readings) == ATTEMPTS + 2
     await replica.inspect_due()
@@ -241,14 +241,14 @@ async def test_a_reading_that_took_too_long_changes_nothing_that_was_found_since
 ) -> None:
     caller, store = make_uploader(), MongoInspectionStore(database)
     (name,) = await uploaded(settings, caller, b"slow")
-    stale = await store.take(caller.tenant_id)
+    stale = await store.acquire_lease(caller.tenant_id)
     assert stale is not None
     await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
-    current = await store.take(caller.tenant_id)
+    current = await store.acquire_lease(caller.tenant_id)
     assert current is not None
-    await store.failed(stale, Reason.TOO_LONG)
-    await store.done(current, Findings(format=Format.ZIP))
-    await store.done(stale, Findings(format=Format.EXE))
+    await store.mark_failed(stale, Reason.TOO_LONG)
+    await store.mark_done(current, Findings(format=Format.ZIP))
+    await store.mark_done(stale, Findings(format=Format.EXE))
     found = await store.find(caller.tenant_id, name)
     assert found is not None
     assert (found.state, found.findings) == (State.DONE, Findings(format=Format.ZIP))
@@ -274,8 +274,8 @@ async def test_a_requested_inspection_comes_before_all_others(
     caller, reader = make_uploader(), Reader(failure=Unreadable(Reason.DAMAGED))
     *_, last = await uploaded(settings, caller, b"1", b"2", b"3")
     replica = inspector(database, settings, reader)
-    assert (await replica.inspected(caller.tenant_id, last)).state is State.FAILED
-    assert (await replica.inspected(caller.tenant_id, last)).reason == "damaged"
+    assert (await replica.inspect(caller.tenant_id, last)).state is State.FAILED
+    assert (await replica.inspect(caller.tenant_id, last)).reason == "damaged"
     assert reader.readings == [b"3"]
 
 
@@ -285,9 +285,9 @@ async def test_an_inspection_running_elsewhere_is_answered_as_unavailable(
     monkeypatch.setattr(inspector_module, "LOOK_PAUSE", 0)
     caller, store = make_uploader(), MongoInspectionStore(database)
     (name,) = await uploaded(settings, caller, b"1")
-    assert await store.take(caller.tenant_id) is not None
+    assert await store.acquire_lease(caller.tenant_id) is not None
     with pytest.raises(Unavailable):
-        await inspector(database, settings, Reader()).inspected(caller.tenant_id, name)
+        await inspector(database, settings, Reader()).inspect(caller.tenant_id, name)
 
 
 async def test_files_that_wait_are_inspected_in_turns_of_their_tenants(
@@ -327,14 +327,14 @@ async def test_slow_files_delay_no_requested_inspection_of_another_tenant(
     names = (first, second)
     async with asyncio.TaskGroup() as tasks:
         for hostile_name in names:
-            tasks.create_task(replica.inspected(hostile.tenant_id, hostile_name))
+            tasks.create_task(replica.inspect(hostile.tenant_id, hostile_name))
 
         async def begun() -> bool:
             return reader.begun > 0
 
         await until(begun)
         background = tasks.create_task(replica.inspect_due())
-        state = (await replica.inspected(other.tenant_id, name)).state
+        state = (await replica.inspect(other.tenant_id, name)).state
         begun_files = reader.begun
         reader.released.set()
     assert background.done()
@@ -357,7 +357,7 @@ async def test_slow_files_delay_no_background_inspection_of_another_tenant(
         return (await replica.find(other.tenant_id, name)).state is State.DONE
 
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(replica.inspected(hostile.tenant_id, first))
+        tasks.create_task(replica.inspect(hostile.tenant_id, first))
         await until(begun)
         tasks.create_task(replica.inspect_due())
         await until(done)
@@ -377,11 +377,11 @@ async def test_an_inspection_that_finds_no_free_process_is_refused_as_overload(
         return reader.begun > 0
 
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(replica.inspected(caller.tenant_id, first))
+        tasks.create_task(replica.inspect(caller.tenant_id, first))
         await until(begun)
         monkeypatch.setattr(inspector_module, "SLOT_TIMEOUT", 0.01)
         with pytest.raises(Overloaded):
-            await replica.inspected(caller.tenant_id, second)
+            await replica.inspect(caller.tenant_id, second)
         reader.released.set()
 
 
@@ -417,14 +417,14 @@ async def test_only_the_ends_of_an_installer_in_object_storage_are_fetched(
     monkeypatch.setattr(installer_files, "END", end)
     storage = StorageSettings(**object_server.settings("inspected")).object_storage
     assert storage is not None
-    objects = ObjectInstallers(storage)
-    folder = FolderInstallers(tmp_path, Parts(tmp_path))
+    objects = S3Storage(storage)
+    folder = FolderStorage(tmp_path, PartFiles(tmp_path))
     upload = Upload(
-        "acme", "f", "0" * 32, len(content), home=StorageKind.S3, server_filename="0" * 32, size=len(content)
+        "acme", "f", "0" * 32, len(content), storage=StorageKind.S3, server_filename="0" * 32, size=len(content)
     )
     (tmp_path / "source").write_bytes(content)
     await objects.put(upload, tmp_path / "source")
-    async with InstallerFiles(homes_of(folder, objects), folder, tmp_path).open(upload) as file:
+    async with InstallerFiles(storage_backends(folder, objects), folder, tmp_path).open(upload) as file:
         found = await read_installer(file, "")
         file.seek(0)
         fetched = file.read()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.services.moving import FILE, Estate
 from upload_service.model import Damage, Status, StorageFull, StorageKind, Upload
-from upload_service.storage.filesystem import Installers, StorageBackends
+from upload_service.storage.filesystem import InstallerStorage, StorageBackends
 from upload_service.storage.migration import Outcome
 from upload_service.uploads.part_files import PartFile
 
@@ -22,16 +22,16 @@ STEPS = [
     ("put", "before"),
     ("put", "after"),
     ("size", "before"),
-    ("arrive", "before"),
-    ("arrive", "after"),
+    ("set_storage", "before"),
+    ("set_storage", "after"),
     ("remove", "before"),
     ("remove", "after"),
-    ("tidied", "before"),
-    ("tidied", "after"),
+    ("clear_previous", "before"),
+    ("clear_previous", "after"),
 ]
 SAMPLES = {
     (StorageKind.S3, "put", "after"),
-    (StorageKind.S3, "arrive", "after"),
+    (StorageKind.S3, "set_storage", "after"),
     (StorageKind.FOLDER, "remove", "before"),
 }
 EACH_STEP = pytest.mark.parametrize(
@@ -131,11 +131,11 @@ async def test_a_mover_killed_at_any_step_loses_nothing_and_another_goes_on(
 
     mover, mortal = meddling(estate, new, method, when, kill)
     with pytest.raises(Killed):
-        await mover.work()
+        await mover.run()
     home = StorageKind((await estate.record(upload))["home"])
     assert await estate.bytes_at(home, upload) == FILE
     await estate.let_leases_pass()
-    await estate.mover(new).work()
+    await estate.mover(new).run()
     await estate.expect_at(new, upload)
 
 
@@ -150,10 +150,10 @@ async def test_after_a_mover_stopped_at_any_step_another_continues_at_once(
         await asyncio.sleep(0)
 
     mover, _ = meddling(estate, new, method, when, stop)
-    task = asyncio.create_task(mover.work())
+    task = asyncio.create_task(mover.run())
     with pytest.raises(asyncio.CancelledError):
         await task
-    await estate.mover(new).work()
+    await estate.mover(new).run()
     await estate.expect_at(new, upload)
 
 
@@ -174,10 +174,10 @@ async def test_a_mover_that_lost_its_lease_spoils_nothing(
 
     async def oversleep() -> None:
         await estate.let_leases_pass()
-        await estate.mover(new).work()
+        await estate.mover(new).run()
 
     mover, _ = meddling(estate, new, method, when, oversleep)
-    await mover.work()
+    await mover.run()
     await estate.expect_at(new, upload)
 
 
@@ -191,10 +191,10 @@ async def test_a_mover_that_slept_while_the_file_returned_removes_nothing(
     async def oversleep() -> None:
         for home in (new, old):
             await estate.let_leases_pass()
-            await estate.mover(home).work()
+            await estate.mover(home).run()
 
-    mover, _ = meddling(estate, new, "arrive", when, oversleep)
-    await mover.work()
+    mover, _ = meddling(estate, new, "set_storage", when, oversleep)
+    await mover.run()
     home = StorageKind((await estate.record(upload))["home"])
     assert await estate.bytes_at(home, upload) == FILE
 
@@ -209,7 +209,7 @@ async def test_of_a_file_deleted_while_it_is_moved_nothing_is_left(
         await estate.removal.remove(upload)
 
     mover, _ = meddling(estate, new, method, when, delete)
-    await mover.work()
+    await mover.run()
     assert await estate.store.find(upload) is None
     assert [await estate.home(home).size(upload) for home in StorageKind] == [None, None]
 
@@ -226,10 +226,10 @@ async def test_a_mover_that_slept_before_it_tidies_up_removes_no_recorded_file(
     async def oversleep() -> None:
         await estate.let_leases_pass()
         for home in (new, old):
-            await estate.mover(home).work()
+            await estate.mover(home).run()
 
     mover, _ = meddling(estate, new, "renew", when, oversleep)
-    await mover.tidy()
+    await mover.remove_leftovers()
     await estate.expect_at(old, upload)
 
 
@@ -239,7 +239,7 @@ async def arrive_and_stop(estate: Estate, upload: Upload, new: StorageKind) -> N
     copy.write_bytes(FILE)
     await estate.home(new).put(upload, copy)
     await estate.database["uploads"].update_one(
-        {"tenant_id": upload.tenant_id}, {"$set": {"home": new, "left": upload.home}}
+        {"tenant_id": upload.tenant_id}, {"$set": {"home": new, "left": upload.storage}}
     )
 
 
@@ -255,17 +255,17 @@ async def test_a_mover_that_slept_before_it_gave_up_removes_no_recorded_file(
     async def oversleep() -> None:
         for _ in range(2):  # The first that comes removes the other file.
             await estate.let_leases_pass()
-            await estate.mover(new).work()
+            await estate.mover(new).run()
 
     mover, _ = meddling(estate, new, "renew", when, oversleep)
-    await mover.work()
+    await mover.run()
     await estate.expect_at(new, upload)
 
 
 class Late:
     """A home at which a file arrives only after something else has happened."""
 
-    def __init__(self, real: Installers, on_its_way: Path, first: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, real: InstallerStorage, on_its_way: Path, first: Callable[[], Awaitable[object]]) -> None:
         self._real = real
         self._on_its_way = on_its_way
         self._first = first
@@ -305,7 +305,7 @@ async def test_a_file_claimed_by_a_version_while_it_is_moved_is_moved(
         )
 
     mover, _ = meddling(estate, new, "put", "before", claim)
-    await mover.work()
+    await mover.run()
     await estate.expect_at(new, upload)
 
 
@@ -361,7 +361,7 @@ async def test_a_full_disk_ends_the_round_before_anything_is_fetched(
     with monkeypatch.context() as full:
         full.setattr(shutil, "disk_usage", lambda _: room)
         with pytest.raises(StorageFull):
-            await estate.mover(StorageKind.FOLDER).work()
+            await estate.mover(StorageKind.FOLDER).run()
     await estate.expect_at(StorageKind.S3, upload)
     assert await estate.move_all(StorageKind.FOLDER) == [Outcome.MOVED]
 
@@ -377,7 +377,7 @@ async def test_a_slow_disk_keeps_no_request_waiting(estate: Estate, monkeypatch:
         return noted
 
     monkeypatch.setattr(shutil, "disk_usage", noting(shutil.disk_usage))
-    for name in ("take", "sync", "close"):
+    for name in ("write", "sync", "close"):
         monkeypatch.setattr(PartFile, name, noting(getattr(PartFile, name)))
     await estate.keep(home=StorageKind.S3)
     assert await estate.move_all(StorageKind.FOLDER) == [Outcome.MOVED]

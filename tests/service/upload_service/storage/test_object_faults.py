@@ -18,8 +18,8 @@ from tests.support.servers.proxy import Mode, Proxy, proxy
 from tests.support.waiting import until
 from upload_service.model import InstallerMissing, Upload
 from upload_service.settings import StorageSettings
-from upload_service.storage import object_storage, s3
-from upload_service.storage.s3 import ObjectInstallers
+from upload_service.storage import s3, s3_client
+from upload_service.storage.s3 import S3Storage
 
 LARGE = os.urandom(24 << 20)
 
@@ -29,7 +29,7 @@ class Far:
     """An object storage behind a network that fails when it is told to, and a large installer in it."""
 
     network: Proxy
-    objects: ObjectInstallers
+    objects: S3Storage
     upload: Upload
 
     async def until_connected(self) -> None:
@@ -55,7 +55,7 @@ async def far(object_server: ObjectServer) -> AsyncIterator[Far]:
         storage = StorageSettings(**settings).object_storage
         assert storage is not None
         upload = Upload("acme", "f", "u", len(LARGE), server_filename=uuid4().hex, size=len(LARGE))
-        yield Far(network, ObjectInstallers(storage), upload)
+        yield Far(network, S3Storage(storage), upload)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library tries nothing again, as it does a minute after a reading has begun."""
-    monkeypatch.setitem(object_storage.RETRIES, "max_retries", 0)
+    monkeypatch.setitem(s3_client.RETRIES, "max_retries", 0)
 
 
 async def test_a_reading_goes_on_where_the_connection_broke(once: None, far: Far, source: Path) -> None:
@@ -106,7 +106,7 @@ async def test_every_question_is_answered_while_the_network_is_broken(
             far.objects.size(far.upload),
             far.objects.remove(far.upload),
             anext(far.objects.read(far.upload, 0, 1)),
-            anext(far.objects.listed()),
+            anext(far.objects.list_files()),
         ):
             with pytest.raises(Unavailable):
                 await question
@@ -184,7 +184,7 @@ async def test_a_provider_without_conditions_is_asked_first_and_found_out_once(
         port = int(address.rpartition(":")[2])
         storage = StorageSettings(**ObjectServer(port).settings("old")).object_storage
         assert storage is not None
-        objects = ObjectInstallers(storage)
+        objects = S3Storage(storage)
         for name, content in (("a", b"one"), ("b", b"two"), ("a", b"other")):
             (tmp_path / name).write_bytes(content)
             await objects.put(Upload("acme", "f", name, 3, server_filename=name), tmp_path / name)

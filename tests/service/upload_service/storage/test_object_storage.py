@@ -21,7 +21,7 @@ from tests.support.waiting import until
 from upload_service.maintenance.purge import forget_tenant
 from upload_service.model import Damage, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.storage.s3 import ObjectInstallers
+from upload_service.storage.s3 import S3Storage
 from upload_service.uploads.store import MongoUploadStore
 
 FILE = bytes(range(256)) * 20
@@ -56,7 +56,7 @@ class House:
 
     api: UploadApi
     database: MongoDatabase
-    objects: ObjectInstallers
+    objects: S3Storage
 
     async def upload(self, content: bytes = FILE, *, wait: bool = True) -> tuple[Caller, str]:
         """A version's installer, moved."""
@@ -102,7 +102,7 @@ async def serving_house(mongo_url: str, folder: Path, server: ObjectServer, **se
     )
     assert given.object_storage is not None
     async with serving_uploads(given) as api, open_database(mongo_url, given.database) as database:
-        yield House(api, database, ObjectInstallers(given.object_storage))
+        yield House(api, database, S3Storage(given.object_storage))
 
 
 @pytest.fixture(scope="module")
@@ -289,7 +289,7 @@ async def test_a_download_that_breaks_off_does_not_look_whole(
     async def as_recorded(*_: object) -> int:
         return len(FILE)
 
-    monkeypatch.setattr(ObjectInstallers, "size", as_recorded)
+    monkeypatch.setattr(S3Storage, "size", as_recorded)
     with pytest.raises(ClientPayloadError):
         await house.api.get(house.api.address(caller, name))
 

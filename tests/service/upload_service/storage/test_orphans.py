@@ -14,13 +14,13 @@ from common.auth.callers import Caller
 from common.mongo import MongoDatabase, open_database
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
 from tests.support.waiting import until
-from upload_service.maintenance.orphans import Orphans
+from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import UploadSettings
-from upload_service.storage.filesystem import FolderInstallers, StorageBackends
-from upload_service.storage.ownership import Identity, StorageIsNotOurs
-from upload_service.uploads.part_files import Parts
+from upload_service.storage.filesystem import FolderStorage, StorageBackends
+from upload_service.storage.ownership import StorageIsNotOurs, StorageOwnership
+from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.store import MongoUploadStore
 
 FILE = b"installer " * 100
@@ -35,8 +35,8 @@ class House:
     database: MongoDatabase
 
     @property
-    def identity(self) -> Identity:
-        return Identity(
+    def identity(self) -> StorageOwnership:
+        return StorageOwnership(
             MongoFileIndex(self.database), StorageBackends({StorageKind.FOLDER: self._installers}), self.api.folder
         )
 
@@ -49,7 +49,7 @@ class House:
 
     async def collect_old(self) -> None:
         store, homes = MongoFileIndex(self.database), StorageBackends({StorageKind.FOLDER: self._installers})
-        await Orphans(store, homes, self._installers, self.api.folder, self.identity, age=DAY).collect()
+        await OrphanCollector(store, homes, self._installers, self.api.folder, self.identity, age=DAY).collect()
 
     async def complete(self, caller: Caller) -> Upload:
         """An upload that is announced, so that the service's relay is done with its files."""
@@ -88,8 +88,8 @@ class House:
         return path
 
     @property
-    def _installers(self) -> FolderInstallers:
-        return FolderInstallers(self.api.folder, Parts(self.api.folder))
+    def _installers(self) -> FolderStorage:
+        return FolderStorage(self.api.folder, PartFiles(self.api.folder))
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ async def test_a_folder_of_another_database_loses_nothing(house: House, mongo_ur
         await stranger.collect()
         with pytest.raises(StorageIsNotOurs):
             await stranger.identity.check(StorageKind.FOLDER)
-        await MongoFileIndex(empty).give_storage_id()
+        await MongoFileIndex(empty).create_storage_id()
         await stranger.collect()
         await empty.client.drop_database(empty.name)
     assert house.api.files(caller) == sorted([name, "upload_f.part"])

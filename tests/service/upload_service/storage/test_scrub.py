@@ -17,7 +17,7 @@ from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
 from upload_service.model import Damage, StorageKind, Upload
 from upload_service.storage.filesystem import StorageBackends
-from upload_service.storage.ownership import Identity
+from upload_service.storage.ownership import StorageOwnership
 from upload_service.uploads.store import MongoUploadStore
 
 FILE = b"installer " * 250_000  # more than one block
@@ -37,7 +37,7 @@ class House:
     @property
     def scrub(self) -> Scrub:
         known = MongoFileIndex(self.database)
-        identity = Identity(known, self.homes, self.api.folder)
+        identity = StorageOwnership(known, self.homes, self.api.folder)
         return Scrub(MongoScrubStore(self.database), self.homes, identity, after_block=self._after_block)
 
     async def _after_block(self, size: int) -> None:
@@ -186,7 +186,7 @@ async def test_a_storage_that_does_not_answer_is_not_damage_and_is_asked_later(
         raise Unavailable("The object storage does not answer.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(house.homes.named(StorageKind.FOLDER), "size", away)
+        patched.setattr(house.homes.get(StorageKind.FOLDER), "size", away)
         await house.scrub.check_due(DAY)
     await house.scrub.check_due(DAY)
     assert [await house.mark(path) for path in paths] == ["", "altered"]

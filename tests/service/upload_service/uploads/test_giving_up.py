@@ -72,13 +72,13 @@ async def test_a_cancellation_between_the_two_steps_of_a_first_chunk_wins(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller, cancellations = make_uploader(), list[Answer]()
-    open_transfer = MongoUploadStore.open
+    open_transfer = MongoUploadStore.create
 
     async def cancel_first(store: MongoUploadStore, tenant_id: str, file_id: str, total: int) -> None:
         cancellations.append(await replicas.two.give_up(caller, "f"))
         await open_transfer(store, tenant_id, file_id, total)
 
-    monkeypatch.setattr(MongoUploadStore, "open", cancel_first)
+    monkeypatch.setattr(MongoUploadStore, "create", cancel_first)
     answer = await replicas.one.chunk(caller, "f", FILE[:HALF], 0, len(FILE))
     assert [cancellation.status for cancellation in cancellations] == [404]
     assert (answer.status, answer.body["code"]) == (409, "transfer_cancelled")
@@ -187,7 +187,7 @@ async def test_what_was_cut_short_is_finished_when_it_is_asked_for_again(
         raise RuntimeError("the process has died")
 
     with monkeypatch.context() as patched:
-        patched.setattr(MongoQuotaStore, "give_back", die)
+        patched.setattr(MongoQuotaStore, "release", die)
         assert (await replicas.one.give_up(caller, "f")).status == 500
     found = await replicas.database["uploads"].find_one({"tenant_id": caller.tenant_id})
     assert found is not None

@@ -87,7 +87,7 @@ async def test_a_file_is_not_begun_where_the_form_has_named_another(
     async def begin(*_: object) -> None:
         pytest.fail("the file was begun")
 
-    monkeypatch.setattr(MongoUploadStore, "open", begin)
+    monkeypatch.setattr(MongoUploadStore, "create", begin)
     answer = await api.store(make_uploader(), (field, "x", None), ("file", FILE, "a"))
     assert (answer.status, answer.body["detail"]) == (400, f"Send either `file` or `{field}`, not both.")
 

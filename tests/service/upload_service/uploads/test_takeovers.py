@@ -20,8 +20,8 @@ from tests.support.services.upload import make_uploader, serving_uploads, sha256
 from tests.support.waiting import until
 from upload_service.model import StorageFull, Upload
 from upload_service.settings import UploadSettings
-from upload_service.storage.filesystem import FolderInstallers
-from upload_service.uploads.part_files import Digest, Parts
+from upload_service.storage.filesystem import FolderStorage
+from upload_service.uploads.part_files import Digest, PartFiles
 
 OTHER = FILE[:HALF] + FILE[:HALF]
 
@@ -84,7 +84,7 @@ class Pause:
 
     def __init__(self, patched: pytest.MonkeyPatch, method: str) -> None:
         self._inside, self._go_on = threading.Event(), threading.Event()
-        real = getattr(Parts, method)
+        real = getattr(PartFiles, method)
 
         def stopping(*given: object) -> object:
             if not self._inside.is_set():
@@ -92,7 +92,7 @@ class Pause:
                 self._go_on.wait(60)
             return real(*given)
 
-        patched.setattr(Parts, method, stopping)
+        patched.setattr(PartFiles, method, stopping)
 
     async def reached(self) -> None:
         await asyncio.to_thread(self._inside.wait, 60)
@@ -139,13 +139,13 @@ async def test_a_copy_counts_though_the_chunk_it_was_made_for_fails(
 ) -> None:
     caller, copies = await replicas.begun(), list[int]()
     await let_lease_pass(replicas, caller)
-    real = Parts.copy
+    real = PartFiles.copy
 
-    def counted(parts: Parts, upload: Upload, part: int) -> Digest:
+    def counted(parts: PartFiles, upload: Upload, part: int) -> Digest:
         copies.append(part)
         return real(parts, upload, part)
 
-    monkeypatch.setattr(Parts, "copy", counted)
+    monkeypatch.setattr(PartFiles, "copy", counted)
     for _ in range(3):
         short = await replicas.two.chunk(caller, "f", FILE[HALF : HALF + 10], HALF, len(FILE), end=len(FILE) - 1)
         assert short.status == 400
@@ -156,9 +156,12 @@ async def test_a_copy_counts_though_the_chunk_it_was_made_for_fails(
 def test_a_copy_that_meets_a_full_disk_leaves_nothing_of_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts, upload = Parts(tmp_path), Upload("acme", "f", "id", 2 * len(FILE), offset=len(FILE), fence=2, tainted=True)
+    parts, upload = (
+        PartFiles(tmp_path),
+        Upload("acme", "f", "id", 2 * len(FILE), offset=len(FILE), fence=2, needs_copy=True),
+    )
     with closing(parts.open(replace(upload, offset=0), None)) as file:
-        file.take([FILE])
+        file.write([FILE])
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "no room")
@@ -170,10 +173,10 @@ def test_a_copy_that_meets_a_full_disk_leaves_nothing_of_itself(
 
 
 def test_files_of_a_deleted_transfer_go_although_its_file_id_is_free(tmp_path: Path) -> None:
-    parts, upload = Parts(tmp_path), Upload("acme", "f", "id", len(FILE))
+    parts, upload = PartFiles(tmp_path), Upload("acme", "f", "id", len(FILE))
     with closing(parts.open(upload, None)) as file:
-        file.take([FILE])
-    parts.remove(replace(upload, file_id="~id", announced_as="f"))
+        file.write([FILE])
+    parts.remove(replace(upload, file_id="~id", original_file_id="f"))
     assert list(tmp_path.rglob("*id*")) == []
 
 
@@ -185,7 +188,7 @@ async def complete_without_a_name(replicas: Replicas, monkeypatch: pytest.Monkey
         raise RuntimeError("the process has died")
 
     with monkeypatch.context() as patched:
-        patched.setattr(FolderInstallers, "settle", die)
+        patched.setattr(FolderStorage, "finalize", die)
         assert (await replicas.one.chunk(caller, "f", FILE[HALF:], HALF, len(FILE), name="setup.exe")).status == 500
     assert replicas.one.files(caller) == ["upload_f.part"]
     return caller, (await replicas.two.state(caller, "f")).body["server_filename"]
@@ -229,7 +232,7 @@ async def test_the_relay_names_what_a_process_that_died_did_not(
         async def announced() -> bool:
             return await database["uploads"].count_documents({"announced": False}) == 0
 
-        patched.setattr(FolderInstallers, "settle", die)
+        patched.setattr(FolderStorage, "finalize", die)
         async with serving_uploads(settings, LocalEvents()) as api:
             assert (await api.chunk(caller, "f", FILE, 0, len(FILE))).status == 500
     async with serving_uploads(settings) as api:

@@ -29,7 +29,7 @@ from tests.support.waiting import until
 from tests.support.whole.services import Api
 from tests.support.whole.stories import Published, add_package, package_id, publish, send_chunk, upload
 from upload_service.settings import StorageSettings
-from upload_service.storage.s3 import ObjectInstallers
+from upload_service.storage.s3 import S3Storage
 
 pytestmark = pytest.mark.full  # test_hostile.py and ../test_operator_rights.py have samples.
 
@@ -242,7 +242,7 @@ async def test_a_damaged_backup_is_refused_and_restored_once_repaired(
             await restore_documents(backups, where)
     home = StorageSettings(**settings).object_storage
     assert home
-    there = {f"{kept.tenant_id}/{kept.server_filename}" async for kept in ObjectInstallers(home).listed()}
+    there = {f"{kept.tenant_id}/{kept.server_filename}" async for kept in S3Storage(home).list_files()}
     assert there == {str(path.relative_to(backups / "files")) for path in backups.glob("files/*/*")}
 
 

@@ -75,9 +75,9 @@ def damage(services: Services, mongo_url: str, tenant: Api) -> Meanwhile:
     async def damage() -> None:
         async with open_database(mongo_url, "upload") as database:
             store = MongoScrubStore(database)
-            async for stored in store.kept(tenant.tenant_id):
+            async for stored in store.complete_uploads(tenant.tenant_id):
                 (services.installers / tenant.tenant_id / stored.server_filename).write_bytes(b"\0" * stored.size)
-                assert await store.damaged(stored, Damage.ALTERED)
+                assert await store.mark_damaged(stored, Damage.ALTERED)
 
     return damage
 

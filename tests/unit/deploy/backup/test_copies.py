@@ -8,8 +8,8 @@ import pytest
 
 from deploy.backup.copies import Outcome, Source
 from upload_service.model import Status, StorageKind, Upload
-from upload_service.storage.filesystem import FolderInstallers, StorageBackends
-from upload_service.uploads.part_files import Parts
+from upload_service.storage.filesystem import FolderStorage, StorageBackends
+from upload_service.uploads.part_files import PartFiles
 
 CONTENT = b"the bytes of an installer"
 UPLOAD = Upload(
@@ -35,18 +35,18 @@ class Records:
         return self._now
 
 
-def home(folder: Path, content: bytes | None) -> FolderInstallers:
+def home(folder: Path, content: bytes | None) -> FolderStorage:
     if content is not None:
         (folder / "acme").mkdir(parents=True)
         (folder / "acme" / UPLOAD.server_filename).write_bytes(content)
-    return FolderInstallers(folder, Parts(folder))
+    return FolderStorage(folder, PartFiles(folder))
 
 
 @pytest.mark.parametrize(
     ("here", "there", "now", "outcome"),
     [
         (CONTENT, None, UPLOAD, Outcome.COPIED),
-        (None, CONTENT, replace(UPLOAD, home=StorageKind.S3), Outcome.COPIED),
+        (None, CONTENT, replace(UPLOAD, storage=StorageKind.S3), Outcome.COPIED),
         (None, None, UPLOAD, Outcome.MISSING),
         (None, None, None, Outcome.GONE),
         (None, None, replace(UPLOAD, status=Status.DELETING), Outcome.GONE),
@@ -74,10 +74,10 @@ async def test_what_becomes_of_it(
         replace(UPLOAD, tenant_id="../../pwn"),
         replace(UPLOAD, upload_id="../x"),
         replace(UPLOAD, file_id="../x"),
-        replace(UPLOAD, announced_as="x/../../y"),
+        replace(UPLOAD, original_file_id="x/../../y"),
     ],
     ids=["tenant", "upload", "file", "earlier file"],
 )
 def test_the_part_of_a_transfer_is_not_looked_for_elsewhere(tmp_path: Path, upload: Upload) -> None:
     with pytest.raises(ValueError, match="not one plain name"):
-        Parts(tmp_path).path(upload)
+        PartFiles(tmp_path).path(upload)

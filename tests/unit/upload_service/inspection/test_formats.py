@@ -12,9 +12,9 @@ from tests.support.samples import programs
 from tests.support.samples.installers import MACHINE_MSI, USER_MSI
 from tests.support.samples.programs import ARM64, X64, X86, archive, program, version_resource, zipped
 from tests.support.tables import each
-from upload_service.inspection.findings import Findings, Format, Machine, Nested, Reach, Signer, words
+from upload_service.inspection.findings import Findings, Format, Machine, Nested, Reach, Signer, clean_text
 from upload_service.inspection.formats.archives import publisher_id
-from upload_service.inspection.formats.detection import Damaged, look
+from upload_service.inspection.formats.detection import Damaged, inspect_file
 
 MICROSOFT = "CN=Microsoft Corporation, O=Microsoft Corporation, L=Redmond, S=Washington, C=US"
 TINY = Signer("Tiny Works GmbH", "Tiny Trust Code Signing CA")
@@ -34,7 +34,7 @@ BUNDLE_MANIFEST = """<Bundle xmlns="http://schemas.microsoft.com/appx/2013/bundl
 
 
 def found_in(content: bytes, suffix: str = "") -> Findings:
-    return look(BytesIO(content), suffix)
+    return inspect_file(BytesIO(content), suffix)
 
 
 def package(suffix: str = ".msix", *, machine: str = "x64", publisher: str = MICROSOFT, name: str = "Tiny") -> Findings:
@@ -240,14 +240,14 @@ def test_an_unsigned_package_has_no_digest_of_a_signature_file() -> None:
 
 
 def test_findings_of_an_earlier_release_have_no_digest_of_a_signature_file() -> None:
-    document = found_in(signed_package()).document()
+    document = found_in(signed_package()).to_document()
     del document["signature_sha256"]
     assert Findings.parse(document).signature_sha256 == ""
 
 
 @each("text", ["ab", "AB" * 32, "ab" * 33, "../" * 20])
 def test_a_digest_of_another_form_is_not_taken_from_a_reader(text: str) -> None:
-    assert Findings.parse({**Findings().document(), "signature_sha256": text}).signature_sha256 == ""
+    assert Findings.parse({**Findings().to_document(), "signature_sha256": text}).signature_sha256 == ""
 
 
 def test_an_archive_lists_possible_installers_the_nearest_first() -> None:
@@ -293,13 +293,13 @@ def test_what_is_not_what_it_begins_like_is_damaged(content: bytes) -> None:
 
 @each("text", ["a\0b", "a\nb", "\x1b[31m", "x" * 257, "\ud800"])
 def test_a_text_that_cannot_be_shown_is_left_out_whole(text: str) -> None:
-    assert words(text) == ""
+    assert clean_text(text) == ""
 
 
 def test_findings_are_read_as_they_were_written() -> None:
     for content in (MACHINE_MSI, archive(a_exe="MZ"), program()):
         found = found_in(content)
-        assert Findings.parse(found.document()) == found
+        assert Findings.parse(found.to_document()) == found
 
 
 @each(
@@ -316,4 +316,4 @@ def test_findings_are_read_as_they_were_written() -> None:
 )
 def test_findings_that_no_reader_would_tell_are_refused(said: dict[str, object]) -> None:
     with pytest.raises((ValueError, TypeError, AttributeError)):
-        Findings.parse({**Findings().document(), **said})
+        Findings.parse({**Findings().to_document(), **said})

@@ -16,11 +16,11 @@ from tests.support.samples.installers import MACHINE_MSI, USER_MSI
 from tests.support.samples.programs import archive, program, zipped
 from tests.support.tables import each
 from tests.support.waiting import until
-from upload_service.inspection import confined
-from upload_service.inspection.confined import Reason, Unreadable, read_installer
+from upload_service.inspection import process
 from upload_service.inspection.findings import Findings, Format
 from upload_service.inspection.formats import archives
-from upload_service.inspection.formats.detection import Damaged, look
+from upload_service.inspection.formats.detection import Damaged, inspect_file
+from upload_service.inspection.process import Reason, Unreadable, read_installer
 
 IDENTITY = '<Package><Identity Name="{name}" Publisher="CN=T" Version="1"/></Package>'
 MEGABYTE = 1 << 20
@@ -94,7 +94,7 @@ def calls_of_reading(content: bytes) -> int:
 
     sys.setprofile(count)
     try:
-        look(BytesIO(content), ".msix")
+        inspect_file(BytesIO(content), ".msix")
     finally:
         sys.setprofile(None)
     return calls
@@ -114,16 +114,16 @@ def test_a_text_of_a_manifest_is_collected_no_further_than_it_can_be_used(monkey
         return text
 
     monkeypatch.setattr(archives, "_shown", shown)
-    look(BytesIO(manifest_of_references(800_000)), ".msix")
+    inspect_file(BytesIO(manifest_of_references(800_000)), ".msix")
     assert texts == ["A" * 1024, ""]
 
 
 def test_a_name_of_character_references_is_found() -> None:
-    assert look(BytesIO(manifest_of_references(256)), ".msix").product_name == "A" * 256
+    assert inspect_file(BytesIO(manifest_of_references(256)), ".msix").product_name == "A" * 256
 
 
 def test_a_name_longer_than_the_limit_is_left_out_and_not_cut() -> None:
-    assert look(BytesIO(manifest_of_references(257)), ".msix").product_name == ""
+    assert inspect_file(BytesIO(manifest_of_references(257)), ".msix").product_name == ""
 
 
 async def test_a_manifest_that_goes_deep_is_read(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_cut_or_altered_installer_is_read_or_damaged(content: bytes, times: in
         altered.append(bytes(made))
     for hostile in cut + altered:
         try:
-            assert look(BytesIO(hostile), "").format in Format
+            assert inspect_file(BytesIO(hostile), "").format in Format
         except Damaged:
             continue
 
@@ -198,7 +198,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     path = tmp_path / "python"
     path.touch(mode=0o700)
     monkeypatch.setattr(sys, "executable", str(path))
-    monkeypatch.setattr(confined, "WALL_TIME", 0.5)
+    monkeypatch.setattr(process, "WALL_TIME", 0.5)
     return path
 
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 
-async def equal(blocks: AsyncIterator[bytes], stored: AsyncGenerator[bytes, None]) -> bool:
+async def same_bytes(blocks: AsyncIterator[bytes], stored: AsyncGenerator[bytes, None]) -> bool:
     """Whether both are the same bytes; `blocks` is read to its end in any case."""
     same, known = True, bytearray()
     async with aclosing(stored):

@@ -44,12 +44,12 @@ INDEXES: Indexes = {
 }
 
 
-def upload_of(document: Document | None) -> Upload | None:
+def to_upload_or_none(document: Document | None) -> Upload | None:
     """The upload that a record describes, where there is one."""
-    return None if document is None else known_upload(document)
+    return None if document is None else to_upload(document)
 
 
-def known_upload(document: Document) -> Upload:
+def to_upload(document: Document) -> Upload:
     """The upload that a record describes."""
     return Upload(
         tenant_id=document["tenant_id"],
@@ -59,16 +59,16 @@ def known_upload(document: Document) -> Upload:
         offset=document["offset"],
         fence=document["fence"],
         status=Status(document["status"]),
-        tainted=document["tainted"],
+        needs_copy=document["tainted"],
         is_cancelled=document.get("cancelled", False),
-        part=document["part"],
-        home=StorageKind(document["home"]),
+        generation=document["part"],
+        storage=StorageKind(document["home"]),
         damage=Damage(document["damage"]),
         server_filename=document.get("server_filename", ""),
         size=document.get("size", 0),
         sha256=document.get("sha256", ""),
         version_uid=document.get("version_uid", ""),
-        announced_as=document.get("announced_as", ""),
+        original_file_id=document.get("announced_as", ""),
         request_id=document.get("request_id", ""),
         traceparent=document.get("traceparent", ""),
     )
