@@ -55,13 +55,14 @@ from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.staging import Staging
+from upload_service.uploads.chunk import ResendCheck
 from upload_service.uploads.claims import Claims
 from upload_service.uploads.outbox import Outbox
 from upload_service.uploads.outbox_store import MongoOutboxStore
 from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.removal import Removal
 from upload_service.uploads.service import Transfers
-from upload_service.uploads.session import UploadSession
+from upload_service.uploads.session import UploadSessions
 from upload_service.uploads.single_request import SingleRequestUploads
 from upload_service.uploads.store import MongoUploadStore
 
@@ -123,9 +124,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             transferred.finished()
             outbox.wake()
 
-        intake = UploadSession(store, quota, parts, installers, removal, announce, readers)
-        app[TRANSFERS] = Transfers(intake, homes)
-        app[SINGLE_REQUESTS] = SingleRequestUploads(intake)
+        sessions = UploadSessions(store, quota, parts, installers, removal, announce, readers)
+        app[TRANSFERS] = Transfers(store, quota, sessions, ResendCheck(store, parts, homes), removal)
+        app[SINGLE_REQUESTS] = SingleRequestUploads(sessions, quota)
         app[CLAIMS] = Claims(store, quota, removal)
         app[DOWNLOADS] = Downloads(
             store,

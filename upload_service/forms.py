@@ -61,11 +61,11 @@ class InstallerForm:
         self._elsewhere = ""
 
     @property
-    def least(self) -> int:
+    def min_size(self) -> int:
         return max(0, (self._request.content_length or 0) - FORM_LIMIT)
 
     @property
-    def most(self) -> int | None:
+    def max_size(self) -> int | None:
         return self._request.content_length
 
     async def blocks(self) -> AsyncIterator[bytes]:

@@ -65,6 +65,10 @@ class Upload:
     request_id: str = ""
     traceparent: str = ""
 
+    @property
+    def is_gone(self) -> bool:
+        return self.is_cancelled or self.status is Status.DELETING
+
 
 class TransferNotFound(NotFound):
     """No chunk came under this X-File-ID, or all traces of it are gone."""

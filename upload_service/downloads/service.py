@@ -23,7 +23,7 @@ from upload_service.model import (
     StorageKind,
     Upload,
 )
-from upload_service.storage.filesystem import FolderStorage, StorageBackends
+from upload_service.storage.filesystem import FolderStorage, StorageBackends, prepend
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9._+-]{1,512}")
 
@@ -157,7 +157,7 @@ class Downloads:
             return OpenFile(upload, start, length, file)
         blocks = await stack.enter_async_context(aclosing(home.read(upload, start, length)))
         first = await anext(blocks, b"")
-        return OpenFile(upload, start, length, _with(first, blocks))
+        return OpenFile(upload, start, length, prepend(first, blocks))
 
 
 def _open_file(path: Path) -> BinaryIO:
@@ -165,9 +165,3 @@ def _open_file(path: Path) -> BinaryIO:
         return path.open("rb")
     except FileNotFoundError:
         raise InstallerMissing("The file of this installer is missing.") from None
-
-
-async def _with(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for block in rest:
-        yield block

@@ -54,12 +54,12 @@ class IncrementalReservation:
 
     STEP = 64 << 20  # bytes
 
-    def __init__(self, store: QuotaStore, upload: Upload, quota: int | None, *, most: int | None) -> None:
-        """`most` is what the file cannot be longer than, in bytes, where that is known."""
+    def __init__(self, store: QuotaStore, upload: Upload, quota: int | None, *, max_size: int | None) -> None:
+        """`max_size` is what the file cannot be longer than, in bytes, where that is known."""
         self._store = store
         self._upload = upload
         self._quota = quota
-        self._most = most
+        self._max_size = max_size
         self._reserved = 0
 
     async def ensure(self, size: int) -> None:
@@ -70,7 +70,7 @@ class IncrementalReservation:
         """
         if size <= self._reserved:
             return
-        ahead = size + self.STEP if self._most is None else max(size, min(size + self.STEP, self._most))
+        ahead = size + self.STEP if self._max_size is None else max(size, min(size + self.STEP, self._max_size))
         if await self._store.reserve(self._upload, ahead, self._quota):
             self._reserved = ahead
             return

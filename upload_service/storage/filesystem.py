@@ -181,6 +181,13 @@ async def read_blocks(path: Path, start: int, length: int) -> AsyncGenerator[byt
         file.close()  # It was read only: there is nothing to wait for.
 
 
+async def prepend(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The blocks of `rest` after a first one that was read before."""
+    yield first
+    async for block in rest:
+        yield block
+
+
 def _close(opening: "asyncio.Task[BufferedReader]") -> None:
     if not opening.cancelled() and not opening.exception():
         opening.result().close()

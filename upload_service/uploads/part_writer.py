@@ -1,60 +1,79 @@
-"""Bytes on their way from a socket to a worker thread: in batches, one being worked on while the next one comes."""
+"""Writes the body of a request to the file of its transfer."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import closing
 
-BATCH = 1 << 20  # bytes; a batch is one visit to a worker thread
-BLOCKS = 512  # of a batch, where they are tiny
+from upload_service.uploads.part_files import PartFile
 
-Take = Callable[[Sequence[bytes], bool], None]
-Expect = Callable[[int], Awaitable[None]]
+BATCH = 1 << 20  # bytes that one visit to a worker thread writes
+MAX_BLOCKS = 512  # in a batch of tiny blocks
+
+Reserve = Callable[[int], Awaitable[None]]
 
 
-async def write_in_thread(blocks: AsyncIterator[bytes], take: Take, expect: Expect | None = None) -> int:
-    """Hand all blocks to `take(blocks, last)` in a worker thread, in order, and count their bytes.
+class PartWriter:
+    """Writes blocks to a file in a worker thread: one batch is written while the next one arrives.
 
-    Only the last visit to it is `last`; it may have no block. `expect` is told a count before so many bytes are handed
-    over, and may raise to end it. Whatever happens, `take` is not running any more when this returns.
+    `open_file` runs in the worker thread as well. A write that fails truncates the file to its length before.
     """
-    count = size = 0
-    worker = _Worker(take)
-    batch: list[bytes] = []
-    try:
-        async for block in blocks:
-            if size >= BATCH or len(batch) >= BLOCKS:
-                await worker.hand_over(batch)
-                batch, size = [], 0
-            batch.append(block)
-            size += len(block)
-            count += len(block)
-            if expect and (size >= BATCH or len(batch) >= BLOCKS):
-                await expect(count)
-        if expect:
-            await expect(count)
-        await worker.hand_over(batch, last=True)
-        await worker.done()
-    finally:
-        await worker.rest()
-    return count
 
+    def __init__(self, open_file: Callable[[], PartFile]) -> None:
+        self._open_file = open_file
+        self._file: PartFile | None = None
+        self._visit: asyncio.Future[None] | None = None
 
-class _Worker:
-    """Does one batch at a time in a worker thread."""
+    async def write(self, blocks: AsyncIterator[bytes], reserve: Reserve | None = None) -> int:
+        """Write all blocks in order, sync the file, close it, and return the number of bytes.
 
-    def __init__(self, take: Take) -> None:
-        self._take = take
-        self._working: asyncio.Future[None] | None = None
+        `reserve` is called with a number of bytes before so many are written; its error ends the write.
 
-    async def hand_over(self, batch: Sequence[bytes], *, last: bool = False) -> None:
-        """Begin with a batch once the one before is done; raises what that one raised."""
-        await self.done()
-        self._working = asyncio.get_running_loop().run_in_executor(None, self._take, batch, last)
+        Raises:
+            StorageFull: the disk is full.
+            TransferDamaged: acknowledged bytes are missing on the disk.
+        """
+        count = size = 0
+        batch: list[bytes] = []
+        try:
+            async for block in blocks:
+                if size >= BATCH or len(batch) >= MAX_BLOCKS:
+                    if reserve:
+                        await reserve(count)
+                    await self._start_visit(batch)
+                    batch, size = [], 0
+                batch.append(block)
+                size += len(block)
+                count += len(block)
+            if reserve:
+                await reserve(count)
+            await self._start_visit(batch, last=True)
+            await self._end_visit()
+        except BaseException:
+            if self._visit is not None:
+                await asyncio.wait([self._visit])
+            await asyncio.to_thread(self._truncate)
+            raise
+        return count
 
-    async def done(self) -> None:
-        if self._working is not None:
-            await self._working
+    async def _start_visit(self, batch: Sequence[bytes], *, last: bool = False) -> None:
+        await self._end_visit()
+        self._visit = asyncio.get_running_loop().run_in_executor(None, self._write_batch, batch, last)
 
-    async def rest(self) -> None:
-        """Wait for the end of the work, whatever came of it."""
-        if self._working is not None and not self._working.done():
-            await asyncio.wait([self._working])
+    async def _end_visit(self) -> None:
+        if self._visit is not None:
+            await asyncio.wait([self._visit])  # Awaited itself, it would be cancelled with us while the thread writes.
+            self._visit.result()
+
+    def _write_batch(self, blocks: Sequence[bytes], last: bool) -> None:
+        if self._file is None:
+            self._file = self._open_file()
+        self._file.write(blocks)
+        if last:
+            self._file.sync()
+            self._file.close()
+            self._file = None
+
+    def _truncate(self) -> None:
+        if self._file is not None:
+            with closing(self._file) as file:
+                file.truncate()

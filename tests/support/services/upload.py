@@ -26,10 +26,11 @@ from upload_service.model import StorageKind
 from upload_service.quota.service import QuotaStore
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
+from upload_service.uploads.chunk import ResendCheck
 from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.removal import Removal, RemovalStore
 from upload_service.uploads.service import Transfers
-from upload_service.uploads.session import TransferStore, UploadSession
+from upload_service.uploads.session import TransferStore, UploadSessions
 
 DOWNLOAD_KEYS = Keys("a-key-for-downloads-in-tests-long-enough")
 FOREVER = 32503680000  # seconds since 1970: the year 3000
@@ -164,8 +165,9 @@ class Records(TransferStore, RemovalStore, Protocol):
 def make_transfers(store: Records, quota: QuotaStore, folder: Path, readers: Executor) -> Transfers:
     """Transfers of a process that has seen no chunk yet."""
     parts, removal = PartFiles(folder), make_removal(store, quota, folder)
-    intake = UploadSession(store, quota, parts, FolderStorage(folder, parts), removal, lambda: None, readers)
-    return Transfers(intake, folder_homes(folder))
+    storage = FolderStorage(folder, parts)
+    sessions = UploadSessions(store, quota, parts, storage, removal, lambda: None, readers)
+    return Transfers(store, quota, sessions, ResendCheck(store, parts, folder_homes(folder)), removal)
 
 
 @asynccontextmanager

@@ -9,9 +9,10 @@ from upload_service.content_range import ContentRange, FileId
 from upload_service.model import StorageKind
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.migration import Outcome
+from upload_service.uploads.chunk import ResendCheck
 from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.service import Transfers
-from upload_service.uploads.session import UploadSession
+from upload_service.uploads.session import UploadSessions
 from upload_service.uploads.store import MongoUploadStore
 
 LAST = 100  # bytes of the chunk
@@ -32,11 +33,11 @@ class Overtaken:
 
 async def test_a_chunk_that_comes_again_while_its_file_moves_is_answered(estate: Estate) -> None:
     upload, store, quota = await estate.keep(), MongoUploadStore(estate.database), MongoQuotaStore(estate.database)
+    parts = PartFiles(estate.root)
     with ThreadPoolExecutor(1) as readers:
-        intake = UploadSession(
-            store, quota, PartFiles(estate.root), estate.folder, estate.removal, lambda: None, readers
-        )
+        sessions = UploadSessions(store, quota, parts, estate.folder, estate.removal, lambda: None, readers)
+        transfers = Transfers(store, quota, sessions, ResendCheck(store, parts, estate.homes), estate.removal)
         span = ContentRange(len(FILE) - LAST, len(FILE) - 1, len(FILE))
         tenant, file_id = make_tenant(tenant_id=upload.tenant_id), FileId(upload.file_id)
-        answered = await Transfers(intake, estate.homes).append(tenant, file_id, span, Overtaken(estate))
+        answered = await transfers.append(tenant, file_id, span, Overtaken(estate))
     assert answered.server_filename == upload.server_filename
