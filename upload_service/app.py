@@ -1,4 +1,4 @@
-"""upload_service, put together."""
+"""The application: opens the connections of upload_service and builds its objects."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -70,7 +70,7 @@ RELAY_PAUSE = 1  # seconds
 COLLECTION_PAUSE = 60  # seconds
 MOVING_PAUSE = 5  # seconds
 INSPECTION_PAUSE = 1  # seconds
-AWAY = 1  # seconds without an answer after which a storage is away; all readiness has two
+STORAGE_TIMEOUT = 1  # seconds for the object storage in a readiness check; all checks together have two
 READERS = 2  # files read again at once
 
 
@@ -90,7 +90,7 @@ def create_app(settings: UploadSettings, events: Events | None = None) -> web.Ap
 
 
 async def connect(app: web.Application) -> AsyncIterator[None]:
-    """Open what upload_service talks to; closed in reverse when the app stops."""
+    """Open the connections of upload_service; closed in reverse when the app stops."""
     settings, readiness = app[SETTINGS], app[READINESS]
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(
@@ -101,64 +101,51 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         await stack.enter_async_context(readiness.preparing("schema", partial(migrate, database, SCHEMA)))
         await asyncio.to_thread(settings.installers.mkdir, parents=True, exist_ok=True)
         readiness.check("installers", lambda: asyncio.to_thread(settings.installers.stat))
-        begin = partial(repeating, after=readiness.prepared)
         events = app[LOCAL_EVENTS]
         if events is None:
             events = await stack.enter_async_context(open_events(settings.rabbitmq_url))
 
-        store, quota = MongoUploadStore(database), MongoQuotaStore(database)
+        store, quota, index = MongoUploadStore(database), MongoQuotaStore(database), MongoFileIndex(database)
         parts = PartFiles(settings.installers)
-        installers = FolderStorage(settings.installers, parts)
-        objects = S3Storage(settings.object_storage) if settings.object_storage else None
-        homes = storage_backends(installers, objects)
-        removal = Removal(store, quota, parts, homes)
-        outbox = Outbox(MongoOutboxStore(database), events, installers)
-        app[QUOTA] = quota
+        folder = FolderStorage(settings.installers, parts)
+        s3 = S3Storage(settings.object_storage) if settings.object_storage else None
+        backends = storage_backends(folder, s3)
+        ownership = StorageOwnership(index, backends, settings.installers)
+        removal = Removal(store, quota, parts, backends)
+        outbox = Outbox(MongoOutboxStore(database), events, folder)
+        metrics = app[TRANSFER_METRICS] = TransferMetrics(app[METRICS])
+        register_metrics(app[METRICS], MongoMetricsStore(database), settings.installers)
         # Threads of their own: a large file takes minutes, and all other work of the process shares a few threads.
         readers = ThreadPoolExecutor(READERS, "reader")
         stack.callback(readers.shutdown, wait=False, cancel_futures=True)
-        transferred = app[TRANSFER_METRICS] = TransferMetrics(app[METRICS])
-        register_metrics(app[METRICS], MongoMetricsStore(database), settings.installers)
 
         def announce() -> None:
-            transferred.finished()
+            metrics.finished()
             outbox.wake()
 
-        sessions = UploadSessions(store, quota, parts, installers, removal, announce, readers)
-        app[TRANSFERS] = Transfers(store, quota, sessions, ResendCheck(store, parts, homes), removal)
+        sessions = UploadSessions(store, quota, parts, folder, removal, announce, readers)
+        app[TRANSFERS] = Transfers(store, quota, sessions, ResendCheck(store, parts, backends), removal)
         app[SINGLE_REQUESTS] = SingleRequestUploads(sessions, quota)
         app[CLAIMS] = Claims(store, quota, removal)
-        app[DOWNLOADS] = Downloads(
-            store,
-            homes,
-            installers,
-            settings.download_key,
-            signer=objects if settings.s3_redirect else None,
-        )
-        inspector = app[INSPECTOR] = Inspector(
-            MongoInspectionStore(database), InstallerFiles(homes, installers, settings.installers), read_installer
-        )
-        known = MongoFileIndex(database)
-        identity = StorageOwnership(known, homes, settings.installers)
-        readiness.check("storage", lambda: identity.check(StorageKind.FOLDER), prepared=True)
-        if objects is not None:
-            readiness.check("object_storage", lambda: _check_unless_away(identity, StorageKind.S3), prepared=True)
-            staging = Staging(installers, parts)
-            mover = Mover(MongoMoveStore(database), homes, staging, settings.installer_storage, identity)
+        app[QUOTA] = quota
+        redirects = s3 if settings.s3_redirect else None
+        app[DOWNLOADS] = Downloads(store, backends, folder, settings.download_key, redirects=redirects)
+        files = InstallerFiles(backends, folder, settings.installers)
+        inspector = app[INSPECTOR] = Inspector(MongoInspectionStore(database), files, read_installer)
+        scrub_store = app[SCRUB_STORE] = MongoScrubStore(database)
+        collector = Collector(store, quota, removal, settings.transfer_idle, settings.unclaimed_age)
+
+        begin = partial(repeating, after=readiness.prepared)
+        readiness.check("storage", lambda: ownership.check(StorageKind.FOLDER), prepared=True)
+        if s3 is not None:
+            readiness.check("object_storage", lambda: _check_object_storage(ownership), prepared=True)
+            staging = Staging(folder, parts)
+            mover = Mover(MongoMoveStore(database), backends, staging, settings.installer_storage, ownership)
             await stack.enter_async_context(begin("mover", mover.run, lambda: asyncio.sleep(MOVING_PAUSE)))
-        collector = Collector(
-            store,
-            quota,
-            removal,
-            transfer_idle=settings.transfer_idle,
-            unclaimed_age=settings.unclaimed_age,
-        )
-        damaged = app[SCRUB_STORE] = MongoScrubStore(database)
-        age = settings.unclaimed_age
         await stack.enter_async_context(
             upkeep(
-                Scrub(damaged, homes, identity),
-                OrphanCollector(known, homes, installers, settings.installers, identity, age=age),
+                Scrub(scrub_store, backends, ownership),
+                OrphanCollector(index, backends, folder, settings.installers, ownership, age=settings.unclaimed_age),
                 Reconciliation(MongoLedgerStore(database)),
                 scrub_interval=settings.scrub_interval,
                 after=readiness.prepared,
@@ -172,11 +159,11 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         yield
 
 
-async def _check_unless_away(identity: StorageOwnership, home: StorageKind) -> None:
-    """Raise StorageIsNotOurs. Storage that is away is no reason to be sent no uploads: they wait in the folder."""
+async def _check_object_storage(ownership: StorageOwnership) -> None:
+    """Raise StorageIsNotOurs. A service whose object storage does not respond is ready: uploads wait in the folder."""
     with suppress(Unavailable, TimeoutError):
-        async with asyncio.timeout(AWAY):
-            await identity.check(home)
+        async with asyncio.timeout(STORAGE_TIMEOUT):
+            await ownership.check(StorageKind.S3)
 
 
 SERVICE = Service("upload_service", UploadSettings, create_app, uvloop=False)

@@ -1,14 +1,17 @@
-"""The records of uploads and quotas in MongoDB: how they are found, and what one of an upload says."""
+"""Shared by the MongoDB stores: indexes, conditions, and the mapping of a record to an `Upload`."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 from pymongo import ASCENDING, IndexModel
 
 from common.mongo import Document, Indexes
 from upload_service.model import Damage, Status, StorageKind, Upload
 
-QUOTAS_AT_A_GLANCE = ("tenant_id", "used", "reserved")
-LEASE_FREE = datetime(1970, 1, 1, tzinfo=UTC)  # of a lease that nobody has
+NOW = "$$NOW"  # by the clock of the database, so that replicas agree about leases and ages
+LEASE_FREE = datetime(1970, 1, 1, tzinfo=UTC)  # `lease_until` of a transfer without a lease
+STORED: Document = {"status": {"$in": [Status.COMPLETE, Status.LINKED]}}
+QUOTA_TOTALS = ("tenant_id", "used", "reserved")
 
 INDEXES: Indexes = {
     "uploads": [
@@ -24,8 +27,7 @@ INDEXES: Indexes = {
         ),
         IndexModel([("tenant_id", ASCENDING), ("upload_id", ASCENDING)]),
         IndexModel([("tenant_id", ASCENDING), ("damage", ASCENDING)], partialFilterExpression={"damage": {"$gt": ""}}),
-        # Scans of the service's own span all tenants: what is to be announced, inspected, read again, moved, or was
-        # left behind.
+        # Background work scans all tenants: for uploads to announce, inspect, scrub, move or remove.
         IndexModel([("announced", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression={"announced": False}),
         IndexModel(
             [("inspection", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression={"inspection": "waiting"}
@@ -38,19 +40,31 @@ INDEXES: Indexes = {
     ],
     "quotas": [
         IndexModel([("tenant_id", ASCENDING)], unique=True),
-        # The documents are long; what figures tell of them is not.
-        IndexModel([(name, ASCENDING) for name in QUOTAS_AT_A_GLANCE]),
+        # The documents are long; the metrics need these fields only.
+        IndexModel([(name, ASCENDING) for name in QUOTA_TOTALS]),
     ],
 }
 
 
+def from_now(milliseconds: int) -> Document:
+    return {"$add": [NOW, milliseconds]}
+
+
+def older_than(field: str, seconds: int) -> Document:
+    """The condition that a date is more than so many seconds ago, or missing."""
+    return {"$lt": [f"${field}", {"$subtract": [NOW, seconds * 1000]}]}
+
+
+def record_key(upload: Upload) -> dict[str, Any]:
+    """The query for the record of an upload, which finds no later upload under the same X-File-ID."""
+    return {"tenant_id": upload.tenant_id, "file_id": upload.file_id, "upload_id": upload.upload_id}
+
+
 def to_upload_or_none(document: Document | None) -> Upload | None:
-    """The upload that a record describes, where there is one."""
     return None if document is None else to_upload(document)
 
 
 def to_upload(document: Document) -> Upload:
-    """The upload that a record describes."""
     return Upload(
         tenant_id=document["tenant_id"],
         file_id=document["file_id"],

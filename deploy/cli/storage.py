@@ -77,13 +77,17 @@ class Moving:
             console.print(f"{files} files, {decimal(size)}, are to be moved to the {_NAMES[self._chosen]}.")
             with Progress(*columns, console=console) as progress:
                 bar = progress.add_task("Moving", total=size)
+
+                async def advance(size: int) -> None:
+                    progress.advance(bar, size)
+
                 mover = Mover(
                     store,
                     self._storage.homes,
                     self._storage.staging,
                     self._chosen,
                     StorageOwnership(MongoFileIndex(database), self._storage.homes, self._storage.folder),
-                    checked=lambda count: progress.advance(bar, count),
+                    after_block=advance,
                 )
                 while (await store.remaining(source, self._having(Outcome.FAILED)))[0]:
                     async for upload, outcome in mover.moves():

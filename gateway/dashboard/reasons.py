@@ -73,7 +73,7 @@ REASONS: Sequence[str] = (
     _("There is no blacklist group with this id."),
     _("There is no installer of this name."),
     _("There is no such operation."),
-    _("%(most)s uploads are open or belong to no version; finish, publish or leave some."),
+    _("Limit of %(limit)s unassigned uploads reached; publish or delete some."),
     _("The body is longer than %(limit)s bytes."),
     _("Too many failed logins; try again in %(seconds)s seconds."),
     _("The server's disk is full; send the same again later."),

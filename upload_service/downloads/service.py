@@ -1,12 +1,10 @@
-"""Downloads: a signed address, the file it names, and nothing else."""
+"""Downloads: a signed address, and the file it names."""
 
-import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from common.auth.downloads import check_download
@@ -23,14 +21,15 @@ from upload_service.model import (
     StorageKind,
     Upload,
 )
-from upload_service.storage.filesystem import FolderStorage, StorageBackends, prepend
+from upload_service.storage.filesystem import FolderStorage, StorageBackends, open_file, prepend
+from upload_service.storage.s3 import S3Storage
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9._+-]{1,512}")
 
 
 @dataclass(frozen=True)
 class Address:
-    """A download address as it came, nothing of it checked."""
+    """A download address as it was received, not validated."""
 
     tenant_id: str
     server_filename: str
@@ -40,22 +39,16 @@ class Address:
 
 
 class InstallerStore(Protocol):
-    """The records as downloads see them."""
+    """The upload records, as downloads need them."""
 
     async def find_installer(self, tenant_id: str, server_filename: str) -> Upload | None: ...
 
 
-class Signer(Protocol):
-    """A home that gives its files to whoever has a signed address of it."""
-
-    async def sign_url(self, upload: Upload, method: str) -> str: ...
-
-
 @dataclass(frozen=True)
 class OpenFile:
-    """A file that was seen to be there whole, and `length` of its bytes from `start` on.
+    """`length` bytes from `start` on of a file that is complete.
 
-    `content` is the file to take them from, or gives them; the first of them is here already.
+    `content` is the file, or an iterator over these bytes whose first block was received.
     """
 
     upload: Upload
@@ -65,32 +58,32 @@ class OpenFile:
 
 
 class Downloads:
-    """Finds the files that addresses name. `keys` are what addresses are signed with.
+    """Finds and opens the files that addresses name.
 
-    With a `signer` downloads of what is in the object storage are sent there.
+    Addresses are signed with `keys`. With `redirects`, downloads of files in that object storage are redirected to it.
     """
 
     def __init__(
         self,
         store: InstallerStore,
-        homes: StorageBackends,
+        backends: StorageBackends,
         folder: FolderStorage,
         keys: Keys,
         *,
-        signer: Signer | None = None,
+        redirects: S3Storage | None = None,
     ) -> None:
         self._store = store
-        self._homes = homes
+        self._backends = backends
         self._folder = folder
         self._keys = keys
-        self._signer = signer
+        self._redirects = redirects
 
     async def find(self, address: Address) -> Upload:
         """The installer at an address.
 
         Raises:
-            Forbidden: the address was altered, or has expired.
-            InstallerNotFound: no version has this file any more.
+            Forbidden: the address was altered or has expired.
+            InstallerNotFound: no version has this file.
             InstallerMissing: the file was lost.
             InstallerDamaged: the file is not what was uploaded.
         """
@@ -110,33 +103,31 @@ class Downloads:
 
     @asynccontextmanager
     async def open(self, upload: Upload, start: int, length: int) -> AsyncIterator[OpenFile]:
-        """So many bytes of an installer from `start` on; none where only the file's presence matters.
+        """Bytes of an installer; a `length` of 0 only checks that the file exists.
 
-        Raises as `find` does, and Unavailable where the storage of the file does not answer.
+        Raises as `find` does, and Unavailable if the storage does not respond.
         """
         async with AsyncExitStack() as stack:
             try:
-                opened = await self._open(stack, upload, start, length)
+                file = await self._open(stack, upload, start, length)
             except InstallerMissing:
                 # It may have moved since its record was read.
                 upload = await self._find(upload.tenant_id, upload.server_filename)
                 try:
-                    opened = await self._open(stack, upload, start, length)
+                    file = await self._open(stack, upload, start, length)
                 except InstallerMissing:
                     log.error("installer_missing", tenant_id=upload.tenant_id, server_filename=upload.server_filename)
                     raise
-            yield opened
+            yield file
 
     async def redirect_address(self, upload: Upload, method: str) -> str | None:
-        """The address that a download with this method is sent to, where it is not served here.
-
-        Raises as `open` does.
-        """
-        if self._signer is None or upload.storage is not StorageKind.S3:
+        """The URL to redirect a download with this method to; None if it is served here. Raises as `open` does."""
+        if self._redirects is None or upload.storage is not StorageKind.S3:
             return None
-        async with self.open(upload, 0, 0) as opened:
-            moved = opened.upload.storage is not StorageKind.S3
-            return None if moved else await self._signer.sign_url(opened.upload, method)
+        async with self.open(upload, 0, 0) as file:
+            if file.upload.storage is not StorageKind.S3:  # It has moved.
+                return None
+            return await self._redirects.sign_url(file.upload, method)
 
     async def _find(self, tenant_id: str, name: str) -> Upload:
         upload = await self._store.find_installer(tenant_id, name)
@@ -149,19 +140,12 @@ class Downloads:
         return upload
 
     async def _open(self, stack: AsyncExitStack, upload: Upload, start: int, length: int) -> OpenFile:
-        home = self._homes.of(upload)
-        if await home.size(upload) != upload.size:
+        storage = self._backends.of(upload)
+        if await storage.size(upload) != upload.size:
             raise InstallerMissing("The file of this installer is missing.")
         if upload.storage is StorageKind.FOLDER:
-            file = stack.enter_context(await asyncio.to_thread(_open_file, self._folder.path(upload)))
+            file = stack.enter_context(await open_file(self._folder.path(upload)))
             return OpenFile(upload, start, length, file)
-        blocks = await stack.enter_async_context(aclosing(home.read(upload, start, length)))
+        blocks = await stack.enter_async_context(aclosing(storage.read(upload, start, length)))
         first = await anext(blocks, b"")
         return OpenFile(upload, start, length, prepend(first, blocks))
-
-
-def _open_file(path: Path) -> BinaryIO:
-    try:
-        return path.open("rb")
-    except FileNotFoundError:
-        raise InstallerMissing("The file of this installer is missing.") from None

@@ -10,9 +10,14 @@ import orjson
 
 from common.concurrency.confined_process import ConfinedProcessFailed, run_confined
 from common.concurrency.confinement import OUT_OF_MEMORY
-from upload_service.inspection.exit_status import DAMAGED
-from upload_service.inspection.findings import Findings
-from upload_service.inspection.formats.signatures import LONGEST, may_be_an_installer
+from upload_service.inspection.findings import (
+    ARCHIVE_MAGIC,
+    DAMAGED_STATUS,
+    MAGIC_LENGTH,
+    OLE_MAGIC,
+    PROGRAM_MAGIC,
+    Findings,
+)
 
 WALL_TIME = 20.0  # seconds
 OUTPUT_LIMIT = 1 << 18  # bytes
@@ -21,15 +26,22 @@ OUTPUT_LIMIT = 1 << 18  # bytes
 class Reason(StrEnum):
     """Why an inspection failed."""
 
-    DAMAGED = "damaged"  # It is not what its first bytes say.
-    TOO_LONG = "too_long"  # Reading it takes more time than it may.
+    DAMAGED = "damaged"  # The file is not what its first bytes say.
+    TOO_LONG = "too_long"
     TOO_MUCH_MEMORY = "too_much_memory"
-    ENDED_EARLY = "ended_early"  # The process ended otherwise, or said what is no answer.
-    GIVEN_UP = "given_up"  # Three tries have not come to an end.
+    ENDED_EARLY = "ended_early"  # The process failed otherwise, or printed no findings.
+    GIVEN_UP = "given_up"  # Three attempts did not end.
+
+
+_REASONS: dict[int | None, Reason] = {  # by exit status
+    DAMAGED_STATUS: Reason.DAMAGED,
+    OUT_OF_MEMORY: Reason.TOO_MUCH_MEMORY,
+    -signal.SIGXCPU: Reason.TOO_LONG,
+}
 
 
 class Unreadable(Exception):
-    """Nothing can be found in a file."""
+    """A file cannot be inspected."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
@@ -37,14 +49,9 @@ class Unreadable(Exception):
 
 
 async def read_installer(file: BinaryIO, suffix: str) -> Findings:
-    """What is found in a file.
-
-    Raises:
-        Unreadable: nothing can be found in it.
-        Unavailable: this machine can start no process now, which says nothing of the file.
-    """
-    head = await asyncio.to_thread(os.pread, file.fileno(), LONGEST, 0)
-    if not may_be_an_installer(head):
+    """Inspect a file. Raises Unreadable, and Unavailable if this machine can start no process now."""
+    head = await asyncio.to_thread(os.pread, file.fileno(), MAGIC_LENGTH, 0)
+    if not head.startswith((PROGRAM_MAGIC, OLE_MAGIC, *ARCHIVE_MAGIC)):
         return Findings()
     module = "upload_service.inspection"
     try:
@@ -52,17 +59,8 @@ async def read_installer(file: BinaryIO, suffix: str) -> Findings:
     except TimeoutError:
         raise Unreadable(Reason.TOO_LONG) from None
     except ConfinedProcessFailed as error:
-        raise Unreadable(_reason(error.status)) from None
+        raise Unreadable(_REASONS.get(error.status, Reason.ENDED_EARLY)) from None
     try:
         return Findings.parse(orjson.loads(output))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise Unreadable(Reason.ENDED_EARLY) from None
-
-
-def _reason(status: int | None) -> Reason:
-    reasons: dict[int | None, Reason] = {
-        DAMAGED: Reason.DAMAGED,
-        OUT_OF_MEMORY: Reason.TOO_MUCH_MEMORY,
-        -signal.SIGXCPU: Reason.TOO_LONG,
-    }
-    return reasons.get(status, Reason.ENDED_EARLY)

@@ -1,4 +1,4 @@
-"""What every replica does about the stored files beside its requests."""
+"""The background maintenance of stored files, which every replica does."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,7 +10,7 @@ from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.maintenance.scrub import Scrub
 from upload_service.quota.reconciliation import Reconciliation
 
-SCRUB_PAUSE = 60  # seconds until it is asked again what is due
+SCRUB_PAUSE = 60  # seconds
 ORPHANS_PAUSE = 3600
 RECONCILIATION_PAUSE = 3600
 
@@ -24,10 +24,7 @@ async def upkeep(
     scrub_interval: int,
     after: Callable[[], Awaitable[None]],
 ) -> AsyncIterator[None]:
-    """Do all of it within the block, from when `after` has returned.
-
-    A `scrub_interval` of 0 seconds leaves the scrub to the operator's command.
-    """
+    """Run all of it within the block, once `after` has returned. A `scrub_interval` of 0 seconds disables the scrub."""
     work = [
         ("orphans", orphans.collect, ORPHANS_PAUSE),
         ("reconciliation", reconciliation.check_due, RECONCILIATION_PAUSE),

@@ -9,9 +9,9 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 from tests.support.services.moving import Estate, estate
 from tests.support.services.tenant_first import TenantFirst
 from upload_service.maintenance.purge import Collector
-from upload_service.model import Damage, Status, StorageKind
+from upload_service.model import Damage, Move, Status, StorageKind
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.storage.migration_store import MongoMoveStore, Move
+from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.uploads.store import MongoUploadStore
 
 __all__ = ["estate"]

@@ -282,7 +282,7 @@ async def test_a_requested_inspection_comes_before_all_others(
 async def test_an_inspection_running_elsewhere_is_answered_as_unavailable(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspector_module, "LOOK_PAUSE", 0)
+    monkeypatch.setattr(inspector_module, "POLL_PAUSE", 0)
     caller, store = make_uploader(), MongoInspectionStore(database)
     (name,) = await uploaded(settings, caller, b"1")
     assert await store.acquire_lease(caller.tenant_id) is not None

@@ -213,5 +213,5 @@ async def test_reading_leaves_the_disk_to_others(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("upload_service.maintenance.scrub.asyncio.sleep", sleep)
     for _ in range(40):
-        await scrub.gently(1 << 20)
+        await scrub.limit_rate(1 << 20)
     assert sum(slept) == pytest.approx(2.0)
