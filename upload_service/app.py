@@ -1,7 +1,7 @@
 """The application: opens the connections of upload_service and builds its objects."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -35,13 +35,12 @@ from upload_service.inspection.inspector import Inspector
 from upload_service.inspection.installer_files import InstallerFiles
 from upload_service.inspection.process import read_installer
 from upload_service.inspection.store import MongoInspectionStore
-from upload_service.maintenance.metrics_store import MongoMetricsStore
+from upload_service.maintenance.metrics_store import register_metrics
 from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.maintenance.purge import Collector
-from upload_service.maintenance.schedule import upkeep
 from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
-from upload_service.metrics import TransferMetrics, register_metrics
+from upload_service.metrics import TransferMetrics
 from upload_service.migrations import SCHEMA
 from upload_service.model import StorageKind
 from upload_service.quota.ledger_store import MongoLedgerStore
@@ -66,12 +65,17 @@ from upload_service.uploads.session import UploadSessions
 from upload_service.uploads.single_request import SingleRequestUploads
 from upload_service.uploads.store import MongoUploadStore
 
-RELAY_PAUSE = 1  # seconds
-COLLECTION_PAUSE = 60  # seconds
-MOVING_PAUSE = 5  # seconds
-INSPECTION_PAUSE = 1  # seconds
+# Seconds between two rounds of background work.
+RELAY_PAUSE = 1
+INSPECTION_PAUSE = 1
+MOVING_PAUSE = 5
+COLLECTION_PAUSE = SCRUB_PAUSE = 60
+ORPHANS_PAUSE = RECONCILIATION_PAUSE = 3600
+
 STORAGE_TIMEOUT = 1  # seconds for the object storage in a readiness check; all checks together have two
 READERS = 2  # files read again at once
+
+Work = Callable[[], Awaitable[None]]
 
 
 def create_app(settings: UploadSettings, events: Events | None = None) -> web.Application:
@@ -114,7 +118,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         removal = Removal(store, quota, parts, backends)
         outbox = Outbox(MongoOutboxStore(database), events, folder)
         metrics = app[TRANSFER_METRICS] = TransferMetrics(app[METRICS])
-        register_metrics(app[METRICS], MongoMetricsStore(database), settings.installers)
+        register_metrics(app[METRICS], database, settings.installers)
         # Threads of their own: a large file takes minutes, and all other work of the process shares a few threads.
         readers = ThreadPoolExecutor(READERS, "reader")
         stack.callback(readers.shutdown, wait=False, cancel_futures=True)
@@ -128,34 +132,40 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[SINGLE_REQUESTS] = SingleRequestUploads(sessions, quota)
         app[CLAIMS] = Claims(store, quota, removal)
         app[QUOTA] = quota
-        redirects = s3 if settings.s3_redirect else None
-        app[DOWNLOADS] = Downloads(store, backends, folder, settings.download_key, redirects=redirects)
-        files = InstallerFiles(backends, folder, settings.installers)
-        inspector = app[INSPECTOR] = Inspector(MongoInspectionStore(database), files, read_installer)
-        scrub_store = app[SCRUB_STORE] = MongoScrubStore(database)
+        app[DOWNLOADS] = Downloads(
+            store, backends, folder, settings.download_key, redirects=s3 if settings.s3_redirect else None
+        )
+        inspector = app[INSPECTOR] = Inspector(
+            MongoInspectionStore(database), InstallerFiles(backends, folder, settings.installers), read_installer
+        )
+        app[SCRUB_STORE] = MongoScrubStore(database)
+        scrub = Scrub(app[SCRUB_STORE], backends, ownership)
+        orphans = OrphanCollector(index, backends, folder, settings.installers, ownership, settings.unclaimed_age)
         collector = Collector(store, quota, removal, settings.transfer_idle, settings.unclaimed_age)
+        reconcile = Reconciliation(MongoLedgerStore(database)).check_due
 
-        begin = partial(repeating, after=readiness.prepared)
         readiness.check("storage", lambda: ownership.check(StorageKind.FOLDER), prepared=True)
+        work: list[tuple[str, Work, Work]] = [
+            ("relay", outbox.relay, lambda: outbox.wait(RELAY_PAUSE)),
+            ("inspector", inspector.inspect_due, lambda: asyncio.sleep(INSPECTION_PAUSE)),
+            ("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE)),
+            ("orphans", orphans.collect, lambda: asyncio.sleep(ORPHANS_PAUSE)),
+            (
+                "reconciliation",
+                Reconciliation(MongoLedgerStore(database)).check_due,
+                lambda: asyncio.sleep(RECONCILIATION_PAUSE),
+            ),
+        ]
+        if settings.scrub_interval:
+            check = partial(scrub.check_due, settings.scrub_interval)
+            work.append(("scrub", check, lambda: asyncio.sleep(SCRUB_PAUSE)))
         if s3 is not None:
             readiness.check("object_storage", lambda: _check_object_storage(ownership), prepared=True)
-            staging = Staging(folder, parts)
-            mover = Mover(MongoMoveStore(database), backends, staging, settings.installer_storage, ownership)
-            await stack.enter_async_context(begin("mover", mover.run, lambda: asyncio.sleep(MOVING_PAUSE)))
-        await stack.enter_async_context(
-            upkeep(
-                Scrub(scrub_store, backends, ownership),
-                OrphanCollector(index, backends, folder, settings.installers, ownership, age=settings.unclaimed_age),
-                Reconciliation(MongoLedgerStore(database)),
-                scrub_interval=settings.scrub_interval,
-                after=readiness.prepared,
-            )
-        )
-        await stack.enter_async_context(
-            begin("inspector", inspector.inspect_due, lambda: asyncio.sleep(INSPECTION_PAUSE))
-        )
-        await stack.enter_async_context(begin("relay", outbox.relay, lambda: outbox.wait(RELAY_PAUSE)))
-        await stack.enter_async_context(begin("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE)))
+            move_store, staging = MongoMoveStore(database), Staging(folder, parts)
+            mover = Mover(move_store, backends, staging, settings.installer_storage, ownership)
+            work.append(("mover", mover.run, lambda: asyncio.sleep(MOVING_PAUSE)))
+        for name, step, pause in work:
+            await stack.enter_async_context(repeating(name, step, pause, after=readiness.prepared))
         yield
 
 

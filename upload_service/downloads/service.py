@@ -57,26 +57,18 @@ class OpenFile:
     content: BinaryIO | AsyncIterator[bytes]
 
 
+@dataclass(frozen=True)
 class Downloads:
     """Finds and opens the files that addresses name.
 
     Addresses are signed with `keys`. With `redirects`, downloads of files in that object storage are redirected to it.
     """
 
-    def __init__(
-        self,
-        store: InstallerStore,
-        backends: StorageBackends,
-        folder: FolderStorage,
-        keys: Keys,
-        *,
-        redirects: S3Storage | None = None,
-    ) -> None:
-        self._store = store
-        self._backends = backends
-        self._folder = folder
-        self._keys = keys
-        self._redirects = redirects
+    store: InstallerStore
+    backends: StorageBackends
+    folder: FolderStorage
+    keys: Keys
+    redirects: S3Storage | None = None
 
     async def find(self, address: Address) -> Upload:
         """The installer at an address.
@@ -91,7 +83,7 @@ class Downloads:
         if name is None or not _FILE_NAME.fullmatch(address.file_name):
             raise Forbidden("This download address was altered; ask for a new one.")
         check_download(
-            self._keys,
+            self.keys,
             tenant_id=address.tenant_id,
             server_filename=name,
             file_name=address.file_name,
@@ -122,15 +114,15 @@ class Downloads:
 
     async def redirect_address(self, upload: Upload, method: str) -> str | None:
         """The URL to redirect a download with this method to; None if it is served here. Raises as `open` does."""
-        if self._redirects is None or upload.storage is not StorageKind.S3:
+        if self.redirects is None or upload.storage is not StorageKind.S3:
             return None
         async with self.open(upload, 0, 0) as file:
             if file.upload.storage is not StorageKind.S3:  # It has moved.
                 return None
-            return await self._redirects.sign_url(file.upload, method)
+            return await self.redirects.sign_url(file.upload, method)
 
     async def _find(self, tenant_id: str, name: str) -> Upload:
-        upload = await self._store.find_installer(tenant_id, name)
+        upload = await self.store.find_installer(tenant_id, name)
         if upload is None or upload.status is not Status.LINKED:
             raise InstallerNotFound("This installer is not there any more.")
         if upload.damage is Damage.MISSING:
@@ -140,11 +132,11 @@ class Downloads:
         return upload
 
     async def _open(self, stack: AsyncExitStack, upload: Upload, start: int, length: int) -> OpenFile:
-        storage = self._backends.of(upload)
+        storage = self.backends.of(upload)
         if await storage.size(upload) != upload.size:
             raise InstallerMissing("The file of this installer is missing.")
         if upload.storage is StorageKind.FOLDER:
-            file = stack.enter_context(await open_file(self._folder.path(upload)))
+            file = stack.enter_context(await open_file(self.folder.path(upload)))
             return OpenFile(upload, start, length, file)
         blocks = await stack.enter_async_context(aclosing(storage.read(upload, start, length)))
         first = await anext(blocks, b"")

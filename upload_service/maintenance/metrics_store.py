@@ -1,31 +1,56 @@
-"""The metrics of all tenants' records and quotas; an index answers each query."""
+"""The metrics of all tenants' records and quotas, and of the disk; an index answers each query."""
 
+import asyncio
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from prometheus_client.core import GaugeMetricFamily, Metric
 from pymongo import ASCENDING
 
 from common.mongo import MongoDatabase
+from common.telemetry.metrics import Metrics, gauges
 from upload_service.model import Status
 from upload_service.store import NOW, QUOTA_TOTALS, STORED
 
 
-class MongoMetricsStore:
-    """Implements `MetricsStore`."""
+def register_metrics(metrics: Metrics, database: MongoDatabase, installers: Path) -> None:
+    """Add the metrics that are read when they are scraped."""
+    uploads, quotas = database["uploads"], database["quotas"]
 
-    def __init__(self, database: MongoDatabase) -> None:
-        self._uploads = database["uploads"]
-        self._quotas = database["quotas"]
-
-    async def open_transfers(self) -> int:
-        return await self._uploads.count_documents({"status": Status.OPEN})
-
-    async def damaged(self) -> int:
-        return await self._uploads.count_documents({"damage": {"$gt": ""}, **STORED})
-
-    async def unannounced(self) -> tuple[int, float]:
+    async def records() -> Sequence[Metric]:
         age = {"age": {"$subtract": [NOW, "$updated_at"]}}
-        oldest = await self._uploads.find_one({"announced": False}, age, sort=[("updated_at", ASCENDING)])
-        return await self._uploads.count_documents({"announced": False}), oldest["age"] / 1000 if oldest else 0.0
+        open_transfers, damaged, waiting, oldest = await asyncio.gather(
+            uploads.count_documents({"status": Status.OPEN}),
+            uploads.count_documents({"damage": {"$gt": ""}, **STORED}),
+            uploads.count_documents({"announced": False}),
+            uploads.find_one({"announced": False}, age, sort=[("updated_at", ASCENDING)]),
+        )
+        lag = oldest["age"] / 1000 if oldest else 0.0
+        return [
+            GaugeMetricFamily("pkgrepo_open_transfers", "Uploads that are not whole yet.", open_transfers),
+            GaugeMetricFamily("pkgrepo_damaged_installers", "Stored files that are not what was uploaded.", damaged),
+            GaugeMetricFamily("pkgrepo_outbox_waiting", "Whole uploads that are not announced.", waiting),
+            GaugeMetricFamily("pkgrepo_outbox_lag_seconds", "The age of the oldest of them; 0 without one.", lag),
+        ]
 
-    async def usage(self) -> list[tuple[str, int, int]]:
+    async def usage() -> Sequence[Metric]:
         fields = {"_id": False, **dict.fromkeys(QUOTA_TOTALS, True)}
-        cursor = self._quotas.find({"tenant_id": {"$gt": ""}}, fields)
-        return [(document["tenant_id"], document["used"], document["reserved"]) async for document in cursor]
+        tenants = await quotas.find({"tenant_id": {"$gt": ""}}, fields).to_list(None)
+        used = [(tenant["tenant_id"], tenant["used"]) for tenant in tenants]
+        reserved = [(tenant["tenant_id"], tenant["reserved"]) for tenant in tenants]
+        return [
+            gauges("pkgrepo_storage_used_bytes", "Bytes of installers that belong to a version.", used),
+            gauges("pkgrepo_storage_reserved_bytes", "Bytes of installers that belong to none yet.", reserved),
+        ]
+
+    async def room() -> Sequence[Metric]:
+        disk = await asyncio.to_thread(shutil.disk_usage, installers)
+        return [
+            GaugeMetricFamily("pkgrepo_installers_free_bytes", "Bytes free where installers' folder is.", disk.free),
+            GaugeMetricFamily("pkgrepo_installers_size_bytes", "All bytes that there are, free or not.", disk.total),
+        ]
+
+    metrics.add_source("records", records)
+    metrics.add_source("usage", usage)
+    metrics.add_source("room", room)

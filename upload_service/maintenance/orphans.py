@@ -43,39 +43,32 @@ class LeftoverPart:
     generation: str
 
 
+@dataclass(frozen=True)
 class OrphanCollector:
-    """Searches the storages, and the transfers in the folder. Several replicas may do so at once."""
+    """Searches the storages, and the transfers in the folder; several replicas may do so at once.
 
-    def __init__(
-        self,
-        index: FileIndex,
-        backends: StorageBackends,
-        folder: FolderStorage,
-        path: Path,
-        ownership: StorageOwnership,
-        *,
-        age: int,
-    ) -> None:
-        """`path` is where `folder` is. Files younger than `age` seconds, by the clock of their storage, stay."""
-        self._index = index
-        self._backends = backends
-        self._folder = folder
-        self._path = path
-        self._ownership = ownership
-        self._age = age
+    `path` is where `folder` is. Files younger than `age` seconds, by the clock of their storage, stay.
+    """
+
+    index: FileIndex
+    backends: StorageBackends
+    folder: FolderStorage
+    path: Path
+    ownership: StorageOwnership
+    age: int
 
     async def collect(self) -> None:
         """Remove the files without a record. Raises Unavailable if a storage does not respond."""
-        if await self._ownership.is_ours(StorageKind.FOLDER):
-            for folder in await asyncio.to_thread(lambda: sorted(self._path.glob(f"*/{TRANSFERS}"))):
+        if await self.ownership.is_ours(StorageKind.FOLDER):
+            for folder in await asyncio.to_thread(lambda: sorted(self.path.glob(f"*/{TRANSFERS}"))):
                 await self._collect_parts(folder)
-        for kind in self._backends.kinds:
-            if await self._ownership.is_ours(kind):
-                await self._collect_installers(self._backends.get(kind))
+        for kind in self.backends.kinds:
+            if await self.ownership.is_ours(kind):
+                await self._collect_installers(self.backends.get(kind))
 
     async def _collect_installers(self, storage: InstallerStorage) -> None:
         async for tenant_id, names in self._old_installers(storage):
-            known = await self._index.known_names(tenant_id, names)
+            known = await self.index.known_names(tenant_id, names)
             await with_each("orphans", set(names) - known, partial(self._remove_installer, storage, tenant_id))
 
     async def _remove_installer(self, storage: InstallerStorage, tenant_id: str, name: str) -> None:
@@ -86,7 +79,7 @@ class OrphanCollector:
         """The names of old files, in batches of one tenant; a storage lists one tenant after another."""
         tenant_id, names = "", list[str]()
         async for file in storage.list_files():
-            if file.age <= self._age:
+            if file.age <= self.age:
                 continue
             if names and (file.tenant_id != tenant_id or len(names) == BATCH):
                 yield tenant_id, names
@@ -99,12 +92,12 @@ class OrphanCollector:
     async def _collect_parts(self, folder: Path) -> None:
         """Remove the leftovers in the transfers' folder of one tenant."""
         if parts := await asyncio.to_thread(self._old_parts, folder):
-            uploads = await self._index.find_uploads(parts[0].tenant_id, [part.upload_id for part in parts])
+            uploads = await self.index.find_uploads(parts[0].tenant_id, [part.upload_id for part in parts])
             records = {upload.upload_id: upload for upload in uploads}
             await with_each("orphans", parts, partial(self._remove_part, records))
 
     def _old_parts(self, folder: Path) -> list[LeftoverPart]:
-        latest = time.time() - self._age
+        latest = time.time() - self.age
         tenant_id = folder.parent.name
         parts = []
         for path in folder.iterdir() if is_tenant_id(tenant_id) else ():
@@ -122,6 +115,6 @@ class OrphanCollector:
                 return
             if upload.storage is StorageKind.FOLDER:
                 with suppress(InstallerMissing):
-                    await self._folder.finalize(upload)
+                    await self.folder.finalize(upload)
         await asyncio.to_thread(shutil.rmtree, part.path, ignore_errors=True)
         log.warning("transfer_remains_removed", tenant_id=part.tenant_id, upload_id=part.upload_id)

@@ -5,6 +5,7 @@ moved or removed meanwhile.
 """
 
 import asyncio
+from dataclasses import dataclass
 from typing import Protocol
 
 from common.errors import Unavailable
@@ -33,25 +34,18 @@ async def limit_rate(size: int) -> None:
     await asyncio.sleep(size / RATE)
 
 
+@dataclass(frozen=True)
 class Scrub:
     """Reads one file after another. `after_block` is called with the length of each block."""
 
-    def __init__(
-        self,
-        store: ScrubStore,
-        backends: StorageBackends,
-        ownership: StorageOwnership,
-        *,
-        after_block: AfterBlock = limit_rate,
-    ) -> None:
-        self._store = store
-        self._backends = backends
-        self._ownership = ownership
-        self._after_block = after_block
+    store: ScrubStore
+    backends: StorageBackends
+    ownership: StorageOwnership
+    after_block: AfterBlock = limit_rate
 
     async def check_due(self, interval: int) -> None:
         """Check every file that was not read for `interval` seconds; stop at one that cannot be read now."""
-        while upload := await self._store.lease_due(interval):
+        while upload := await self.store.lease_due(interval):
             try:
                 await self.check(upload)
             except (OSError, Unavailable) as error:
@@ -67,24 +61,24 @@ class Scrub:
         """
         damage = await self._find_damage(upload)
         if damage is Damage.NONE:
-            if await self._store.mark_intact(upload) and upload.damage:
+            if await self.store.mark_intact(upload) and upload.damage:
                 log.info("installer_whole_again", **_log_fields(upload))
             return damage
         # An empty folder in place of an unmounted disk does not mean that all files are lost.
-        if not await self._ownership.is_ours(upload.storage):
+        if not await self.ownership.is_ours(upload.storage):
             raise Unavailable(f"The storage `{upload.storage}` is not the one that belongs to the database.")
-        if not await self._store.mark_damaged(upload, damage):
+        if not await self.store.mark_damaged(upload, damage):
             return Damage.NONE
         log.error("installer_damaged", damage=damage, version_uid=upload.version_uid, **_log_fields(upload))
         return damage
 
     async def _find_damage(self, upload: Upload) -> Damage:
-        storage = self._backends.of(upload)
+        storage = self.backends.of(upload)
         size = await storage.size(upload)
         if size != upload.size:
             return Damage.MISSING if size is None else Damage.ALTERED
         try:
-            is_intact = await has_same_digest(storage, upload, self._after_block)
+            is_intact = await has_same_digest(storage, upload, self.after_block)
         except InstallerMissing:  # It was removed or truncated while it was read.
             return Damage.MISSING if await storage.size(upload) is None else Damage.ALTERED
         return Damage.NONE if is_intact else Damage.ALTERED

@@ -53,16 +53,16 @@ class LedgerStore(Protocol):
         """Change the ledger if it is still `actual`."""
 
 
+@dataclass(frozen=True)
 class Reconciliation:
     """Finds drift. `pause` is the number of seconds between the two comparisons that must agree."""
 
-    def __init__(self, store: LedgerStore, *, pause: float = SECOND_LOOK) -> None:
-        self._store = store
-        self._pause = pause
+    store: LedgerStore
+    pause: float = SECOND_LOOK
 
     async def check_due(self) -> None:
         """Compare the ledgers that are due, each by one replica a day, and log drift."""
-        while (tenant_id := await self._store.lease_due(DAY)) is not None:
+        while (tenant_id := await self.store.lease_due(DAY)) is not None:
             if drift := await self.find_drift(tenant_id):
                 log.error(
                     "quota_drift",
@@ -78,21 +78,21 @@ class Reconciliation:
         first = await self._compare(tenant_id)
         if first is None:
             return None
-        await asyncio.sleep(self._pause)
+        await asyncio.sleep(self.pause)
         second = await self._compare(tenant_id)
         return second if second and second.difference == first.difference else None
 
     async def find_all_drift(self, tenant_id: str | None = None) -> Sequence[Drift]:
         """The drift of one tenant, or of all."""
-        tenants = await self._store.tenants() if tenant_id is None else [tenant_id]
+        tenants = await self.store.tenants() if tenant_id is None else [tenant_id]
         return [drift for each in tenants if (drift := await self.find_drift(each))]
 
     async def repair(self, drift: Drift) -> bool:
         """Correct a ledger; False if it has changed in between."""
-        return await self._store.correct(drift.tenant_id, drift.actual, drift.expected)
+        return await self.store.correct(drift.tenant_id, drift.actual, drift.expected)
 
     async def _compare(self, tenant_id: str) -> Drift | None:
-        actual, uploads = await self._store.snapshot_read(tenant_id)
+        actual, uploads = await self.store.snapshot_read(tenant_id)
         expected = expected_ledger(actual, uploads)
         return Drift(tenant_id, actual, expected) if expected != actual else None
 

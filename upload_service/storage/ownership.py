@@ -10,6 +10,7 @@ import os
 from collections import defaultdict
 from collections.abc import Collection, Set
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
@@ -22,6 +23,8 @@ from upload_service.storage.filesystem import StorageBackends
 FOLDER, NAME = ".storage", "id"  # no tenant and no installer has such a name
 LENGTH = 32  # bytes of an id
 SAMPLE = 1000  # files of a storage without an id that are looked up in the records
+
+_ID_FILE = Upload(tenant_id=FOLDER, file_id=NAME, upload_id=NAME, total=0, server_filename=NAME)
 
 
 class StorageIsNotOurs(Exception):
@@ -43,19 +46,16 @@ class OwnershipStore(Protocol):
         """Whether any record has its file in this storage."""
 
 
+@dataclass(frozen=True)
 class StorageOwnership:
     """Checks whether a storage belongs to the database, and binds one that belongs to none yet.
 
-    The id is stored like an installer, so it works for every kind of storage.
+    The id is stored like an installer, in every kind of storage. `folder` is the one that all replicas share.
     """
 
-    _id_file = Upload(tenant_id=FOLDER, file_id=NAME, upload_id=NAME, total=0, server_filename=NAME)
-
-    def __init__(self, store: OwnershipStore, backends: StorageBackends, folder: Path) -> None:
-        """`folder` is the one that all replicas share."""
-        self._store = store
-        self._backends = backends
-        self._folder = folder
+    store: OwnershipStore
+    backends: StorageBackends
+    folder: Path
 
     async def is_ours(self, kind: StorageKind) -> bool:
         """Whether a storage belongs to the database. Raises Unavailable."""
@@ -74,16 +74,16 @@ class StorageOwnership:
 
     async def _ids(self, kind: StorageKind) -> tuple[str | None, str | None]:
         """The ids in a storage and in the database."""
-        in_storage, in_database = await self._read(kind), await self._store.storage_id()
+        in_storage, in_database = await self._read(kind), await self.store.storage_id()
         if in_storage is None and await self._may_be_ours(kind):
-            in_database = await self._store.create_storage_id()
+            in_database = await self.store.create_storage_id()
             await self._write(kind, in_database)
             in_storage = await self._read(kind)
         return in_storage, in_database
 
     async def _read(self, kind: StorageKind) -> str | None:
         try:
-            blocks = [block async for block in self._backends.get(kind).read(self._id_file, 0, LENGTH)]
+            blocks = [block async for block in self.backends.get(kind).read(_ID_FILE, 0, LENGTH)]
         except InstallerMissing:
             return None
         return b"".join(blocks).decode(errors="replace")
@@ -92,23 +92,23 @@ class StorageOwnership:
         """Whether a storage without an id has a file with a record, or neither has a file nor should have one."""
         sample: dict[str, list[str]] = defaultdict(list)
         count = 0
-        async for file in self._backends.get(kind).list_files():
+        async for file in self.backends.get(kind).list_files():
             sample[file.tenant_id].append(file.server_filename)
             count += 1
             if count == SAMPLE:
                 break
         if not sample:
-            return not await self._store.has_files_at(kind)
+            return not await self.store.has_files_at(kind)
         for tenant_id, names in sample.items():
-            if await self._store.known_names(tenant_id, names):
+            if await self.store.known_names(tenant_id, names):
                 return True
         return False
 
     async def _write(self, kind: StorageKind, storage_id: str) -> None:
-        source = self._folder / FOLDER / f"{uuid4().hex}.new"
+        source = self.folder / FOLDER / f"{uuid4().hex}.new"
         await asyncio.to_thread(_write_file, source, storage_id)
         try:
-            await self._backends.get(kind).put(self._id_file, source)
+            await self.backends.get(kind).put(_ID_FILE, source)
         finally:
             await asyncio.to_thread(source.unlink, missing_ok=True)
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 from common.errors import BodyTooLarge, InvalidRequest, StorageExceeded, Unavailable
 from common.tenants import Tenant
@@ -26,23 +27,16 @@ LEASE_TIMEOUT = 20.0  # seconds that a request waits for another one of the same
 LEASE_PAUSE = 0.1  # seconds between two tries
 
 
+@dataclass(frozen=True)
 class Transfers:
     """Stores installers that arrive in chunks."""
 
-    def __init__(
-        self,
-        store: TransferStore,
-        quota: QuotaStore,
-        sessions: UploadSessions,
-        resends: ResendCheck,
-        removal: Removal,
-    ) -> None:
-        self._store = store
-        self._quota = quota
-        self._sessions = sessions
-        self._resends = resends
-        self._removal = removal
-        self._digests = Digests()
+    store: TransferStore
+    quota: QuotaStore
+    sessions: UploadSessions
+    resends: ResendCheck
+    removal: Removal
+    digests: Digests = field(default_factory=Digests)
 
     async def find(self, tenant_id: str, file_id: FileId) -> Upload:
         """The state of a transfer.
@@ -50,7 +44,7 @@ class Transfers:
         Raises:
             TransferNotFound: no chunk was received under this id, or the transfer was cancelled.
         """
-        upload = await self._store.find(tenant_id, file_id)
+        upload = await self.store.find(tenant_id, file_id)
         if upload is None or upload.is_gone:
             raise TransferNotFound
         return upload
@@ -61,7 +55,7 @@ class Transfers:
         try:
             yield
         except (InvalidRequest, BodyTooLarge, StorageExceeded, StorageFull) as problem:
-            upload = await self._store.find(tenant_id, file_id)
+            upload = await self.store.find(tenant_id, file_id)
             if not problem.members:
                 add_expected_offset(problem, None if upload and upload.is_cancelled else upload)
             raise
@@ -79,17 +73,17 @@ class Transfers:
         """
         upload = await self._acquire_lease(tenant.tenant_id, file_id, span)
         if upload.status is not Status.OPEN:
-            await self._resends.expect_same(upload, span, chunk)
+            await self.resends.expect_same(upload, span, chunk)
             return upload
-        async with self._sessions.hold(upload) as session:
+        async with self.sessions.hold(upload) as session:
             if span.end < upload.offset:
-                await self._resends.expect_same(upload, span, chunk)
+                await self.resends.expect_same(upload, span, chunk)
                 return await session.release()
             expect_next(upload, span)
             if upload.offset:
                 return await self._store_chunk(session, span, chunk)
             async with session.removed_on_failure():
-                await reserve(self._quota, upload, span.total, tenant.storage_quota)
+                await reserve(self.quota, upload, span.total, tenant.storage_quota)
                 return await self._store_chunk(session, span, chunk)
 
     async def cancel(self, tenant_id: str, file_id: FileId) -> None:
@@ -106,9 +100,9 @@ class Transfers:
         loop = asyncio.get_running_loop()
         end, is_removed = loop.time() + LEASE_TIMEOUT, False
         while loop.time() < end:
-            upload = await self._store.find(tenant_id, file_id)
+            upload = await self.store.find(tenant_id, file_id)
             if upload is None:
-                await self._store.add_cancelled(tenant_id, file_id)
+                await self.store.add_cancelled(tenant_id, file_id)
                 continue
             if upload.status in {Status.COMPLETE, Status.LINKED}:
                 raise TransferComplete
@@ -117,8 +111,8 @@ class Transfers:
                     return
                 raise TransferNotFound
             if not upload.is_cancelled:
-                await self._store.cancel(upload)
-            if await self._removal.remove(upload):
+                await self.store.cancel(upload)
+            if await self.removal.remove(upload):
                 is_removed = True
             else:
                 await asyncio.sleep(LEASE_PAUSE)
@@ -130,12 +124,12 @@ class Transfers:
         loop = asyncio.get_running_loop()
         end = loop.time() + LEASE_TIMEOUT
         while loop.time() < end:
-            if upload := await self._store.acquire_lease(tenant_id, file_id):
+            if upload := await self.store.acquire_lease(tenant_id, file_id):
                 return upload
-            upload = await self._store.find(tenant_id, file_id)
+            upload = await self.store.find(tenant_id, file_id)
             if upload is None:
                 expect_next(Upload(tenant_id, file_id, "", span.total), span)
-                await self._store.create(tenant_id, file_id, span.total)
+                await self.store.create(tenant_id, file_id, span.total)
             elif upload.status in {Status.COMPLETE, Status.LINKED}:
                 return upload
             elif upload.is_cancelled:
@@ -148,13 +142,13 @@ class Transfers:
         """Write the next chunk to the disk, then acknowledge it in one update."""
         upload_id = session.upload.upload_id
         if session.upload.needs_copy:
-            self._digests.put(upload_id, span.start, await session.copy_part())
-        digest = self._digests.get(upload_id, span.start)
+            self.digests.put(upload_id, span.start, await session.copy_part())
+        digest = self.digests.get(upload_id, span.start)
         await session.write(exact_blocks(session.upload, span, chunk), digest)
         if span.is_last:
-            self._digests.delete(upload_id)
+            self.digests.delete(upload_id)
             return await session.finish(span.total, chunk.suffix, digest)
         upload = await session.advance(span.end + 1)
         if digest is not None:
-            self._digests.put(upload_id, upload.offset, digest)
+            self.digests.put(upload_id, upload.offset, digest)
         return upload

@@ -1,6 +1,7 @@
 """The one-call form: its installer is stored as it arrives (section 4.5, single-tenant)."""
 
 import hashlib
+from dataclasses import dataclass
 from typing import Protocol
 
 from common.tenants import Tenant
@@ -21,12 +22,12 @@ class InstallerForm(Chunk, Protocol):
     def max_size(self) -> int | None: ...
 
 
+@dataclass(frozen=True)
 class SingleRequestUploads:
     """Stores installers that arrive in one request."""
 
-    def __init__(self, sessions: UploadSessions, quota: QuotaStore) -> None:
-        self._sessions = sessions
-        self._quota = quota
+    sessions: UploadSessions
+    quota: QuotaStore
 
     async def store(self, tenant: Tenant, form: InstallerForm) -> Upload | None:
         """Read the whole form and store its installer; None if it has no installer. A failure stores nothing.
@@ -41,10 +42,10 @@ class SingleRequestUploads:
         if first is None:
             return None
         digest = hashlib.sha256()
-        upload = await self._sessions.create(tenant.tenant_id)
-        async with self._sessions.hold(upload) as session, session.removed_on_failure():
-            reservation = IncrementalReservation(self._quota, upload, tenant.storage_quota, max_size=form.max_size)
+        upload = await self.sessions.create(tenant.tenant_id)
+        async with self.sessions.hold(upload) as session, session.removed_on_failure():
+            reservation = IncrementalReservation(self.quota, upload, tenant.storage_quota, max_size=form.max_size)
             await reservation.ensure(form.min_size)
             size = await session.write(prepend(first, blocks), digest, reservation.ensure)
-            await self._quota.shrink(upload, size)
+            await self.quota.shrink(upload, size)
             return await session.finish(size, form.suffix, digest)

@@ -3,9 +3,9 @@
 import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 from uuid import uuid4
 
 import pytest
@@ -96,9 +96,9 @@ class House:
 async def house(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[House]:
-    # The service's own work of this kind would meddle at moments of its own.
-    monkeypatch.setattr("upload_service.app.upkeep", lambda *_, **__: nullcontext())
-    async with serving_uploads(settings) as api:
+    # The background work of the service would disturb the test.
+    monkeypatch.setattr("upload_service.app.OrphanCollector", lambda *_: Mock(collect=AsyncMock()))
+    async with serving_uploads(settings.model_copy(update={"scrub_interval": 0})) as api:
         house = House(api, database)
         assert await house.identity.is_ours(StorageKind.FOLDER)
         yield house

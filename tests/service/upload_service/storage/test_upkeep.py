@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -16,8 +15,8 @@ from structlog.testing import capture_logs
 from common.mongo import MongoDatabase
 from tests.support.services.upload import make_uploader, serving_uploads, settings_for
 from tests.support.waiting import until
-from upload_service.maintenance.schedule import upkeep
 from upload_service.model import Damage
+from upload_service.settings import UploadSettings
 
 FILE = b"installer " * 100
 MONTH = timedelta(days=30)
@@ -59,19 +58,18 @@ async def test_a_starting_replica_finds_damage_orphans_and_drift(
     assert (drift["used"], drift["used_by_records"], drift["log_level"]) == (7, 0, "error")
 
 
-@pytest.mark.parametrize(("interval", "reads"), [(0, False), (1, True)])
-async def test_a_scrub_that_is_off_leaves_the_reading_to_the_operator(
-    monkeypatch: pytest.MonkeyPatch, interval: int, reads: bool
+@pytest.mark.parametrize(("interval", "has_scrub"), [(0, False), (1, True)])
+async def test_a_scrub_interval_of_0_disables_the_scrub(
+    settings: UploadSettings, monkeypatch: pytest.MonkeyPatch, interval: int, has_scrub: bool
 ) -> None:
-    begun = []
+    started = []
 
     @asynccontextmanager
-    async def begin(name: str, *_: Any, **__: Any) -> AsyncIterator[None]:
-        begun.append(name)
+    async def start(name: str, *_: Any, **__: Any) -> AsyncIterator[None]:
+        started.append(name)
         yield
 
-    monkeypatch.setattr("upload_service.maintenance.schedule.repeating", begin)
-    work: Any = SimpleNamespace(check_due=begin, collect=begin)
-    async with upkeep(work, work, work, scrub_interval=interval, after=work):
-        assert ("scrub" in begun) is reads
-        assert {"orphans", "reconciliation"} <= set(begun)
+    monkeypatch.setattr("upload_service.app.repeating", start)
+    async with serving_uploads(settings.model_copy(update={"scrub_interval": interval})):
+        assert ("scrub" in started) is has_scrub
+        assert {"orphans", "reconciliation"} <= set(started)
