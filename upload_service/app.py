@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 
@@ -14,7 +14,7 @@ from common.events import Events
 from common.events.broker import open_events
 from common.http.readiness import READINESS
 from common.http.server import Service, service_app
-from common.mongo import open_database
+from common.mongo import MongoDatabase, open_database
 from common.mongo.migration import migrate
 from common.mongo.schema import tell_version
 from common.telemetry.metrics import METRICS
@@ -57,7 +57,6 @@ from upload_service.storage.staging import Staging
 from upload_service.uploads.chunk import ResendCheck
 from upload_service.uploads.claims import Claims
 from upload_service.uploads.outbox import Outbox
-from upload_service.uploads.outbox_store import MongoOutboxStore
 from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.removal import Removal
 from upload_service.uploads.service import Transfers
@@ -75,7 +74,8 @@ ORPHANS_PAUSE = RECONCILIATION_PAUSE = 3600
 STORAGE_TIMEOUT = 1  # seconds for the object storage in a readiness check; all checks together have two
 READERS = 2  # files read again at once
 
-Work = Callable[[], Awaitable[None]]
+Step = Callable[[], Awaitable[None]]
+Work = tuple[str, Step, Step]  # name, step, pause after it
 
 
 def create_app(settings: UploadSettings, events: Events | None = None) -> web.Application:
@@ -108,65 +108,66 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         events = app[LOCAL_EVENTS]
         if events is None:
             events = await stack.enter_async_context(open_events(settings.rabbitmq_url))
-
-        store, quota, index = MongoUploadStore(database), MongoQuotaStore(database), MongoFileIndex(database)
-        parts = PartFiles(settings.installers)
-        folder = FolderStorage(settings.installers, parts)
-        s3 = S3Storage(settings.object_storage) if settings.object_storage else None
-        backends = storage_backends(folder, s3)
-        ownership = StorageOwnership(index, backends, settings.installers)
-        removal = Removal(store, quota, parts, backends)
-        outbox = Outbox(MongoOutboxStore(database), events, folder)
-        metrics = app[TRANSFER_METRICS] = TransferMetrics(app[METRICS])
-        register_metrics(app[METRICS], database, settings.installers)
         # Threads of their own: a large file takes minutes, and all other work of the process shares a few threads.
         readers = ThreadPoolExecutor(READERS, "reader")
         stack.callback(readers.shutdown, wait=False, cancel_futures=True)
-
-        def announce() -> None:
-            metrics.finished()
-            outbox.wake()
-
-        sessions = UploadSessions(store, quota, parts, folder, removal, announce, readers)
-        app[TRANSFERS] = Transfers(store, quota, sessions, ResendCheck(store, parts, backends), removal)
-        app[SINGLE_REQUESTS] = SingleRequestUploads(sessions, quota)
-        app[CLAIMS] = Claims(store, quota, removal)
-        app[QUOTA] = quota
-        app[DOWNLOADS] = Downloads(
-            store, backends, folder, settings.download_key, redirects=s3 if settings.s3_redirect else None
-        )
-        inspector = app[INSPECTOR] = Inspector(
-            MongoInspectionStore(database), InstallerFiles(backends, folder, settings.installers), read_installer
-        )
-        app[SCRUB_STORE] = MongoScrubStore(database)
-        scrub = Scrub(app[SCRUB_STORE], backends, ownership)
-        orphans = OrphanCollector(index, backends, folder, settings.installers, ownership, settings.unclaimed_age)
-        collector = Collector(store, quota, removal, settings.transfer_idle, settings.unclaimed_age)
-        reconcile = Reconciliation(MongoLedgerStore(database)).check_due
-
-        readiness.check("storage", lambda: ownership.check(StorageKind.FOLDER), prepared=True)
-        work: list[tuple[str, Work, Work]] = [
-            ("relay", outbox.relay, lambda: outbox.wait(RELAY_PAUSE)),
-            ("inspector", inspector.inspect_due, lambda: asyncio.sleep(INSPECTION_PAUSE)),
-            ("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE)),
-            ("orphans", orphans.collect, lambda: asyncio.sleep(ORPHANS_PAUSE)),
-            (
-                "reconciliation",
-                Reconciliation(MongoLedgerStore(database)).check_due,
-                lambda: asyncio.sleep(RECONCILIATION_PAUSE),
-            ),
-        ]
-        if settings.scrub_interval:
-            check = partial(scrub.check_due, settings.scrub_interval)
-            work.append(("scrub", check, lambda: asyncio.sleep(SCRUB_PAUSE)))
-        if s3 is not None:
-            readiness.check("object_storage", lambda: _check_object_storage(ownership), prepared=True)
-            move_store, staging = MongoMoveStore(database), Staging(folder, parts)
-            mover = Mover(move_store, backends, staging, settings.installer_storage, ownership)
-            work.append(("mover", mover.run, lambda: asyncio.sleep(MOVING_PAUSE)))
-        for name, step, pause in work:
+        for name, step, pause in build(app, database, events, readers):
             await stack.enter_async_context(repeating(name, step, pause, after=readiness.prepared))
         yield
+
+
+def build(app: web.Application, database: MongoDatabase, events: Events, readers: Executor) -> list[Work]:
+    """Build the objects that the routes use; returns the background work."""
+    settings, readiness = app[SETTINGS], app[READINESS]
+    store, quota, index = MongoUploadStore(database), MongoQuotaStore(database), MongoFileIndex(database)
+    parts = PartFiles(settings.installers)
+    folder = FolderStorage(settings.installers, parts)
+    s3 = S3Storage(settings.object_storage) if settings.object_storage else None
+    backends = storage_backends(folder, s3)
+    ownership = StorageOwnership(index, backends, settings.installers)
+    removal = Removal(store, quota, parts, backends)
+    outbox = Outbox(store, events, folder)
+    metrics = app[TRANSFER_METRICS] = TransferMetrics(app[METRICS])
+    register_metrics(app[METRICS], database, settings.installers)
+
+    def announce() -> None:
+        metrics.finished()
+        outbox.wake()
+
+    sessions = UploadSessions(store, quota, parts, folder, removal, announce, readers)
+    app[TRANSFERS] = Transfers(store, quota, sessions, ResendCheck(store, parts, backends), removal)
+    app[SINGLE_REQUESTS] = SingleRequestUploads(sessions, quota)
+    app[CLAIMS] = Claims(store, quota, removal)
+    app[QUOTA] = quota
+    app[DOWNLOADS] = Downloads(
+        store, backends, folder, settings.download_key, redirects=s3 if settings.s3_redirect else None
+    )
+    inspector = app[INSPECTOR] = Inspector(
+        MongoInspectionStore(database), InstallerFiles(backends, folder, settings.installers), read_installer
+    )
+    app[SCRUB_STORE] = MongoScrubStore(database)
+    scrub = Scrub(app[SCRUB_STORE], backends, ownership)
+    orphans = OrphanCollector(index, backends, folder, settings.installers, ownership, settings.unclaimed_age)
+    collector = Collector(store, quota, removal, settings.transfer_idle, settings.unclaimed_age)
+    reconcile = Reconciliation(MongoLedgerStore(database)).check_due
+
+    readiness.check("storage", lambda: ownership.check(StorageKind.FOLDER), prepared=True)
+    work: list[Work] = [
+        ("relay", outbox.relay, lambda: outbox.wait(RELAY_PAUSE)),
+        ("inspector", inspector.inspect_due, lambda: asyncio.sleep(INSPECTION_PAUSE)),
+        ("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE)),
+        ("orphans", orphans.collect, lambda: asyncio.sleep(ORPHANS_PAUSE)),
+        ("reconciliation", reconcile, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
+    ]
+    if settings.scrub_interval:
+        check = partial(scrub.check_due, settings.scrub_interval)
+        work.append(("scrub", check, lambda: asyncio.sleep(SCRUB_PAUSE)))
+    if s3 is not None:
+        readiness.check("object_storage", lambda: _check_object_storage(ownership), prepared=True)
+        move_store, staging = MongoMoveStore(database), Staging(folder, parts)
+        mover = Mover(move_store, backends, staging, settings.installer_storage, ownership)
+        work.append(("mover", mover.run, lambda: asyncio.sleep(MOVING_PAUSE)))
+    return work
 
 
 async def _check_object_storage(ownership: StorageOwnership) -> None:

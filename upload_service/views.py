@@ -136,25 +136,21 @@ def not_modified(request: web.Request, sha256: str) -> web.Response | None:
 
 
 def requested_range(request: web.Request, sha256: str, size: int) -> ByteRange:
-    """The requested part. Raises RangeNotSatisfiable if the file has no byte of it."""
-    match = _match_range(request, sha256)
-    if match is None:
+    """The requested part: the whole file for several ranges, a malformed one, or a range of another file.
+
+    Raises RangeNotSatisfiable if the file has no byte of it.
+    """
+    match, etag = _RANGE.fullmatch(request.headers.get("Range", "")), f'"{sha256}"'
+    if match is None or request.headers.get("If-Range", etag).strip() != etag:
         return ByteRange(0, size, whole=True)
     first, last, last_bytes = match.groups()
+    if last and int(last) < int(first):
+        return ByteRange(0, size, whole=True)
     start = int(first) if first else max(0, size - int(last_bytes))
     if start >= size:
         raise RangeNotSatisfiable(size)
     end = min(int(last), size - 1) if last else size - 1
     return ByteRange(start, end - start + 1)
-
-
-def _match_range(request: web.Request, sha256: str) -> re.Match[str] | None:
-    """The range; None for no range, several ranges, a malformed one, or a range of another file."""
-    match = _RANGE.fullmatch(request.headers.get("Range", ""))
-    if match is None or request.headers.get("If-Range", f'"{sha256}"').strip() != f'"{sha256}"':
-        return None
-    first, last, _ = match.groups()
-    return None if last and int(last) < int(first) else match
 
 
 def _match(etags: tuple[ETag, ...], sha256: str, *, weak: bool) -> bool:

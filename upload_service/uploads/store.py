@@ -1,4 +1,4 @@
-"""The collection `uploads` in MongoDB, as transfers and claims need it."""
+"""The collection `uploads` in MongoDB, as transfers, claims and the outbox need it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +12,7 @@ from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.store import LEASE_FREE, NOW, from_now, older_than, record_key, to_upload, to_upload_or_none
 
 LEASE = 15_000  # milliseconds
+ANNOUNCING = 5_000  # milliseconds that an announcement may take, and until a failed one is repeated
 
 _FREE = {"$expr": {"$lt": ["$lease_until", NOW]}}
 
@@ -117,6 +118,18 @@ class MongoUploadStore:
     async def abandon(self, upload: Upload) -> bool:
         """open → deleting, while our lease is the last one acquired."""
         return await self._update_leased(upload, {"status": Status.DELETING})
+
+    async def lease_unannounced(self) -> Upload | None:
+        document = await self._uploads.find_one_and_update(
+            {"announced": False, "$expr": {"$lt": ["$announcing_until", NOW]}},
+            [{"$set": {"announcing_until": from_now(ANNOUNCING)}}],
+            sort=[("updated_at", ASCENDING)],
+            return_document=ReturnDocument.AFTER,
+        )
+        return to_upload_or_none(document)
+
+    async def mark_announced(self, upload: Upload) -> None:
+        await self._uploads.update_one(record_key(upload), {"$set": {"announced": True}})
 
     async def delete_record(self, upload: Upload) -> None:
         """Delete the record of an upload that is being deleted; that of a cancelled transfer stays, as `cancelled`.

@@ -15,12 +15,7 @@ from common.mongo import MongoDatabase, make_indexes, open_database
 from upload_service.model import Status, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.store import INDEXES
-from upload_service.uploads.outbox_store import MongoOutboxStore
 from upload_service.uploads.store import MongoUploadStore
-
-
-class Records(MongoUploadStore, MongoOutboxStore):
-    """Uploads, and what is said of them."""
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +26,8 @@ async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
 
 
 @pytest.fixture(scope="module")
-def store(database: MongoDatabase) -> Records:
-    return Records(database)
+def store(database: MongoDatabase) -> MongoUploadStore:
+    return MongoUploadStore(database)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +39,7 @@ def make_upload(**words: Any) -> Upload:
     return Upload(**{"tenant_id": f"t{uuid4().hex}", "file_id": "f", "upload_id": uuid4().hex, "total": 10, **words})
 
 
-async def taken(store: Records, tenant_id: str = "") -> Upload:
+async def taken(store: MongoUploadStore, tenant_id: str = "") -> Upload:
     """A new transfer of ten bytes, with its lease."""
     tenant_id = tenant_id or f"t{uuid4().hex}"
     await store.create(tenant_id, "f", 10)
@@ -57,7 +52,7 @@ def whole(upload: Upload) -> Upload:
     return replace(upload, status=Status.COMPLETE, server_filename=uuid4().hex, size=10, sha256="digest")
 
 
-async def complete(store: Records, *, announced: bool = True) -> Upload:
+async def complete(store: MongoUploadStore, *, announced: bool = True) -> Upload:
     upload = whole(await taken(store))
     assert await store.complete(upload)
     if announced:
@@ -73,13 +68,13 @@ async def let_lease_pass(database: MongoDatabase, upload: Upload) -> None:
     await database["uploads"].update_one(where, {"$set": {"lease_until": then}})
 
 
-async def test_a_lease_is_given_to_one_of_many(store: Records) -> None:
+async def test_a_lease_is_given_to_one_of_many(store: MongoUploadStore) -> None:
     await store.create("many", "f", 10)
     leases = await asyncio.gather(*(store.acquire_lease("many", "f") for _ in range(20)))
     assert len([lease for lease in leases if lease]) == 1
 
 
-async def test_a_lease_that_was_given_back_is_given_again_with_a_higher_fence(store: Records) -> None:
+async def test_a_lease_that_was_given_back_is_given_again_with_a_higher_fence(store: MongoUploadStore) -> None:
     first = await taken(store)
     await store.release(first)
     second = await store.acquire_lease(first.tenant_id, "f")
@@ -87,7 +82,7 @@ async def test_a_lease_that_was_given_back_is_given_again_with_a_higher_fence(st
     assert (second.fence, second.needs_copy) == (first.fence + 1, False)
 
 
-async def test_a_lease_that_ran_out_taints_the_transfer_for_good(store: Records, database: MongoDatabase) -> None:
+async def test_an_expired_lease_marks_the_transfer_for_a_copy(store: MongoUploadStore, database: MongoDatabase) -> None:
     first = await taken(store)
     await let_lease_pass(database, first)
     second = await store.acquire_lease(first.tenant_id, "f")
@@ -99,7 +94,7 @@ async def test_a_lease_that_ran_out_taints_the_transfer_for_good(store: Records,
     assert third.needs_copy
 
 
-async def test_a_transfer_copied_by_its_holder_is_not_tainted_any_more(store: Records, database: MongoDatabase) -> None:
+async def test_a_copied_transfer_needs_no_further_copy(store: MongoUploadStore, database: MongoDatabase) -> None:
     first = await taken(store)
     await let_lease_pass(database, first)
     second = await store.acquire_lease(first.tenant_id, "f")
@@ -112,7 +107,7 @@ async def test_a_transfer_copied_by_its_holder_is_not_tainted_any_more(store: Re
     assert (third.generation, third.needs_copy, third.offset) == (second.fence, False, 5)
 
 
-async def test_whoever_lost_the_lease_changes_nothing(store: Records, database: MongoDatabase) -> None:
+async def test_whoever_lost_the_lease_changes_nothing(store: MongoUploadStore, database: MongoDatabase) -> None:
     stale = await taken(store)
     await let_lease_pass(database, stale)
     current = await store.acquire_lease(stale.tenant_id, "f")
@@ -128,26 +123,26 @@ async def test_whoever_lost_the_lease_changes_nothing(store: Records, database: 
     assert await store.advance(replace(current, offset=5))
 
 
-async def test_opening_a_transfer_again_changes_nothing(store: Records) -> None:
+async def test_opening_a_transfer_again_changes_nothing(store: MongoUploadStore) -> None:
     upload = await taken(store)
     await asyncio.gather(*(store.create(upload.tenant_id, "f", 99) for _ in range(10)))
     found = await store.find(upload.tenant_id, "f")
     assert found == upload
 
 
-async def test_transfers_opened_at_once_are_one(store: Records, database: MongoDatabase) -> None:
+async def test_transfers_opened_at_once_are_one(store: MongoUploadStore, database: MongoDatabase) -> None:
     await asyncio.gather(*(store.create("at-once", "f", 10) for _ in range(20)))
     assert await database["uploads"].count_documents({"tenant_id": "at-once"}) == 1
 
 
-async def test_a_file_is_linked_or_doomed_and_not_both(store: Records) -> None:
+async def test_a_file_is_linked_or_doomed_and_not_both(store: MongoUploadStore) -> None:
     for _ in range(20):
         upload = await complete(store)
         won = await asyncio.gather(store.link(upload, "v1"), store.mark_deleting(upload), store.link(upload, "v2"))
         assert len([one for one in won if one]) == 1
 
 
-async def test_a_link_is_undone_by_the_last_claim_only(store: Records) -> None:
+async def test_a_link_is_undone_by_the_last_claim_only(store: MongoUploadStore) -> None:
     upload = await complete(store)
     first, second = await store.link(upload, "v1"), await store.link(upload, "v1")
     assert first is not None
@@ -157,7 +152,7 @@ async def test_a_link_is_undone_by_the_last_claim_only(store: Records) -> None:
     assert await store.unlink(second)
 
 
-async def test_a_transfer_under_a_lease_is_not_doomed(store: Records) -> None:
+async def test_a_transfer_under_a_lease_is_not_doomed(store: MongoUploadStore) -> None:
     upload = await taken(store)
     assert not await store.mark_deleting(upload)
     await store.release(upload)
@@ -165,7 +160,7 @@ async def test_a_transfer_under_a_lease_is_not_doomed(store: Records) -> None:
     assert await store.acquire_lease(upload.tenant_id, "f") is None
 
 
-async def test_a_doomed_record_is_forgotten_and_another_is_not(store: Records) -> None:
+async def test_a_doomed_record_is_forgotten_and_another_is_not(store: MongoUploadStore) -> None:
     upload = await complete(store)
     await store.delete_record(upload)
     assert await store.find(upload.tenant_id, "f") == upload
@@ -174,7 +169,7 @@ async def test_a_doomed_record_is_forgotten_and_another_is_not(store: Records) -
     assert await store.find(upload.tenant_id, "f") is None
 
 
-async def test_an_unannounced_upload_is_kept_and_frees_its_file_id(store: Records, database: MongoDatabase) -> None:
+async def test_a_deleted_unannounced_upload_frees_its_file_id(store: MongoUploadStore, database: MongoDatabase) -> None:
     upload = await complete(store, announced=False)
     assert await store.mark_deleting(upload)
     await store.delete_record(upload)
@@ -189,7 +184,7 @@ async def test_an_unannounced_upload_is_kept_and_frees_its_file_id(store: Record
     assert await database["uploads"].count_documents({"tenant_id": upload.tenant_id}) == 0
 
 
-async def test_a_lease_that_was_given_back_is_not_renewed(store: Records) -> None:
+async def test_a_lease_that_was_given_back_is_not_renewed(store: MongoUploadStore) -> None:
     upload = await taken(store)
     assert await store.renew(upload)
     assert await store.advance(replace(upload, offset=5))
@@ -197,7 +192,7 @@ async def test_a_lease_that_was_given_back_is_not_renewed(store: Records) -> Non
     assert await store.acquire_lease(upload.tenant_id, "f") is not None
 
 
-async def test_a_file_that_another_version_has_by_now_is_not_doomed(store: Records) -> None:
+async def test_a_file_that_another_version_has_by_now_is_not_doomed(store: MongoUploadStore) -> None:
     upload = await complete(store)
     first = await store.link(upload, "v1")
     assert first is not None
@@ -207,7 +202,7 @@ async def test_a_file_that_another_version_has_by_now_is_not_doomed(store: Recor
     assert not await store.mark_deleting(seen)
 
 
-async def test_what_waits_for_its_announcement_only_is_no_leftover(store: Records) -> None:
+async def test_what_waits_for_its_announcement_only_is_no_leftover(store: MongoUploadStore) -> None:
     waiting, halfway = await complete(store, announced=False), await complete(store)
     for upload in (waiting, halfway):
         assert await store.mark_deleting(upload)
@@ -216,7 +211,7 @@ async def test_what_waits_for_its_announcement_only_is_no_leftover(store: Record
     assert left & {waiting.upload_id, halfway.upload_id} == {halfway.upload_id}
 
 
-async def test_an_announcement_is_in_the_hands_of_one_relay(store: Records) -> None:
+async def test_an_announcement_is_in_the_hands_of_one_relay(store: MongoUploadStore) -> None:
     uploads = [await complete(store, announced=False) for _ in range(5)]
     in_hand = [one for one in await asyncio.gather(*(store.lease_unannounced() for _ in range(20))) if one]
     assert {upload.upload_id for upload in uploads} <= {upload.upload_id for upload in in_hand}
@@ -285,7 +280,7 @@ class Filters(CommandListener):
 async def test_every_filter_begins_with_the_tenant(mongo_url: str, database: MongoDatabase) -> None:
     filters = Filters()
     client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[filters])
-    store, quota = Records(client[database.name]), MongoQuotaStore(client[database.name])
+    store, quota = MongoUploadStore(client[database.name]), MongoQuotaStore(client[database.name])
     upload = await complete(store)
     await quota.reserve(upload, 10, 10)
     await store.advance(upload)

@@ -39,7 +39,7 @@ class Ear:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """An announcement that failed is soon repeated."""
     monkeypatch.setattr("upload_service.app.RELAY_PAUSE", 0.05)
-    monkeypatch.setattr("upload_service.uploads.outbox_store.ANNOUNCING", 300)
+    monkeypatch.setattr("upload_service.uploads.store.ANNOUNCING", 300)
 
 
 async def settled(database: MongoDatabase) -> None:
