@@ -60,7 +60,7 @@ async def test_a_file_is_read_as_it_was_put(home: InstallerStorage, tmp_path: Pa
     assert b"".join(await content_of(home, upload, 0, len(content))) == content
 
 
-async def test_a_part_is_that_part(home: InstallerStorage, tmp_path: Path) -> None:
+async def test_a_read_returns_the_requested_bytes(home: InstallerStorage, tmp_path: Path) -> None:
     upload = await put(home, tmp_path, LARGE)
     for start, length in ((0, 1), (5 << 20, 3 << 20), (len(LARGE) - 7, 7), (12_345, 9_000_000)):
         blocks = await content_of(home, upload, start, length)
@@ -73,15 +73,13 @@ async def test_a_part_is_that_part(home: InstallerStorage, tmp_path: Path) -> No
     [("../../pwn", "x"), ("..", "x"), ("", "x"), ("acme", "../x"), ("acme", "/etc/x"), ("acme", ""), ("acme", "x\0")],
     ids=str,
 )
-async def test_a_name_that_leads_elsewhere_is_refused(
-    home: InstallerStorage, tmp_path: Path, names: tuple[str, str]
-) -> None:
+async def test_a_name_with_a_path_is_refused(home: InstallerStorage, tmp_path: Path, names: tuple[str, str]) -> None:
     tenant_id, server_filename = names
     with pytest.raises(ValueError, match="not one plain name"):
         await home.put(Upload(tenant_id, "f", "1" * 32, 10, server_filename=server_filename), tmp_path / "source")
 
 
-async def test_of_no_bytes_there_is_no_block(home: InstallerStorage, tmp_path: Path) -> None:
+async def test_a_read_of_no_bytes_gives_no_block(home: InstallerStorage, tmp_path: Path) -> None:
     upload = await put(home, tmp_path)
     assert await content_of(home, upload, 0, 0) == []
 
@@ -93,7 +91,7 @@ async def test_a_name_is_written_once(home: InstallerStorage, tmp_path: Path, co
     assert b"".join(await content_of(home, upload, 0, len(content))) == content
 
 
-async def test_what_is_there_already_needs_no_source(home: InstallerStorage, tmp_path: Path) -> None:
+async def test_a_put_of_a_stored_file_needs_no_source(home: InstallerStorage, tmp_path: Path) -> None:
     upload = await put(home, tmp_path)
     await home.put(upload, tmp_path / "gone")
     assert await home.size(upload) == len(SMALL)
@@ -102,22 +100,20 @@ async def test_what_is_there_already_needs_no_source(home: InstallerStorage, tmp
 
 
 @pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
-async def test_a_file_put_by_many_at_once_is_there_whole(
-    home: InstallerStorage, tmp_path: Path, content: bytes
-) -> None:
+async def test_concurrent_puts_of_a_file_store_it_whole(home: InstallerStorage, tmp_path: Path, content: bytes) -> None:
     upload = make_upload()
     await asyncio.gather(*(put(home, tmp_path, content, upload) for _ in range(3)))
     assert b"".join(await content_of(home, upload, 0, len(content))) == content
 
 
-async def test_what_is_not_there_has_no_size_and_no_bytes(home: InstallerStorage, tmp_path: Path) -> None:
+async def test_a_missing_file_has_no_size_and_cannot_be_read(home: InstallerStorage, tmp_path: Path) -> None:
     await put(home, tmp_path)
     assert await home.size(make_upload()) is None
     with pytest.raises(InstallerMissing):
         await content_of(home, make_upload(), 0, 10)
 
 
-async def test_a_reading_that_is_left_off_keeps_no_other(home: InstallerStorage, tmp_path: Path) -> None:
+async def test_an_abandoned_read_blocks_no_other(home: InstallerStorage, tmp_path: Path) -> None:
     upload = await put(home, tmp_path, LARGE)
     for _ in range(20):
         blocks = home.read(upload, 0, len(LARGE))
@@ -134,7 +130,7 @@ async def test_a_removed_file_is_gone_and_may_be_removed_again(home: InstallerSt
     assert await home.size(other) == len(SMALL)
 
 
-async def test_of_an_upload_that_never_was_complete_nothing_is_removed(home: InstallerStorage, tmp_path: Path) -> None:
+async def test_removing_an_incomplete_upload_removes_nothing(home: InstallerStorage, tmp_path: Path) -> None:
     kept = await put(home, tmp_path)
     await home.remove(Upload(kept.tenant_id, "f", uuid4().hex, 10))
     assert await home.size(kept) == len(SMALL)
@@ -148,7 +144,7 @@ async def test_all_files_are_listed_with_their_age(home: InstallerStorage, tmp_p
     assert all(abs(kept.age) < 60 for kept in found.values())
 
 
-async def test_only_the_files_of_the_tenant_go_with_it(home: InstallerStorage, tmp_path: Path) -> None:
+async def test_removing_a_tenant_removes_only_its_files(home: InstallerStorage, tmp_path: Path) -> None:
     gone = [await put(home, tmp_path) for _ in range(3)]
     kept = await put(home, tmp_path, upload=make_upload("acme2"))
     for _ in range(2):
@@ -158,7 +154,9 @@ async def test_only_the_files_of_the_tenant_go_with_it(home: InstallerStorage, t
 
 
 @each("tenant_id", ["", ".", "..", "acme/..", "/"])
-async def test_nothing_is_removed_for_what_is_no_tenant(home: InstallerStorage, tmp_path: Path, tenant_id: str) -> None:
+async def test_nothing_is_removed_for_an_invalid_tenant_id(
+    home: InstallerStorage, tmp_path: Path, tenant_id: str
+) -> None:
     kept = await put(home, tmp_path)
     with pytest.raises(ValueError, match="not a tenant's id"):
         await home.remove_tenant(tenant_id)

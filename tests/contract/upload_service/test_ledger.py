@@ -149,7 +149,7 @@ async def test_used_and_reserved_are_right_after_any_steps_in_any_order(
             assert await quota.usage(tenant_id) == books.usage(), (step, number, size, limit)
 
 
-async def test_an_upload_that_was_given_back_reserves_nothing_any_more(quota: MongoQuotaStore) -> None:
+async def test_a_released_upload_reserves_nothing(quota: MongoQuotaStore) -> None:
     upload = make_upload()
     await quota.reserve(upload, SIZE, None)
     await quota.release(upload)
@@ -157,7 +157,7 @@ async def test_an_upload_that_was_given_back_reserves_nothing_any_more(quota: Mo
     assert await quota.usage(upload.tenant_id) == (0, 0)
 
 
-async def test_an_upload_that_was_given_back_before_it_reserved_never_does(quota: MongoQuotaStore) -> None:
+async def test_an_upload_released_before_its_reservation_reserves_nothing(quota: MongoQuotaStore) -> None:
     other = make_upload()
     upload = make_upload(tenant_id=other.tenant_id)
     await quota.reserve(other, SIZE, None)
@@ -174,7 +174,7 @@ async def test_a_file_unlinked_after_it_was_charged_frees_its_space(quota: Mongo
     assert await quota.usage(upload.tenant_id) == (0, 0)
 
 
-async def test_a_tenant_has_only_so_many_uploads_under_way(
+async def test_a_tenant_has_a_limit_of_unassigned_uploads(
     quota: MongoQuotaStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quota_store, "HOLDS", 2)
@@ -188,9 +188,7 @@ async def test_a_tenant_has_only_so_many_uploads_under_way(
     assert await quota.reserve(third, SIZE, None)
 
 
-async def test_what_was_settled_is_remembered_as_long_as_its_record(
-    quota: MongoQuotaStore, database: MongoDatabase
-) -> None:
+async def test_settled_rows_are_kept_as_long_as_their_record(quota: MongoQuotaStore, database: MongoDatabase) -> None:
     kept, gone = whole(Status.DELETING), whole(Status.DELETING)
     gone = replace(gone, tenant_id=kept.tenant_id)
     for upload in (kept, gone):
@@ -206,7 +204,7 @@ async def test_what_was_settled_is_remembered_as_long_as_its_record(
     assert await quota.usage(kept.tenant_id) == (0, 0)
 
 
-async def test_of_what_was_settled_just_now_the_newest_are_remembered(
+async def test_only_the_newest_settled_rows_are_kept(
     quota: MongoQuotaStore, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quota_store, "SETTLED", 3)
@@ -247,7 +245,7 @@ async def test_a_ledger_of_every_kind_of_upload_has_not_drifted(
 
 
 @pytest.mark.parametrize("wrong", [{"used": 7}, {"used": -1}, {"reserved": 0}])
-async def test_a_sum_that_drifted_is_found_and_set_right(
+async def test_a_drifted_sum_is_found_and_repaired(
     reconciliation: Reconciliation, database: MongoDatabase, quota: MongoQuotaStore, wrong: dict[str, int]
 ) -> None:
     linked = await every_kind(database, quota)
@@ -273,7 +271,7 @@ async def test_a_reservation_without_an_upload_is_dropped(
     assert await quota.usage(linked.tenant_id) == right
 
 
-async def test_a_complete_file_without_its_reservation_gets_it(
+async def test_a_missing_reservation_of_a_complete_file_is_repaired(
     reconciliation: Reconciliation, database: MongoDatabase, quota: MongoQuotaStore
 ) -> None:
     upload = whole(Status.COMPLETE)
@@ -310,9 +308,7 @@ class Moving(MongoLedgerStore):
         return replace(seen, used=seen.used + self.looks), uploads
 
 
-async def test_a_difference_that_changes_from_look_to_look_is_no_drift(
-    database: MongoDatabase, quota: MongoQuotaStore
-) -> None:
+async def test_a_changing_difference_is_not_drift(database: MongoDatabase, quota: MongoQuotaStore) -> None:
     linked = await every_kind(database, quota)
     store = Moving(database)
     assert await Reconciliation(store, pause=0).find_drift(linked.tenant_id) is None
@@ -340,7 +336,7 @@ class Between(CommandListener):
     def failed(self, event: CommandFailedEvent) -> None: ...
 
 
-async def test_a_request_between_two_looks_is_not_called_drift(
+async def test_a_request_between_two_comparisons_is_no_drift(
     mongo_url: str, database: MongoDatabase, quota: MongoQuotaStore
 ) -> None:
     linked = await every_kind(database, quota)

@@ -35,7 +35,7 @@ async def databases(mongo_url: str) -> AsyncIterator[tuple[MongoDatabase, MongoD
 
 
 @pytest.mark.parametrize("home", list(StorageKind))
-async def test_an_empty_home_becomes_ours_and_nobody_elses(
+async def test_an_empty_storage_is_bound_to_one_database(
     homes: StorageBackends, databases: tuple[MongoDatabase, MongoDatabase], tmp_path: Path, home: StorageKind
 ) -> None:
     ours, theirs = (StorageOwnership(MongoFileIndex(database), homes, tmp_path) for database in databases)
@@ -50,7 +50,7 @@ async def test_an_empty_home_becomes_ours_and_nobody_elses(
 
 
 @pytest.mark.parametrize("home", list(StorageKind))
-async def test_what_no_record_knows_is_removed_from_every_home(
+async def test_files_without_a_record_are_removed_from_every_storage(
     homes: StorageBackends, databases: tuple[MongoDatabase, MongoDatabase], tmp_path: Path, home: StorageKind
 ) -> None:
     folder, known = FolderStorage(tmp_path, PartFiles(tmp_path)), MongoFileIndex(databases[0])

@@ -68,13 +68,13 @@ async def let_lease_pass(database: MongoDatabase, upload: Upload) -> None:
     await database["uploads"].update_one(where, {"$set": {"lease_until": then}})
 
 
-async def test_a_lease_is_given_to_one_of_many(store: MongoUploadStore) -> None:
+async def test_one_of_many_requests_acquires_the_lease(store: MongoUploadStore) -> None:
     await store.create("many", "f", 10)
     leases = await asyncio.gather(*(store.acquire_lease("many", "f") for _ in range(20)))
     assert len([lease for lease in leases if lease]) == 1
 
 
-async def test_a_lease_that_was_given_back_is_given_again_with_a_higher_fence(store: MongoUploadStore) -> None:
+async def test_a_released_lease_is_acquired_with_a_higher_fence(store: MongoUploadStore) -> None:
     first = await taken(store)
     await store.release(first)
     second = await store.acquire_lease(first.tenant_id, "f")
@@ -107,7 +107,7 @@ async def test_a_copied_transfer_needs_no_further_copy(store: MongoUploadStore, 
     assert (third.generation, third.needs_copy, third.offset) == (second.fence, False, 5)
 
 
-async def test_whoever_lost_the_lease_changes_nothing(store: MongoUploadStore, database: MongoDatabase) -> None:
+async def test_a_holder_of_an_expired_lease_changes_nothing(store: MongoUploadStore, database: MongoDatabase) -> None:
     stale = await taken(store)
     await let_lease_pass(database, stale)
     current = await store.acquire_lease(stale.tenant_id, "f")
@@ -123,19 +123,19 @@ async def test_whoever_lost_the_lease_changes_nothing(store: MongoUploadStore, d
     assert await store.advance(replace(current, offset=5))
 
 
-async def test_opening_a_transfer_again_changes_nothing(store: MongoUploadStore) -> None:
+async def test_creating_a_transfer_again_changes_nothing(store: MongoUploadStore) -> None:
     upload = await taken(store)
     await asyncio.gather(*(store.create(upload.tenant_id, "f", 99) for _ in range(10)))
     found = await store.find(upload.tenant_id, "f")
     assert found == upload
 
 
-async def test_transfers_opened_at_once_are_one(store: MongoUploadStore, database: MongoDatabase) -> None:
+async def test_concurrent_creations_make_one_transfer(store: MongoUploadStore, database: MongoDatabase) -> None:
     await asyncio.gather(*(store.create("at-once", "f", 10) for _ in range(20)))
     assert await database["uploads"].count_documents({"tenant_id": "at-once"}) == 1
 
 
-async def test_a_file_is_linked_or_doomed_and_not_both(store: MongoUploadStore) -> None:
+async def test_a_file_is_linked_or_marked_deleting_but_not_both(store: MongoUploadStore) -> None:
     for _ in range(20):
         upload = await complete(store)
         won = await asyncio.gather(store.link(upload, "v1"), store.mark_deleting(upload), store.link(upload, "v2"))
@@ -152,7 +152,7 @@ async def test_a_link_is_undone_by_the_last_claim_only(store: MongoUploadStore) 
     assert await store.unlink(second)
 
 
-async def test_a_transfer_under_a_lease_is_not_doomed(store: MongoUploadStore) -> None:
+async def test_a_transfer_with_a_lease_is_not_marked_deleting(store: MongoUploadStore) -> None:
     upload = await taken(store)
     assert not await store.mark_deleting(upload)
     await store.release(upload)
@@ -160,7 +160,7 @@ async def test_a_transfer_under_a_lease_is_not_doomed(store: MongoUploadStore) -
     assert await store.acquire_lease(upload.tenant_id, "f") is None
 
 
-async def test_a_doomed_record_is_forgotten_and_another_is_not(store: MongoUploadStore) -> None:
+async def test_only_a_deleting_record_is_deleted(store: MongoUploadStore) -> None:
     upload = await complete(store)
     await store.delete_record(upload)
     assert await store.find(upload.tenant_id, "f") == upload
@@ -184,7 +184,7 @@ async def test_a_deleted_unannounced_upload_frees_its_file_id(store: MongoUpload
     assert await database["uploads"].count_documents({"tenant_id": upload.tenant_id}) == 0
 
 
-async def test_a_lease_that_was_given_back_is_not_renewed(store: MongoUploadStore) -> None:
+async def test_a_released_lease_is_not_renewed(store: MongoUploadStore) -> None:
     upload = await taken(store)
     assert await store.renew(upload)
     assert await store.advance(replace(upload, offset=5))
@@ -192,7 +192,7 @@ async def test_a_lease_that_was_given_back_is_not_renewed(store: MongoUploadStor
     assert await store.acquire_lease(upload.tenant_id, "f") is not None
 
 
-async def test_a_file_that_another_version_has_by_now_is_not_doomed(store: MongoUploadStore) -> None:
+async def test_a_file_linked_to_another_version_is_not_marked_deleting(store: MongoUploadStore) -> None:
     upload = await complete(store)
     first = await store.link(upload, "v1")
     assert first is not None
@@ -202,7 +202,7 @@ async def test_a_file_that_another_version_has_by_now_is_not_doomed(store: Mongo
     assert not await store.mark_deleting(seen)
 
 
-async def test_what_waits_for_its_announcement_only_is_no_leftover(store: MongoUploadStore) -> None:
+async def test_a_deleted_unannounced_upload_is_not_stale(store: MongoUploadStore) -> None:
     waiting, halfway = await complete(store, announced=False), await complete(store)
     for upload in (waiting, halfway):
         assert await store.mark_deleting(upload)
@@ -211,7 +211,7 @@ async def test_what_waits_for_its_announcement_only_is_no_leftover(store: MongoU
     assert left & {waiting.upload_id, halfway.upload_id} == {halfway.upload_id}
 
 
-async def test_an_announcement_is_in_the_hands_of_one_relay(store: MongoUploadStore) -> None:
+async def test_an_announcement_is_leased_to_one_relay(store: MongoUploadStore) -> None:
     uploads = [await complete(store, announced=False) for _ in range(5)]
     in_hand = [one for one in await asyncio.gather(*(store.lease_unannounced() for _ in range(20))) if one]
     assert {upload.upload_id for upload in uploads} <= {upload.upload_id for upload in in_hand}
@@ -229,14 +229,14 @@ async def test_a_reservation_is_made_once_and_only_grows(quota: MongoQuotaStore)
     assert await quota.usage(upload.tenant_id) == (0, 2)
 
 
-async def test_reservations_at_once_never_pass_the_quota(quota: MongoQuotaStore) -> None:
+async def test_concurrent_reservations_never_exceed_the_quota(quota: MongoQuotaStore) -> None:
     uploads = [make_upload(tenant_id="racing") for _ in range(50)]
     won = await asyncio.gather(*(quota.reserve(upload, 10, 95) for upload in uploads))
     assert sum(won) == 9
     assert await quota.usage("racing") == (0, 90)
 
 
-async def test_every_step_of_the_ledger_may_be_taken_twice(quota: MongoQuotaStore) -> None:
+async def test_every_step_of_the_ledger_can_be_repeated(quota: MongoQuotaStore) -> None:
     linked = make_upload(size=10, version_uid="v1")
     open_one = make_upload(tenant_id=linked.tenant_id)
     for _ in range(2):
@@ -253,7 +253,7 @@ async def test_every_step_of_the_ledger_may_be_taken_twice(quota: MongoQuotaStor
         assert await quota.usage(linked.tenant_id) == (0, 0)
 
 
-async def test_a_file_that_was_never_charged_gives_its_reservation_back_only(quota: MongoQuotaStore) -> None:
+async def test_releasing_an_uncharged_file_frees_its_reservation_only(quota: MongoQuotaStore) -> None:
     upload = make_upload(size=10, version_uid="v1")
     await quota.reserve(upload, 10, None)
     await asyncio.gather(*(quota.release(upload) for _ in range(5)))

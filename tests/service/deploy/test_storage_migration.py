@@ -11,31 +11,31 @@ from deploy.cli.storage import Moving
 from deploy.local.folder import Addresses
 from deploy.operator.storage import Storage
 from deploy.operator.stores import StoreAddresses
-from tests.support.services.moving import Estate
+from tests.support.services.storage_pair import StoragePair
 from upload_service.model import StorageKind
 from upload_service.storage.migration_store import MongoMoveStore
 
 
 @pytest.fixture
-def moving(estate: Estate, monkeypatch: pytest.MonkeyPatch) -> Moving:
+def moving(storages: StoragePair, monkeypatch: pytest.MonkeyPatch) -> Moving:
     """The command, which pauses for nothing."""
 
     @asynccontextmanager
     async def opened(*_: str) -> AsyncIterator[MongoDatabase]:
-        yield estate.database
+        yield storages.database
 
     monkeypatch.setattr(cli_storage, "open_database", opened)
     monkeypatch.setattr(cli_storage, "PAUSE", 0)
-    return Moving(Storage(estate.root, estate.homes, estate.staging, StorageKind.S3), StorageKind.S3)
+    return Moving(Storage(storages.root, storages.homes, storages.staging, StorageKind.S3), StorageKind.S3)
 
 
 async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
-    estate: Estate, moving: Moving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    storages: StoragePair, moving: Moving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failing, left = await estate.keep(), await estate.keep()
-    content = estate.folder.path(failing).read_bytes()
-    await estate.folder.remove(failing)
-    assert await estate.store.lease_next(StorageKind.FOLDER, [failing.upload_id]) is not None  # by one that dies
+    failing, left = await storages.keep(), await storages.keep()
+    content = storages.folder.path(failing).read_bytes()
+    await storages.folder.remove(failing)
+    assert await storages.store.lease_next(StorageKind.FOLDER, [failing.upload_id]) is not None  # by one that dies
     looks = iter(("first", "before a round", "after it", "after another"))
 
     class Beside(MongoMoveStore):
@@ -44,17 +44,17 @@ async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
         async def remaining(self, home: StorageKind, passed_over: Collection[str] = ()) -> tuple[int, int]:
             look = next(looks, "")
             if look == "after it":
-                (estate.root / "copy").write_bytes(content)
-                await estate.objects.put(failing, estate.root / "copy")
+                (storages.root / "copy").write_bytes(content)
+                await storages.objects.put(failing, storages.root / "copy")
                 moved = {"$set": {"home": StorageKind.S3, "moving_by": ""}}
-                await estate.database["uploads"].update_one({"tenant_id": failing.tenant_id}, moved)
+                await storages.database["uploads"].update_one({"tenant_id": failing.tenant_id}, moved)
             elif look == "after another":
-                await estate.let_leases_pass()
+                await storages.let_leases_pass()
             return await super().remaining(home, passed_over)
 
     monkeypatch.setattr(cli_storage, "MongoMoveStore", Beside)
-    await moving.run(StoreAddresses(Addresses("", "", ""), estate.root, None))
+    await moving.run(StoreAddresses(Addresses("", "", ""), storages.root, None))
     moving.report()
-    await estate.expect_at(StorageKind.S3, left)
-    await estate.expect_at(StorageKind.S3, failing)
+    await storages.expect_at(StorageKind.S3, left)
+    await storages.expect_at(StorageKind.S3, failing)
     assert f"{failing.tenant_id}/{failing.server_filename}: failed" in capsys.readouterr().out

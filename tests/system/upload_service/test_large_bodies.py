@@ -74,7 +74,7 @@ both_ways = pytest.mark.parametrize("way", [instead, through_the_gateway])
 
 
 @both_ways
-async def test_a_connection_gets_large_answers_whole_one_after_another(way: Way, file: Path) -> None:
+async def test_a_connection_delivers_large_responses_one_after_another(way: Way, file: Path) -> None:
     async with way(sending(file)) as address, asyncio.timeout(SOON):
         url = urlsplit(address)
         reader, writer = await asyncio.open_connection(url.hostname, url.port)
@@ -85,7 +85,7 @@ async def test_a_connection_gets_large_answers_whole_one_after_another(way: Way,
 
 
 @both_ways
-async def test_who_takes_nothing_of_a_large_answer_is_given_up(
+async def test_a_client_that_reads_nothing_is_disconnected(
     way: Way, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 0.2)
@@ -104,7 +104,7 @@ async def test_who_takes_nothing_of_a_large_answer_is_given_up(
 
 @pytest.mark.full  # tests/system/gateway/test_stalled_callers.py has a sample.
 @both_ways
-async def test_a_slow_and_steady_reader_gets_a_whole_large_answer(
+async def test_a_slow_reader_gets_a_whole_large_response(
     way: Way, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 3)
@@ -114,7 +114,7 @@ async def test_a_slow_and_steady_reader_gets_a_whole_large_answer(
 
 
 @both_ways
-async def test_an_answer_that_breaks_off_is_no_whole_one(way: Way, file: Path, tmp_path: Path) -> None:
+async def test_an_interrupted_response_does_not_look_complete(way: Way, file: Path, tmp_path: Path) -> None:
     shorter = tmp_path / "shorter"
     shorter.write_bytes(file.read_bytes()[: SPLICE_THRESHOLD * 2])
     async with way(sending(shorter)) as address, asyncio.timeout(SOON):
@@ -126,7 +126,7 @@ async def test_an_answer_that_breaks_off_is_no_whole_one(way: Way, file: Path, t
         writer.close()
 
 
-async def test_an_answer_that_stays_away_in_its_middle_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_response_that_stalls_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.forwarding.proxy.BLOCK_TIMEOUT", 0.2)
     over = asyncio.Event()
 
@@ -259,6 +259,6 @@ async def _answered_where_the_service_breaks_off() -> bytes:
             return line
 
 
-def test_who_sends_on_after_the_service_has_gone_is_read_to_the_end() -> None:
+def test_a_body_is_read_to_its_end_after_the_service_is_gone() -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as the gateway does
         assert runner.run(_answered_where_the_service_breaks_off()).startswith(b"HTTP/1.1 500")

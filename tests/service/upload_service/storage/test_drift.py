@@ -26,7 +26,7 @@ async def come_and_go(api: UploadApi, caller: Caller) -> None:
     await api.ask(caller, "release_installers", version_uids=[uid])
 
 
-async def test_a_ledger_never_drifts_while_uploads_come_and_go(
+async def test_a_ledger_never_drifts_during_uploads_and_removals(
     settings: UploadSettings, database: MongoDatabase
 ) -> None:
     caller = make_uploader(storage_quota=100_000)

@@ -92,7 +92,7 @@ async def uploaded(settings: UploadSettings, caller: Caller, *contents: bytes) -
             return [await api.upload(caller, content) for content in contents]
 
 
-async def test_an_upload_is_inspected_and_tells_what_it_says_of_itself(api: UploadApi) -> None:
+async def test_an_upload_is_inspected_and_returns_its_findings(api: UploadApi) -> None:
     caller = make_uploader()
     name = await api.upload(caller, MACHINE_MSI, name="setup.msi")
     first = await inspected(api, caller, name)
@@ -118,7 +118,7 @@ async def test_an_upload_is_inspected_and_tells_what_it_says_of_itself(api: Uplo
     }
 
 
-async def test_a_claim_of_a_signed_package_gives_the_digest_of_its_signature(api: UploadApi) -> None:
+async def test_a_claim_of_a_signed_package_returns_its_signature_digest(api: UploadApi) -> None:
     caller = make_uploader()
     signature = b"PKCX and a signature"
     identity = '<Package><Identity Name="Tiny.App" Publisher="CN=Tiny" Version="1.0.0.0"/></Package>'
@@ -129,7 +129,7 @@ async def test_a_claim_of_a_signed_package_gives_the_digest_of_its_signature(api
     assert (await api.claim(caller, name)).body["signature_sha256"] == sha256(signature)
 
 
-async def test_an_upload_that_nobody_asks_about_is_inspected(settings: UploadSettings, database: MongoDatabase) -> None:
+async def test_an_upload_is_inspected_without_a_request(settings: UploadSettings, database: MongoDatabase) -> None:
     caller = make_uploader()
     async with serving_uploads(settings) as api:
         await api.upload(caller, MACHINE_MSI)
@@ -141,7 +141,7 @@ async def test_an_upload_that_nobody_asks_about_is_inspected(settings: UploadSet
         await until(met)
 
 
-async def test_a_file_that_cannot_be_read_is_said_to_be_so_and_can_be_claimed(api: UploadApi) -> None:
+async def test_a_file_that_cannot_be_inspected_can_be_claimed(api: UploadApi) -> None:
     caller = make_uploader()
     name = await api.upload(caller, MACHINE_MSI[:1000])
     answer = await settled(api, caller, name)
@@ -157,7 +157,7 @@ async def test_a_name_that_no_file_of_the_tenant_has_is_unknown(api: UploadApi) 
         assert (answer.status, answer.body["code"]) == (404, "installer_not_found"), unknown
 
 
-async def test_of_many_replicas_one_inspects_a_file(settings: UploadSettings, database: MongoDatabase) -> None:
+async def test_one_of_many_replicas_inspects_a_file(settings: UploadSettings, database: MongoDatabase) -> None:
     contents = [b"%d" % number for number in range(8)]
     await uploaded(settings, make_uploader(), *contents)
     reader = Reader()
@@ -167,7 +167,7 @@ async def test_of_many_replicas_one_inspects_a_file(settings: UploadSettings, da
     assert sorted(reader.readings) == sorted(contents)
 
 
-async def test_a_file_that_ends_its_readers_is_read_three_times(
+async def test_a_file_that_kills_its_inspection_is_tried_three_times(
     settings: UploadSettings, database: MongoDatabase
 ) -> None:
     caller, reader = make_uploader(), Reader(failure=asyncio.CancelledError())
@@ -185,7 +185,7 @@ async def test_a_file_that_ends_its_readers_is_read_three_times(
     assert (found.state, found.reason) == (State.FAILED, Reason.GIVEN_UP)
 
 
-async def test_a_storage_that_is_away_costs_a_file_no_attempt(
+async def test_an_unavailable_storage_does_not_count_as_an_attempt(
     settings: UploadSettings, database: MongoDatabase
 ) -> None:
     caller, reader = make_uploader(), Reader(failure=Unavailable("away"))
@@ -217,7 +217,7 @@ class StartingReader(Reader):
         pytest.param(errno.EMFILE, marks=pytest.mark.full),
     ],
 )
-async def test_a_machine_that_starts_no_process_costs_a_file_no_attempt(
+async def test_a_failed_process_start_does_not_count_as_an_attempt(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     caller, reader = make_uploader(), StartingReader()
@@ -236,9 +236,7 @@ async def test_a_machine_that_starts_no_process_costs_a_file_no_attempt(
     assert (await replica.find(caller.tenant_id, name)).state is State.DONE
 
 
-async def test_a_reading_that_took_too_long_changes_nothing_that_was_found_since(
-    settings: UploadSettings, database: MongoDatabase
-) -> None:
+async def test_an_inspection_after_its_lease_changes_nothing(settings: UploadSettings, database: MongoDatabase) -> None:
     caller, store = make_uploader(), MongoInspectionStore(database)
     (name,) = await uploaded(settings, caller, b"slow")
     stale = await store.acquire_lease(caller.tenant_id)
@@ -290,7 +288,7 @@ async def test_an_inspection_running_elsewhere_is_answered_as_unavailable(
         await inspector(database, settings, Reader()).inspect(caller.tenant_id, name)
 
 
-async def test_files_that_wait_are_inspected_in_turns_of_their_tenants(
+async def test_waiting_files_are_inspected_in_turns_of_tenants(
     settings: UploadSettings, database: MongoDatabase
 ) -> None:
     reader = Reader()
@@ -366,7 +364,7 @@ async def test_slow_files_delay_no_background_inspection_of_another_tenant(
     assert begun_files == 1
 
 
-async def test_an_inspection_that_finds_no_free_process_is_refused_as_overload(
+async def test_an_inspection_without_a_free_process_is_refused_as_overload(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller, reader = make_uploader(), HoldingReader()
@@ -385,7 +383,7 @@ async def test_an_inspection_that_finds_no_free_process_is_refused_as_overload(
         reader.released.set()
 
 
-async def test_a_claim_tells_the_identifiers_that_were_found(api: UploadApi) -> None:
+async def test_a_claim_returns_the_windows_identifiers(api: UploadApi) -> None:
     caller = make_uploader()
     name = await api.upload(caller, MACHINE_MSI)
     at_once = await api.ask(caller, "inspect_installer", server_filename=name)
@@ -436,6 +434,6 @@ async def test_only_the_ends_of_an_installer_in_object_storage_are_fetched(
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
-def test_no_more_than_two_ends_of_a_file_are_fetched() -> None:
+def test_at_most_two_ends_of_a_file_are_fetched() -> None:
     assert ends_of(2 * installer_files.END) == [(0, 2 * installer_files.END)]
     assert sum(length for _, length in ends_of(1 << 40)) == 2 * installer_files.END

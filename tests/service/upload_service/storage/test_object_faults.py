@@ -70,7 +70,7 @@ def once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(s3_client.RETRIES, "max_retries", 0)
 
 
-async def test_a_reading_goes_on_where_the_connection_broke(once: None, far: Far, source: Path) -> None:
+async def test_a_broken_read_is_resumed(once: None, far: Far, source: Path) -> None:
     await far.put(source)
     content = bytearray()
     async for block in far.objects.read(far.upload, 0, len(LARGE)):
@@ -80,9 +80,7 @@ async def test_a_reading_goes_on_where_the_connection_broke(once: None, far: Far
     assert content == LARGE
 
 
-async def test_a_reading_ends_with_an_error_where_nothing_comes_any_more(
-    far: Far, source: Path, impatient: None
-) -> None:
+async def test_a_stalled_read_ends_with_an_error(far: Far, source: Path, impatient: None) -> None:
     await far.put(source)
     async with aclosing(far.objects.read(far.upload, 0, len(LARGE))) as blocks:
         assert LARGE.startswith(await anext(blocks))
@@ -98,7 +96,7 @@ async def test_a_reading_ends_with_an_error_where_nothing_comes_any_more(
         *(pytest.param(mode, marks=pytest.mark.full) for mode in (Mode.BLACK_HOLE, Mode.RESET, Mode.REFUSE)),
     ],
 )
-async def test_every_question_is_answered_while_the_network_is_broken(
+async def test_every_call_fails_cleanly_while_the_network_is_broken(
     far: Far, source: Path, impatient: None, mode: Mode
 ) -> None:
     async with far.network.failing(mode):
@@ -113,9 +111,7 @@ async def test_every_question_is_answered_while_the_network_is_broken(
 
 
 @pytest.mark.parametrize("mode", [Mode.RESET, pytest.param(Mode.REFUSE, marks=pytest.mark.full)])
-async def test_a_file_whose_putting_broke_off_is_not_there_and_can_be_put_again(
-    far: Far, source: Path, mode: Mode
-) -> None:
+async def test_an_interrupted_put_stores_nothing_and_can_be_repeated(far: Far, source: Path, mode: Mode) -> None:
     far.network.latency = 0.002
     putting = asyncio.create_task(far.put(source))
     await far.until_connected()
@@ -128,7 +124,7 @@ async def test_a_file_whose_putting_broke_off_is_not_there_and_can_be_put_again(
     assert b"".join([block async for block in far.objects.read(far.upload, 0, len(LARGE))]) == LARGE
 
 
-async def test_a_putting_that_is_stopped_leaves_nothing_that_can_be_read(far: Far, source: Path) -> None:
+async def test_a_cancelled_put_leaves_no_readable_object(far: Far, source: Path) -> None:
     far.network.latency = 0.002
     putting = asyncio.create_task(far.put(source))
     await far.until_connected()
@@ -175,7 +171,7 @@ class Old:
         return web.Response(body=self.objects[request.path], headers=headers)
 
 
-async def test_a_provider_without_conditions_is_asked_first_and_found_out_once(
+async def test_a_provider_without_conditional_put_is_detected_once(
     once: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old, app = Old(), web.Application()

@@ -156,7 +156,7 @@ class Chunks(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("examples", [3, pytest.param(12, marks=pytest.mark.full)])
-def test_chunks_in_any_order_keep_to_the_rules(settings: UploadSettings, examples: int) -> None:
+def test_chunks_in_any_order_follow_the_rules(settings: UploadSettings, examples: int) -> None:
     settings.installers.mkdir()
     opened = open_database(settings.mongo_url, settings.database)
     with asyncio.Runner() as runner:

@@ -38,7 +38,7 @@ async def send_from(api: UploadApi, caller: Caller, content: bytes, start: int) 
         start = answer.body["received"]
 
 
-async def test_a_transfer_on_a_full_disk_goes_on_once_there_is_room(api: UploadApi) -> None:
+async def test_a_transfer_continues_when_the_disk_has_room_again(api: UploadApi) -> None:
     caller, content = make_uploader(), os.urandom(3 * MIB)
     await api.claim(caller, await api.upload(caller, bytes(2 * MIB)), "v1")
     offset, refused = await send_from(api, caller, content, 0)
@@ -69,7 +69,7 @@ async def test_a_first_chunk_on_a_full_disk_leaves_nothing_and_can_be_resent(api
 
 
 @pytest.mark.full
-async def test_a_file_of_the_one_call_form_that_finds_no_room_leaves_nothing(api: UploadApi) -> None:
+async def test_a_single_request_upload_on_a_full_disk_leaves_nothing(api: UploadApi) -> None:
     caller = make_uploader()
     refused = await api.store(caller, ("file", bytes(DISK + 1), "a.exe"))
     assert (refused.status, refused.body["code"]) == (500, "storage_full")
@@ -80,7 +80,7 @@ async def test_a_file_of_the_one_call_form_that_finds_no_room_leaves_nothing(api
 @pytest.mark.parametrize(
     "call", ["fsync", *(pytest.param(call, marks=pytest.mark.full) for call in ("pwrite", "rename"))]
 )
-async def test_a_disk_that_fills_up_at_the_last_chunk_lets_it_be_sent_again(
+async def test_the_last_chunk_can_be_resent_after_a_full_disk(
     settings: UploadSettings, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     caller, content = make_uploader(), os.urandom(1000)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.support.factories import make_tenant
-from tests.support.services.moving import FILE, Estate
+from tests.support.services.storage_pair import FILE, StoragePair
 from upload_service.content_range import ContentRange, FileId
 from upload_service.model import StorageKind
 from upload_service.quota.store import MongoQuotaStore
@@ -23,21 +23,25 @@ class Overtaken:
 
     suffix = ""
 
-    def __init__(self, estate: Estate) -> None:
-        self._estate = estate
+    def __init__(self, storages: StoragePair) -> None:
+        self._estate = storages
 
     async def blocks(self) -> AsyncIterator[bytes]:
         assert await self._estate.move_all(StorageKind.S3) == [Outcome.MOVED]
         yield FILE[-LAST:]
 
 
-async def test_a_chunk_that_comes_again_while_its_file_moves_is_answered(estate: Estate) -> None:
-    upload, store, quota = await estate.keep(), MongoUploadStore(estate.database), MongoQuotaStore(estate.database)
-    parts = PartFiles(estate.root)
+async def test_a_repeated_chunk_is_answered_while_its_file_moves(storages: StoragePair) -> None:
+    upload, store, quota = (
+        await storages.keep(),
+        MongoUploadStore(storages.database),
+        MongoQuotaStore(storages.database),
+    )
+    parts = PartFiles(storages.root)
     with ThreadPoolExecutor(1) as readers:
-        sessions = UploadSessions(store, quota, parts, estate.folder, estate.removal, lambda: None, readers)
-        transfers = Transfers(store, quota, sessions, ResendCheck(store, parts, estate.homes), estate.removal)
+        sessions = UploadSessions(store, quota, parts, storages.folder, storages.removal, lambda: None, readers)
+        transfers = Transfers(store, quota, sessions, ResendCheck(store, parts, storages.homes), storages.removal)
         span = ContentRange(len(FILE) - LAST, len(FILE) - 1, len(FILE))
         tenant, file_id = make_tenant(tenant_id=upload.tenant_id), FileId(upload.file_id)
-        answered = await transfers.append(tenant, file_id, span, Overtaken(estate))
+        answered = await transfers.append(tenant, file_id, span, Overtaken(storages))
     assert answered.server_filename == upload.server_filename

@@ -33,7 +33,7 @@ FIELDS = {"needs_copy": "tainted", "generation": "part", "storage": "home", "ori
 
 
 @dataclass(frozen=True)
-class Estate:
+class StoragePair:
     """Two homes and the records of what is in them."""
 
     database: MongoDatabase
@@ -123,17 +123,17 @@ def record_of(upload: Upload) -> dict[str, Any]:
     return {FIELDS.get(name, name): value for name, value in vars(upload).items()}
 
 
-def make_estate(database: MongoDatabase, root: Path, object_server: ObjectServer) -> Estate:
-    """An estate with a prefix of its own in the object storage."""
+def make_storage_pair(database: MongoDatabase, root: Path, object_server: ObjectServer) -> StoragePair:
+    """An storages with a prefix of its own in the object storage."""
     storage = StorageSettings(**object_server.settings(uuid4().hex)).object_storage
     assert storage is not None
     parts = PartFiles(root)
     folder = FolderStorage(root, parts)
-    return Estate(database, folder, S3Storage(storage), Staging(folder, parts), root)
+    return StoragePair(database, folder, S3Storage(storage), Staging(folder, parts), root)
 
 
 @pytest.fixture
-async def estate(mongo_url: str, tmp_path: Path, object_server: ObjectServer) -> AsyncIterator[Estate]:
+async def storages(mongo_url: str, tmp_path: Path, object_server: ObjectServer) -> AsyncIterator[StoragePair]:
     async with open_database(mongo_url, f"test_moves_{uuid4().hex[:8]}") as database:
         await make_indexes(database, INDEXES)
-        yield make_estate(database, tmp_path, object_server)
+        yield make_storage_pair(database, tmp_path, object_server)

@@ -19,7 +19,7 @@ NAME = "0123456789abcdef" * 2
 
 
 @each("text", ["a", "7", "A.b_c~d+e=f@g-h", "upload-2024.part", "x" * 128])
-def test_a_file_id_is_kept_as_it_is(text: str) -> None:
+def test_a_valid_file_id_is_unchanged(text: str) -> None:
     assert parse_file_id([text]) == text
 
 
@@ -163,7 +163,7 @@ def test_a_stored_file_is_known_by_its_name(suffix: str) -> None:
         "upload_a.part",
     ],
 )
-def test_a_name_that_this_service_does_not_make_is_no_stored_file(text: str) -> None:
+def test_a_foreign_file_name_is_no_server_filename(text: str) -> None:
     assert parse_server_filename(text) is None
 
 
@@ -184,7 +184,7 @@ def test_a_name_that_this_service_does_not_make_is_no_stored_file(text: str) -> 
         ("a.exe\0", ""),
     ],
 )
-def test_a_suffix_is_kept_only_where_it_is_an_installers(file_name: str, suffix: str) -> None:
+def test_only_the_suffix_of_an_installer_is_kept(file_name: str, suffix: str) -> None:
     assert suffix_of(file_name) == suffix
 
 

@@ -16,7 +16,7 @@ SIZE = len(FILE)
 MANY = 40  # more than the threads that a process shares
 
 
-async def test_files_that_are_read_again_leave_the_shared_threads_free(
+async def test_rereading_files_leaves_the_shared_threads_free(
     settings: UploadSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = make_uploader()

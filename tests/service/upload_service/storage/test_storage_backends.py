@@ -9,7 +9,7 @@ import pytest
 from common.errors import Unavailable
 from common.mongo import MongoDatabase, open_database
 from tests.support.servers.objects import ObjectServer
-from tests.support.services.moving import Estate
+from tests.support.services.storage_pair import StoragePair
 from tests.support.services.upload import UploadApi, make_removal, serving_uploads, settings_for
 from tests.support.waiting import until
 from upload_service.maintenance.store import MongoFileIndex
@@ -35,29 +35,29 @@ async def give(home: StorageKind, homes: StorageBackends, folder: Path, database
 
 @BOTH
 @pytest.mark.parametrize("chosen", list(StorageKind))
-async def test_nothing_is_moved_where_a_home_is_anothers(
-    estate: Estate, other_database: MongoDatabase, anothers: StorageKind, chosen: StorageKind
+async def test_nothing_is_moved_if_a_storage_is_foreign(
+    storages: StoragePair, other_database: MongoDatabase, anothers: StorageKind, chosen: StorageKind
 ) -> None:
-    await give(anothers, estate.homes, estate.root, other_database)
+    await give(anothers, storages.homes, storages.root, other_database)
     (old,) = set(StorageKind) - {chosen}
-    upload = await estate.keep(home=old)
+    upload = await storages.keep(home=old)
     for _ in range(2):
         with pytest.raises(Unavailable, match=f"`{anothers}` does not belong to this database"):
-            await estate.move_all(chosen)
-    await estate.expect_at(old, upload)
+            await storages.move_all(chosen)
+    await storages.expect_at(old, upload)
 
 
 @BOTH
-async def test_nothing_is_tidied_up_where_a_home_is_anothers(
-    estate: Estate, other_database: MongoDatabase, anothers: StorageKind
+async def test_no_copy_is_removed_if_a_storage_is_foreign(
+    storages: StoragePair, other_database: MongoDatabase, anothers: StorageKind
 ) -> None:
-    await give(anothers, estate.homes, estate.root, other_database)
-    upload = await estate.keep(left=StorageKind.S3)
-    (estate.root / "copy").write_bytes(b"copy")
-    await estate.objects.put(upload, estate.root / "copy")
+    await give(anothers, storages.homes, storages.root, other_database)
+    upload = await storages.keep(left=StorageKind.S3)
+    (storages.root / "copy").write_bytes(b"copy")
+    await storages.objects.put(upload, storages.root / "copy")
     with pytest.raises(Unavailable, match=f"`{anothers}` does not belong to this database"):
-        await estate.mover(StorageKind.S3).remove_leftovers()
-    assert await estate.objects.size(upload) == len(b"copy")
+        await storages.mover(StorageKind.S3).remove_leftovers()
+    assert await storages.objects.size(upload) == len(b"copy")
 
 
 async def until_said(api: UploadApi, word: str) -> None:
@@ -70,7 +70,7 @@ async def until_said(api: UploadApi, word: str) -> None:
     await until(said)
 
 
-async def test_a_service_with_anothers_bucket_says_that_it_is_not_ready(
+async def test_a_service_with_a_foreign_bucket_is_not_ready(
     mongo_url: str, tmp_path: Path, object_server: ObjectServer
 ) -> None:
     bucket = object_server.settings(uuid4().hex)
@@ -80,7 +80,7 @@ async def test_a_service_with_anothers_bucket_says_that_it_is_not_ready(
             await until_said(api, word)
 
 
-async def test_storage_that_is_away_keeps_no_service_from_being_ready(
+async def test_a_service_without_its_object_storage_is_ready(
     mongo_url: str, database: MongoDatabase, tmp_path: Path, object_server: ObjectServer
 ) -> None:
     bucket = {**object_server.settings(uuid4().hex), "s3_endpoint": "http://127.0.0.1:9"}
@@ -89,15 +89,15 @@ async def test_storage_that_is_away_keeps_no_service_from_being_ready(
         await until_said(api, "ready")
 
 
-async def test_an_upload_whose_home_the_settings_do_not_name_is_not_forgotten(estate: Estate) -> None:
-    upload = await estate.keep(home=StorageKind.S3)
-    store, quota = MongoUploadStore(estate.database), MongoQuotaStore(estate.database)
+async def test_an_upload_in_an_unknown_storage_keeps_its_record(storages: StoragePair) -> None:
+    upload = await storages.keep(home=StorageKind.S3)
+    store, quota = MongoUploadStore(storages.database), MongoQuotaStore(storages.database)
     with pytest.raises(Unavailable, match="name no storage `s3`"):
-        await make_removal(store, quota, estate.root).remove(upload)
-    assert (await estate.record(upload))["status"] == Status.DELETING
-    assert await estate.objects.size(upload) == upload.size
-    found = await estate.store.find(upload)
+        await make_removal(store, quota, storages.root).remove(upload)
+    assert (await storages.record(upload))["status"] == Status.DELETING
+    assert await storages.objects.size(upload) == upload.size
+    found = await storages.store.find(upload)
     assert found is not None
-    await estate.removal.remove(found)
-    assert await estate.store.find(upload) is None
-    assert await estate.objects.size(upload) is None
+    await storages.removal.remove(found)
+    assert await storages.store.find(upload) is None
+    assert await storages.objects.size(upload) is None

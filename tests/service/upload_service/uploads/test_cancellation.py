@@ -22,7 +22,7 @@ async def has_nothing(replicas: Replicas, caller: Caller) -> bool:
     return (records, replicas.one.files(caller), await replicas.one.usage(caller)) == (0, [], (0, 0))
 
 
-async def test_a_transfer_that_is_given_up_is_gone_at_once(replicas: Replicas) -> None:
+async def test_a_cancelled_transfer_is_removed_at_once(replicas: Replicas) -> None:
     caller = await replicas.begun()
     answer = await replicas.two.give_up(caller, "f")
     assert (answer.status, answer.body) == (200, GONE)
@@ -101,7 +101,7 @@ async def test_a_first_chunk_between_the_two_steps_of_a_cancellation_is_removed(
     assert await has_nothing(replicas, caller)
 
 
-async def test_the_chunk_after_the_one_that_a_cancellation_waits_for_is_refused(
+async def test_a_cancellation_that_waits_refuses_the_next_chunk(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -123,7 +123,7 @@ async def test_the_chunk_after_the_one_that_a_cancellation_waits_for_is_refused(
     assert await has_nothing(replicas, caller)
 
 
-async def test_what_nobody_began_cannot_be_given_up(replicas: Replicas) -> None:
+async def test_an_unknown_transfer_cannot_be_cancelled(replicas: Replicas) -> None:
     caller, stranger = await replicas.begun(), make_uploader()
     asked = await replicas.one.state(stranger, "f")
     for _ in range(2):
@@ -137,7 +137,7 @@ async def test_what_nobody_began_cannot_be_given_up(replicas: Replicas) -> None:
 
 
 @pytest.mark.parametrize("claimed", [False, True])
-async def test_an_installer_is_no_transfer_any_more(replicas: Replicas, claimed: bool) -> None:
+async def test_an_installer_cannot_be_cancelled_as_a_transfer(replicas: Replicas, claimed: bool) -> None:
     caller = await replicas.begun()
     last = await replicas.one.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     if claimed:
@@ -149,7 +149,7 @@ async def test_an_installer_is_no_transfer_any_more(replicas: Replicas, claimed:
     assert await replicas.one.usage(caller) == usage
 
 
-async def test_a_chunk_on_its_way_elsewhere_is_waited_for(replicas: Replicas) -> None:
+async def test_a_cancellation_waits_for_a_chunk_at_another_replica(replicas: Replicas) -> None:
     caller = make_uploader()
     chunk = await replicas.held(caller, 0)
     giving_up = asyncio.create_task(replicas.two.give_up(caller, "f"))
@@ -158,7 +158,7 @@ async def test_a_chunk_on_its_way_elsewhere_is_waited_for(replicas: Replicas) ->
     assert await has_nothing(replicas, caller)
 
 
-async def test_a_chunk_that_breaks_off_meanwhile_leaves_nothing_either(replicas: Replicas) -> None:
+async def test_a_cancelled_transfer_keeps_nothing_of_an_interrupted_chunk(replicas: Replicas) -> None:
     caller = await replicas.begun()
     chunk = await replicas.held(caller, HALF)
     giving_up = asyncio.create_task(replicas.two.give_up(caller, "f"))
@@ -167,7 +167,9 @@ async def test_a_chunk_that_breaks_off_meanwhile_leaves_nothing_either(replicas:
     assert await has_nothing(replicas, caller)
 
 
-async def test_a_chunk_that_takes_too_long_is_left_alone(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancellation_does_not_wait_forever_for_a_chunk(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("upload_service.uploads.service.LEASE_TIMEOUT", 0.3)
     caller = await replicas.begun()
     chunk = await replicas.held(caller, HALF)
@@ -178,7 +180,7 @@ async def test_a_chunk_that_takes_too_long_is_left_alone(replicas: Replicas, mon
     assert (again.status, again.body["complete"]) == (200, True)
 
 
-async def test_what_was_cut_short_is_finished_when_it_is_asked_for_again(
+async def test_an_interrupted_cancellation_is_finished_by_the_next_one(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = await replicas.begun()

@@ -80,7 +80,7 @@ async def test_two_replicas_do_not_read_the_same_file(store: MongoScrubStore, da
     assert sorted(upload.upload_id for upload in found if upload) == sorted(upload.upload_id for upload in uploads)
 
 
-async def test_a_reading_that_was_cut_short_is_done_again(store: MongoScrubStore, database: MongoDatabase) -> None:
+async def test_an_interrupted_inspection_is_repeated(store: MongoScrubStore, database: MongoDatabase) -> None:
     upload = await complete(database)
     await age(database, upload, days=8)
     assert await store.lease_due(WEEK)
@@ -89,7 +89,7 @@ async def test_a_reading_that_was_cut_short_is_done_again(store: MongoScrubStore
 
 
 @pytest.mark.parametrize("status", [Status.OPEN, Status.DELETING])
-async def test_what_is_not_whole_or_going_is_not_read(
+async def test_open_and_deleting_uploads_are_not_scrubbed(
     store: MongoScrubStore, database: MongoDatabase, status: Status
 ) -> None:
     upload = await complete(database)
@@ -122,7 +122,7 @@ class Asked(CommandListener):
     def failed(self, event: CommandFailedEvent) -> None: ...
 
 
-async def test_where_nothing_is_due_no_record_is_looked_at(mongo_url: str, database: MongoDatabase) -> None:
+async def test_a_scrub_with_nothing_due_scans_no_record(mongo_url: str, database: MongoDatabase) -> None:
     for _ in range(20):
         await complete(database)
     asked = Asked()
@@ -150,7 +150,7 @@ async def test_damage_is_listed_with_the_time_it_was_first_found(
     assert await store.mark_intact(other)
 
 
-async def test_a_file_that_is_whole_again_loses_its_mark(store: MongoScrubStore, database: MongoDatabase) -> None:
+async def test_a_restored_file_is_unmarked_by_the_scrub(store: MongoScrubStore, database: MongoDatabase) -> None:
     upload = await complete(database)
     await store.mark_damaged(upload, Damage.ALTERED)
     assert await store.mark_intact(upload)
@@ -167,7 +167,7 @@ async def test_a_file_that_was_moved_or_removed_meanwhile_is_not_marked(
     assert await database["uploads"].count_documents({"damage": {"$gt": ""}}) == 0
 
 
-async def test_all_files_are_gone_through_page_by_page(
+async def test_all_files_are_listed_page_by_page(
     store: MongoScrubStore, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("upload_service.maintenance.store.PAGE", 2)
@@ -193,14 +193,14 @@ async def test_names_and_uploads_are_known_in_their_own_tenant_only(database: Mo
     assert [one.upload_id for one in found] == [upload.upload_id]
 
 
-async def test_the_storage_has_one_id_however_often_it_is_given(database: MongoDatabase) -> None:
+async def test_the_storage_id_is_created_once(database: MongoDatabase) -> None:
     known = MongoFileIndex(database)
     assert await known.storage_id() is None
     given = await asyncio.gather(*(known.create_storage_id() for _ in range(10)))
     assert set(given) == {await known.storage_id()}
 
 
-async def test_it_is_known_whether_a_home_should_have_files(database: MongoDatabase) -> None:
+async def test_has_files_at_finds_records_of_a_storage(database: MongoDatabase) -> None:
     known = MongoFileIndex(database)
     assert not await known.has_files_at(StorageKind.FOLDER)
     await complete(database)

@@ -14,7 +14,7 @@ FILE = b"installer " * 100
 SIZE = len(FILE)
 
 
-async def test_a_form_with_a_file_is_stored_and_its_fields_come_back_in_order(api: UploadApi) -> None:
+async def test_a_form_with_a_file_is_stored_and_returns_its_fields(api: UploadApi) -> None:
     caller = make_uploader()
     answer = await api.store(
         caller, ("b", "1", None), ("file", FILE, "setup.exe"), ("a", "grün", None), ("b", "2", None)
@@ -41,7 +41,7 @@ async def test_a_stored_file_can_be_claimed(api: UploadApi) -> None:
     assert await api.usage(caller) == (SIZE, 0)
 
 
-async def test_a_form_without_a_file_gives_its_fields_only(api: UploadApi) -> None:
+async def test_a_form_without_a_file_returns_its_fields_only(api: UploadApi) -> None:
     caller = make_uploader()
     for empty in [(), (("file", b"", ""),)]:
         answer = await api.store(caller, ("server_filename", "x", None), *empty)
@@ -71,7 +71,7 @@ async def test_a_file_part_without_a_file_name_is_the_installer_too(api: UploadA
         pytest.param([("file", FILE, "a"), ("name", b"\xff", None)], id="a field that is not UTF-8"),
     ],
 )
-async def test_a_form_that_says_two_things_is_refused_and_leaves_nothing(
+async def test_a_contradictory_form_is_refused_and_stores_nothing(
     api: UploadApi, parts: list[tuple[str, bytes | str, str | None]]
 ) -> None:
     caller = make_uploader()
@@ -81,7 +81,7 @@ async def test_a_form_that_says_two_things_is_refused_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("field", ["server_filename", "installer_url"])
-async def test_a_file_is_not_begun_where_the_form_has_named_another(
+async def test_a_form_with_another_installer_field_stores_no_file(
     api: UploadApi, monkeypatch: pytest.MonkeyPatch, field: str
 ) -> None:
     async def begin(*_: object) -> None:
@@ -120,7 +120,7 @@ async def test_a_file_on_a_full_disk_is_refused_and_leaves_nothing(
     assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
 
 
-async def test_a_large_file_that_does_not_fit_is_refused_wherever_its_end_is(api: UploadApi) -> None:
+async def test_a_large_file_of_unknown_length_over_the_quota_is_refused(api: UploadApi) -> None:
     caller = make_uploader(storage_quota=3 << 20)
 
     async def endless() -> AsyncIterator[bytes]:
@@ -135,7 +135,7 @@ async def test_a_large_file_that_does_not_fit_is_refused_wherever_its_end_is(api
     assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
 
 
-async def test_files_of_unknown_length_at_once_never_pass_the_quota(api: UploadApi) -> None:
+async def test_concurrent_files_of_unknown_length_never_exceed_the_quota(api: UploadApi) -> None:
     caller = make_uploader(storage_quota=5 * SIZE)
     answers = await asyncio.gather(*(api.store(caller, ("file", FILE, "a")) for _ in range(20)))
     kept = [answer for answer in answers if answer.status == 200]
