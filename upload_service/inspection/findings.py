@@ -16,6 +16,7 @@ NESTED_LIMIT = 100  # files of an archive
 PROGRAM_MAGIC = b"MZ"
 OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # of an MSI
 ARCHIVE_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")  # the second of an empty archive
+MAGICS = (PROGRAM_MAGIC, OLE_MAGIC, *ARCHIVE_MAGIC)
 MAGIC_LENGTH = 8  # bytes of the longest
 
 DAMAGED_STATUS = 3  # exit status of the inspection process for a file that is not what its first bytes say

@@ -10,14 +10,7 @@ import orjson
 
 from common.concurrency.confined_process import ConfinedProcessFailed, run_confined
 from common.concurrency.confinement import OUT_OF_MEMORY
-from upload_service.inspection.findings import (
-    ARCHIVE_MAGIC,
-    DAMAGED_STATUS,
-    MAGIC_LENGTH,
-    OLE_MAGIC,
-    PROGRAM_MAGIC,
-    Findings,
-)
+from upload_service.inspection.findings import DAMAGED_STATUS, MAGIC_LENGTH, MAGICS, Findings
 
 WALL_TIME = 20.0  # seconds
 OUTPUT_LIMIT = 1 << 18  # bytes
@@ -51,7 +44,7 @@ class Unreadable(Exception):
 async def read_installer(file: BinaryIO, suffix: str) -> Findings:
     """Inspect a file. Raises Unreadable, and Unavailable if this machine can start no process now."""
     head = await asyncio.to_thread(os.pread, file.fileno(), MAGIC_LENGTH, 0)
-    if not head.startswith((PROGRAM_MAGIC, OLE_MAGIC, *ARCHIVE_MAGIC)):
+    if not head.startswith(MAGICS):
         return Findings()
     module = "upload_service.inspection"
     try:

@@ -96,9 +96,7 @@ class FolderStorage:
     async def finalize(self, upload: Upload) -> None:
         """Give the file of a complete transfer its final name, and remove what is left of the transfer.
 
-        Raises:
-            StorageFull: the disk has no room, not even for a name.
-            InstallerMissing: there is no file; another process may have moved or removed it.
+        Raises StorageFull, and InstallerMissing if another process has moved or removed it.
         """
         await self.put(upload, self._parts.path(upload))
         await asyncio.to_thread(self._parts.remove, upload)

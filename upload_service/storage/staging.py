@@ -25,11 +25,7 @@ class Staging:
         """The path of a complete file: its own in the folder, else that of a copy, which this block removes.
 
         The copy is named after `token` and is beside the transfers' files; removing the upload removes it as well.
-
-        Raises:
-            StorageFull: the disk has no room for a copy.
-            InstallerMissing: the file is missing.
-            Unavailable: its storage does not respond.
+        Raises StorageFull, InstallerMissing and Unavailable.
         """
         if upload.storage is StorageKind.FOLDER:
             await storage.size(upload)  # Gives the file its final name, if it has none yet.

@@ -39,18 +39,14 @@ class PartFiles:
     def open(self, upload: Upload, digest: Digest | None) -> "PartFile":
         """The file of a transfer, truncated to its offset; `digest` is updated with what is written from there.
 
-        Raises:
-            StorageFull: the disk is full.
-            TransferDamaged: acknowledged bytes are missing.
+        Raises StorageFull and TransferDamaged.
         """
         return PartFile(self.path(upload), upload.offset, digest)
 
     def copy(self, upload: Upload, generation: int) -> Digest:
         """Copy the acknowledged bytes to another generation and return their digest. A failure leaves no copy.
 
-        Raises:
-            StorageFull: the disk is full.
-            TransferDamaged: acknowledged bytes are missing.
+        Raises StorageFull and TransferDamaged.
         """
         digest = hashlib.sha256()
         rest = upload.offset

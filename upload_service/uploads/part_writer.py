@@ -27,10 +27,7 @@ class PartWriter:
         """Write all blocks in order, sync the file, close it, and return the number of bytes.
 
         `reserve` is called with a number of bytes before so many are written; its error ends the write.
-
-        Raises:
-            StorageFull: the disk is full.
-            TransferDamaged: acknowledged bytes are missing on the disk.
+        Raises StorageFull and TransferDamaged.
         """
         count = size = 0
         batch: list[bytes] = []

@@ -39,11 +39,7 @@ class Transfers:
     digests: Digests = field(default_factory=Digests)
 
     async def find(self, tenant_id: str, file_id: FileId) -> Upload:
-        """The state of a transfer.
-
-        Raises:
-            TransferNotFound: no chunk was received under this id, or the transfer was cancelled.
-        """
+        """The state of a transfer. Raises TransferNotFound, also for a cancelled one."""
         upload = await self.store.find(tenant_id, file_id)
         if upload is None or upload.is_gone:
             raise TransferNotFound

@@ -131,9 +131,7 @@ class UploadSession:
     async def copy_part(self) -> Digest:
         """Copy the acknowledged bytes to a file that earlier lease holders do not write to; returns their digest.
 
-        Raises:
-            StorageFull: the disk is full.
-            TransferDamaged: acknowledged bytes are missing.
+        Raises StorageFull and TransferDamaged.
         """
         parts, copy = self._sessions.parts, replace(self.upload, generation=self.upload.fence, needs_copy=False)
         digest = await self._sessions.read(partial(parts.copy, self.upload, copy.generation))
