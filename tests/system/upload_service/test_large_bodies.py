@@ -104,9 +104,7 @@ async def test_a_client_that_reads_nothing_is_disconnected(
 
 @pytest.mark.full  # tests/system/gateway/test_stalled_callers.py has a sample.
 @both_ways
-async def test_a_slow_reader_gets_a_whole_large_response(
-    way: Way, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_slow_reader_gets_a_whole_large_response(way: Way, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 3)
     monkeypatch.setattr("common.http.connection_limits.READ_PROGRESS", 1)
     async with way(sending(file)) as address, asyncio.timeout(SOON):
