@@ -1,7 +1,9 @@
 """The metrics of transfers."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+
+from prometheus_client import Counter
 
 from common.telemetry.metrics import Metrics
 
@@ -14,21 +16,21 @@ class TransferMetrics:
         self._sent = metrics.counter("pkgrepo_download_bytes_total", "Bytes of downloads that were sent.")
         self._finished = metrics.counter("pkgrepo_uploads_finished_total", "Uploads that became whole.")
 
-    @contextmanager
-    def upload(self, bytes_received: Callable[[], int]) -> Iterator[None]:
+    def upload(self, bytes_received: Callable[[], int]) -> AbstractContextManager[None]:
         """Count the bytes received at the end of the block, also if it fails."""
-        try:
-            yield
-        finally:
-            self._received.inc(bytes_received())
+        return _count_at_end(self._received, bytes_received)
 
-    @contextmanager
-    def download(self, bytes_sent: Callable[[], int]) -> Iterator[None]:
+    def download(self, bytes_sent: Callable[[], int]) -> AbstractContextManager[None]:
         """Count the bytes sent at the end of the block, also if it fails."""
-        try:
-            yield
-        finally:
-            self._sent.inc(bytes_sent())
+        return _count_at_end(self._sent, bytes_sent)
 
     def finished(self) -> None:
         self._finished.inc()
+
+
+@contextmanager
+def _count_at_end(counter: Counter, count: Callable[[], int]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        counter.inc(count())
