@@ -6,6 +6,7 @@ from typing import Protocol
 from common.concurrency.background import with_each
 from common.telemetry import log
 from upload_service.model import Status, Upload
+from upload_service.quota.service import QuotaStore
 from upload_service.storage.filesystem import StorageBackends
 from upload_service.uploads.removal import Removal
 
@@ -22,12 +23,6 @@ class StaleStore(Protocol):
         """Delete the records of cancelled transfers of all tenants."""
 
 
-class SettledStore(Protocol):
-    """The settled rows of quotas."""
-
-    async def delete_settled(self) -> None: ...
-
-
 class TenantStore(Protocol):
     """A store that can delete all of a tenant."""
 
@@ -39,7 +34,7 @@ class Collector:
     """Removes stale uploads; ages are seconds. It must win `deleting` first, so that no claim gets the same file."""
 
     store: StaleStore
-    quota: SettledStore
+    quota: QuotaStore
     removal: Removal
     transfer_idle: int
     unclaimed_age: int

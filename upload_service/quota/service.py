@@ -30,6 +30,9 @@ class QuotaStore(Protocol):
     async def release(self, upload: Upload) -> None:
         """Drop the upload's reservation, or its use."""
 
+    async def delete_settled(self) -> None:
+        """Delete, for all tenants, the old ids of settled uploads of which no record is left."""
+
 
 async def reserve(store: QuotaStore, upload: Upload, size: int, quota: int | None) -> None:
     """Reserve `size` bytes for an upload. Raises StorageExceeded and TooManyUploads."""

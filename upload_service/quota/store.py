@@ -80,7 +80,6 @@ class MongoQuotaStore:
         return (document["used"], document["reserved"]) if document else (0, 0)
 
     async def delete_settled(self) -> None:
-        """Delete, for all tenants, the old ids in `settled` of which no record is left."""
         cursor = self._quotas.find({"settled": {"$ne": {}}}, {"tenant_id": 1, "settled": 1, "now": "$$NOW"})
         async for document in cursor:
             tenant_id, rows = document["tenant_id"], list(document["settled"].items())

@@ -9,6 +9,7 @@ from upload_service.content_range import ContentRange
 from upload_service.model import InstallerMissing, Status, TransferNotFound, UnexpectedChunk, Upload
 from upload_service.storage.filesystem import StorageBackends, read_blocks
 from upload_service.uploads.part_files import PartFiles
+from upload_service.uploads.session import TransferStore
 
 
 class Chunk(Protocol):
@@ -17,12 +18,6 @@ class Chunk(Protocol):
     suffix: str
 
     def blocks(self) -> AsyncIterator[bytes]: ...
-
-
-class RecordStore(Protocol):
-    """The upload records, as the comparison needs them."""
-
-    async def find(self, tenant_id: str, file_id: str) -> Upload | None: ...
 
 
 def expect_total(upload: Upload, span: ContentRange) -> None:
@@ -55,7 +50,7 @@ async def exact_blocks(upload: Upload, span: ContentRange, chunk: Chunk) -> Asyn
 class ResendCheck:
     """Compares a chunk that was sent before with the stored bytes."""
 
-    store: RecordStore
+    store: TransferStore
     parts: PartFiles
     backends: StorageBackends
 

@@ -1,4 +1,4 @@
-"""A folder, an object storage and the records, with movers between them that work when they are told to."""
+"""A folder, an object storage and their records, with movers that a test runs."""
 
 import hashlib
 from collections.abc import AsyncIterator
@@ -34,7 +34,7 @@ FIELDS = {"needs_copy": "tainted", "generation": "part", "storage": "home", "ori
 
 @dataclass(frozen=True)
 class StoragePair:
-    """Two homes and the records of what is in them."""
+    """The folder, the object storage, and the records of their files."""
 
     database: MongoDatabase
     folder: FolderStorage
@@ -66,11 +66,11 @@ class StoragePair:
         return Mover(store or self.store, homes or self.homes, self.staging, chosen, self.identity)
 
     async def move_all(self, chosen: StorageKind) -> list[Outcome]:
-        """What becomes of each file."""
+        """Move all files; returns the outcome of each."""
         return [outcome async for _, outcome in self.mover(chosen).moves()]
 
     async def keep(self, content: bytes = FILE, home: StorageKind = StorageKind.FOLDER, **fields: Any) -> Upload:
-        """An installer of a version, whole and at a home, of which nothing has been heard for a while."""
+        """An installer of a version, complete and stored a long time ago."""
         upload_id, tenant_id = uuid4().hex, f"t{uuid4().hex[:8]}"
         upload = Upload(
             tenant_id,
@@ -109,7 +109,7 @@ class StoragePair:
         return b"".join([block async for block in self.home(home).read(upload, 0, upload.size)])
 
     async def expect_at(self, home: StorageKind, upload: Upload, content: bytes = FILE) -> None:
-        """The file is here, says the record; nowhere else is a byte of it."""
+        """Assert that the record names this storage, and that no other one has the file."""
         (other,) = set(StorageKind) - {home}
         record = await self.record(upload)
         assert (record["home"], record.get("left") or "") == (home, "")
@@ -124,7 +124,7 @@ def record_of(upload: Upload) -> dict[str, Any]:
 
 
 def make_storage_pair(database: MongoDatabase, root: Path, object_server: ObjectServer) -> StoragePair:
-    """An storages with a prefix of its own in the object storage."""
+    """A pair of storages with its own prefix in the object storage."""
     storage = StorageSettings(**object_server.settings(uuid4().hex)).object_storage
     assert storage is not None
     parts = PartFiles(root)

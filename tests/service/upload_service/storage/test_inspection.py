@@ -16,7 +16,7 @@ from tests.support.api import Answer
 from tests.support.samples.installers import MACHINE_MSI
 from tests.support.samples.programs import program, zipped
 from tests.support.servers.objects import ObjectServer
-from tests.support.services.upload import UploadApi, folder_homes, make_uploader, serving_uploads, sha256
+from tests.support.services.upload import UploadApi, folder_backends, make_uploader, serving_uploads, sha256
 from tests.support.waiting import until
 from upload_service.inspection import inspector as inspector_module
 from upload_service.inspection import installer_files
@@ -66,7 +66,7 @@ class Reader:
 def inspector(database: MongoDatabase, settings: UploadSettings, reader: Reader) -> Inspector:
     """That of a replica."""
     folder = settings.installers
-    lender = InstallerFiles(folder_homes(folder), FolderStorage(folder, PartFiles(folder)), folder)
+    lender = InstallerFiles(folder_backends(folder), FolderStorage(folder, PartFiles(folder)), folder)
     return Inspector(MongoInspectionStore(database), lender, reader.read)
 
 

@@ -239,7 +239,7 @@ async def test_a_moved_file_is_unavailable_without_object_storage(
 async def test_a_transfer_can_be_cancelled_without_object_storage(without: Setup) -> None:
     caller = make_uploader()
     await without.api.chunk(caller, "f", FILE[:10], 0, len(FILE))
-    assert (await without.api.give_up(caller, "f")).status == 200
+    assert (await without.api.cancel(caller, "f")).status == 200
     assert (without.api.files(caller), await without.api.usage(caller)) == ([], (0, 0))
 
 

@@ -12,7 +12,7 @@ from common.auth.callers import Caller
 from common.mongo import MongoDatabase
 from tests.support.services.upload import (
     UploadApi,
-    folder_homes,
+    folder_backends,
     make_removal,
     make_uploader,
     serving_uploads,
@@ -63,7 +63,7 @@ async def test_only_the_folder_of_a_tenant_is_removed(tmp_path: Path, tenant_id:
     (tmp_path / "victim").mkdir()
     (tmp_path / "installers" / "acme").mkdir(parents=True)
     with pytest.raises(ValueError, match="not a tenant's id"):
-        await forget_tenant(tenant_id, folder_homes(tmp_path / "installers"))
+        await forget_tenant(tenant_id, folder_backends(tmp_path / "installers"))
     assert (tmp_path / "victim").exists()
     assert (tmp_path / "installers" / "acme").exists()
 
@@ -71,7 +71,7 @@ async def test_only_the_folder_of_a_tenant_is_removed(tmp_path: Path, tenant_id:
 async def test_a_cancelled_file_id_is_free_after_a_day(setup: Setup) -> None:
     caller = make_uploader()
     await setup.api.chunk(caller, "f", FILE[:10], 0, SIZE)
-    await setup.api.give_up(caller, "f")
+    await setup.api.cancel(caller, "f")
     await setup.age(caller, days=1.01)
     await setup.collector.collect()
     assert await setup.count(caller) == 0
@@ -81,7 +81,7 @@ async def test_a_cancelled_file_id_is_free_after_a_day(setup: Setup) -> None:
 async def test_a_cancelled_file_id_is_not_free_before_a_day(setup: Setup) -> None:
     caller = make_uploader()
     await setup.api.chunk(caller, "f", FILE[:10], 0, SIZE)
-    await setup.api.give_up(caller, "f")
+    await setup.api.cancel(caller, "f")
     await setup.age(caller, days=0.99)
     await setup.collector.collect()
     assert (await setup.api.chunk(caller, "f", FILE[:10], 0, SIZE)).status == 409
@@ -199,7 +199,7 @@ async def test_a_deleted_tenant_has_neither_records_nor_files(setup: Setup) -> N
         await setup.api.claim(tenant, await setup.api.upload(tenant, FILE))
     stores = MongoUploadStore(setup.database), MongoQuotaStore(setup.database)
     for _ in range(2):
-        await forget_tenant(caller.tenant_id, folder_homes(setup.api.folder), *stores)
+        await forget_tenant(caller.tenant_id, folder_backends(setup.api.folder), *stores)
     assert (await setup.count(caller), await setup.api.usage(caller)) == (0, (0, 0))
     assert not (setup.api.folder / caller.tenant_id).exists()
     assert (await setup.count(other), len(setup.api.files(other))) == (1, 1)

@@ -10,7 +10,7 @@ import pytest
 from common.auth.callers import Caller
 from common.errors import Unavailable
 from common.mongo import MongoDatabase
-from tests.support.services.upload import UploadApi, folder_homes, make_uploader, serving_uploads, settings_for
+from tests.support.services.upload import UploadApi, folder_backends, make_uploader, serving_uploads, settings_for
 from tests.support.waiting import until
 from upload_service.maintenance import scrub
 from upload_service.maintenance.scrub import Scrub
@@ -74,7 +74,7 @@ class Setup:
 async def setup(mongo_url: str, tmp_path: Path, database: MongoDatabase) -> AsyncIterator[Setup]:
     settings = settings_for(mongo_url, tmp_path / "installers", database=database.name, scrub_interval=0)
     async with serving_uploads(settings) as api:
-        yield Setup(api, database, folder_homes(settings.installers))
+        yield Setup(api, database, folder_backends(settings.installers))
 
 
 def flip(path: Path, at: int = -1) -> None:

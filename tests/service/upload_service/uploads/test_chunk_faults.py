@@ -207,7 +207,7 @@ class Chunks(RuleBasedStateMachine):
         """An open transfer is removed, and a file stays."""
         file_id = self.one_of(data, self.transfers)
         is_open = self.transfers[file_id].open
-        answer = self.setup.run(self.replica(data).give_up(self.caller, file_id))
+        answer = self.setup.run(self.replica(data).cancel(self.caller, file_id))
         assert answer.status == (200 if is_open else 409), answer.body
         if is_open:
             del self.transfers[file_id]
