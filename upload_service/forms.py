@@ -72,8 +72,8 @@ class InstallerForm:
         """The installer's bytes as they arrive.
 
         Raises:
-            InvalidRequest: the body is malformed, has two installers or an empty one, or has an installer and a
-                `server_filename` or `installer_url`; if that field is first, before any byte of the file.
+            InvalidRequest: the body is malformed, or has two installers or an empty one. Or it has an installer and
+                another field that names one; if that field is first, before any byte of the file.
             BodyTooLarge: the fields are too long.
         """
         segment: MultipartSegment | None = None

@@ -1,7 +1,7 @@
 """The collection `uploads` for the maintenance of stored files: files to read, damaged files, names with a record.
 
-`checked_at` is when a file was last read to the end, `checking_until` is the lease of its reader, and `damaged_at` is
-when its `damage` was found. All are by the clock of the database.
+`checked_at` is when a file was last read to the end. `checking_until` is the lease of its reader. `damaged_at` is when
+its `damage` was found. All are by the clock of the database.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence, Set

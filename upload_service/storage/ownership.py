@@ -1,8 +1,7 @@
 """The binding of a storage to a database: a random id that both have.
 
-A service may be started with the installers of one installation and the database of another, or with an empty disk
-mounted in place of a full one. Then no file may be removed for want of a record, and no record marked for want of a
-file.
+A service may be started with the installers of one installation and the database of another, or with an unmounted
+disk. Then it must not remove files that have no record, nor mark records that have no file.
 """
 
 import asyncio

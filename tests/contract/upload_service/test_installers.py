@@ -1,4 +1,4 @@
-"""What every home of installers promises: a name is written once, whole or not at all, and read back as it came."""
+"""The contract of every installer storage: a name is written once, completely or not at all."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ LARGE = os.urandom(12 << 20)  # bytes: more than one part, and not a whole numbe
 
 @pytest.fixture(params=list(StorageKind))
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> InstallerStorage:
-    """An empty home of each kind."""
+    """An empty storage of each kind."""
     if request.param is StorageKind.FOLDER:
         return FolderStorage(tmp_path / "home", PartFiles(tmp_path / "home"))
     server: ObjectServer = request.getfixturevalue("object_server")
@@ -36,7 +36,7 @@ def make_upload(tenant_id: str = "acme", suffix: str = ".exe") -> Upload:
 
 
 async def put(home: InstallerStorage, tmp_path: Path, content: bytes = SMALL, upload: Upload | None = None) -> Upload:
-    """A file that is there."""
+    """A stored file."""
     upload = upload or make_upload()
     (tmp_path / "home" / upload.tenant_id).mkdir(parents=True, exist_ok=True)
     source = tmp_path / uuid4().hex

@@ -1,4 +1,4 @@
-"""The ledger of a tenant's storage: bounded, safe against what comes twice or late, and held against the records."""
+"""The ledger of a tenant: limited, safe against repeated and late calls, and equal to the records."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -56,7 +56,7 @@ def whole(status: Status, **words: Any) -> Upload:
 
 
 async def record(database: MongoDatabase, *uploads: Upload) -> None:
-    """Let there be records of these uploads."""
+    """Insert the records of these uploads."""
     for upload in uploads:
         document = {**vars(upload), "status": upload.status.value}
         if not upload.server_filename:
@@ -76,7 +76,7 @@ async def set_ledger(database: MongoDatabase, upload: Upload, **changes: Any) ->
 
 @dataclass
 class Books:
-    """What a tenant's ledger must say, in bytes by the upload's number."""
+    """The expected ledger of a tenant, in bytes by the number of the upload."""
 
     holds: dict[int, int] = field(default_factory=dict)
     used: dict[int, int] = field(default_factory=dict)
@@ -218,7 +218,7 @@ async def test_only_the_newest_settled_rows_are_kept(
 
 
 async def every_kind(database: MongoDatabase, quota: MongoQuotaStore) -> Upload:
-    """A tenant with uploads of every status, their ledger right; one of them."""
+    """A tenant with uploads of every status and a correct ledger; returns one upload."""
     tenant = f"t{uuid4().hex}"
     begun = make_upload(tenant_id=tenant, offset=4)
     just_opened = make_upload(tenant_id=tenant)
@@ -296,7 +296,7 @@ async def test_a_ledger_that_changed_since_it_was_read_is_not_repaired(
 
 
 class Moving(MongoLedgerStore):
-    """The ledgers, with something happening between a first look and a second."""
+    """The ledgers, with a change between the first and the second comparison."""
 
     def __init__(self, database: MongoDatabase) -> None:
         super().__init__(database)
@@ -316,7 +316,7 @@ async def test_a_changing_difference_is_not_drift(database: MongoDatabase, quota
 
 
 class Between(CommandListener):
-    """Lets a whole upload come in when its tenant's ledger has been read and its records have not."""
+    """Completes an upload after its tenant's ledger was read and before its records are."""
 
     def __init__(self, mongo_url: str, name: str, upload: Upload) -> None:
         self._database = MongoClient[dict[str, Any]](mongo_url)[name]

@@ -1,4 +1,4 @@
-"""What the records tell those who look after stored files: which to read next, which are damaged, which are known."""
+"""The records for maintenance: files to read next, damaged files, and names with a record."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -51,7 +51,7 @@ async def change(database: MongoDatabase, upload: Upload, **fields: Any) -> None
 
 
 async def age(database: MongoDatabase, upload: Upload, **ages: float) -> None:
-    """Let it be so long since a file was read."""
+    """Set how long ago a file was read."""
     await change(database, upload, checked_at=datetime.now(UTC) - timedelta(**ages))
 
 
@@ -107,7 +107,7 @@ async def test_a_damaged_file_is_read_again_within_the_hour(store: MongoScrubSto
 
 
 class Asked(CommandListener):
-    """Keeps what the driver asks to change."""
+    """Records the changes that the driver requests."""
 
     def __init__(self) -> None:
         self.changes: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""What the records of moves promise: one mover has a file at a time, and only the last to lease it changes anything."""
+"""The records of moves: one mover leases a file at a time, and only the last holder changes anything."""
 
 import asyncio
 from typing import Any
@@ -84,7 +84,7 @@ async def test_remaining_can_omit_files_that_cannot_be_moved(storages: StoragePa
 
 
 class Patience(CommandListener):
-    """Notes how many milliseconds the server is given for each aggregation."""
+    """Records the time limit of each aggregation in milliseconds."""
 
     def __init__(self) -> None:
         self.given: list[int] = []

@@ -1,4 +1,4 @@
-"""Every kind of home has the id of the database, is known by it, and loses what the database does not know."""
+"""Every kind of storage has the id of its database, and loses files that the database does not know."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

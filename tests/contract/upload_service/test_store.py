@@ -1,4 +1,4 @@
-"""What the stores of uploads and quotas promise: one update decides, and only the tenant's own records are met."""
+"""The stores of uploads and quotas: one update decides, and matches records of the tenant only."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -261,7 +261,7 @@ async def test_releasing_an_uncharged_file_frees_its_reservation_only(quota: Mon
 
 
 class Filters(CommandListener):
-    """Keeps every filter that the driver sends."""
+    """Records every filter that the driver sends."""
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []

@@ -55,7 +55,7 @@ async def through_the_gateway(handler: Handler) -> AsyncIterator[str]:
 
 
 def sending(file: Path, ended: asyncio.Event | None = None) -> Handler:
-    """What upload_service does with a download."""
+    """A handler that serves a download as upload_service does."""
 
     async def send(request: web.Request) -> web.StreamResponse:
         with_small_buffers(request)

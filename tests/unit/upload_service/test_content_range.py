@@ -1,4 +1,4 @@
-"""The headers that place a chunk, read strictly (section 4.5)."""
+"""The headers of a chunk (section 4.5)."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What upload_service is told about object storage, and what stops its start."""
+"""The settings of object storage, and those that stop the start."""
 
 import pytest
 
@@ -13,7 +13,7 @@ NAMES = [name.upper() for name in StorageSettings.model_fields]
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """An environment that says nothing of storage."""
+    """An environment without settings of storage."""
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(f"{name}_FILE", raising=False)

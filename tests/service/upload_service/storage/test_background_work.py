@@ -1,4 +1,4 @@
-"""Every replica looks after the stored files from its start."""
+"""Every replica maintains the stored files from its start."""
 
 import os
 import time

@@ -15,7 +15,7 @@ ETAG = f'"{sha256(FILE)}"'
 
 @dataclass(frozen=True)
 class Linked:
-    """A file that a version has."""
+    """A file that is linked to a version."""
 
     api: UploadApi
     caller: Caller

@@ -1,4 +1,4 @@
-"""The ledger of a tenant agrees with its records at every moment, whatever requests are under way."""
+"""The ledger of a tenant agrees with its records at every moment, also during requests."""
 
 import asyncio
 from uuid import uuid4

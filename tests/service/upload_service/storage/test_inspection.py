@@ -1,4 +1,4 @@
-"""Every upload is inspected, once, by whichever replica, and none more than three times."""
+"""Every upload is inspected once, by any replica, and in at most three attempts."""
 
 import asyncio
 import errno
@@ -50,7 +50,7 @@ NOTHING_FOUND: dict[str, Any] = {
 
 @dataclass
 class Reader:
-    """Reads what it is told to have found, and counts."""
+    """A reader that returns given findings and counts its calls."""
 
     found: Findings = field(default_factory=lambda: Findings(format=Format.EXE))
     failure: BaseException | None = None
@@ -64,7 +64,7 @@ class Reader:
 
 
 def inspector(database: MongoDatabase, settings: UploadSettings, reader: Reader) -> Inspector:
-    """That of a replica."""
+    """The inspector of a replica."""
     folder = settings.installers
     lender = InstallerFiles(folder_backends(folder), FolderStorage(folder, PartFiles(folder)), folder)
     return Inspector(MongoInspectionStore(database), lender, reader.read)
@@ -75,7 +75,7 @@ async def inspected(api: UploadApi, caller: Caller, name: str) -> Answer:
 
 
 async def settled(api: UploadApi, caller: Caller, name: str) -> Answer:
-    """What is answered once the file does not wait any more."""
+    """The response when the inspection is finished."""
 
     async def done() -> bool:
         return bool((await inspected(api, caller, name)).body["state"] != "waiting")
@@ -85,7 +85,7 @@ async def settled(api: UploadApi, caller: Caller, name: str) -> Answer:
 
 
 async def uploaded(settings: UploadSettings, caller: Caller, *contents: bytes) -> list[str]:
-    """The names of files that came while no replica inspected anything."""
+    """The names of files that were uploaded while no replica inspected."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Inspector, "inspect_due", AsyncMock())
         async with serving_uploads(settings) as api:

@@ -1,4 +1,4 @@
-"""Installers are moved from home to home, and whatever happens on the way, each is somewhere whole."""
+"""Installers are moved between storages, and after any interruption one storage has the whole file."""
 
 import asyncio
 import shutil
@@ -49,11 +49,11 @@ EACH_STEP = pytest.mark.parametrize(
 
 
 class Killed(BaseException):
-    """What happens to a process from outside."""
+    """A process was killed."""
 
 
 class Meddled:
-    """Does as the one it stands for, with something happening before or after one of its methods, the first time."""
+    """A proxy that does something before or after the first call of one method."""
 
     def __init__(self, real: object, method: str, when: str, what: Callable[[], Awaitable[object]]) -> None:
         self._real = real
@@ -80,7 +80,7 @@ class Meddled:
 
 
 class Mortal:
-    """The records, as a process sees them that may be killed: after that it changes nothing any more."""
+    """The store of a process that can be killed; then it changes nothing."""
 
     def __init__(self, real: object) -> None:
         self._real = real
@@ -96,7 +96,7 @@ async def _nothing(*_: object) -> None: ...
 def meddling(
     storages: StoragePair, new: StorageKind, method: str, when: str, what: Callable[[], Awaitable[object]]
 ) -> Any:
-    """A mover with something happening at a step, and its store, which can be killed."""
+    """A mover that is interrupted at a step, and its store, which can be killed."""
     (old,) = set(StorageKind) - {new}
     mortal = Mortal(Meddled(storages.store, method, when, what))
     homes: Any = {old: storages.home(old), new: storages.home(new)}
@@ -223,7 +223,7 @@ async def test_a_file_deleted_during_a_move_leaves_nothing(
 async def test_a_delayed_mover_that_cleans_up_keeps_the_recorded_file(
     storages: StoragePair, old: StorageKind, new: StorageKind, when: str
 ) -> None:
-    """It is about to tidy up the old home; others bring the file back there meanwhile."""
+    """Another mover brings the file back before the first one removes the old copy."""
     upload = await storages.keep(home=old)
     await arrive_and_stop(storages, upload, new)
 
@@ -238,7 +238,7 @@ async def test_a_delayed_mover_that_cleans_up_keeps_the_recorded_file(
 
 
 async def arrive_and_stop(storages: StoragePair, upload: Upload, new: StorageKind) -> None:
-    """Let a file be at its new home, and its copy at the old one too."""
+    """Store a file in its new storage, and leave its copy in the old one."""
     copy = storages.root / "copy"
     copy.write_bytes(FILE)
     await storages.home(new).put(upload, copy)
@@ -267,7 +267,7 @@ async def test_a_delayed_mover_that_rejects_a_copy_keeps_the_recorded_file(
 
 
 class Late:
-    """A home at which a file arrives only after something else has happened."""
+    """A storage that stores a file only after another step."""
 
     def __init__(self, real: InstallerStorage, on_its_way: Path, first: Callable[[], Awaitable[object]]) -> None:
         self._real = real

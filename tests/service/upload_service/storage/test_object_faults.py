@@ -1,4 +1,4 @@
-"""The network to the object storage fails: what is read is whole or refused, and nobody waits for ever."""
+"""The network to the object storage fails: a read is complete or refused, and ends in time."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ LARGE = os.urandom(24 << 20)
 
 @dataclass(frozen=True)
 class Far:
-    """An object storage behind a network that fails when it is told to, and a large installer in it."""
+    """An object storage behind a network that a test breaks, with a large installer."""
 
     network: Proxy
     objects: S3Storage
@@ -66,7 +66,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library tries nothing again, as it does a minute after a reading has begun."""
+    """The library makes no retries, as a minute after the start of a read."""
     monkeypatch.setitem(s3_client.RETRIES, "max_retries", 0)
 
 
@@ -154,7 +154,7 @@ async def test_a_file_that_disappears_during_the_put_is_reported_as_missing(
 
 @dataclass
 class Old:
-    """A provider that has not heard of conditions."""
+    """A provider without conditional writes."""
 
     objects: dict[str, bytes] = field(default_factory=dict)
     refused: int = 0

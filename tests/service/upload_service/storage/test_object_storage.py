@@ -1,4 +1,4 @@
-"""With an object storage: what is uploaded ends up there, is served from there, and waits while it is away."""
+"""Uploads are moved to object storage, are served from there, and wait while it is unavailable."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -52,7 +52,7 @@ PASSED_OVER = {"date", "server", "x-request-id"}
 
 @dataclass(frozen=True)
 class Setup:
-    """A service, its records, and the object storage that it moves installers to as soon as it may."""
+    """A service, its records, and the object storage to which it moves installers."""
 
     api: UploadApi
     database: MongoDatabase
@@ -84,7 +84,7 @@ class Setup:
         return found
 
     async def size(self, caller: Caller, name: str) -> int | None:
-        """Of the object."""
+        """The key of the object."""
         return await self.objects.size(Upload(caller.tenant_id, "f", "u", 0, server_filename=name))
 
 
@@ -124,7 +124,7 @@ async def redirecting(
 
 @pytest.fixture
 def away() -> Any:
-    """An object storage of which nothing answers until it is started; its port is known."""
+    """An object storage that a test starts later, with a known port."""
     server = ObjectServer()
     server.start()
     server.make_bucket()
@@ -137,7 +137,7 @@ def away() -> Any:
 async def without(
     quick: None, mongo_url: str, database: MongoDatabase, tmp_path: Path, away: ObjectServer
 ) -> AsyncIterator[Setup]:
-    """A setup whose object storage is away."""
+    """A setup whose object storage is not started."""
     async with serving_house(mongo_url, tmp_path, away, database=database.name) as served:
         yield served
 
@@ -293,7 +293,7 @@ async def test_an_interrupted_download_does_not_look_complete(
 
 
 async def replaced(setup: Setup, tmp_path: Path, caller: Caller, name: str, content: bytes | None) -> None:
-    """Something else where an object was, as no one should have done it."""
+    """Replace an object with other bytes."""
     upload = Upload(caller.tenant_id, "f", "u", 0, server_filename=name)
     await setup.objects.remove(upload)
     if content is not None:
@@ -323,7 +323,7 @@ async def test_a_file_that_moves_after_its_record_was_read_is_found(
 
 
 async def location(setup: Setup, caller: Caller, name: str, method: str = "GET") -> URL:
-    """Where a download is sent to."""
+    """The URL that a download is redirected to."""
     address = setup.api.address(caller, name)
     async with setup.api.service.session.request(method, address, allow_redirects=False) as response:
         assert (response.status, response.headers["Cache-Control"]) == (307, "no-store")

@@ -1,4 +1,4 @@
-"""Files that no record knows go, and nothing else does: not what is young, and nothing of another installation."""
+"""Files without a record are removed, but no young ones and none of another installation."""
 
 import os
 import time
@@ -29,7 +29,7 @@ DAY = 24 * 3600
 
 @dataclass(frozen=True)
 class Setup:
-    """A service, its database, and a collector of orphans that works when it is told to."""
+    """A service, its database, and an orphan collector that a test runs."""
 
     api: UploadApi
     database: MongoDatabase
@@ -41,7 +41,7 @@ class Setup:
         )
 
     async def collect(self) -> None:
-        """Look through a folder in which all is two days old."""
+        """Make all files two days old, and collect orphans."""
         two_days_ago = time.time() - 2 * DAY
         for path in self.api.folder.rglob("*"):
             os.utime(path, (two_days_ago, two_days_ago))

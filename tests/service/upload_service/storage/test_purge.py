@@ -1,4 +1,4 @@
-"""What nobody wants any more is removed, and nothing else."""
+"""Stale uploads are removed, and nothing else."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,14 +31,14 @@ DAY = 24 * 3600
 
 @dataclass(frozen=True)
 class Setup:
-    """A service, its database, and a collector that works when it is told to."""
+    """A service, its database, and a collector that a test runs."""
 
     api: UploadApi
     database: MongoDatabase
     collector: Collector
 
     async def age(self, caller: Caller, **days: float) -> None:
-        """Let a tenant's uploads be announced, and untouched for so long."""
+        """Mark a tenant's uploads as announced, and set how long ago they changed."""
         await until(self.all_announced)
         then = datetime.now(UTC) - timedelta(**days)
         await self.database["uploads"].update_many({"tenant_id": caller.tenant_id}, {"$set": {"updated_at": then}})

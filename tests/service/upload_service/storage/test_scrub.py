@@ -1,4 +1,4 @@
-"""Stored files are read again: what is not what was uploaded is marked, and whatever disturbs a reading is not."""
+"""Stored files are read again: damaged ones are marked, and a disturbed read marks nothing."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ DAY = 24 * 3600
 
 @dataclass
 class Setup:
-    """A service, its database, and a scrub that does `during` after each block that it has read."""
+    """A service, its database, and a scrub that calls `during` after each block."""
 
     api: UploadApi
     database: MongoDatabase

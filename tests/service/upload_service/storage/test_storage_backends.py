@@ -1,4 +1,4 @@
-"""Nothing is moved to, from or out of a home that is not the database's, nor forgotten where it cannot be removed."""
+"""No file is moved or removed in a foreign storage, and no record is deleted before its file."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -61,7 +61,7 @@ async def test_no_copy_is_removed_if_a_storage_is_foreign(
 
 
 async def until_said(api: UploadApi, word: str) -> None:
-    """Wait until a service says of itself that it is, or why it is not, ready."""
+    """Wait until a service reports that it is ready, or why it is not."""
 
     async def said() -> bool:
         async with api.service.session.get(f"{api.service.address}/readyz") as answer:

@@ -1,4 +1,4 @@
-"""Requests that come strangely: raw headers, slow bodies, two at once."""
+"""Unusual requests: raw headers, slow bodies, two at once."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ END = b"\r\n--b--\r\n"
 
 
 async def status_of(api: UploadApi, caller: Caller, *lines: bytes) -> int:
-    """The status that a chunk of one byte with these header lines is answered with."""
+    """The status of the response to a chunk of one byte with these header lines."""
     token = sign(KEY, caller, service="upload_service", operation="upload_package_version")
     body = START + b"x" + END
     head = [

@@ -31,7 +31,7 @@ SIZES = (2, 40, 300_000)  # bytes of a file; the last is more than a socket hold
 
 @dataclass
 class Transfer:
-    """A file on its way: `content` is what its sender wants stored, the first `offset` bytes are acknowledged."""
+    """A transfer: `content` is the file of its sender, and the first `offset` bytes are acknowledged."""
 
     content: bytes
     offset: int = 0
@@ -48,7 +48,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Setup:
-    """Two replicas over one database and one folder, and the loop that they run in."""
+    """Two replicas with one database and one folder, and the loop that they run in."""
 
     runner: asyncio.Runner
     replicas: tuple[UploadApi, UploadApi]
@@ -58,12 +58,12 @@ class Setup:
         return self.runner.run(work)
 
     async def leases(self, caller: Caller, file_id: str) -> int | None:
-        """How many leases were taken of a transfer; None where there is no record of it."""
+        """The number of leases of a transfer; None without a record."""
         found = await self.database["uploads"].find_one({"tenant_id": caller.tenant_id, "file_id": file_id})
         return int(found["fence"]) if found else None
 
     async def date(self, caller: Caller, file_id: str, **dates: datetime) -> None:
-        """Say when something about a transfer happened, or ends."""
+        """Set dates of a transfer."""
         named = {"tenant_id": caller.tenant_id, "file_id": file_id}
         await self.database["uploads"].update_one(named, {"$set": dates})
 
@@ -103,7 +103,7 @@ class Chunks(RuleBasedStateMachine):
     @precondition(lambda self: self.transfers)
     @rule(data=st.data())
     def repeat(self, data: st.DataObject) -> None:
-        """Bytes that came before, the last chunk and the whole file among them, once more."""
+        """Resend acknowledged bytes, possibly the last chunk or the whole file."""
         file_id = self.one_of(data, self.transfers)
         start, stop = self.part_before(data, file_id)
         self.acknowledge(
@@ -175,7 +175,7 @@ class Chunks(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(data=st.data())
     def take_over(self, data: st.DataObject) -> None:
-        """A request stands still past its lease, another goes on; then the first wakes up, with bytes of its own."""
+        """A request stalls past its lease, another one continues, and the first resumes with other bytes."""
         file_id = self.one_of(data, self.open)
 
         async def stand_still() -> HeldChunk:
@@ -191,7 +191,7 @@ class Chunks(RuleBasedStateMachine):
     @precondition(lambda self: self.transfers)
     @rule(data=st.data())
     def abandon(self, data: st.DataObject) -> None:
-        """Nobody goes on for days: the collector takes what is there, and the id is free."""
+        """The transfer is idle for days: the collector removes it, and its id is free."""
         file_id = self.one_of(data, self.transfers)
 
         async def gone() -> bool:
@@ -232,7 +232,7 @@ class Chunks(RuleBasedStateMachine):
         assert usage == (0, sum(transfer.total for transfer in self.transfers.values()))
 
     def teardown(self) -> None:
-        """Whatever happened before, every file can be finished, and is what was acknowledged."""
+        """Every file can be finished, and has the acknowledged bytes."""
         _, api = self.setup.replicas
         for file_id, transfer in self.transfers.items():
             if transfer.open:
@@ -276,7 +276,7 @@ class Chunks(RuleBasedStateMachine):
         return await self.replica(data).chunk(self.caller, file_id, bytes(sent), start, transfer.total)
 
     async def held(self, data: st.DataObject, file_id: str) -> HeldChunk:
-        """A request that has the lease and half of a body that is not the transfer's."""
+        """A request that has the lease, and half of a body with other bytes."""
         transfer = self.transfers[file_id]
         stop = data.draw(st.integers(transfer.offset + 1, transfer.total), "held until")
         before = await self.setup.leases(self.caller, file_id)
@@ -290,7 +290,7 @@ class Chunks(RuleBasedStateMachine):
         return held
 
     def acknowledge(self, file_id: str, answer: Answer, offset: int) -> None:
-        """The transfer stands at `offset` then; its file's name never changes."""
+        """The transfer has `offset` bytes; the name of its file never changes."""
         transfer = self.transfers[file_id]
         transfer.offset = offset
         if not transfer.open and not transfer.server_filename:
@@ -306,7 +306,7 @@ class Chunks(RuleBasedStateMachine):
         assert shown == expected
 
     def refused(self, file_id: str, request: Coroutine[Any, Any, Answer]) -> None:
-        """Refused, with the byte that is expected; the invariant sees that nothing changed."""
+        """The request is refused with the expected byte; the invariant checks that nothing changed."""
         answer, transfer = self.setup.run(request), self.transfers[file_id]
         assert answer.status == 400, answer.body
         assert (answer.body["received"], answer.body["total"]) == (transfer.offset, transfer.total)

@@ -65,7 +65,7 @@ async def begun(api: UploadApi) -> Caller:
 
 
 async def stands_at(api: UploadApi, caller: Caller, offset: int) -> bool:
-    """Whether `f` stands there, with no other byte on the disk."""
+    """Whether `f` has this offset, and no other byte on the disk."""
     state = await api.state(caller, "f")
     stored = api.part(caller, "f").read_bytes()
     return bool(state.body["received"] == offset) and stored == FILE[:offset]

@@ -1,4 +1,4 @@
-"""Claims of one file by one version at once, of which one may not pay: in every order the file is paid or free."""
+"""Concurrent claims of one file by one version, one over the quota: the file is charged or free."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ Step = Callable[[], Awaitable[object]]
 
 
 class Meddled(MongoQuotaStore):
-    """A quota with something happening `before` or `after` a claim is charged, while the claim waits for the answer."""
+    """A quota that does something `before` or `after` a claim is charged."""
 
     before: Step | None = None
     after: Step | None = None

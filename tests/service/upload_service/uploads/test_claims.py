@@ -1,4 +1,4 @@
-"""Installers and the versions they belong to, and the quota they are charged to."""
+"""Installers, the versions that claim them, and the quota."""
 
 import asyncio
 from uuid import uuid4

@@ -1,4 +1,4 @@
-"""A full disk takes nothing that was acknowledged, says so, and the same transfer goes on once there is room."""
+"""A full disk loses no acknowledged byte, is reported, and the transfer continues when it has room."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ async def api(mongo_url: str, tmp_path: Path) -> AsyncIterator[UploadApi]:
 
 
 async def send_from(api: UploadApi, caller: Caller, content: bytes, start: int) -> tuple[int, Answer]:
-    """Send chunk after chunk; the offset and the last answer, of the last chunk or of one that is refused."""
+    """Send chunks until the last one or a refusal; returns the offset and the last response."""
     while True:
         answer = await api.chunk(caller, "f", content[start : start + CHUNK], start, len(content))
         if answer.status != 200 or answer.body["complete"]:

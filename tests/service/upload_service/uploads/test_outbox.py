@@ -1,4 +1,4 @@
-"""Announcements: every complete file is announced, whatever the broker does meanwhile."""
+"""Announcements: every complete file is announced, whatever the broker does."""
 
 import asyncio
 from uuid import uuid4
@@ -19,7 +19,7 @@ MANY = 40  # more than a relay announces at once
 
 
 class Ear:
-    """Hears events, and says when there are enough of them."""
+    """A listener that waits for a number of events."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

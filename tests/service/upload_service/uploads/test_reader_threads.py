@@ -1,4 +1,4 @@
-"""Files that must be read again, because their chunks came through several processes."""
+"""Files that are read again, because several processes received their chunks."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""A chunk that comes again after its transfer is complete, wherever the file is by then."""
+"""A chunk that is sent again after its transfer is complete, with the file in any storage."""
 
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ LAST = 100  # bytes of the chunk
 
 
 class Overtaken:
-    """A chunk whose body comes after the file has moved to its other home."""
+    """A chunk whose body arrives after the file has moved to the other storage."""
 
     suffix = ""
 

@@ -1,4 +1,4 @@
-"""The one-call form: its installer stored, its fields handed back."""
+"""The one-call form: its installer is stored, its fields are returned."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""What another process can go on with, whatever became of the one before it."""
+"""A process continues the transfer of another one, however that one ended."""
 
 import asyncio
 import errno
@@ -80,7 +80,7 @@ async def test_a_failed_take_over_keeps_the_acknowledged_bytes(replicas: Replica
 
 
 class Pause:
-    """Stops the first worker thread that calls a method of the transfers' files, until it is told to go on."""
+    """Stops the first worker thread that calls a method of `PartFiles`, until the test releases it."""
 
     def __init__(self, patched: pytest.MonkeyPatch, method: str) -> None:
         self._inside, self._go_on = threading.Event(), threading.Event()
@@ -177,7 +177,7 @@ def test_files_of_a_deleted_transfer_with_a_freed_id_are_removed(tmp_path: Path)
 
 
 async def complete_without_a_name(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> tuple[Caller, str]:
-    """A file whose process died between saying that it is complete and naming it; its server filename."""
+    """A file whose process died between completing the record and renaming the file; its server filename."""
     caller = await replicas.begun()
 
     async def die(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""What installers say of themselves is found, whoever made them."""
+"""The formats of installers, and the findings in them."""
 
 import hashlib
 from importlib.metadata import files

@@ -1,4 +1,4 @@
-"""Whatever an uploaded file holds, reading it ends soon, and harms nothing."""
+"""The inspection of a hostile file ends soon and harms nothing."""
 
 import os
 import random
@@ -27,7 +27,7 @@ MEGABYTE = 1 << 20
 
 
 async def read(content: bytes, folder: Path, *, size: int | None = None) -> Findings | Reason:
-    """What a reading process says of a file; of one that is longer than its content, with a hole at its end."""
+    """The result of an inspection process; a longer file has a hole at its end."""
     path = folder / "installer"
     path.write_bytes(content)
     if size:
@@ -40,7 +40,7 @@ async def read(content: bytes, folder: Path, *, size: int | None = None) -> Find
 
 
 def bomb(name: str, megabytes: int) -> bytes:
-    """An archive of one file that says that it is small, and is not."""
+    """An archive of one file whose header claims a small size."""
     block = zlib.compressobj(9, zlib.DEFLATED, -15)
     zeros = block.compress(bytes(MEGABYTE)) + block.flush(zlib.Z_FULL_FLUSH)
     content = zipped({name: b"x"})
@@ -54,7 +54,7 @@ def bomb(name: str, megabytes: int) -> bytes:
 
 
 def looping_msi(sector: int) -> bytes:
-    """A database one of whose sectors is followed by itself."""
+    """A database with a sector that is followed by itself."""
     made = bytearray(MACHINE_MSI)
     table = 512 * (1 + struct.unpack_from("<I", made, 76)[0])
     struct.pack_into("<I", made, table + 4 * sector, sector)
@@ -77,7 +77,7 @@ async def test_a_manifest_that_declares_entities_is_refused(tmp_path: Path) -> N
 
 
 def manifest_of_references(number: int) -> bytes:
-    """A package whose name is written as so many character references."""
+    """A package whose name has so many character references."""
     name = "&#65;" * number
     identity = '<Identity Name="T" Publisher="CN=T" Version="1"/>'
     properties = f"<Properties><DisplayName>{name}</DisplayName></Properties>"
