@@ -7,30 +7,21 @@ and only from a storage that belongs to the database.
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from common.concurrency.background import with_each
 from common.telemetry import log
 from common.tenants import is_tenant_id
 from upload_service.model import InstallerMissing, Status, StorageKind, Upload
 from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends
-from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.ownership import FileIndex, StorageOwnership
 from upload_service.uploads.part_files import TRANSFERS
 
 BATCH = 1000
-
-
-class FileIndex(Protocol):
-    """The upload records, by the names of files. Results have those that exist."""
-
-    async def known_names(self, tenant_id: str, server_filenames: Collection[str]) -> Set[str]: ...
-
-    async def find_uploads(self, tenant_id: str, upload_ids: Collection[str]) -> Sequence[Upload]: ...
 
 
 @dataclass(frozen=True)

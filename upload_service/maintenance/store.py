@@ -105,7 +105,7 @@ class MongoScrubStore:
 
 
 class MongoFileIndex:
-    """Implements `FileIndex` and `OwnershipStore`."""
+    """Implements `FileIndex`."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._uploads = database["uploads"]

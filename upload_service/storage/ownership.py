@@ -7,7 +7,7 @@ disk. Then it must not remove files that have no record, nor mark records that h
 import asyncio
 import os
 from collections import defaultdict
-from collections.abc import Collection, Set
+from collections.abc import Collection, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,19 +30,19 @@ class StorageIsNotOurs(Exception):
     """The storage has another id than the database, or none though it should."""
 
 
-class OwnershipStore(Protocol):
-    """The id in the database, and the upload records."""
+class FileIndex(Protocol):
+    """The id in the database, and the upload records by the names of files. Results have those that exist."""
 
     async def storage_id(self) -> str | None: ...
 
     async def create_storage_id(self) -> str:
         """The id, created if there is none."""
 
-    async def known_names(self, tenant_id: str, server_filenames: Collection[str]) -> Set[str]:
-        """The names among these that have a record."""
+    async def known_names(self, tenant_id: str, server_filenames: Collection[str]) -> Set[str]: ...
 
-    async def has_files_at(self, kind: StorageKind) -> bool:
-        """Whether any record has its file in this storage."""
+    async def find_uploads(self, tenant_id: str, upload_ids: Collection[str]) -> Sequence[Upload]: ...
+
+    async def has_files_at(self, kind: StorageKind) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class StorageOwnership:
     The id is stored like an installer, in every kind of storage. `folder` is the one that all replicas share.
     """
 
-    store: OwnershipStore
+    index: FileIndex
     backends: StorageBackends
     folder: Path
 
@@ -73,9 +73,9 @@ class StorageOwnership:
 
     async def _ids(self, kind: StorageKind) -> tuple[str | None, str | None]:
         """The ids in a storage and in the database."""
-        in_storage, in_database = await self._read(kind), await self.store.storage_id()
+        in_storage, in_database = await self._read(kind), await self.index.storage_id()
         if in_storage is None and await self._may_be_ours(kind):
-            in_database = await self.store.create_storage_id()
+            in_database = await self.index.create_storage_id()
             await self._write(kind, in_database)
             in_storage = await self._read(kind)
         return in_storage, in_database
@@ -97,9 +97,9 @@ class StorageOwnership:
             if count == SAMPLE:
                 break
         if not sample:
-            return not await self.store.has_files_at(kind)
+            return not await self.index.has_files_at(kind)
         for tenant_id, names in sample.items():
-            if await self.store.known_names(tenant_id, names):
+            if await self.index.known_names(tenant_id, names):
                 return True
         return False
 
