@@ -1,4 +1,4 @@
-"""auth_service, put together."""
+"""Assembles auth_service."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -6,22 +6,23 @@ from functools import partial
 
 from aiohttp import web
 
-from auth_service.app_keys import ATTEMPTS, AUDIT_LOG, LOGIN, SETTINGS, TENANTS, USAGES, USERS
-from auth_service.audit.chain import Seals
+from auth_service.app_keys import AUDIT_LOG, LOGIN, LOGIN_METRICS, SETTINGS, TENANTS, USAGE, USERS
+from auth_service.audit.chain import AuditSigner
 from auth_service.audit.service import Audit
 from auth_service.audit.store import MongoAuditStore
 from auth_service.login.service import Login
 from auth_service.login.throttle import Throttle
-from auth_service.login.throttle_store import RedisFailures, RedisKnownPlaces
-from auth_service.metrics import Attempts, ask
+from auth_service.login.throttle_store import RedisFailureCounts, RedisKnownNetworks
+from auth_service.metrics import LoginMetrics, register_metrics
 from auth_service.migrations import schema
+from auth_service.outgoing.usage import UsageReader
 from auth_service.routes import routes
 from auth_service.settings import AuthSettings
 from auth_service.tenants.service import Tenants
-from auth_service.tenants.store import MongoTenantStore, MongoUserStore
-from auth_service.tenants.usage import Usages
+from auth_service.tenants.store import MongoTenantStore
 from auth_service.users.passwords import Passwords
 from auth_service.users.service import Users
+from auth_service.users.store import MongoUserStore
 from common.auth.sessions import Sessions
 from common.caching.tenant_version import TenantVersions
 from common.http.readiness import READINESS
@@ -41,7 +42,7 @@ def create_app(settings: AuthSettings) -> web.Application:
 
 
 async def connect(app: web.Application) -> AsyncIterator[None]:
-    """Open what auth_service talks to; closed in reverse when the app stops."""
+    """Open the connections of auth_service; they close in reverse order when the app stops."""
     settings, readiness = app[SETTINGS], app[READINESS]
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings.mongo_url, settings.database, "auth_service"))
@@ -58,21 +59,18 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         await stack.enter_async_context(readiness.preparing("schema", prepare))
         readiness.check("redis", redis.ping)
 
-        passwords, places = Passwords(), RedisKnownPlaces(redis)
+        passwords, networks = Passwords(), RedisKnownNetworks(redis)
         users = MongoUserStore(database)
-        sessions = Sessions(
-            redis,
-            keys=settings.session_key,
-            lifetime=settings.session_lifetime,
-            idle=settings.session_idle,
-        )
-        app[AUDIT_LOG] = Audit(MongoAuditStore(database), Seals(settings.audit_key.get_secret_value()))
-        app[LOGIN] = Login(users, passwords, Throttle(RedisFailures(redis), places), sessions, app[AUDIT_LOG])
+        lifetime, idle = settings.session_lifetime, settings.session_idle
+        sessions = Sessions(redis, keys=settings.session_key, lifetime=lifetime, idle=idle)
+        app[AUDIT_LOG] = Audit(MongoAuditStore(database), AuditSigner(settings.audit_key.get_secret_value()))
+        throttle = Throttle(RedisFailureCounts(redis), networks)
+        app[LOGIN] = Login(users, passwords, throttle, sessions, app[AUDIT_LOG])
         app[TENANTS] = Tenants(MongoTenantStore(database), TenantVersions(redis))
-        app[USERS] = Users(users, passwords, sessions, places)
-        app[ATTEMPTS] = Attempts(app[METRICS])
-        ask(app[METRICS], app[TENANTS], sessions)
-        app[USAGES] = Usages(upload_service, client_registry)
+        app[USERS] = Users(users, passwords, sessions, networks)
+        app[LOGIN_METRICS] = LoginMetrics(app[METRICS])
+        register_metrics(app[METRICS], app[TENANTS], sessions)
+        app[USAGE] = UsageReader(upload_service, client_registry)
         yield
 
 

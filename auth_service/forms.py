@@ -1,16 +1,20 @@
-"""What is asked of the audit log, and what users of winget are to agree to."""
+"""Parses the forms and queries of auth_service."""
 
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 import orjson
 
+from auth_service.audit.model import AuditEntry
 from auth_service.audit.service import Selection
-from auth_service.model import USERNAME_LIMIT
-from common.errors import InvalidField
+from auth_service.users.model import PASSWORD_LIMIT, USERNAME_LIMIT
+from common.errors import InvalidField, InvalidRequest
 from common.http.forms import MAX_INTEGER, Form, clean
+from common.tenants import VersionKey, parse_network
 
+NETWORKS_LIMIT = 1000
 ENTRIES_LIMIT = 1000
 OPERATION_LIMIT = 64  # characters
 AGREEMENTS_LIMIT = 16_000  # characters of all of them
@@ -18,14 +22,61 @@ AGREEMENT_LIMITS = {"label": 100, "text": 10_000, "url": 2048}  # characters
 
 
 class Format(StrEnum):
-    """How entries are answered."""
+    """The formats of the audit log."""
 
     JSON = "json"
     JSONL = "jsonl"
 
 
+def credentials(form: Form) -> tuple[str, str]:
+    """The username and the password. Raises InvalidField."""
+    return form.text("username", limit=USERNAME_LIMIT), form.text("password", limit=PASSWORD_LIMIT)
+
+
+def settings(form: Form) -> dict[str, object]:
+    """The settings to change, by the names of `Tenant`'s fields. Raises InvalidField."""
+    parsers: Mapping[str, Callable[[str], object]] = {
+        "client_authentication": form.flag,
+        "allowed_networks": lambda name: tuple(
+            parse_network(name, text) for text in form.texts(name, limit=128, most=NETWORKS_LIMIT)
+        ),
+        "version_key": lambda name: form.choice(name, VersionKey),
+        "strict_installers": form.flag,
+        "source_agreements": lambda name: source_agreements(form.get(name) or ""),
+    }
+    return {name: parse(name) for name, parse in parsers.items() if name in form.fields}
+
+
+def source_agreements(text: str) -> str:
+    """The agreements of `Tenant`, in canonical JSON. Raises InvalidField."""
+    name = "source_agreements"
+    try:
+        agreements = orjson.loads(clean(name, text, limit=AGREEMENTS_LIMIT, lines=True) or "[]")
+    except orjson.JSONDecodeError:
+        agreements = None
+    if not isinstance(agreements, list):
+        raise InvalidField(name, "must be a list in JSON")
+    cleaned = [_agreement(name, agreement) for agreement in agreements]
+    return orjson.dumps(cleaned).decode() if cleaned else ""
+
+
+def _agreement(name: str, agreement: Any) -> dict[str, str]:
+    if not isinstance(agreement, dict) or not all(isinstance(agreement.get(key, ""), str) for key in AGREEMENT_LIMITS):
+        raise InvalidField(name, f"must have objects with the texts {', '.join(AGREEMENT_LIMITS)}")
+    texts = {
+        key: clean(name, agreement.get(key, ""), limit=limit, lines=key == "text")
+        for key, limit in AGREEMENT_LIMITS.items()
+    }
+    if texts["url"] and not texts["url"].startswith(("https://", "http://")):
+        raise InvalidField(name, "has an address that does not begin with https:// or http://")
+    cleaned = {key: text for key, text in texts.items() if text.strip()}
+    if not cleaned:
+        raise InvalidField(name, "has an agreement that says nothing")
+    return cleaned
+
+
 def selection(query: Form) -> Selection:
-    """Raises InvalidField."""
+    """The filter of `get_audit_log`. Raises InvalidField."""
     return Selection(
         before=query.integer("before", default=MAX_INTEGER) if query.get("before") else None,
         user=query.text("user", limit=USERNAME_LIMIT, required=False),
@@ -35,36 +86,8 @@ def selection(query: Form) -> Selection:
     )
 
 
-def source_agreements(sent: str) -> str:
-    """The agreements of `Tenant`, in one spelling. Raises InvalidField."""
-    name = "source_agreements"
-    try:
-        listed = orjson.loads(clean(name, sent, limit=AGREEMENTS_LIMIT, lines=True) or "[]")
-    except orjson.JSONDecodeError:
-        listed = None
-    if not isinstance(listed, list):
-        raise InvalidField(name, "must be a list in JSON")
-    found = [_agreement(name, one) for one in listed]
-    return orjson.dumps(found).decode() if found else ""
-
-
-def _agreement(name: str, sent: Any) -> dict[str, str]:
-    if not isinstance(sent, dict) or not all(isinstance(sent.get(member, ""), str) for member in AGREEMENT_LIMITS):
-        raise InvalidField(name, f"must have objects with the texts {', '.join(AGREEMENT_LIMITS)}")
-    cleaned = {
-        member: clean(name, sent.get(member, ""), limit=limit, lines=member == "text")
-        for member, limit in AGREEMENT_LIMITS.items()
-    }
-    if cleaned["url"] and not cleaned["url"].startswith(("https://", "http://")):
-        raise InvalidField(name, "has an address that does not begin with https:// or http://")
-    said = {member: text for member, text in cleaned.items() if text.strip()}
-    if not said:
-        raise InvalidField(name, "has an agreement that says nothing")
-    return said
-
-
-def page(query: Form, *, default: int) -> int | None:
-    """How many entries are wanted; None for all. Raises InvalidField."""
+def entries_limit(query: Form, *, default: int) -> int | None:
+    """The number of entries to return; None for all. Raises InvalidField."""
     if not default and not query.get("limit"):
         return None
     limit = query.integer("limit", default=default)
@@ -73,17 +96,30 @@ def page(query: Form, *, default: int) -> int | None:
     return limit
 
 
-def as_lines(query: Form) -> bool:
-    """Whether JSON lines are wanted. Raises InvalidField."""
+def as_json_lines(query: Form) -> bool:
+    """Whether the query asks for JSON lines. Raises InvalidField."""
     return query.choice("format", Format, default=Format.JSON) is Format.JSONL
 
 
 def time(name: str, text: str | None) -> datetime | None:
-    """A moment in ISO 8601; one that names no time zone is UTC. Raises InvalidField."""
+    """A date or time in ISO 8601; UTC unless it names a time zone. Raises InvalidField."""
     if not text:
         return None
     try:
-        found = datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidField(name, "must be a date or a time in ISO 8601, such as 2026-01-31T09:30:00Z") from None
+
+
+def audit_entry(data: Any) -> AuditEntry:
+    """The entry that the gateway sends. Raises InvalidRequest."""
+    try:
+        return AuditEntry(
+            **{name: data[name] for name in ("operation", "user", "ip", "status", "request_id", "target")},
+            changes={name: (before, after) for name, (before, after) in data["changes"].items()},
+            at=datetime.fromisoformat(data["at"]),
+            entry_id=data["id"],
+        )
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InvalidRequest("This is no entry of the audit log.") from error

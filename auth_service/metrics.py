@@ -1,29 +1,29 @@
-"""What auth_service tells of itself in figures."""
+"""The metrics of auth_service."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from auth_service.model import BadCredentials, TooManyFailures
 from auth_service.tenants.service import Tenants
+from auth_service.users.model import BadCredentials, TooManyFailures
 from common.auth.sessions import Sessions
 from common.telemetry.metrics import Metrics, gauges
 
 OUTCOMES = ("succeeded", "refused", "throttled")
 
 
-class Attempts:
-    """Counts how sign-ins end, each with a name and a password."""
+class LoginMetrics:
+    """Counts logins by their outcome."""
 
     def __init__(self, metrics: Metrics) -> None:
-        told = "Sign-ins: throttled are those that were not tried, after too many failures."
-        counter = metrics.counter("pkgrepo_logins_total", told, "outcome")
+        help_text = "Sign-ins: throttled are those that were not tried, after too many failures."
+        counter = metrics.counter("pkgrepo_logins_total", help_text, "outcome")
         self._succeeded, self._refused, self._throttled = (counter.labels(outcome) for outcome in OUTCOMES)
 
     @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Let the block be one."""
+    def count(self) -> Iterator[None]:
+        """Count the login in the block."""
         try:
             yield
         except BadCredentials:
@@ -35,20 +35,20 @@ class Attempts:
         self._succeeded.inc()
 
 
-def ask(metrics: Metrics, tenants: Tenants, sessions: Sessions) -> None:
-    """Tell also what the stores know."""
+def register_metrics(metrics: Metrics, tenants: Tenants, sessions: Sessions) -> None:
+    """Add the metrics that are read from the stores."""
 
     async def limits() -> Sequence[Metric]:
-        listed = await tenants.list()
-        quotas = [(tenant.tenant_id, tenant.storage_quota) for tenant in listed if tenant.storage_quota is not None]
-        most = [(tenant.tenant_id, tenant.max_clients) for tenant in listed if tenant.max_clients is not None]
+        all_tenants = await tenants.list()
+        quotas = [(each.tenant_id, each.storage_quota) for each in all_tenants if each.storage_quota is not None]
+        clients = [(each.tenant_id, each.max_clients) for each in all_tenants if each.max_clients is not None]
         return [
             gauges("pkgrepo_storage_quota_bytes", "Bytes of installers that a tenant may have.", quotas),
-            gauges("pkgrepo_clients_max", "Clients that a tenant may have.", most),
+            gauges("pkgrepo_clients_max", "Clients that a tenant may have.", clients),
         ]
 
-    async def signed_in() -> Sequence[Metric]:
+    async def session_count() -> Sequence[Metric]:
         return [GaugeMetricFamily("pkgrepo_sessions", "Sessions of administrators.", await sessions.count())]
 
     metrics.add_source("limits", limits)
-    metrics.add_source("sessions", signed_in)
+    metrics.add_source("sessions", session_count)

@@ -1,33 +1,28 @@
 """The operations of auth_service."""
 
-from datetime import datetime
 from functools import cache
 from importlib.metadata import version
 
 from aiohttp import web
 
 from auth_service import forms, views
-from auth_service.app_keys import ATTEMPTS, AUDIT_LOG, LOGIN, TENANTS, USAGES, USERS
-from auth_service.model import PASSWORD_LIMIT, USERNAME_LIMIT, AuditEntry
-from auth_service.tenants.service import administrators_changes, in_words
+from auth_service.app_keys import AUDIT_LOG, LOGIN, LOGIN_METRICS, TENANTS, USAGE, USERS
+from auth_service.tenants.service import check_networks, to_audit_text
+from auth_service.users.model import PASSWORD_LIMIT
 from common.errors import InvalidRequest
-from common.http.forms import Form, query_form, read_form
+from common.http.forms import query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
 from common.telemetry import request_id
-from common.tenants import VersionKey, parse_network
 
-NETWORKS_LIMIT = 1000
-software_version = cache(version)  # which reads a file
+software_version = cache(version)  # It reads a file.
 
 routes = web.RouteTableDef()
 
 
 @routes.post("/{tenant_id}/login")
 async def login(request: web.Request) -> web.Response:
-    form = await read_form(request)
-    username = form.text("username", limit=USERNAME_LIMIT)
-    password = form.text("password", limit=PASSWORD_LIMIT)
-    with request.app[ATTEMPTS].counted():
+    username, password = forms.credentials(await read_form(request))
+    with request.app[LOGIN_METRICS].count():
         token = await request.app[LOGIN].login(caller_of(request), username, password, request_id=request_id())
     return json_response({"message": token})
 
@@ -47,9 +42,7 @@ async def get_users(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/add_user")
 async def add_user(request: web.Request) -> web.Response:
-    form = await read_form(request)
-    username = form.text("username", limit=USERNAME_LIMIT)
-    password = form.text("password", limit=PASSWORD_LIMIT)
+    username, password = forms.credentials(await read_form(request))
     audit(request, username=username)
     await request.app[USERS].create(caller_of(request).tenant_id, username, password)
     return json_response({"Message": "User was added successfully!"}, status=201)
@@ -77,23 +70,15 @@ async def change_password(request: web.Request) -> web.Response:
 async def server_information(request: web.Request) -> web.Response:
     caller = caller_of(request)
     tenant = await request.app[TENANTS].find(caller.tenant_id)
-    usage = await request.app[USAGES].of(caller)
+    usage = await request.app[USAGE].usage_of(caller)
     return json_response(views.server_information(tenant, usage, software_version("pkgrepo")))
 
 
 @routes.patch("/{tenant_id}/edit_settings")
 async def edit_settings(request: web.Request) -> web.Response:
-    caller, form = caller_of(request), await read_form(request)
-    agreements = form.get("source_agreements")
-    changes = administrators_changes(
-        caller.address,
-        client_authentication=form.flag("client_authentication") if "client_authentication" in form.fields else None,
-        allowed_networks=_networks(form) if "allowed_networks" in form.fields else None,
-        version_key=form.choice("version_key", VersionKey) if "version_key" in form.fields else None,
-        strict_installers=form.flag("strict_installers") if "strict_installers" in form.fields else None,
-        source_agreements=None if agreements is None else forms.source_agreements(agreements),
-    )
-    audit(request, **{name: in_words(value) for name, value in changes.items()})
+    caller, changes = caller_of(request), forms.settings(await read_form(request))
+    check_networks(caller.address, changes)
+    audit(request, **{name: to_audit_text(value) for name, value in changes.items()})
     changed = await request.app[TENANTS].edit(caller.tenant_id, changes)
     audit(request, changed)
     return json_response({"Message": "Settings were updated successfully!"})
@@ -102,41 +87,26 @@ async def edit_settings(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_audit_log")
 async def get_audit_log(request: web.Request) -> web.StreamResponse:
     query = query_form(request)
-    tenant_id, wanted, audit_log = caller_of(request).tenant_id, forms.selection(query), request.app[AUDIT_LOG]
-    if forms.as_lines(query):
-        return await views.send_lines(request, audit_log.select(tenant_id, wanted, limit=forms.page(query, default=0)))
-    found = audit_log.select(tenant_id, wanted, limit=forms.page(query, default=100))
-    return json_response([views.audit_entry(link) async for link in found if link])
+    tenant_id, selection, audit_log = caller_of(request).tenant_id, forms.selection(query), request.app[AUDIT_LOG]
+    if forms.as_json_lines(query):
+        limit = forms.entries_limit(query, default=0)
+        return await views.send_json_lines(request, audit_log.select(tenant_id, selection, limit=limit))
+    entries = audit_log.select(tenant_id, selection, limit=forms.entries_limit(query, default=100))
+    return json_response([views.audit_entry(entry) async for entry in entries if entry])
 
 
 @routes.post("/{tenant_id}/find_tenant")
 async def find_tenant(request: web.Request) -> web.Response:
     """Internal: a tenant's settings, for the gateway."""
-    return json_response(views.tenant(await request.app[TENANTS].find(caller_of(request).tenant_id)))
+    return json_response((await request.app[TENANTS].find(caller_of(request).tenant_id)).to_document())
 
 
 @routes.post("/{tenant_id}/record_audit")
 async def record_audit(request: web.Request) -> web.Response:
-    """Internal: what an administrator did elsewhere, told by the gateway."""
+    """Internal: an administrator's write in another service, reported by the gateway."""
     try:
-        told = await request.json()
-        entry = AuditEntry(
-            operation=told["operation"],
-            user=told["user"],
-            ip=told["ip"],
-            status=told["status"],
-            request_id=told["request_id"],
-            target=told["target"],
-            changes={name: (before, after) for name, (before, after) in told["changes"].items()},
-            at=datetime.fromisoformat(told["at"]),
-            entry_id=told["id"],
-        )
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        data = await request.json()
+    except ValueError as error:
         raise InvalidRequest("This is no entry of the audit log.") from error
-    await request.app[AUDIT_LOG].record(caller_of(request).tenant_id, entry)
+    await request.app[AUDIT_LOG].record(caller_of(request).tenant_id, forms.audit_entry(data))
     return json_response({})
-
-
-def _networks(form: Form) -> tuple[str, ...]:
-    listed = form.texts("allowed_networks", limit=128, most=NETWORKS_LIMIT)
-    return tuple(parse_network("allowed_networks", text) for text in listed)

@@ -1,4 +1,4 @@
-"""What auth_service is told."""
+"""The settings of auth_service."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ def _long_enough(keys: SecretStr) -> SecretStr:
     return keys
 
 
-# The first seals, each verifies: one that is replaced stays behind the new one as long as its entries are kept.
+# The first key signs, all verify: a replaced key stays behind the new one as long as its entries are kept.
 AuditKey = Annotated[SecretStr, AfterValidator(_long_enough)]
 
 

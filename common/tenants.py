@@ -1,17 +1,12 @@
-"""The tenant as every service sees it: its id, its limits and who may call."""
+"""The tenant as every service sees it: its id, its limits and the networks that may call."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import lru_cache
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-    ip_network,
-)
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any, Self
 
 from common.errors import InvalidField
 
@@ -34,9 +29,9 @@ class VersionKey(StrEnum):
 class Tenant:
     """A tenant and its settings. Sizes are bytes; `None` is no limit; no allowed network allows every address.
 
-    With `strict_installers` a version is refused whose fields contradict what its installer says of itself.
-    `source_agreements` is what users of winget are to agree to first: a JSON list of objects with one or more of
-    `label`, `text` and `url`; "" is nothing.
+    With `strict_installers` a version whose fields contradict its installer is refused.
+    `source_agreements` is the text that winget users must accept first: a JSON list of objects with one or more of
+    `label`, `text` and `url`; "" is none.
     """
 
     tenant_id: str
@@ -49,8 +44,26 @@ class Tenant:
     source_agreements: str = ""
 
     def allows(self, address: Address) -> bool:
-        """Whether a caller from this address is let in (section 5.2)."""
+        """Whether callers from this address are allowed (section 5.2)."""
         return not self.allowed_networks or contains(self.allowed_networks, address)
+
+    def to_document(self) -> dict[str, Any]:
+        """All fields, as values that JSON and BSON have."""
+        return {**asdict(self), "allowed_networks": list(self.allowed_networks)}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read a tenant from the database or from another service. Raises KeyError or ValueError."""
+        return cls(
+            tenant_id=document["tenant_id"],
+            client_authentication=document["client_authentication"],
+            allowed_networks=tuple(document["allowed_networks"]),
+            storage_quota=document["storage_quota"],
+            max_clients=document["max_clients"],
+            version_key=VersionKey(document["version_key"]),
+            strict_installers=document.get("strict_installers", False),  # Older releases do not write these two.
+            source_agreements=document.get("source_agreements", ""),
+        )
 
 
 def is_tenant_id(text: str) -> bool:
@@ -59,7 +72,7 @@ def is_tenant_id(text: str) -> bool:
 
 
 def parse_network(field: str, text: str) -> str:
-    """Read an address, a CIDR network or an `a-b` range, and give its canonical spelling.
+    """Return the canonical spelling of an address, a CIDR network or an `a-b` range.
 
     Raises:
         InvalidField: it is none of the three.
@@ -75,10 +88,7 @@ def parse_network(field: str, text: str) -> str:
 
 @lru_cache(maxsize=16384)
 def bounds(text: str) -> tuple[Address, Address]:
-    """The first and the last address that an address, a network or an `a-b` range holds.
-
-    Raises ValueError or TypeError for anything else.
-    """
+    """The first and the last address of an address, a network or an `a-b` range. Raises ValueError or TypeError."""
     if "%" in text:
         raise ValueError("The zone of an address means nothing on another machine.")
     first, dash, last = text.partition("-")
@@ -100,16 +110,12 @@ def _network(text: str) -> Network:
 
 
 def contains(listed: tuple[str, ...], address: Address) -> bool:
-    """Whether one of these networks or ranges holds the address; an IPv4 address mapped into IPv6 counts as IPv4."""
+    """Whether one of these networks or ranges contains the address. IPv4 mapped into IPv6 counts as IPv4."""
     plain = plain_address(address)
-    return any(_holds(bounds(text), plain) for text in listed)
-
-
-def _holds(both: tuple[Address, Address], address: Address) -> bool:
-    first, last = both
-    return first.version == address.version and int(first) <= int(address) <= int(last)
+    ranges = map(bounds, listed)
+    return any(first.version == plain.version and int(first) <= int(plain) <= int(last) for first, last in ranges)
 
 
 def plain_address(address: Address) -> Address:
-    """The address as IPv4 where it is one mapped into IPv6."""
+    """The IPv4 address of an IPv4 address that is mapped into IPv6; any other address as it is."""
     return getattr(address, "ipv4_mapped", None) or address

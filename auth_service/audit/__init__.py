@@ -1,1 +1,1 @@
-"""Audit."""
+"""The audit log: a signed chain of entries for each tenant."""

@@ -1,9 +1,8 @@
-"""The chain of a log: each entry is sealed together with its place and the seal of the entry before.
+"""The signed chain of an audit log: each entry is signed with its number and the signature of the entry before.
 
-Seals are HMAC-SHA256 under AUDIT_KEY: who can write to the database but has no key cannot alter, move, insert or remove
-an entry so that the chain still holds. The newest entries can be removed without a trace in the chain itself, so the
-head is noted beside it, under a seal too; against who puts back an old note there is the head that an auditor wrote
-down.
+Signatures are HMAC-SHA256 under AUDIT_KEY. Without the key, nobody with access to the database can alter, move, insert
+or remove an entry unnoticed. The newest entries could still be removed, so the head is stored beside the log, signed
+too. An old signed head could be put back; against that, auditors write down a head and compare.
 """
 
 import hashlib
@@ -13,35 +12,35 @@ import re
 from dataclasses import dataclass
 from typing import Any, Self
 
-from auth_service.model import AuditEntry
+from auth_service.audit.model import AuditEntry
 from common.errors import InvalidField
 
-NOTHING = "0" * 64
+NO_HASH = "0" * 64
 _HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
 
 
 @dataclass(frozen=True)
 class Head:
-    """The newest entry of a log: its number, from 1 on, and its seal."""
+    """The newest entry of a log: its number, from 1 on, and its signature."""
 
     sequence: int = 0
-    hash: str = NOTHING
+    hash: str = NO_HASH
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `SEQUENCE:HASH`. Raises InvalidField."""
-        found = _HEAD.fullmatch(text)
-        if not found:
+        match = _HEAD.fullmatch(text)
+        if not match:
             raise InvalidField("--expect", "must be SEQUENCE:HASH, as `pkgrepo audit verify` printed it")
-        return cls(int(found[1]), found[2])
+        return cls(int(match[1]), match[2])
 
     def __str__(self) -> str:
         return f"{self.sequence}:{self.hash}"
 
 
 @dataclass(frozen=True)
-class Link:
-    """An entry in its place."""
+class ChainedEntry:
+    """An entry with its number, the signature before it, and its own signature."""
 
     tenant_id: str
     sequence: int
@@ -53,8 +52,8 @@ class Link:
     def head(self) -> Head:
         return Head(self.sequence, self.hash)
 
-    def told(self) -> dict[str, Any]:
-        """Everything of it but the seal, in JSON's values: what is sealed, and what the interface and exports show."""
+    def content(self) -> dict[str, Any]:
+        """The signed content as JSON values, which the interface and exports show too."""
         entry = self.entry
         return {
             "tenant_id": self.tenant_id,
@@ -73,41 +72,39 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Note:
-    """The head as it is noted beside the log, and the seal of the note."""
+class SignedHead:
+    """The head that is stored beside the log."""
 
     head: Head
-    seal: str
+    signature: str
 
 
-class Seals:
-    """Makes seals and knows its own: under the first of its keys, and under each of them."""
+class AuditSigner:
+    """Signs with the first of its keys and verifies with each of them."""
 
     def __init__(self, keys: str) -> None:
-        """Keys with white space between them, the newest first."""
+        """`keys` are separated by white space, the newest first."""
         self._keys = [key.encode() for key in keys.split()]
 
-    def link(self, tenant_id: str, head: Head, entry: AuditEntry) -> Link:
-        """The entry as the one after `head`."""
-        place = (tenant_id, head.sequence + 1, head.hash)
-        return Link(*place, entry, self._seals(Link(*place, entry).told())[0])
+    def sign(self, tenant_id: str, head: Head, entry: AuditEntry) -> ChainedEntry:
+        """The signed entry that follows `head`."""
+        position = (tenant_id, head.sequence + 1, head.hash)
+        return ChainedEntry(*position, entry, self._signatures(ChainedEntry(*position, entry).content())[0])
 
-    def holds(self, link: Link) -> bool:
-        """Whether it is as it was sealed."""
-        return link.hash in self._seals(link.told())
+    def verify(self, chained: ChainedEntry) -> bool:
+        return chained.hash in self._signatures(chained.content())
 
-    def note(self, tenant_id: str, head: Head) -> Note:
-        """A head as it is noted."""
-        return Note(head, self._seals(_noted(tenant_id, head))[0])
+    def sign_head(self, tenant_id: str, head: Head) -> SignedHead:
+        return SignedHead(head, self._signatures(_head_content(tenant_id, head))[0])
 
-    def holds_note(self, tenant_id: str, note: Note) -> bool:
-        return note.seal in self._seals(_noted(tenant_id, note.head))
+    def verify_head(self, tenant_id: str, signed: SignedHead) -> bool:
+        return signed.signature in self._signatures(_head_content(tenant_id, signed.head))
 
-    def _seals(self, told: dict[str, Any]) -> list[str]:
-        # Canonical: names in order, no spaces, everything beyond ASCII escaped.
-        canonical = json.dumps(told, sort_keys=True, separators=(",", ":")).encode("ascii")
+    def _signatures(self, content: dict[str, Any]) -> list[str]:
+        # Canonical: sorted names, no spaces, everything beyond ASCII escaped.
+        canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
         return [hmac.new(key, canonical, hashlib.sha256).hexdigest() for key in self._keys]
 
 
-def _noted(tenant_id: str, head: Head) -> dict[str, Any]:
+def _head_content(tenant_id: str, head: Head) -> dict[str, Any]:
     return {"head_of": tenant_id, "sequence": head.sequence, "hash": head.hash}

@@ -1,4 +1,4 @@
-"""The audit log: what administrators and operators wrote and who signed in, appended and never changed."""
+"""The audit log: writes of administrators and operators, and sign-ins; entries are appended and never changed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Protocol
 from weakref import WeakValueDictionary
 
-from auth_service.audit.chain import Head, Link, Note, Seals
-from auth_service.model import AuditBusy, AuditEntry
+from auth_service.audit.chain import AuditSigner, ChainedEntry, Head, SignedHead
+from auth_service.audit.model import AuditBusy, AuditEntry
 from common.telemetry import log
 
-ATTEMPTS = 100  # at a place in the chain; each one lost is another replica's entry that was kept
-OPERATORS = "internal"  # the log of what concerns no tenant: no tenant can have this id, so no address leads to it
+ATTEMPTS = 100  # to append one entry; each lost attempt is another replica's entry
+OPERATORS = "internal"  # the log of operators' commands without a tenant; no tenant can have this id
 
 
 class SequenceConflict(Exception):
@@ -25,7 +25,7 @@ class DuplicateEntry(Exception):
 
 @dataclass(frozen=True)
 class Selection:
-    """Which entries are wanted: those before a number, of a user, of an operation, of a time; empty or None for all."""
+    """A filter of entries: before a number, of a user, of an operation, of a time range; empty or None selects all."""
 
     before: int | None = None
     user: str = ""
@@ -34,100 +34,94 @@ class Selection:
     until: datetime | None = None
 
 
-EVERYTHING = Selection()
-
-
 class AuditStore(Protocol):
-    """Where entries are kept; the store decides that a number is given once."""
+    """Stores entries; each number is used once."""
 
-    async def add(self, link: Link) -> None:
-        """Raises PlaceTaken or EntryKept."""
+    async def add(self, chained: ChainedEntry) -> None:
+        """Raises SequenceConflict or DuplicateEntry."""
 
     async def newest(self, tenant_id: str) -> Head: ...
 
-    async def note(self, tenant_id: str) -> Note | None: ...
+    async def signed_head(self, tenant_id: str) -> SignedHead | None: ...
 
-    async def keep_note(self, tenant_id: str, note: Note) -> None:
-        """Keep it where none of a later head is kept."""
+    async def save_head(self, tenant_id: str, signed: SignedHead) -> None:
+        """Store it unless a later head is stored."""
 
     def select(
-        self, tenant_id: str, wanted: Selection, *, limit: int | None = None, oldest_first: bool = False
-    ) -> AsyncIterator[Link | None]:
-        """Entries by their numbers; None for one that is not as this program writes them."""
+        self, tenant_id: str, selection: Selection, *, limit: int | None = None, oldest_first: bool = False
+    ) -> AsyncIterator[ChainedEntry | None]:
+        """Entries by their numbers; None for a document that this program did not write."""
 
     def unchained(self, tenant_id: str) -> AsyncIterator[AuditEntry]:
-        """What versions before the chain have written, oldest first."""
+        """The entries of releases before the chain, oldest first."""
 
-    async def forget_unchained(self, tenant_id: str, entry_id: str) -> None: ...
+    async def delete_unchained(self, tenant_id: str, entry_id: str) -> None: ...
 
 
 class Audit:
     """Writes and reads the logs."""
 
-    def __init__(self, store: AuditStore, seals: Seals) -> None:
+    def __init__(self, store: AuditStore, signer: AuditSigner) -> None:
         self._store = store
-        self._seals = seals
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._signer = signer
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def record(self, tenant_id: str, entry: AuditEntry) -> None:
-        """Append an entry, with only those of its changes that change a value. An entry with a known id is not added.
+        """Append an entry without its unchanged settings. An entry with a known id is not added.
 
         Raises AuditBusy.
         """
-        # The database keeps milliseconds: what is sealed must be what is read again.
+        # The database stores milliseconds, and the signed value must equal the stored one.
         at = entry.at.replace(microsecond=entry.at.microsecond // 1000 * 1000)
         changes = {name: (before, after) for name, (before, after) in entry.changes.items() if before != after}
         await self._append(tenant_id, replace(entry, at=at, changes=changes))
 
     async def head(self, tenant_id: str) -> Head:
-        """What the next entry follows: the newest one, or a later one that was noted and is gone.
+        """The head that the next entry follows: the newest entry, or a later signed head whose entry is gone.
 
-        An entry that is removed leaves its gap for ever, whatever is appended after it.
+        A removed entry therefore leaves a gap for ever.
         """
-        newest, note = await asyncio.gather(self._store.newest(tenant_id), self._store.note(tenant_id))
-        if note and note.head.sequence > newest.sequence:
-            if self._seals.holds_note(tenant_id, note):
-                return note.head
+        newest, signed = await asyncio.gather(self._store.newest(tenant_id), self._store.signed_head(tenant_id))
+        if signed and signed.head.sequence > newest.sequence:
+            if self._signer.verify_head(tenant_id, signed):
+                return signed.head
             log.error("audit_note_altered", tenant_id=tenant_id)
-        elif newest.sequence and (not note or note.head.sequence < newest.sequence):
-            # Who added it has not come to note it. A note is at most one entry behind: `verify` relies on it.
-            await self._store.keep_note(tenant_id, self._seals.note(tenant_id, newest))
+        elif newest.sequence and (not signed or signed.head.sequence < newest.sequence):
+            # The writer did not store the head. It is at most one entry behind: `verify` relies on that.
+            await self._store.save_head(tenant_id, self._signer.sign_head(tenant_id, newest))
         return newest
 
     def select(
         self,
         tenant_id: str,
-        wanted: Selection = EVERYTHING,
+        selection: Selection = Selection(),
         *,
         limit: int | None = None,
         oldest_first: bool = False,
-    ) -> AsyncIterator[Link | None]:
-        """Entries, the newest first unless said otherwise; None for one that somebody has made unreadable."""
-        return self._store.select(tenant_id, wanted, limit=limit, oldest_first=oldest_first)
+    ) -> AsyncIterator[ChainedEntry | None]:
+        """Entries, the newest first by default; None for a document that someone made unreadable."""
+        return self._store.select(tenant_id, selection, limit=limit, oldest_first=oldest_first)
 
-    async def take_in(self, tenant_id: str, done: Callable[[int], None]) -> None:
-        """Append what versions before the chain have written. Cut short, it goes on when it is called again.
-
-        `done` is told of each entry.
-        """
+    async def import_unchained(self, tenant_id: str, done: Callable[[int], None]) -> None:
+        """Append the entries of releases before the chain. Safe to repeat. `done` is called with 1 for each entry."""
         async for entry in self._store.unchained(tenant_id):
             await self._append(tenant_id, entry)
-            await self._store.forget_unchained(tenant_id, entry.entry_id)
+            await self._store.delete_unchained(tenant_id, entry.entry_id)
             done(1)
 
     async def _append(self, tenant_id: str, entry: AuditEntry) -> None:
-        # One at a time here; only replicas race for a place.
-        async with self._turns.setdefault(tenant_id, asyncio.Lock()):
+        # The lock serialises this process; only replicas compete for a number.
+        async with self._locks.setdefault(tenant_id, asyncio.Lock()):
             for _ in range(ATTEMPTS):
-                link = self._seals.link(tenant_id, await self.head(tenant_id), entry)
+                chained = self._signer.sign(tenant_id, await self.head(tenant_id), entry)
                 try:
-                    await self._store.add(link)
+                    await self._store.add(chained)
                 except SequenceConflict:
                     continue
                 except DuplicateEntry:
                     return
-                await self._store.keep_note(tenant_id, self._seals.note(tenant_id, link.head))
-                # Logs are kept elsewhere: the heads in them are witnesses that no one at the database can change.
-                log.info("audit_recorded", tenant_id=tenant_id, head=str(link.head))
+                await self._store.save_head(tenant_id, self._signer.sign_head(tenant_id, chained.head))
+                # Logs are stored elsewhere: their heads are evidence that nobody at the database can change.
+                log.info("audit_recorded", tenant_id=tenant_id, head=str(chained.head))
                 return
         raise AuditBusy

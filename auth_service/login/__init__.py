@@ -1,1 +1,1 @@
-"""Login."""
+"""Sign-in and sign-out, and the throttle of failed logins."""

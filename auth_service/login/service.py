@@ -1,46 +1,21 @@
-"""From credentials to a session token and back (sections 4.1 and 5.1)."""
+"""Sign-in and sign-out, and the change of one's own password (sections 4.1 and 5.1)."""
 
-from contextlib import AbstractAsyncContextManager
-from typing import Protocol
-
+from auth_service.audit.model import AuditEntry
 from auth_service.audit.service import Audit
 from auth_service.login.throttle import Throttle
-from auth_service.model import AuditEntry, BadCredentials, TooManyFailures, User
+from auth_service.users.model import BadCredentials, TooManyFailures, User
 from auth_service.users.passwords import Passwords, new_password
+from auth_service.users.service import UserStore
 from common.auth.callers import Caller
-from common.auth.sessions import Session
+from common.auth.sessions import Sessions
 from common.errors import NotAuthenticated, Overloaded
 
 
-class UserKeeper(Protocol):
-    """Finds a user as they are now, and keeps another password."""
-
-    async def find(self, tenant_id: str, username: str) -> User | None: ...
-
-    async def set_password(self, tenant_id: str, username: str, password_hash: str) -> bool: ...
-
-
-class SessionKeeper(Protocol):
-    """Opens and ends sessions."""
-
-    async def open(self, tenant_id: str, username: str) -> str: ...
-
-    async def is_alive(self, session: Session) -> bool: ...
-
-    async def close(self, session: Session) -> None: ...
-
-    def close_all_around(
-        self, tenant_id: str, username: str, *, keep: str = ""
-    ) -> AbstractAsyncContextManager[None]: ...
-
-    def read(self, token: str) -> Session: ...
-
-
 class Login:
-    """Signs administrators in and out, and writes both down; lets them choose another password."""
+    """Signs administrators in and out, with an audit entry for both, and changes their passwords."""
 
     def __init__(
-        self, users: UserKeeper, passwords: Passwords, throttle: Throttle, sessions: SessionKeeper, audit: Audit
+        self, users: UserStore, passwords: Passwords, throttle: Throttle, sessions: Sessions, audit: Audit
     ) -> None:
         self._users = users
         self._passwords = passwords
@@ -49,41 +24,40 @@ class Login:
         self._audit = audit
 
     async def login(self, caller: Caller, username: str, password: str, *, request_id: str) -> str:
-        """A new session's token.
+        """Open a session and return its token.
 
         Raises:
-            BadCredentials: no such user, or another password.
-            TooManyFailures: too many failed before.
-            Overloaded: too many sign in at once.
+            BadCredentials: there is no such user, or the password is wrong.
+            TooManyFailures: too many logins failed before.
+            Overloaded: too many users sign in at once.
         """
         tenant_id = caller.tenant_id
         try:
             await self._throttle.check(tenant_id, username, caller.ip)
             user = await self._users.find(tenant_id, username)
-            right = await self._compare(caller, username, user, password)
+            is_right = await self._compare(caller, username, user, password)
         except (TooManyFailures, Overloaded) as refused:
-            if await self._throttle.is_on_record(tenant_id):
-                entry = AuditEntry("login", username, caller.ip, refused.status, request_id)
-                await self._audit.record(tenant_id, entry)
+            if await self._throttle.should_record_refusal(tenant_id):
+                await self._record(caller, username, refused.status, request_id)
             raise
-        # First on record, then in: where the log does not answer nobody is signed in.
-        await self._audit.record(tenant_id, AuditEntry("login", username, caller.ip, 200 if right else 401, request_id))
-        if not right:
+        # The entry comes before the session: without the audit log nobody is signed in.
+        await self._record(caller, username, 200 if is_right else 401, request_id)
+        if not is_right:
             raise BadCredentials
-        await self._throttle.succeeded(tenant_id, username, caller.ip)
+        await self._throttle.count_success(tenant_id, username, caller.ip)
         token = await self._sessions.open(tenant_id, username)
         if await self._users.find(tenant_id, username) != user:
-            # The user was deleted, or got another password, before this login opened a session and added a place.
-            await self._sessions.close(self._sessions.read(token))
-            await self._throttle.forget_places(tenant_id, username)
-            await self._audit.record(tenant_id, AuditEntry("login", username, caller.ip, 401, request_id))
+            # The user was deleted, or got another password, before this login opened a session and added a network.
+            await self._sessions.close(self._sessions.parse_token(token))
+            await self._throttle.forget_networks(tenant_id, username)
+            await self._record(caller, username, 401, request_id)
             raise BadCredentials
         return token
 
     async def logout(self, caller: Caller, token: str, *, request_id: str) -> None:
         """End a token's session. A token without a living session, or another tenant's, changes nothing."""
         try:
-            session = self._sessions.read(token)
+            session = self._sessions.parse_token(token)
         except NotAuthenticated:
             return
         if session.tenant_id != caller.tenant_id or not await self._sessions.is_alive(session):
@@ -96,12 +70,12 @@ class Login:
     async def change_password(self, caller: Caller, old: str, new: str) -> None:
         """Change the caller's own password and end their other sessions.
 
-        A call that failed after the change can be repeated: the new password may take the place of the old one.
+        A call that failed after the change can be repeated: the new password is accepted as the old one.
 
         Raises:
             BadCredentials: the old password is wrong.
             TooManyFailures: too many were wrong before.
-            InvalidField: the new one cannot be a password.
+            InvalidField: the new one is not allowed.
         """
         tenant_id, username = caller.tenant_id, caller.username
         password = new_password("new_password", new)
@@ -112,15 +86,18 @@ class Login:
         async with self._sessions.close_all_around(tenant_id, username, keep=caller.session_id):
             is_changed = await self._users.set_password(tenant_id, username, password_hash)
         if not is_changed:
-            raise BadCredentials  # Deleted meanwhile.
+            raise BadCredentials  # The user was deleted meanwhile.
 
     async def _compare(self, caller: Caller, username: str, user: User | None, *passwords: str) -> bool:
-        """Whether one of the passwords is the user's; else this counts as one failure. Raises TooManyFailures."""
-        async with self._passwords.turn():
-            # Guesses sent at once have all passed the check on their arrival.
+        """Whether one of the passwords is right; otherwise count one failure. Raises TooManyFailures."""
+        async with self._passwords.slot():
+            # Attempts that were sent at once all passed the first check.
             await self._throttle.check(caller.tenant_id, username, caller.ip)
             for password in passwords:
                 if await self._passwords.compare(user.password_hash if user else None, password):
                     return True
-            await self._throttle.failed(caller.tenant_id, username, caller.ip)
+            await self._throttle.count_failure(caller.tenant_id, username, caller.ip)
         return False
+
+    async def _record(self, caller: Caller, username: str, status: int, request_id: str) -> None:
+        await self._audit.record(caller.tenant_id, AuditEntry("login", username, caller.ip, status, request_id))

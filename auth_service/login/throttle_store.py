@@ -1,12 +1,12 @@
-"""Failed logins and known places in Redis, shared by all replicas."""
+"""Failed logins and known networks in Redis, shared by all replicas."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from redis.asyncio import Redis
 
-KNOWN_FOR = 30 * 24 * 3600  # seconds after the last login from a place
-KNOWN_PLACES = 20  # of a user; one more replaces the one that was used least lately
+KNOWN_FOR = 30 * 24 * 3600  # seconds after the last login from a network
+KNOWN_NETWORKS = 20  # of a user; one more replaces the least recently used
 
 # KEYS: a count. ARGV: window (seconds).
 _COUNT = """
@@ -15,7 +15,7 @@ if count == 1 then redis.call('EXPIRE', KEYS[1], ARGV[1]) end
 return count
 """
 
-# KEYS: a user's places by the times of their last logins. ARGV: the place, KNOWN_FOR, KNOWN_PLACES.
+# KEYS: a user's networks by the times of their last logins. ARGV: the network, KNOWN_FOR, KNOWN_NETWORKS.
 _ADD = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -26,15 +26,15 @@ redis.call('EXPIRE', KEYS[1], ARGV[2])
 return 1
 """
 
-# KEYS: a user's places. ARGV: the place, KNOWN_FOR.
+# KEYS: a user's networks. ARGV: the network, KNOWN_FOR.
 _CONTAINS = """
 local login = redis.call('ZSCORE', KEYS[1], ARGV[1])
 return login and redis.call('TIME')[1] - login < tonumber(ARGV[2]) and 1 or 0
 """
 
 
-class RedisFailures:
-    """The counts behind `auth_service.login.throttle.Failures`. Raises RedisError where Redis does not answer."""
+class RedisFailureCounts:
+    """Implements `auth_service.login.throttle.FailureCounts`. Raises RedisError if Redis does not answer."""
 
     def __init__(self, redis: "Redis") -> None:
         self._redis = redis
@@ -54,30 +54,30 @@ class RedisFailures:
         await self._redis.delete(_key(name))
 
 
-class RedisKnownPlaces:
-    """The places behind `auth_service.login.throttle.KnownPlaces`. Raises RedisError where Redis does not answer."""
+class RedisKnownNetworks:
+    """Implements `auth_service.login.throttle.KnownNetworks`. Raises RedisError if Redis does not answer."""
 
     def __init__(self, redis: "Redis") -> None:
         self._redis = redis
         self._add: Any = redis.register_script(_ADD)
         self._contains: Any = redis.register_script(_CONTAINS)
 
-    async def add(self, tenant_id: str, username: str, place: str) -> None:
-        await self._add(keys=[_places_key(tenant_id, username)], args=[place, KNOWN_FOR, KNOWN_PLACES])
+    async def add(self, tenant_id: str, username: str, network: str) -> None:
+        await self._add(keys=[_networks_key(tenant_id, username)], args=[network, KNOWN_FOR, KNOWN_NETWORKS])
 
-    async def contains(self, tenant_id: str, username: str, place: str) -> bool:
-        return bool(await self._contains(keys=[_places_key(tenant_id, username)], args=[place, KNOWN_FOR]))
+    async def contains(self, tenant_id: str, username: str, network: str) -> bool:
+        return bool(await self._contains(keys=[_networks_key(tenant_id, username)], args=[network, KNOWN_FOR]))
 
     async def forget(self, tenant_id: str, username: str) -> None:
-        await self._redis.delete(_places_key(tenant_id, username))
+        await self._redis.delete(_networks_key(tenant_id, username))
 
     async def forget_tenant(self, tenant_id: str) -> None:
-        """Forget the places of all users of a tenant. Looks through all keys: for an operator's use."""
-        async for key in self._redis.scan_iter(match=_places_key(tenant_id, "*"), count=1000):
+        """Forget the networks of all users of a tenant. Scans all keys: for operator commands only."""
+        async for key in self._redis.scan_iter(match=_networks_key(tenant_id, "*"), count=1000):
             await self._redis.delete(key)
 
 
-def _places_key(tenant_id: str, username: str) -> str:
+def _networks_key(tenant_id: str, username: str) -> str:
     return _key(f"places:{tenant_id}:{username}")
 
 

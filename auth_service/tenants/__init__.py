@@ -1,1 +1,1 @@
-"""Tenants."""
+"""Tenants, their settings, and how much of their limits they use."""

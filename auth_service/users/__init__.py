@@ -1,1 +1,1 @@
-"""Users."""
+"""The users who administer a tenant, and their passwords."""

@@ -2,20 +2,21 @@
 
 import re
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Protocol
 
-from auth_service.model import USERNAME_LIMIT, LastUser, User, UserNotFound
+from auth_service.login.throttle import KnownNetworks
+from auth_service.users.model import USERNAME_LIMIT, LastUser, User, UserNotFound
 from auth_service.users.passwords import Passwords, new_password
+from common.auth.sessions import Sessions
 from common.errors import InvalidField
 
-# An address ends with the name when its user is deleted, and no address ends with `.` or `..`.
+# The path of `delete_user` ends with the name, and no path may end with `.` or `..`.
 _USERNAME = re.compile(rf"(?!\.{{1,2}}$)[A-Za-z0-9._@+-]{{1,{USERNAME_LIMIT}}}")
 
 
 def parse_username(text: str) -> str:
-    """A name that a user may have. Raises InvalidField."""
+    """The name of a new user. Raises InvalidField."""
     if not _USERNAME.fullmatch(text):
         raise InvalidField(
             "username", f"must be 1 to {USERNAME_LIMIT} of A-Z, a-z, 0-9 and . _ @ + -, and neither . nor .."
@@ -24,7 +25,7 @@ def parse_username(text: str) -> str:
 
 
 class UserStore(Protocol):
-    """Where users are kept; the store decides that a name is unique and that a tenant keeps one user."""
+    """Stores users. A name is unique within a tenant, and each tenant keeps at least one user."""
 
     async def add(self, user: User) -> None: ...
 
@@ -37,31 +38,17 @@ class UserStore(Protocol):
     async def delete(self, tenant_id: str, username: str) -> bool: ...
 
 
-class SessionEnder(Protocol):
-    """Ends the sessions of a user, one aside."""
-
-    def close_all_around(
-        self, tenant_id: str, username: str, *, keep: str = ""
-    ) -> AbstractAsyncContextManager[None]: ...
-
-
-class PlaceStore(Protocol):
-    """Forgets the places where a user signed in."""
-
-    async def forget(self, tenant_id: str, username: str) -> None: ...
-
-
 class Users:
-    """Creates, lists and deletes users, and gives them other passwords."""
+    """Creates, lists and deletes users, and resets their passwords."""
 
-    def __init__(self, store: UserStore, passwords: Passwords, sessions: SessionEnder, places: PlaceStore) -> None:
+    def __init__(self, store: UserStore, passwords: Passwords, sessions: Sessions, networks: KnownNetworks) -> None:
         self._store = store
         self._passwords = passwords
         self._sessions = sessions
-        self._places = places
+        self._networks = networks
 
     async def create(self, tenant_id: str, username: str, password: str) -> None:
-        """Raises InvalidField for a name or password that cannot be one, UserExists for a name there is."""
+        """Add a user. Raises InvalidField for an invalid name or password, UserExists for a duplicate name."""
         name = parse_username(username)
         password_hash = await self._passwords.hash(new_password("password", password))
         await self._store.add(User(tenant_id, name, password_hash, datetime.now(UTC)))
@@ -71,9 +58,9 @@ class Users:
         return await self._store.list(tenant_id)
 
     async def delete(self, tenant_id: str, username: str) -> None:
-        """Delete a user, end their sessions and forget their places.
+        """Delete a user, their sessions and their known networks.
 
-        A call for a deleted user ends the sessions, and forgets the places, that an earlier, failed call left.
+        A repeated call deletes the sessions and networks that an earlier, failed call left.
 
         Raises:
             UserNotFound: the user does not exist.
@@ -83,12 +70,12 @@ class Users:
             raise LastUser
         async with self._sessions.close_all_around(tenant_id, username):
             is_deleted = await self._store.delete(tenant_id, username)
-        await self._places.forget(tenant_id, username)
+        await self._networks.forget(tenant_id, username)
         if not is_deleted:
             raise UserNotFound(username)
 
     async def reset_password(self, tenant_id: str, username: str, new: str) -> None:
-        """Give a user another password and end all their sessions. Raises UserNotFound or InvalidField."""
+        """Set another password and end all sessions of the user. Raises UserNotFound or InvalidField."""
         password_hash = await self._passwords.hash(new_password("password", new))
         async with self._sessions.close_all_around(tenant_id, username):
             is_changed = await self._store.set_password(tenant_id, username, password_hash)

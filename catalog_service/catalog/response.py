@@ -9,7 +9,7 @@ from catalog_service.catalog.cache import CatalogBody, Snapshots
 from catalog_service.catalog.compression import ENCODINGS, PLAIN
 from catalog_service.catalog.snapshot import View
 from catalog_service.revisions.model import Look
-from common.auth.callers import HIDDEN, hidden_word
+from common.auth.callers import HIDDEN, hidden_digest
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import caller_of
 from common.mongo import MongoError
@@ -25,7 +25,7 @@ async def catalog(request: web.Request, snapshots: Snapshots, view: View) -> web
     """The packages that a view shows, in an encoding that the caller accepts; 304 where `If-None-Match` has them."""
     tenant_id = caller_of(request).tenant_id
     look = await snapshots.look(tenant_id)
-    headers = {"Vary": "Accept-Encoding", "Cache-Control": KEPT, HIDDEN: hidden_word(view.hidden)}
+    headers = {"Vary": "Accept-Encoding", "Cache-Control": KEPT, HIDDEN: hidden_digest(view.hidden)}
     if look.revision:
         headers["ETag"] = _tag(look.revision, view, headers[HIDDEN])
     if if_none_match(request, headers.get("ETag", "")):

@@ -1,7 +1,7 @@
-"""Who calls, as one part of the product vouches for it to another.
+"""Internal tokens: the gateway and the services vouch for a caller to each other.
 
-The gateway signs a token for one service, one operation, one tenant and one caller; a service answers nothing without
-it. The token lives 30 seconds, and is signed with the key of the service that is asked, which only its askers have.
+A token is for one service, one operation, one tenant and one caller, and lives 30 seconds. It is signed with the key of
+the called service, which only its callers know. Services refuse requests without such a token.
 """
 
 import time
@@ -17,32 +17,35 @@ import jwt
 import orjson
 
 from common.auth.signing import ALGORITHM, Keys
-from common.auth.tokens import Tokens
+from common.auth.tokens import TokenVerifier
 from common.caching.bounded_cache import FifoCache
 from common.errors import NotAuthenticated
-from common.tenants import Address, Tenant, VersionKey
+from common.tenants import Address, Tenant
 
 INTERNAL_TOKEN = "X-Internal-Token"  # noqa: S105  the header's name
 REQUEST_ID = "X-Internal-Request-Id"
-HIDDEN = "X-Internal-Hidden"  # comes with a catalog: what stands for the packages that are left out of it
+HIDDEN = "X-Internal-Hidden"  # of a catalog: the digest of the package ids that are left out of it
 LIFETIME = 30  # seconds
-REUSED = 12.0  # seconds, less than half of that
-REMEMBERED_AT_MOST = 4096  # tokens
+REUSE_PERIOD = 12.0  # seconds, less than half of the lifetime
+MAX_TOKENS = 4096  # that a signer keeps
+# The claims: of the tenant, only its id and limits; of the caller, everything.
+_TENANT_CLAIMS = ("tenant_id", "storage_quota", "max_clients", "version_key", "strict_installers")
+_TEXT_CLAIMS = ("ip", "username", "session_id", "client_id", "base_url")
 
 
-def hidden_word(package_ids: Iterable[str]) -> str:
-    """What stands for packages that are hidden from a caller: the same for the same ones, "" for none."""
+def hidden_digest(package_ids: Iterable[str]) -> str:
+    """The digest of the package ids that are hidden from a caller, in any order; "" for none."""
     hidden = sorted(package_ids)
     return sha256(orjson.dumps(hidden)).hexdigest() if hidden else ""
 
 
 def operation_of(parts: Iterable[str]) -> str:
-    """What names an operation between services: its path up to the first value, such as `winget/information`."""
+    """The name of an operation between services: its path up to the first parameter, such as `winget/information`."""
     return "/".join(takewhile(lambda part: not part.startswith("{"), parts))
 
 
 class UntrustedCaller(NotAuthenticated):
-    """A request that did not come through the gateway, or from a part with another key."""
+    """The request has no valid internal token: it bypassed the gateway, or the keys differ."""
 
     code = "untrusted_caller"
 
@@ -57,7 +60,7 @@ class Kind(StrEnum):
 
 
 class Deployment(StrEnum):
-    """Which form the paths of this deployment have (the introduction's table)."""
+    """The form of this deployment's paths (the introduction's table)."""
 
     MULTI = "multi"
     SINGLE = "single"
@@ -65,10 +68,10 @@ class Deployment(StrEnum):
 
 @dataclass(frozen=True)
 class Caller:
-    """The one a request is answered for.
+    """The caller of a request.
 
-    `username` is set for an administrator, `client_id` for a client, `session_id` for whoever has a session;
-    `base_url` is where callers reach this tenant's operations, such as `https://packages.example.com/acme`.
+    `username` is set for an administrator, `client_id` for a client, `session_id` for a caller with a session.
+    `base_url` is the public address of this tenant's operations, such as `https://packages.example.com/acme`.
     """
 
     tenant: Tenant
@@ -89,125 +92,97 @@ class Caller:
         return ip_address(self.ip)
 
     @property
-    def place(self) -> str:
-        return place_of(self.ip)
+    def network(self) -> str:
+        return network_of(self.ip)
 
     @classmethod
     def service(cls, tenant: Tenant) -> Self:
-        """A service that acts of its own accord for a tenant."""
+        """A service that acts for a tenant without a request."""
         return cls(tenant=tenant, kind=Kind.SERVICE)
 
     def as_administrator(self, username: str, session_id: str) -> Self:
-        return self._as(Kind.ADMINISTRATOR, username=username, session_id=session_id)
+        return self._identified(Kind.ADMINISTRATOR, username=username, session_id=session_id)
 
     def as_client(self, client_id: str) -> Self:
-        return self._as(Kind.CLIENT, client_id=client_id)
+        return self._identified(Kind.CLIENT, client_id=client_id)
 
-    def _as(self, kind: Kind, *, username: str = "", session_id: str = "", client_id: str = "") -> Self:
-        """Whom a token names, where there is no other yet. `dataclasses.replace` takes twice as long."""
+    def _identified(self, kind: Kind, *, username: str = "", session_id: str = "", client_id: str = "") -> Self:
+        # `dataclasses.replace` takes twice as long.
         return type(self)(self.tenant, kind, self.ip, username, session_id, client_id, self.base_url, self.deployment)
 
 
-def place_of(ip: str) -> str:
-    """An IPv4 address, or the /64 network of an IPv6 one: whoever has one address there has all of them."""
+def network_of(ip: str) -> str:
+    """An IPv4 address, or the /64 network of an IPv6 address: one host may use all addresses of a /64."""
     return ip if ip_address(ip).version == 4 else str(IPv6Network((ip, 64), strict=False))
 
 
 def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
-    """A token by which `service` knows the caller of one `operation`, and the tenant's limits.
+    """A token for one `operation` of one `service`.
 
-    What only the gateway decides by (networks, client authentication) does not travel.
+    The tenant's networks and client authentication are left out: only the gateway uses them.
     """
     now = int(time.time())
-    tenant = caller.tenant
     claims = {
         "aud": service,
         "op": operation,
         "iat": now,
         "exp": now + LIFETIME,
-        "tenant": {
-            "tenant_id": tenant.tenant_id,
-            "storage_quota": tenant.storage_quota,
-            "max_clients": tenant.max_clients,
-            "version_key": tenant.version_key,
-            "strict_installers": tenant.strict_installers,
-        },
+        "tenant": {name: getattr(caller.tenant, name) for name in _TENANT_CLAIMS},
         "kind": caller.kind,
-        "ip": caller.ip,
-        "username": caller.username,
-        "session_id": caller.session_id,
-        "client_id": caller.client_id,
-        "base_url": caller.base_url,
         "deployment": caller.deployment,
+        **{name: getattr(caller, name) for name in _TEXT_CLAIMS},
     }
     return jwt.encode(claims, key, algorithm=ALGORITHM)
 
 
 class Signer:
-    """Signs for the callers of one service; a token serves all that a caller asks of an operation for a while."""
+    """Signs tokens for one service, and reuses a token for the same caller and operation for some seconds."""
 
     def __init__(self, keys: Keys, *, service: str) -> None:
         self._keys = keys
         self._service = service
-        self._signed: FifoCache[tuple[Caller, str], _Signed] = FifoCache(REMEMBERED_AT_MOST)
+        self._signed: FifoCache[tuple[Caller, str], _SignedToken] = FifoCache(MAX_TOKENS)
 
     def sign(self, caller: Caller, operation: str) -> str:
-        """A token as `sign` gives it, that lives for `LIFETIME - REUSED` seconds at least."""
+        """A token as `sign` returns it, valid for at least `LIFETIME - REUSE_PERIOD` seconds more."""
         key, now = self._keys.signing, time.time()
         signed = self._signed.get((caller, operation))
-        if signed is None or signed.key != key or not 0 <= now - signed.at < REUSED:
-            signed = _Signed(sign(key, caller, service=self._service, operation=operation), key, now)
+        if signed is None or signed.key != key or not 0 <= now - signed.at < REUSE_PERIOD:
+            signed = _SignedToken(sign(key, caller, service=self._service, operation=operation), key, now)
             self._signed.put((caller, operation), signed)
         return signed.token
 
 
 class Callers:
-    """Knows the callers of one service by their tokens."""
+    """Verifies the internal tokens of one service."""
 
     def __init__(self, keys: Keys, *, service: str) -> None:
-        self._tokens = Tokens(keys, audience=service, required=["op", "tenant"], parse=_called)
+        self._tokens = TokenVerifier(keys, audience=service, required=["op", "tenant"], parse=_parse_claims)
 
     def verify(self, token: str, *, operation: str, tenant_id: str) -> Caller:
         """The caller that a token names.
 
         Raises:
-            UntrustedCaller: the token is not ours, not for this service, operation or tenant, or expired.
+            UntrustedCaller: the token is forged, expired, or for another service, operation or tenant.
         """
         try:
-            called, caller = self._tokens.read(token)
+            signed_operation, caller = self._tokens.verify(token)
         except (jwt.InvalidTokenError, UnicodeError, KeyError, TypeError, ValueError):
             raise UntrustedCaller("This service answers the gateway only.") from None
-        if called != operation or caller.tenant_id != tenant_id:
+        if signed_operation != operation or caller.tenant_id != tenant_id:
             raise UntrustedCaller("This service answers the gateway only.")
         return caller
 
 
 @dataclass(frozen=True)
-class _Signed:
+class _SignedToken:
     token: str
     key: str
     at: float  # seconds since 1970
 
 
-def _called(claims: Mapping[str, Any]) -> tuple[str, Caller]:
-    return claims["op"], _caller(claims)
-
-
-def _caller(claims: Mapping[str, Any]) -> Caller:
-    tenant = claims["tenant"]
-    return Caller(
-        tenant=Tenant(
-            tenant_id=tenant["tenant_id"],
-            storage_quota=tenant["storage_quota"],
-            max_clients=tenant["max_clients"],
-            version_key=VersionKey(tenant["version_key"]),
-            strict_installers=tenant.get("strict_installers") is True,  # A gateway of before does not say.
-        ),
-        kind=Kind(claims["kind"]),
-        ip=claims["ip"],
-        username=claims["username"],
-        session_id=claims["session_id"],
-        client_id=claims["client_id"],
-        base_url=claims["base_url"],
-        deployment=Deployment(claims["deployment"]),
-    )
+def _parse_claims(claims: Mapping[str, Any]) -> tuple[str, Caller]:
+    tenant = Tenant.from_document({"client_authentication": False, "allowed_networks": (), **claims["tenant"]})
+    texts = {name: claims[name] for name in _TEXT_CLAIMS}
+    kind, deployment = Kind(claims["kind"]), Deployment(claims["deployment"])
+    return claims["op"], Caller(tenant, kind, deployment=deployment, **texts)

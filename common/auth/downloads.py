@@ -1,6 +1,6 @@
-"""The address of an installer: signed, expiring, and good without any other token.
+"""Signed, expiring download addresses of installers; they work without any other token.
 
-catalog_service and client_registry make such addresses, upload_service checks them.
+catalog_service and client_registry make them, upload_service checks them.
 """
 
 import re
@@ -14,10 +14,10 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
 def download_url(caller: Caller, keys: Keys, *, direct: str, server_filename: str, file_name: str, expires: int) -> str:
-    """An absolute address where the caller reaches the tenant, valid until `expires` (seconds since 1970).
+    """The absolute address of an installer, valid until `expires` (seconds since 1970).
 
-    `direct` is where upload_service is reached past the gateway; "" where it is not.
-    `file_name` is what a browser saves the file as; characters that trouble file systems become `-`.
+    `direct` is the address of upload_service for downloads past the gateway; "" for none.
+    `file_name` is the name for the browser's file; characters that file systems refuse become `-`.
     """
     name = _UNSAFE.sub("-", file_name).strip("-.") or "installer"
     base_url = f"{direct}/{caller.tenant_id}" if direct else caller.base_url
@@ -32,22 +32,11 @@ def signed_query(keys: Keys, tenant_id: str, server_filename: str, file_name: st
 
 
 def check_download(
-    keys: Keys,
-    *,
-    tenant_id: str,
-    server_filename: str,
-    file_name: str,
-    expires: str,
-    signature: str,
-    now: float,
+    keys: Keys, *, tenant_id: str, server_filename: str, file_name: str, expires: str, signature: str, now: float
 ) -> None:
-    """Let an address through that we made and whose time has not come.
-
-    Raises:
-        Forbidden: it was altered or has expired.
-    """
+    """Check the signature and the expiry of an address. Raises Forbidden."""
     readable = re.fullmatch("[0-9]{1,12}", expires) and re.fullmatch("[0-9a-f]{64}", signature)
-    if not readable or not keys.signed(_message(tenant_id, server_filename, file_name, int(expires)), signature):
+    if not readable or not keys.verify_digest(_message(tenant_id, server_filename, file_name, int(expires)), signature):
         raise Forbidden("This download address was altered; ask for a new one.")
     if now >= int(expires):
         raise Forbidden("This download address has expired; ask for a new one.")

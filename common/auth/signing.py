@@ -1,8 +1,8 @@
-"""Keys: the one that signs, and those that are accepted while it takes another's place.
+"""Signing keys, and how one key replaces another.
 
-A key is 32 characters or more without white space. Where two stand side by side the first signs and both are accepted,
-so a key is replaced in three steps, each of them known to all services before the next: the new key is put behind the
-old one, before it, and in its place. Keys in a file are read again when the file changes.
+A key has at least 32 characters and no white space. Of two keys, the first signs and both are accepted. To replace a
+key, put the new one behind the old one, then before it, then remove the old one; all services must know each step
+before the next. Keys in a file are read again when the file changes.
 """
 
 import hashlib
@@ -17,54 +17,53 @@ import jwt
 from common.telemetry import log
 
 LENGTH = 32  # characters of a key, at least
-AT_ONCE = 2  # keys, at most
-NOTICED = 1.0  # seconds after which a changed file is known
+MAX_KEYS = 2
+RELOAD_INTERVAL = 1.0  # seconds until a changed file is noticed
 ALGORITHM = "HS256"
 CLOCK_SKEW = 10  # seconds that two hosts' clocks may differ
 
 
 class Keys:
-    """The keys of one purpose, as they stand now."""
+    """The current keys of one purpose."""
 
     def __init__(self, source: str | Path) -> None:
-        """Take the keys themselves, or the file that holds them.
+        """`source` is the text of the keys, or the file that holds them.
 
         Raises:
             ValueError: a key is missing or too short, or there are too many.
             OSError: the file cannot be read.
         """
         self._file = source if isinstance(source, Path) else None
-        self._state = _state(self._file) if self._file else None
-        self._words = words_of(self._file.read_text(encoding="utf-8") if self._file else str(source))
-        self._looked_at = time.monotonic()
+        self._file_state = _file_state(self._file) if self._file else None
+        self._keys = parse_keys(self._file.read_text(encoding="utf-8") if self._file else str(source))
+        self._checked_at = time.monotonic()
 
     @property
     def accepted(self) -> tuple[str, ...]:
-        """Every key that counts."""
-        if self._file and time.monotonic() - self._looked_at >= NOTICED:
-            self._look_again(self._file)
-        return self._words
+        """Every accepted key, the signing one first."""
+        if self._file and time.monotonic() - self._checked_at >= RELOAD_INTERVAL:
+            self._reload(self._file)
+        return self._keys
 
     @property
     def signing(self) -> str:
-        """The key to sign with."""
         return self.accepted[0]
 
     def digests(self, text: str) -> tuple[str, ...]:
-        """The HMAC-SHA256 of a text under each key, in hexadecimal digits; the first is the one to give away."""
+        """The HMAC-SHA256 of a text under each key, in hexadecimal; the first is under the signing key."""
         return tuple(hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest() for key in self.accepted)
 
-    def signed(self, text: str, digest: str) -> bool:
-        """Whether this is the text's digest under any of the keys; takes as long for a wrong one as for a right one."""
+    def verify_digest(self, text: str, digest: str) -> bool:
+        """Whether this is the text's digest under any of the keys; compares in constant time."""
         return sum(hmac.compare_digest(ours.encode(), digest.encode()) for ours in self.digests(text)) > 0
 
-    def claims(self, token: str, *, audience: str, required: Sequence[str]) -> Mapping[str, Any]:
-        """What a token says that was signed with any of the keys, for this audience, and has not expired.
+    def verify_token(self, token: str, *, audience: str, required: Sequence[str]) -> Mapping[str, Any]:
+        """The claims of a token that is signed with any of the keys, for this audience, and has not expired.
 
         Raises:
-            jwt.InvalidTokenError, UnicodeError, ValueError: it is none of ours.
+            jwt.InvalidTokenError, UnicodeError, ValueError: the token is invalid.
         """
-        refused = jwt.InvalidTokenError()
+        failure = jwt.InvalidTokenError()
         for key in self.accepted:
             try:
                 claims: dict[str, Any] = jwt.decode(
@@ -76,37 +75,37 @@ class Keys:
                     options={"require": ["exp", "iat", "aud", *required]},
                 )
             except jwt.InvalidSignatureError as error:
-                refused = error
+                failure = error
             else:
                 return claims
-        raise refused
+        raise failure
 
-    def _look_again(self, file: Path) -> None:
-        """Take what the file holds now; where that is no key, say so once and go on with what it held before."""
-        self._looked_at = time.monotonic()
-        if (state := _state(file)) == self._state:
+    def _reload(self, file: Path) -> None:
+        """Read the file again if it changed. An invalid file is logged once, and the old keys stay in use."""
+        self._checked_at = time.monotonic()
+        if (state := _file_state(file)) == self._file_state:
             return
-        self._state = state
+        self._file_state = state
         try:
-            self._words = words_of(file.read_text(encoding="utf-8"))
+            self._keys = parse_keys(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             log.error("key_file_not_taken", file=str(file), error=type(error).__name__)
         else:
-            log.info("key_file_taken", file=str(file), keys=len(self._words))
+            log.info("key_file_taken", file=str(file), keys=len(self._keys))
 
 
-def words_of(text: str) -> tuple[str, ...]:
-    """The keys of a text, the one that signs first. Raises ValueError."""
-    words = tuple(text.split())
-    if not 1 <= len(words) <= AT_ONCE or any(len(word) < LENGTH for word in words):
+def parse_keys(text: str) -> tuple[str, ...]:
+    """The keys of a text, the signing one first. Raises ValueError."""
+    keys = tuple(text.split())
+    if not 1 <= len(keys) <= MAX_KEYS or any(len(key) < LENGTH for key in keys):
         raise ValueError(f"must be a key of {LENGTH} characters or more without white space, or two of them")
-    return words
+    return keys
 
 
-def _state(file: Path) -> tuple[int, int, int] | None:
-    """What is another whenever the file was replaced or written to; None where it cannot be seen."""
+def _file_state(file: Path) -> tuple[int, int, int] | None:
+    """A value that differs after each change of the file; None for a file that cannot be seen."""
     try:
-        found = file.stat()
+        stat = file.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size

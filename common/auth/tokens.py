@@ -1,4 +1,4 @@
-"""What tokens say, with each signature computed once."""
+"""Verifies JSON web tokens, and computes each signature once."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,49 +9,49 @@ from typing import Any, Generic, TypeVar
 from common.auth.signing import CLOCK_SKEW, Keys
 from common.caching.bounded_cache import FifoCache
 
-Found = TypeVar("Found")
-REMEMBERED_AT_MOST = 4096  # tokens
+Parsed = TypeVar("Parsed")
+MAX_TOKENS = 4096
 
 
 @dataclass(frozen=True)
-class _Verified(Generic[Found]):
-    found: Found
+class _Verified(Generic[Parsed]):
+    parsed: Parsed
     expires: int  # seconds since 1970
 
 
-class Tokens(Generic[Found]):
-    """Reads tokens of one kind, and remembers what those say that are right, by their digests.
+class TokenVerifier(Generic[Parsed]):
+    """Verifies tokens of one audience. Valid tokens are cached by their digests.
 
-    Whether a token has expired is looked at each time, and other keys make everything forgotten.
+    The expiry is checked each time. A change of the keys empties the cache.
     """
 
     def __init__(
-        self, keys: Keys, *, audience: str, required: Sequence[str], parse: Callable[[Mapping[str, Any]], Found]
+        self, keys: Keys, *, audience: str, required: Sequence[str], parse: Callable[[Mapping[str, Any]], Parsed]
     ) -> None:
-        """`parse` makes of a token's claims what is wanted of them, or raises."""
+        """`parse` turns the claims into the result, or raises."""
         self._keys = keys
         self._audience = audience
         self._required = required
         self._parse = parse
-        self._words = keys.accepted
-        self._verified: FifoCache[bytes, _Verified[Found]] = FifoCache(REMEMBERED_AT_MOST)
+        self._accepted = keys.accepted
+        self._verified: FifoCache[bytes, _Verified[Parsed]] = FifoCache(MAX_TOKENS)
 
-    def read(self, token: str) -> Found:
-        """What a token says.
+    def verify(self, token: str) -> Parsed:
+        """The parsed claims of a token.
 
         Raises:
-            jwt.InvalidTokenError, UnicodeError, ValueError: it is none of ours, or has expired.
-            And what `parse` raises.
+            jwt.InvalidTokenError, UnicodeError, ValueError: the token is invalid or has expired.
+            And the errors of `parse`.
         """
-        words = self._keys.accepted
-        if words != self._words:
-            self._words = words
+        accepted = self._keys.accepted
+        if accepted != self._accepted:
+            self._accepted = accepted
             self._verified.clear()
         digest = sha256(token.encode()).digest()
-        known = self._verified.get(digest)
-        if known is not None and time.time() < known.expires + CLOCK_SKEW:
-            return known.found
-        claims = self._keys.claims(token, audience=self._audience, required=self._required)
-        found = self._parse(claims)
-        self._verified.put(digest, _Verified(found, int(claims["exp"])))
-        return found
+        cached = self._verified.get(digest)
+        if cached is not None and time.time() < cached.expires + CLOCK_SKEW:
+            return cached.parsed
+        claims = self._keys.verify_token(token, audience=self._audience, required=self._required)
+        parsed = self._parse(claims)
+        self._verified.put(digest, _Verified(parsed, int(claims["exp"])))
+        return parsed

@@ -1,4 +1,4 @@
-"""What is remembered, and how much of it at most."""
+"""A cache with an upper bound."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -7,43 +7,39 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-def _one(_: object) -> int:
-    return 1
-
-
 class FifoCache(Generic[Key, Value]):
-    """At most so many things, each by its key, or so much of them; what was put in first leaves to make room."""
+    """A cache of at most `limit` entries, or of that total size. The oldest entry is dropped to make room."""
 
-    def __init__(self, most: int, *, size: Callable[[Value], int] = _one) -> None:
-        """`size` tells how much of `most` a thing takes; what takes more than all of it is not kept."""
-        self._most = most
+    def __init__(self, limit: int, *, size: Callable[[Value], int] = lambda _: 1) -> None:
+        """`size` measures a value; one that is larger than `limit` is not cached."""
+        self._limit = limit
         self._size = size
         self._used = 0
-        self._kept: dict[Key, Value] = {}
+        self._values: dict[Key, Value] = {}
 
     def get(self, key: Key) -> Value | None:
-        return self._kept.get(key)
+        return self._values.get(key)
 
     def put(self, key: Key, value: Value) -> None:
         self._drop(key)
-        if (size := self._size(value)) > self._most:
+        if (size := self._size(value)) > self._limit:
             return
-        while self._used + size > self._most:
+        while self._used + size > self._limit:
             self.drop_first()
-        self._kept[key] = value
+        self._values[key] = value
         self._used += size
 
     def drop_first(self) -> bool:
-        """Drop what was put in first; whether there was anything."""
-        for key in self._kept:
+        """Drop the oldest entry; False if there is none."""
+        for key in self._values:
             self._drop(key)
             return True
         return False
 
     def clear(self) -> None:
-        self._kept.clear()
+        self._values.clear()
         self._used = 0
 
     def _drop(self, key: Key) -> None:
-        if key in self._kept:
-            self._used -= self._size(self._kept.pop(key))
+        if key in self._values:
+            self._used -= self._size(self._values.pop(key))

@@ -1,7 +1,7 @@
-"""A word for each tenant, another one after every change of what gateways remember of it.
+"""A version for each tenant, which changes with everything of the tenant that gateways cache.
 
-A gateway reads the word with each request; what it remembers counts while the word is what it was before the gateway
-asked for it. So a change is seen by every gateway from its answer on.
+A gateway reads the version with each request. A cached value is valid only while the version is the one from before
+the value was fetched. All gateways therefore see a change as soon as it is answered.
 """
 
 from collections.abc import AsyncIterator
@@ -12,25 +12,25 @@ from common.errors import Problem
 from common.redis import Redis, RedisError
 from common.telemetry import log
 
-KEPT = 24 * 3600  # seconds; nothing is remembered for as long
-CHANGING = ""  # the word of a tenant that is being changed, of which gateways remember nothing
-CHANGING_FOR = 60  # seconds; a change whose service died has been made by then, or never will be
+VERSION_LIFETIME = 24 * 3600  # seconds; gateways cache nothing for as long
+CHANGING = ""  # the version of a tenant that is being changed: gateways cache nothing of it
+CHANGE_TIMEOUT = 60  # seconds; a change whose service died is done by then, or never will be
 
 
 class TenantVersions:
-    """Sets tenants' words. Raises RedisError where Redis does not answer, Overloaded where too much is asked of it."""
+    """Sets tenants' versions. Raises RedisError if Redis does not answer, Overloaded if too many calls wait."""
 
     def __init__(self, redis: "Redis") -> None:
         self._redis = redis
 
     @asynccontextmanager
     async def invalidate_during(self, tenant_id: str) -> AsyncIterator[None]:
-        """To be held around a change, which is not begun where gateways cannot be told of it.
+        """Invalidate gateways' caches of a tenant around the change in the block.
 
-        Once it is made it is answered, come what may: where the new word cannot be set gateways remember nothing of the
-        tenant for a while, and are right.
+        Without Redis, the change does not begin. A change that was made is answered even if the new version cannot be
+        set: until `CHANGE_TIMEOUT` gateways then cache nothing of the tenant, and stay correct.
         """
-        await self._redis.set(tenant_version_key(tenant_id), CHANGING, ex=CHANGING_FOR)
+        await self._redis.set(tenant_version_key(tenant_id), CHANGING, ex=CHANGE_TIMEOUT)
         try:
             yield
         finally:
@@ -40,10 +40,10 @@ class TenantVersions:
                 log.warning("stamp_not_moved", tenant_id=tenant_id, error=type(error).__name__)
 
     async def bump(self, tenant_id: str) -> None:
-        """Make gateways ask anew."""
-        await self._redis.set(tenant_version_key(tenant_id), uuid4().hex, ex=KEPT)
+        """Invalidate gateways' caches of a tenant."""
+        await self._redis.set(tenant_version_key(tenant_id), uuid4().hex, ex=VERSION_LIFETIME)
 
 
 def tenant_version_key(tenant_id: str) -> str:
-    """The key under which Redis has a tenant's word; it has none where nothing was changed for long."""
+    """The Redis key of a tenant's version; absent if nothing changed for a long time."""
     return f"stamp:{tenant_id}"

@@ -180,7 +180,7 @@ class ServiceClient:
         sending = isinstance(data, AsyncIterator)
         limit: AbstractAsyncContextManager[None] = nullcontext() if sending else loop_timeout(timeout)
         # Kept for as long as one of the place's streams is there, or waits.
-        place = self._turns_of_places.setdefault(caller.place, ConcurrencyLimit(STREAMS_OF_ONE_PLACE))
+        place = self._turns_of_places.setdefault(caller.network, ConcurrencyLimit(STREAMS_OF_ONE_PLACE))
         async with place.acquire(STREAM_TIMEOUT), self._stream_turns.acquire(STREAM_TIMEOUT):
             async with limit:
                 response = await self._streams.request(

@@ -66,7 +66,7 @@ async def _verify(where: StoreAddresses, tenant_id: str | None, expected: Head |
                 try:
                     head = await verify(
                         record.store,
-                        record.seals,
+                        record.signer,
                         name,
                         expected=expected,
                         checked=lambda task=bar: progress.advance(task),  # type: ignore[misc]  # called with none
@@ -86,5 +86,5 @@ async def _export(where: StoreAddresses, tenant_id: str, since: datetime | None)
             if link is None:
                 whole = False
                 continue
-            sys.stdout.write(json.dumps({**link.told(), "hash": link.hash}, sort_keys=True) + "\n")
+            sys.stdout.write(json.dumps({**link.content(), "hash": link.hash}, sort_keys=True) + "\n")
     return whole

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from auth_service.tenants.service import in_words
+from auth_service.tenants.service import to_audit_text
 from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
 from deploy.operator.audit import open_record
 from deploy.operator.operations import delete_tenant, open_operator
@@ -115,7 +115,7 @@ def delete(
 async def _create(where: StoreAddresses, tenant: Tenant) -> None:
     async with open_operator(where.addresses) as operator, open_record(where) as record:
         await operator.tenants.create(tenant)
-        settings = {name: in_words(value) for name, value in vars(tenant).items()}
+        settings = {name: to_audit_text(value) for name, value in vars(tenant).items()}
         await record.add(tenant.tenant_id, "tenant_create", **settings)
 
 

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from auth_service.model import User
+from auth_service.users.model import User
 from deploy.operator.audit import open_record
 from deploy.operator.operations import open_operator
 from deploy.operator.stores import StoreAddresses, places

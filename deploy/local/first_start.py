@@ -3,7 +3,7 @@
 import secrets
 from pathlib import Path
 
-from auth_service.model import TenantExists
+from auth_service.tenants.model import TenantExists
 from common.tenants import Tenant
 from deploy.local.folder import write_secret
 from deploy.operator.audit import Record

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
-from auth_service.audit.chain import Seals
+from auth_service.audit.chain import AuditSigner
+from auth_service.audit.model import AuditEntry
 from auth_service.audit.service import OPERATORS, Audit
 from auth_service.audit.store import MongoAuditStore
-from auth_service.model import AuditEntry
 from auth_service.tenants.service import Changes
 from common.errors import Problem
 from common.mongo import MongoError
@@ -31,7 +31,7 @@ class Record:
 
     audit: Audit
     store: MongoAuditStore
-    seals: Seals
+    signer: AuditSigner
 
     async def add(self, tenant_id: str, operation: str, changes: Changes | None = None, /, **target: str) -> None:
         """Say what the operator has done, or is about to. Raises NotRecorded."""
@@ -53,8 +53,8 @@ async def open_record(where: StoreAddresses) -> AsyncIterator[Record]:
     """Raises BadSetting where the key is not known."""
     audit_key = where.require_audit_key().get_secret_value()
     async with open_database(where.addresses.mongo_url, "auth") as database:
-        store, seals = MongoAuditStore(database), Seals(audit_key)
-        yield Record(Audit(store, seals), store, seals)
+        store, signer = MongoAuditStore(database), AuditSigner(audit_key)
+        yield Record(Audit(store, signer), store, signer)
 
 
 def operator() -> str:

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import sleep
 
-from common.auth.signing import NOTICED, words_of
+from common.auth.signing import RELOAD_INTERVAL, parse_keys
 from deploy.local.folder import FolderProblem, new_key, write_secret
 
-HANDED_OUT = NOTICED + 4  # seconds after which every service on this file system knows what a file holds
+HANDED_OUT = RELOAD_INTERVAL + 4  # seconds after which every service on this file system knows what a file holds
 # At most, until the services that are handed a file by others have it; clocks that differ included.
 KNOWN_WITHIN = timedelta(minutes=15)
 
@@ -23,7 +23,7 @@ class KeyFiles:
     def __init__(self, folder: Path) -> None:
         try:
             files = [file for file in _files_below(folder) if _rotates(file)]
-            self._keys = {file: words_of(file.read_text(encoding="utf-8")) for file in files}
+            self._keys = {file: parse_keys(file.read_text(encoding="utf-8")) for file in files}
         except OSError as error:
             raise FolderProblem(f"{error.filename}: {error.strerror}") from None
         except ValueError:

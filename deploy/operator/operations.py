@@ -7,11 +7,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from auth_service.login.throttle_store import RedisKnownPlaces
+from auth_service.login.throttle_store import RedisKnownNetworks
 from auth_service.tenants.service import Tenants
-from auth_service.tenants.store import MongoTenantStore, MongoUserStore
+from auth_service.tenants.store import MongoTenantStore
 from auth_service.users.passwords import Passwords
 from auth_service.users.service import Users
+from auth_service.users.store import MongoUserStore
 from catalog_service.store import MongoCatalogStore
 from client_registry.clients.store import MongoClientStore
 from common.auth.sessions import Sessions
@@ -37,7 +38,7 @@ class Operator:
     tenants: Tenants
     users: Users
     sessions: Sessions
-    known_places: RedisKnownPlaces
+    known_places: RedisKnownNetworks
 
 
 @asynccontextmanager
@@ -48,7 +49,7 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
         redis = await stack.enter_async_context(open_redis(addresses.redis_url))
         # Only to end sessions: this signs none, so any key will do.
         sessions = Sessions(redis, keys=Keys(secrets.token_urlsafe(48)), lifetime=1, idle=1)
-        known_places = RedisKnownPlaces(redis)
+        known_places = RedisKnownNetworks(redis)
         users = Users(MongoUserStore(database), Passwords(), sessions, known_places)
         yield Operator(Tenants(MongoTenantStore(database), TenantVersions(redis)), users, sessions, known_places)
 

@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 
 from pymongo.errors import DuplicateKeyError
 
-from auth_service.audit.chain import Head, Note
-from auth_service.audit.store import link_of
+from auth_service.audit.chain import Head, SignedHead
+from auth_service.audit.store import parse_document
 from auth_service.audit.verify import ChainBroken, verify
-from auth_service.model import TenantExists
+from auth_service.tenants.model import TenantExists
 from auth_service.tenants.store import MongoTenantStore
 from common.caching.tenant_version import TenantVersions
 from common.mongo import Document, MongoDatabase
@@ -124,17 +124,17 @@ class Import:
         tenant_id = strangers.manifest.tenant_id
         if AUDIT in self.other_keys:
             for document in strangers.records(LOG):
-                link = link_of(document)
+                link = parse_document(document)
                 if link is None:
                     raise BackupProblem(f"{LOG}: has an entry that is none of an audit log")
                 await record.audit.record(tenant_id, link.entry)
             return
         await restore_documents(client, "auth", "audit_log", strangers.records(LOG))
         for document in strangers.records(HEADS):
-            note = Note(Head(document["sequence"], document["hash"]), document["seal"])
-            await record.store.keep_note(tenant_id, note)
+            note = SignedHead(Head(document["sequence"], document["hash"]), document["seal"])
+            await record.store.save_head(tenant_id, note)
         try:
-            await verify(record.store, record.seals, tenant_id)
+            await verify(record.store, record.signer, tenant_id)
         except ChainBroken as broken:
             raise BackupProblem(
                 f"{tenant_id}: its audit log is not what was written ({broken}), and it is not imported; "

@@ -16,7 +16,7 @@ import bson
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, ValidationError
 
-from auth_service.audit.store import link_of
+from auth_service.audit.store import parse_document
 from auth_service.users.passwords import has_our_parameters
 from auth_service.users.service import parse_username
 from catalog_service import forms as catalog_forms
@@ -259,7 +259,7 @@ def _check_group(document: Document) -> None:
 
 def _check_audit_entry(document: Document) -> None:
     """An entry tells of one form at most, so it is not larger than the largest form."""
-    link = link_of(document)
+    link = parse_document(document)
     if link is None or len(bson.encode(document)) > FORM_LIMIT:
         raise BadRecord("is not an entry of an audit log")
     entry = link.entry

@@ -3,7 +3,7 @@
 from functools import partial
 from hashlib import sha256
 
-from common.auth.callers import Caller, hidden_word
+from common.auth.callers import Caller, hidden_digest
 from common.service_client.client import ServiceClient
 from gateway.caching.response_cache import ResponseCache
 
@@ -31,7 +31,7 @@ class ClientDirectory:
         return await self._ids.get_or_fetch(key, version, partial(self._fetch_id, visitor, token, program))
 
     async def hidden_from(self, client: Caller, version: str | None) -> str:
-        """The digest of the package ids that are hidden from a client, see `hidden_word`."""
+        """The digest of the package ids that are hidden from a client, see `hidden_digest`."""
         key = (client.tenant_id, client.client_id, client.ip)
         hidden = self._hidden.get(key, version)
         if hidden is not None:
@@ -46,4 +46,4 @@ class ClientDirectory:
         return str(client_id)
 
     async def _fetch_hidden(self, client: Caller) -> str:
-        return hidden_word((await self._client_registry.json(client, "hidden_packages"))["package_ids"])
+        return hidden_digest((await self._client_registry.json(client, "hidden_packages"))["package_ids"])

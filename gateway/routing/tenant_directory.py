@@ -5,7 +5,7 @@ from functools import partial
 from common.auth.callers import Caller
 from common.errors import Forbidden, NotFound, UpstreamProblem
 from common.service_client.client import ServiceClient
-from common.tenants import Address, Tenant, VersionKey, is_tenant_id
+from common.tenants import Address, Tenant, is_tenant_id
 from gateway.caching.response_cache import ResponseCache
 
 MAX_AGE = 3.0  # seconds: the longest delay of a change whose new version did not reach Redis
@@ -61,13 +61,4 @@ class TenantDirectory:
             if problem.status == 404:
                 return None
             raise
-        return Tenant(
-            tenant_id=document["tenant_id"],
-            client_authentication=document["client_authentication"],
-            allowed_networks=tuple(document["allowed_networks"]),
-            storage_quota=document["storage_quota"],
-            max_clients=document["max_clients"],
-            version_key=VersionKey(document["version_key"]),
-            strict_installers=document.get("strict_installers", False),  # An older auth_service does not send it.
-            source_agreements=document.get("source_agreements", ""),
-        )
+        return Tenant.from_document(document)

@@ -4,7 +4,7 @@ import random
 import time
 from statistics import median
 
-from auth_service.login.throttle_store import RedisFailures
+from auth_service.login.throttle_store import RedisFailureCounts
 from common.auth.callers import Caller
 from common.redis import open_redis
 from tests.bench.report import Found, Section
@@ -33,7 +33,7 @@ async def _measured(run: Run) -> dict[str, list[float]]:
         for _ in range(run.scale.sign_ins):
             for name in random.sample(list(cases), len(cases)):
                 there, username, password = cases[name]
-                await RedisFailures(redis).forget(f"user:{there.tenant_id}:{username}")
+                await RedisFailureCounts(redis).forget(f"user:{there.tenant_id}:{username}")
                 seconds[name].append(await refusal(auth, elsewhere(there), username, password))
         return seconds
 

@@ -28,8 +28,8 @@ READERS: tuple[Callable[[Form], Any], ...] = (
     new_group,
     new_release,
     auth_forms.selection,
-    lambda form: auth_forms.page(form, default=100),
-    auth_forms.as_lines,
+    lambda form: auth_forms.entries_limit(form, default=100),
+    auth_forms.as_json_lines,
 )
 
 

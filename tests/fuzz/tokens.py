@@ -65,14 +65,14 @@ def internal_claims(data: bytes) -> None:
 def session_token(data: bytes) -> None:
     """Whatever was not signed by us is no session."""
     with suppress(NotAuthenticated):
-        SESSIONS.read(data.decode(errors="surrogateescape"))
+        SESSIONS.parse_token(data.decode(errors="surrogateescape"))
         raise AssertionError("a session without our signature")
 
 
 def session_claims(data: bytes) -> None:
     """What we signed is a session that names a tenant and a user, or none."""
     with suppress(NotAuthenticated):
-        session = SESSIONS.read(_signed(data))
+        session = SESSIONS.parse_token(_signed(data))
         assert all(isinstance(part, str) for part in (session.tenant_id, session.username, session.session_id))
 
 
@@ -130,7 +130,7 @@ class _Sessions:
     """Sessions that Redis would find alive."""
 
     async def check(self, tenant_id: str, token: str) -> Session:
-        return SESSIONS.read(token)
+        return SESSIONS.parse_token(token)
 
 
 class _Registry:

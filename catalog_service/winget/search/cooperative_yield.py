@@ -31,7 +31,7 @@ class SearchLimit:
     async def acquire(self, caller: Caller) -> AsyncIterator[None]:
         """Run a search of this caller within the limits. Raises Overloaded."""
         network = self._networks.setdefault(
-            caller.place, ConcurrencyLimit(SEARCHES_OF_NETWORK, waiting=SEARCHES_WAITING)
+            caller.network, ConcurrencyLimit(SEARCHES_OF_NETWORK, waiting=SEARCHES_WAITING)
         )
         tenant = self._tenants.setdefault(
             caller.tenant_id, ConcurrencyLimit(SEARCHES_OF_TENANT, waiting=SEARCHES_WAITING)

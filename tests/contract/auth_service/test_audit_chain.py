@@ -15,17 +15,17 @@ from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo.errors import BulkWriteError
 
 from auth_service.audit import service as audit_module
-from auth_service.audit.chain import Head, Note, Seals
+from auth_service.audit.chain import AuditSigner, Head, SignedHead
+from auth_service.audit.model import AuditBusy, AuditEntry
 from auth_service.audit.service import Audit, Selection
 from auth_service.audit.store import MongoAuditStore
 from auth_service.audit.verify import ChainBroken, verify
-from auth_service.model import AuditBusy, AuditEntry
-from auth_service.tenants.store import INDEXES
+from auth_service.migrations import INDEXES
 from common.mongo import Document, MongoDatabase, make_indexes
 from tests.support.factories import KEY
 
 LENGTH = 8  # entries of a log that is tampered with
-SEALS = Seals(KEY)
+SEALS = AuditSigner(KEY)
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ async def test_an_entry_is_read_as_it_was_written(log: Log) -> None:
 
 async def test_a_replica_that_dies_before_it_notes_the_head_breaks_nothing(log: Log) -> None:
     class Dying(MongoAuditStore):
-        async def keep_note(self, tenant_id: str, note: Note) -> None:
+        async def save_head(self, tenant_id: str, signed: SignedHead) -> None:
             raise ConnectionResetError
 
     for count in range(1, 4):
@@ -347,12 +347,12 @@ async def test_an_entry_of_another_history_of_the_same_log_is_found(log: Log) ->
 async def test_who_has_another_key_finds_nothing_right(log: Log) -> None:
     await log.append(3)
     with pytest.raises(ChainBroken):
-        await verify(log.store, Seals(f"not-{KEY}"), log.tenant_id)
+        await verify(log.store, AuditSigner(f"not-{KEY}"), log.tenant_id)
 
 
 async def test_a_key_that_was_replaced_still_verifies_its_entries(log: Log) -> None:
     await log.append(3)
-    replaced = Seals(f"another-{KEY} {KEY}")
+    replaced = AuditSigner(f"another-{KEY} {KEY}")
 
     await log.append(3, Audit(log.store, replaced))
 
@@ -379,7 +379,7 @@ async def test_what_was_written_before_there_was_a_chain_is_taken_in_once(log: L
     await log.database["audit"].insert_many(copy.deepcopy(old))
     audits = [Audit(log.store, SEALS) for _ in range(3)]
 
-    await asyncio.gather(*(audit.take_in(log.tenant_id, lambda _: None) for audit in audits))
+    await asyncio.gather(*(audit.import_unchained(log.tenant_id, lambda _: None) for audit in audits))
 
     assert (await log.verified()).sequence == 5
     assert [(row["operation"], row["at"]) for row in await log.documents()] == [

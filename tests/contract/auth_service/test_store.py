@@ -11,12 +11,17 @@ from uuid import uuid4
 import pytest
 from motor.motor_asyncio import AsyncIOMotorClient
 
-from auth_service.audit.chain import Link, Seals
+from auth_service.audit.chain import AuditSigner, ChainedEntry
+from auth_service.audit.model import AuditEntry
 from auth_service.audit.service import Audit, Selection
 from auth_service.audit.store import MongoAuditStore
-from auth_service.model import AuditEntry, LastUser, TenantExists, TenantNotFound, User, UserExists
+from auth_service.migrations import INDEXES
+from auth_service.tenants.model import TenantExists, TenantNotFound
 from auth_service.tenants.service import Tenants
-from auth_service.tenants.store import INDEXES, MongoTenantStore, MongoUserStore
+from auth_service.tenants.store import MongoTenantStore
+from auth_service.users.model import LastUser, User, UserExists
+from auth_service.users.store import MongoUserStore
+from common.caching.tenant_version import TenantVersions
 from common.mongo import Document, MongoDatabase, make_indexes
 from common.tenants import Tenant, VersionKey
 from tests.support.factories import KEY, make_tenant
@@ -43,8 +48,8 @@ async def database(mongo_url: str, listener: TenantFirst) -> AsyncIterator[Mongo
     client.close()
 
 
-class Stamps:
-    """Knows what a tenant was when it was about to be changed, and when that was done."""
+class RecordedVersions(TenantVersions):
+    """Records the tenant before and after each change."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._store = MongoTenantStore(database)
@@ -58,13 +63,13 @@ class Stamps:
 
 
 @pytest.fixture
-def stamps(database: MongoDatabase) -> Stamps:
-    return Stamps(database)
+def versions(database: MongoDatabase) -> RecordedVersions:
+    return RecordedVersions(database)
 
 
 @pytest.fixture
-def tenants(database: MongoDatabase, stamps: Stamps) -> Tenants:
-    return Tenants(MongoTenantStore(database), stamps)
+def tenants(database: MongoDatabase, versions: RecordedVersions) -> Tenants:
+    return Tenants(MongoTenantStore(database), versions)
 
 
 @pytest.fixture
@@ -74,7 +79,7 @@ def users(database: MongoDatabase) -> MongoUserStore:
 
 @pytest.fixture
 def audit(database: MongoDatabase) -> Audit:
-    return Audit(MongoAuditStore(database), Seals(KEY))
+    return Audit(MongoAuditStore(database), AuditSigner(KEY))
 
 
 @pytest.fixture
@@ -92,9 +97,11 @@ async def record(audit: Audit, tenant: Tenant, operation: str = "add_user", user
     await audit.record(tenant.tenant_id, AuditEntry(operation, user, "192.0.2.1", 200, ""))
 
 
-async def entries(audit: Audit, tenant: Tenant, before: int | None = None, limit: int | None = None) -> list[Link]:
-    wanted = Selection(before=before)
-    return [link async for link in audit.select(tenant.tenant_id, wanted, limit=limit) if link]
+async def entries(
+    audit: Audit, tenant: Tenant, before: int | None = None, limit: int | None = None
+) -> list[ChainedEntry]:
+    selected = audit.select(tenant.tenant_id, Selection(before=before), limit=limit)
+    return [entry async for entry in selected if entry]
 
 
 async def raised(*calls: Any) -> list[type[BaseException] | None]:
@@ -103,14 +110,16 @@ async def raised(*calls: Any) -> list[type[BaseException] | None]:
     return [type(result) if isinstance(result, BaseException) else None for result in results]
 
 
-async def test_gateways_are_told_of_each_change_of_a_tenant_before_and_after(tenants: Tenants, stamps: Stamps) -> None:
+async def test_gateways_are_told_of_each_change_of_a_tenant_before_and_after(
+    tenants: Tenants, versions: RecordedVersions
+) -> None:
     made = make_tenant()
     await tenants.create(made)
     await tenants.edit(made.tenant_id, {"client_authentication": True})
     await tenants.delete(made.tenant_id)
 
     changed = replace(made, client_authentication=True)
-    assert stamps.seen == [None, made, made, changed, changed, None]
+    assert versions.seen == [None, made, made, changed, changed, None]
 
 
 async def test_a_tenant_is_found_as_it_was_made(tenants: Tenants) -> None:
@@ -221,7 +230,7 @@ async def test_every_filter_begins_with_the_tenant(
     await record(audit, other)
     chosen = Selection(before=9, user="ada", operation="add_user", since=NOW, until=NOW)
     assert [link async for link in audit.select(other.tenant_id, chosen)] == []
-    await audit.take_in(other.tenant_id, lambda _: None)
+    await audit.import_unchained(other.tenant_id, lambda _: None)
     await tenants.delete(other.tenant_id)
 
     assert listener.violations == []

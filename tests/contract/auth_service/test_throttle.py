@@ -11,8 +11,8 @@ from redis.asyncio import Redis
 
 from auth_service.login import throttle
 from auth_service.login.throttle import Throttle
-from auth_service.login.throttle_store import KNOWN_FOR, KNOWN_PLACES, RedisFailures, RedisKnownPlaces
-from auth_service.model import TooManyFailures
+from auth_service.login.throttle_store import KNOWN_FOR, KNOWN_NETWORKS, RedisFailureCounts, RedisKnownNetworks
+from auth_service.users.model import TooManyFailures
 from common.redis import open_redis
 from tests.support.services.auth import address
 
@@ -26,8 +26,8 @@ async def redis(redis_url: str) -> AsyncIterator["Redis"]:
 
 
 @pytest.fixture(scope="module")
-def places(redis: "Redis") -> RedisKnownPlaces:
-    return RedisKnownPlaces(redis)
+def places(redis: "Redis") -> RedisKnownNetworks:
+    return RedisKnownNetworks(redis)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ async def pass_time(redis: "Redis", tenant_id: str, seconds: int) -> None:
 
 @pytest.mark.parametrize(("seconds", "is_known"), [(0, True), (KNOWN_FOR - 3600, True), (KNOWN_FOR + 1, False)])
 async def test_a_place_is_known_for_thirty_days(
-    places: RedisKnownPlaces, redis: "Redis", tenant_id: str, seconds: int, is_known: bool
+    places: RedisKnownNetworks, redis: "Redis", tenant_id: str, seconds: int, is_known: bool
 ) -> None:
     await places.add(tenant_id, "ada", PLACE)
 
@@ -53,7 +53,7 @@ async def test_a_place_is_known_for_thirty_days(
     assert await places.contains(tenant_id, "ada", PLACE) is is_known
 
 
-async def test_a_login_starts_the_thirty_days_again(places: RedisKnownPlaces, redis: "Redis", tenant_id: str) -> None:
+async def test_a_login_starts_the_thirty_days_again(places: RedisKnownNetworks, redis: "Redis", tenant_id: str) -> None:
     for _ in range(2):
         await places.add(tenant_id, "ada", PLACE)
         await pass_time(redis, tenant_id, KNOWN_FOR - 3600)
@@ -62,7 +62,7 @@ async def test_a_login_starts_the_thirty_days_again(places: RedisKnownPlaces, re
 
 
 async def test_a_login_removes_places_older_than_thirty_days(
-    places: RedisKnownPlaces, redis: "Redis", tenant_id: str
+    places: RedisKnownNetworks, redis: "Redis", tenant_id: str
 ) -> None:
     await places.add(tenant_id, "ada", PLACE)
     await pass_time(redis, tenant_id, KNOWN_FOR + 1)
@@ -73,30 +73,30 @@ async def test_a_login_removes_places_older_than_thirty_days(
 
 
 async def test_redis_deletes_the_places_of_a_user_without_logins(
-    places: RedisKnownPlaces, redis: "Redis", tenant_id: str
+    places: RedisKnownNetworks, redis: "Redis", tenant_id: str
 ) -> None:
     await places.add(tenant_id, "ada", PLACE)
 
     assert KNOWN_FOR - 3600 < await redis.ttl(f"failures:places:{tenant_id}:ada") <= KNOWN_FOR
 
 
-async def test_the_most_recent_places_of_a_user_are_known(places: RedisKnownPlaces, tenant_id: str) -> None:
+async def test_the_most_recent_places_of_a_user_are_known(places: RedisKnownNetworks, tenant_id: str) -> None:
     # The order of the logins is not the order of the addresses.
-    used = [f"192.0.2.{number}" for number in reversed(range(KNOWN_PLACES + 1))]
+    used = [f"192.0.2.{number}" for number in reversed(range(KNOWN_NETWORKS + 1))]
     for place in used:
         await places.add(tenant_id, "ada", place)
 
     assert [place for place in used if await places.contains(tenant_id, "ada", place)] == used[1:]
 
 
-async def test_a_place_is_known_for_one_user_of_one_tenant(places: RedisKnownPlaces, tenant_id: str) -> None:
+async def test_a_place_is_known_for_one_user_of_one_tenant(places: RedisKnownNetworks, tenant_id: str) -> None:
     await places.add(tenant_id, "ada", PLACE)
 
     assert not await places.contains(tenant_id, "helga", PLACE)
     assert not await places.contains(f"{tenant_id}-2", "ada", PLACE)
 
 
-async def test_the_places_of_one_user_are_forgotten(places: RedisKnownPlaces, tenant_id: str) -> None:
+async def test_the_places_of_one_user_are_forgotten(places: RedisKnownNetworks, tenant_id: str) -> None:
     for username in ("ada", "helga"):
         await places.add(tenant_id, username, PLACE)
 
@@ -106,7 +106,7 @@ async def test_the_places_of_one_user_are_forgotten(places: RedisKnownPlaces, te
     assert await places.contains(tenant_id, "helga", PLACE)
 
 
-async def test_the_places_of_one_tenant_are_forgotten(places: RedisKnownPlaces, tenant_id: str) -> None:
+async def test_the_places_of_one_tenant_are_forgotten(places: RedisKnownNetworks, tenant_id: str) -> None:
     other = f"{tenant_id}-2"
     for user in ((tenant_id, "ada"), (tenant_id, "helga"), (other, "ada")):
         await places.add(*user, PLACE)
@@ -119,9 +119,9 @@ async def test_the_places_of_one_tenant_are_forgotten(places: RedisKnownPlaces, 
 
 
 async def test_names_that_look_like_addresses_have_counts_of_their_own(redis: "Redis", tenant_id: str) -> None:
-    login_throttle = Throttle(RedisFailures(redis), RedisKnownPlaces(redis))
+    login_throttle = Throttle(RedisFailureCounts(redis), RedisKnownNetworks(redis))
     for _ in range(throttle.FAILURES):
-        await login_throttle.failed(tenant_id, "2001:db8::/64:ada", "2001:db8:1::1")
+        await login_throttle.count_failure(tenant_id, "2001:db8::/64:ada", "2001:db8:1::1")
     await redis.delete("failures:address:2001:db8:1::/64")
 
     for username, ip in (("ada", "2001:db8:1::1"), ("ada", "2001:db8::1"), ("/64:2001:db8::/64:ada", "2001:db8:1::1")):
@@ -166,7 +166,7 @@ LOGINS = st.lists(st.tuples(st.sampled_from(["ada", "helga"]), st.integers(0, 3)
 async def test_logins_are_refused_as_the_limits_say(
     redis: "Redis", low_limits: None, logins: list[tuple[str, int, bool]]
 ) -> None:
-    real, model = Throttle(RedisFailures(redis), RedisKnownPlaces(redis)), Model()
+    real, model = Throttle(RedisFailureCounts(redis), RedisKnownNetworks(redis)), Model()
     tenant_id, addresses = f"t{uuid4().hex[:12]}", [address() for _ in range(4)]
     for username, number, is_right in logins:
         login = (username, addresses[number])
@@ -176,8 +176,8 @@ async def test_logins_are_refused_as_the_limits_say(
             continue
         await real.check(tenant_id, *login)
         if is_right:
-            await real.succeeded(tenant_id, *login)
+            await real.count_success(tenant_id, *login)
             model.succeed(*login)
         else:
-            await real.failed(tenant_id, *login)
+            await real.count_failure(tenant_id, *login)
             model.fail(*login)

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from pymongo import ASCENDING, IndexModel
 from pymongo.errors import OperationFailure
 
-from auth_service.audit.chain import Seals
+from auth_service.audit.chain import AuditSigner
 from auth_service.audit.store import MongoAuditStore
 from auth_service.audit.verify import verify
 from auth_service.migrations import schema as auth_schema
@@ -235,7 +235,7 @@ async def test_entries_from_before_the_chain_are_in_it_after_migration(database:
         )
     schema = auth_schema(SecretStr(KEY))
     await migrate(database, schema)
-    store, seals = MongoAuditStore(database), Seals(KEY)
+    store, seals = MongoAuditStore(database), AuditSigner(KEY)
     assert [(await verify(store, seals, tenant)).sequence for tenant in ("acme", "other")] == [3, 3]
     found: list[Document] = [row async for row in database["audit_log"].find({"tenant_id": "acme"}).sort("sequence")]
     assert [row["operation"] for row in found] == ["old_0", "old_1", "old_2"]

@@ -66,20 +66,20 @@ async def test_each_login_makes_a_session_of_its_own(sessions: Sessions, tenant_
     one, other = [await sessions.open(tenant_id, "ada") for _ in range(2)]
 
     assert one != other
-    await sessions.close(sessions.read(one))
+    await sessions.close(sessions.parse_token(one))
     assert not await refused(sessions, tenant_id, other)
 
 
 async def test_a_closed_session_is_over(sessions: Sessions, tenant_id: str) -> None:
     token = await sessions.open(tenant_id, "ada")
 
-    await sessions.close(sessions.read(token))
+    await sessions.close(sessions.parse_token(token))
 
     assert await refused(sessions, tenant_id, token)
 
 
 async def test_closing_twice_changes_nothing(sessions: Sessions, tenant_id: str) -> None:
-    session = sessions.read(await sessions.open(tenant_id, "ada"))
+    session = sessions.parse_token(await sessions.open(tenant_id, "ada"))
 
     await sessions.close(session)
     await sessions.close(session)
@@ -92,14 +92,14 @@ async def test_another_tenants_token_is_refused(sessions: Sessions, tenant_id: s
 
 
 async def test_a_session_lasts_its_idle_time_at_first(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
-    session = sessions.read(await sessions.open(tenant_id, "ada"))
+    session = sessions.parse_token(await sessions.open(tenant_id, "ada"))
 
     assert 0 < await redis.pttl(kept_as(session)) <= IDLE * 1000
 
 
 async def test_a_use_gives_the_idle_time_anew(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
     token = await sessions.open(tenant_id, "ada")
-    key = kept_as(sessions.read(token))
+    key = kept_as(sessions.parse_token(token))
     await redis.pexpire(key, 60_000)  # nine minutes without a use
 
     await sessions.check(tenant_id, token)
@@ -120,7 +120,7 @@ async def test_asking_whether_a_session_lives_is_no_use_of_it(
 
 async def test_a_session_idle_for_too_long_is_over(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
     token = await sessions.open(tenant_id, "ada")
-    await redis.pexpire(kept_as(sessions.read(token)), 0)
+    await redis.pexpire(kept_as(sessions.parse_token(token)), 0)
 
     assert await refused(sessions, tenant_id, token)
 
@@ -129,7 +129,7 @@ async def test_a_use_does_not_take_a_session_past_its_lifetime(
     sessions: Sessions, redis: "Redis", tenant_id: str
 ) -> None:
     token = await sessions.open(tenant_id, "ada")
-    key = kept_as(sessions.read(token))
+    key = kept_as(sessions.parse_token(token))
     now, _ = await redis.time()
     await redis.set(key, now + 60, ex=30)  # one minute before its hour is over
 
@@ -140,7 +140,7 @@ async def test_a_use_does_not_take_a_session_past_its_lifetime(
 
 async def test_a_session_past_its_lifetime_is_over(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
     token = await sessions.open(tenant_id, "ada")
-    key = kept_as(sessions.read(token))
+    key = kept_as(sessions.parse_token(token))
     now, _ = await redis.time()
     await redis.set(key, now, ex=IDLE)
 
@@ -167,7 +167,7 @@ async def test_a_session_ends_by_a_long_pause_or_by_its_lifetime(
     sessions: Sessions, redis: "Redis", pauses: list[int]
 ) -> None:
     token = await sessions.open("acme", uuid4().hex)
-    session = sessions.read(token)
+    session = sessions.parse_token(token)
     passed = 0
     for pause in pauses:
         passed += pause
@@ -184,7 +184,7 @@ async def test_an_idle_time_beyond_the_lifetime_does_not_prolong_it(redis: "Redi
 
     await sessions.check(tenant_id, token)
 
-    assert 0 < await redis.pttl(kept_as(sessions.read(token))) <= 60_000
+    assert 0 < await redis.pttl(kept_as(sessions.parse_token(token))) <= 60_000
 
 
 async def test_a_lifetime_is_counted_by_the_clock_of_redis(
@@ -203,7 +203,7 @@ async def test_a_lifetime_is_counted_by_the_clock_of_redis(
 async def test_all_sessions_of_a_user_end_but_one(sessions: Sessions, tenant_id: str) -> None:
     kept, *others = [await sessions.open(tenant_id, "ada") for _ in range(3)]
 
-    await sessions.close_all(tenant_id, "ada", keep=sessions.read(kept).session_id)
+    await sessions.close_all(tenant_id, "ada", keep=sessions.parse_token(kept).session_id)
 
     assert not await refused(sessions, tenant_id, kept)
     assert [await refused(sessions, tenant_id, token) for token in others] == [True, True]
@@ -269,7 +269,7 @@ async def test_checks_that_wait_together_cost_redis_few_commands(
 async def test_of_checks_that_wait_together_each_gets_its_own_answer(sessions: Sessions, tenant_id: str) -> None:
     tokens = [await sessions.open(tenant_id, f"user-{number}") for number in range(20)]
     for token in tokens[::2]:
-        await sessions.close(sessions.read(token))
+        await sessions.close(sessions.parse_token(token))
 
     found = await asyncio.gather(*(sessions.touch(tenant_id, token) for token in tokens))
 
@@ -282,7 +282,7 @@ async def test_a_session_that_one_gateway_ends_is_over_at_once_for_another(redis
     token = await one.open(tenant_id, "ada")
     await asyncio.gather(*(other.check(tenant_id, token) for _ in range(3)))
 
-    await one.close(one.read(token))
+    await one.close(one.parse_token(token))
 
     assert await refused(other, tenant_id, token)
     assert (await other.touch(tenant_id, token)).session is None
@@ -290,16 +290,16 @@ async def test_a_session_that_one_gateway_ends_is_over_at_once_for_another(redis
 
 async def test_a_look_uses_a_session_as_a_check_does(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
     token = await sessions.open(tenant_id, "ada")
-    key = kept_as(sessions.read(token))
+    key = kept_as(sessions.parse_token(token))
     await redis.pexpire(key, 60_000)
 
-    assert (await sessions.touch(tenant_id, token)).session == sessions.read(token)
+    assert (await sessions.touch(tenant_id, token)).session == sessions.parse_token(token)
     assert await redis.pttl(key) > 60_000
 
 
 async def test_a_look_shows_no_session_of_another_tenant(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
     token = await sessions.open(f"{tenant_id}-2", "ada")
-    key = kept_as(sessions.read(token))
+    key = kept_as(sessions.parse_token(token))
     await redis.pexpire(key, 60_000)
 
     assert (await sessions.touch(tenant_id, token)).session is None
@@ -360,7 +360,7 @@ async def test_a_change_during_an_outage_of_redis_is_done_and_not_cached(
         raise RedisError("away")
 
     stamps = TenantVersions(redis)
-    monkeypatch.setattr(stamps, "move", away)
+    monkeypatch.setattr(stamps, "bump", away)
 
     async with stamps.invalidate_during(tenant_id):
         pass
@@ -459,7 +459,7 @@ async def test_a_session_that_redis_does_not_know_is_over_whatever_its_signature
     sessions: Sessions, redis: "Redis", tenant_id: str
 ) -> None:
     token = await sessions.open(tenant_id, "ada")
-    await redis.delete(kept_as(sessions.read(token)))
+    await redis.delete(kept_as(sessions.parse_token(token)))
 
     assert await refused(sessions, tenant_id, token)
 

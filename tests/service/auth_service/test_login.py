@@ -341,7 +341,7 @@ async def test_sign_ins_that_nobody_looks_at_are_in_the_audit_log(auth: Auth, ca
 async def test_of_sign_ins_that_nobody_looks_at_a_minute_has_a_bounded_number(
     auth: Auth, caller: Caller, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(throttle, "REFUSALS", 3)
+    monkeypatch.setattr(throttle, "RECORDED_REFUSALS", 3)
     await auth.fail_logins(caller)
     doors = [replace(auth, api=api) for api in (auth.api, auth.replica)] * 4
     answers = await asyncio.gather(*(door.login(caller, f"user-{number}") for number, door in enumerate(doors)))

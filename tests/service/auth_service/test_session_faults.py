@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 from pymongo.errors import AutoReconnect
 
-from auth_service.model import UserNotFound
-from auth_service.tenants.store import MongoUserStore
+from auth_service.users.model import UserNotFound
+from auth_service.users.store import MongoUserStore
 from common.auth.callers import Caller
 from common.mongo import MongoError
 from common.redis import RedisError

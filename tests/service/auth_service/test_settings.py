@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from auth_service.tenants.service import in_words
+from auth_service.tenants.service import to_audit_text
 from common.auth.callers import Caller
 from common.errors import Problem
 from common.http.middleware import AUDIT_HEADER
@@ -275,7 +275,7 @@ async def test_the_longest_list_says_what_it_was_about_in_a_header(auth: Auth, c
     kept = (await auth.tenants.find(caller.tenant_id)).allowed_networks
     assert len(kept) == len(listed)
     assert len(answer.headers[AUDIT_HEADER]) < HEADER_LIMIT
-    assert json.loads(answer.headers[AUDIT_HEADER])["changes"]["allowed_networks"] == [in_words(kept)] * 2
+    assert json.loads(answer.headers[AUDIT_HEADER])["changes"]["allowed_networks"] == [to_audit_text(kept)] * 2
 
 
 async def test_the_gateway_is_told_all_settings(auth: Auth) -> None:

@@ -40,7 +40,7 @@ def places_of(caller: Caller, username: str = "admin") -> str:
 async def test_ten_failures_of_a_user_at_one_place_are_enough(auth: Auth, home: Caller, redis: "Redis") -> None:
     stranger = elsewhere(home)
     await auth.fail_logins(stranger)
-    await redis.delete(f"failures:address:{stranger.place}")
+    await redis.delete(f"failures:address:{stranger.network}")
 
     answer = await auth.login(stranger)
 
@@ -56,7 +56,7 @@ async def test_ten_failures_do_not_stop_the_right_password_at_another_place(
     user = replace(await auth.tenant(), ip="127.0.0.1")
     stranger = replace(user, ip=attacker)
     for caller in (user, stranger):  # Other tests have failures at these places.
-        await redis.delete(f"failures:address:{caller.place}")
+        await redis.delete(f"failures:address:{caller.network}")
     await auth.fail_logins(stranger)
 
     answers = [await auth.login(caller) for caller in (user, stranger)]
@@ -102,7 +102,7 @@ async def test_failures_at_a_known_place_do_not_stop_the_user_elsewhere(
 ) -> None:
     for _ in range(0, low_limit, FAILURES):
         await auth.fail_logins(home)
-        await redis.delete(f"failures:address:{home.place}", f"failures:place:{home.tenant_id}:{home.place}:admin")
+        await redis.delete(f"failures:address:{home.network}", f"failures:place:{home.tenant_id}:{home.network}:admin")
 
     assert (await auth.login(home)).status == 429
     assert (await auth.login(elsewhere(home))).status == 200
@@ -111,7 +111,7 @@ async def test_failures_at_a_known_place_do_not_stop_the_user_elsewhere(
 async def test_a_login_resets_the_failures_of_the_user_at_its_place(auth: Auth, home: Caller, redis: "Redis") -> None:
     await auth.fail_logins(home, times=FAILURES - 1)
     await auth.token(home)
-    await redis.delete(f"failures:address:{home.place}")
+    await redis.delete(f"failures:address:{home.network}")
 
     await auth.fail_logins(home, times=FAILURES - 1)
 
@@ -141,7 +141,7 @@ async def test_replicas_share_the_known_places(auth: Auth, home: Caller, low_lim
 async def test_a_wrong_password_makes_no_place_known(auth: Auth, home: Caller, redis: "Redis") -> None:
     await auth.fail_logins(elsewhere(home), times=1)
 
-    assert await redis.zrange(places_of(home), 0, -1) == [home.place]
+    assert await redis.zrange(places_of(home), 0, -1) == [home.network]
 
 
 async def test_a_wrong_password_takes_the_same_commands_for_every_user_and_place(

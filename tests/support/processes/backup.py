@@ -101,7 +101,7 @@ async def restore_documents(
 async def heads(where: StoreAddresses, *tenant_ids: str) -> list[str]:
     """How far the logs reach, all of which is as it was written."""
     async with open_record(where) as record:
-        return [str(await verify(record.store, record.seals, tenant_id)) for tenant_id in tenant_ids]
+        return [str(await verify(record.store, record.signer, tenant_id)) for tenant_id in tenant_ids]
 
 
 async def export(fleet: Fleet, tenant_id: str, archive: Path) -> Export:

@@ -24,7 +24,7 @@ from aiohttp import ClientSession
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 
-from auth_service.login.throttle_store import RedisFailures
+from auth_service.login.throttle_store import RedisFailureCounts
 from common.auth.callers import Deployment
 from common.caching.tenant_version import TenantVersions
 from common.mongo import Document
@@ -170,7 +170,7 @@ async def fleet(
         mongo = await stack.enter_async_context(client)
         session = await stack.enter_async_context(ClientSession())
         addresses = {Deployment.MULTI.value: f"http://{proxies['gateway'].address}"}
-        services = Services(session, addresses, operator, stores.installers, RedisFailures(redis))
+        services = Services(session, addresses, operator, stores.installers, RedisFailureCounts(redis))
         replicas: dict[str, list[Replica]] = {name: [] for name in names}
         stack.push_async_callback(_stop_all, replicas)
         running = Fleet(stores, replicas, proxies, services, mongo, TenantVersions(redis), common, patches or {})

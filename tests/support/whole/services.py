@@ -12,7 +12,7 @@ from aiohttp import ClientSession
 from multidict import CIMultiDict
 
 from auth_service.app import create_app as create_auth_service
-from auth_service.login.throttle_store import RedisFailures
+from auth_service.login.throttle_store import RedisFailureCounts
 from auth_service.settings import AuthSettings
 from catalog_service.app import create_app as create_catalog_service
 from catalog_service.settings import CatalogSettings
@@ -81,7 +81,7 @@ class Services:
     addresses: dict[str, str]
     operator: Operator
     installers: Path
-    failures: RedisFailures
+    failures: RedisFailureCounts
     management: dict[str, str] = field(default_factory=dict)
 
     async def tenant(self, deployment: Deployment = Deployment.MULTI, **settings: Any) -> Api:
@@ -158,7 +158,7 @@ async def all_services(
         await operator.users.create(SINGLE_TENANT, "admin", PASSWORD)
         session = await stack.enter_async_context(ClientSession())
         redis = await stack.enter_async_context(open_redis(redis_url))
-        yield Services(session, addresses, operator, folder / "installers", RedisFailures(redis), management)
+        yield Services(session, addresses, operator, folder / "installers", RedisFailureCounts(redis), management)
 
 
 @asynccontextmanager

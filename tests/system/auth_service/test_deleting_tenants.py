@@ -114,7 +114,7 @@ async def test_a_deletion_repeated_after_any_fault_ends_every_session(
                 await steps.run(delete)
             except (RedisError, MongoError):
                 await delete()
-            return len([token for token in tokens if await sessions.is_alive(sessions.read(token))])
+            return len([token for token in tokens if await sessions.is_alive(sessions.parse_token(token))])
 
         assert await count_left() == 0
         assert steps.count > 4

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from aiohttp import web
 
-from common.auth.callers import HIDDEN, hidden_word
+from common.auth.callers import HIDDEN, hidden_digest
 from common.http.middleware import REVISION_HEADER, json_response
 from common.redis import Redis, open_redis
 from tests.support.whole.gateways import at_gateway, gateway
@@ -168,7 +168,7 @@ class Fellows:
             case "get_package_versions" | "winget":
                 return web.json_response([], headers={REVISION_HEADER: "7"} if self.settled else None)
         same = request.headers.get("If-None-Match") == ETAG
-        headers = {"ETag": ETAG, HIDDEN: hidden_word(["Hidden.App"])}
+        headers = {"ETag": ETAG, HIDDEN: hidden_digest(["Hidden.App"])}
         return web.Response(status=304 if same else 200, body=None if same else b"[]" * 100_000, headers=headers)
 
 

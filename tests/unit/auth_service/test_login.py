@@ -1,26 +1,27 @@
 """A login while its user is deleted, or given another password."""
 
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pytest
 
+from auth_service.audit.model import AuditEntry
 from auth_service.audit.service import Audit
 from auth_service.login.service import Login
 from auth_service.login.throttle import Throttle
-from auth_service.model import AuditEntry, BadCredentials, TooManyFailures, User
+from auth_service.users.model import BadCredentials, TooManyFailures, User
 from auth_service.users.passwords import Passwords
-from common.auth.sessions import Session
+from auth_service.users.store import MongoUserStore
+from common.auth.sessions import Session, Sessions
 from common.errors import Overloaded
 from tests.support.factories import make_caller
 
 PASSWORD = "a password for tests"
 
 
-class ChangingUsers:
-    """Gives another answer each time a user is looked up, as if someone else changed them in between."""
+class ChangingUsers(MongoUserStore):
+    """Returns another user at each lookup, as if someone else changed the user in between."""
 
     def __init__(self, *found: User | None) -> None:
         self._found = iter(found)
@@ -32,8 +33,8 @@ class ChangingUsers:
         return next(self._found) is not None
 
 
-class OpenSessions:
-    """Keeps which sessions are open; a token is the session's id."""
+class OpenSessions(Sessions):
+    """Keeps the open sessions in memory; a token is the session's id."""
 
     def __init__(self) -> None:
         self.open_ones: dict[str, Session] = {}
@@ -49,10 +50,7 @@ class OpenSessions:
     async def close(self, session: Session) -> None:
         del self.open_ones[session.session_id]
 
-    def close_all_around(self, tenant_id: str, username: str, *, keep: str = "") -> AbstractAsyncContextManager[None]:
-        raise NotImplementedError
-
-    def read(self, token: str) -> Session:
+    def parse_token(self, token: str) -> Session:
         return self.open_ones[token]
 
 
@@ -75,25 +73,25 @@ class CountedFailures:
         self.counted = 0
 
 
-class NoKnownPlaces:
-    """Knows no place of a user."""
+class NoKnownNetworks:
+    """Knows no network of a user."""
 
-    async def add(self, tenant_id: str, username: str, place: str) -> None: ...
+    async def add(self, tenant_id: str, username: str, network: str) -> None: ...
 
-    async def contains(self, tenant_id: str, username: str, place: str) -> bool:
+    async def contains(self, tenant_id: str, username: str, network: str) -> bool:
         return False
 
     async def forget(self, tenant_id: str, username: str) -> None: ...
 
 
-class Kept(Audit):
-    """Knows what it was told."""
+class RecordedAudit(Audit):
+    """Keeps the operation and the status of each entry."""
 
     def __init__(self) -> None:
-        self.kept: list[tuple[str, int]] = []
+        self.recorded: list[tuple[str, int]] = []
 
     async def record(self, tenant_id: str, entry: AuditEntry) -> None:
-        self.kept.append((entry.operation, entry.status))
+        self.recorded.append((entry.operation, entry.status))
 
 
 @pytest.fixture
@@ -107,8 +105,8 @@ async def user() -> User:
 
 
 def make_login(sessions: OpenSessions, *found: User | None, failures: CountedFailures | None = None) -> Login:
-    throttle = Throttle(failures or CountedFailures(), NoKnownPlaces())
-    return Login(ChangingUsers(*found), Passwords(), throttle, sessions, Kept())
+    throttle = Throttle(failures or CountedFailures(), NoKnownNetworks())
+    return Login(ChangingUsers(*found), Passwords(), throttle, sessions, RecordedAudit())
 
 
 async def test_a_user_who_stays_as_they_are_is_signed_in(sessions: OpenSessions, user: User) -> None:
@@ -145,12 +143,12 @@ async def test_a_login_whose_turn_does_not_come_is_on_record(
 ) -> None:
     monkeypatch.setattr("auth_service.users.passwords.AT_ONCE", 0)
     monkeypatch.setattr("auth_service.users.passwords.TIMEOUT", 0.01)
-    audit = Kept()
-    login = Login(ChangingUsers(user), Passwords(), Throttle(CountedFailures(), NoKnownPlaces()), sessions, audit)
+    audit = RecordedAudit()
+    login = Login(ChangingUsers(user), Passwords(), Throttle(CountedFailures(), NoKnownNetworks()), sessions, audit)
     with pytest.raises(Overloaded):
         await login.login(make_caller(), "ada", PASSWORD, request_id="")
 
-    assert audit.kept == [("login", 503)]
+    assert audit.recorded == [("login", 503)]
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["wrong password", "unknown user"])

@@ -12,7 +12,7 @@ import pytest
 from argon2 import PasswordHasher, extract_parameters
 from argon2.low_level import Type
 
-from auth_service.users.passwords import AT_ONCE, GIVING_WAY, Passwords, new_password
+from auth_service.users.passwords import AT_ONCE, NICENESS, Passwords, new_password
 from common.errors import InvalidField
 from tests.support.tables import each
 
@@ -22,7 +22,7 @@ COSTLY = "$argon2id$v=19$m={m},t={t},p={p}$" + f"{'c2FsdHNhbHRzYWx0c2FsdA'}${'A'
 
 
 async def matches(passwords: Passwords, password_hash: str | None, password: str) -> bool:
-    async with passwords.turn():
+    async with passwords.slot():
         return await passwords.compare(password_hash, password)
 
 
@@ -183,14 +183,14 @@ async def test_who_hashes_gives_way_to_who_answers() -> None:
     before, passwords = threads_giving_way(), Passwords()  # Its threads end with it.
     assert not await matches(passwords, None, PASSWORD)
     assert threads_giving_way() - before
-    assert os.getpriority(os.PRIO_PROCESS, 0) < GIVING_WAY
+    assert os.getpriority(os.PRIO_PROCESS, 0) < NICENESS
 
 
 def threads_giving_way() -> set[str]:
     giving_way = set()
     for path in Path("/proc/self/task").iterdir():
         with suppress(ProcessLookupError):  # Those of another test's hasher end when they like.
-            if os.getpriority(os.PRIO_PROCESS, int(path.name)) == GIVING_WAY:
+            if os.getpriority(os.PRIO_PROCESS, int(path.name)) == NICENESS:
                 giving_way.add(path.name)
     return giving_way
 

@@ -11,7 +11,7 @@ import jwt
 import orjson
 import pytest
 
-from common.auth.callers import LIFETIME, REUSED, Caller, Callers, Deployment, Signer, UntrustedCaller, sign
+from common.auth.callers import LIFETIME, REUSE_PERIOD, Caller, Callers, Deployment, Signer, UntrustedCaller, sign
 from common.auth.signing import ALGORITHM, Keys
 from common.errors import NotAuthenticated
 from common.tenants import Tenant, VersionKey
@@ -154,7 +154,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of the key for tests, whose change is known at once."""
-    monkeypatch.setattr("common.auth.signing.NOTICED", 0.0)
+    monkeypatch.setattr("common.auth.signing.RELOAD_INTERVAL", 0.0)
     file = tmp_path / "key"
     file.write_text(KEY)
     return file
@@ -164,12 +164,12 @@ def test_a_token_serves_what_a_caller_asks_of_an_operation_for_a_while(clock: Cl
     signer, caller = Signer(KEYS, service="catalog_service"), make_caller(TENANT)
     first = signer.sign(caller, "add_package")
 
-    clock.now += REUSED - 1
+    clock.now += REUSE_PERIOD - 1
     assert signer.sign(replace(caller), "add_package") == first
 
     clock.now += 1
     assert signer.sign(caller, "add_package") != first
-    assert REUSED < LIFETIME / 2
+    assert REUSE_PERIOD < LIFETIME / 2
 
 
 @each(

@@ -22,7 +22,7 @@ def token(key: str) -> str:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A changed file is noticed at the next use."""
-    monkeypatch.setattr(signing, "NOTICED", 0.0)
+    monkeypatch.setattr(signing, "RELOAD_INTERVAL", 0.0)
 
 
 def test_the_first_key_signs() -> None:
@@ -36,17 +36,17 @@ def test_the_first_key_signs() -> None:
 def test_what_either_key_signed_is_accepted(key: str) -> None:
     keys = Keys(f"{NEW} {OLD}")
 
-    assert keys.signed("text", Keys(key).digests("text")[0])
-    assert keys.claims(token(key), audience="tests", required=["jti"]) == CLAIMS
+    assert keys.verify_digest("text", Keys(key).digests("text")[0])
+    assert keys.verify_token(token(key), audience="tests", required=["jti"]) == CLAIMS
 
 
 def test_what_neither_signed_is_refused() -> None:
     keys = Keys(f"{NEW} {OLD}")
 
-    assert not keys.signed("text", Keys(STRANGE).digests("text")[0])
-    assert not keys.signed("another text", Keys(NEW).digests("text")[0])
+    assert not keys.verify_digest("text", Keys(STRANGE).digests("text")[0])
+    assert not keys.verify_digest("another text", Keys(NEW).digests("text")[0])
     with pytest.raises(jwt.InvalidSignatureError):
-        keys.claims(token(STRANGE), audience="tests", required=["jti"])
+        keys.verify_token(token(STRANGE), audience="tests", required=["jti"])
 
 
 def test_no_bit_of_a_token_can_be_turned() -> None:
@@ -55,12 +55,12 @@ def test_no_bit_of_a_token_can_be_turned() -> None:
         for bit in range(len(part) * 6 // 8 * 8):
             altered = [*parts[:place], flipped(part, bit), *parts[place + 1 :]]
             with pytest.raises((jwt.InvalidTokenError, ValueError)):
-                keys.claims(".".join(altered), audience="tests", required=["jti"])
+                keys.verify_token(".".join(altered), audience="tests", required=["jti"])
 
 
 def test_a_token_of_the_second_key_is_held_to_the_same_claims() -> None:
     with pytest.raises(jwt.InvalidAudienceError):
-        Keys(f"{NEW} {OLD}").claims(token(OLD), audience="others", required=["jti"])
+        Keys(f"{NEW} {OLD}").verify_token(token(OLD), audience="others", required=["jti"])
 
 
 @pytest.mark.usefixtures("at_once")

@@ -10,7 +10,7 @@ import pytest
 
 from common.auth import tokens
 from common.auth.signing import ALGORITHM, CLOCK_SKEW, Keys
-from common.auth.tokens import Tokens
+from common.auth.tokens import TokenVerifier
 from tests.support.factories import KEY
 from tests.support.tables import each
 
@@ -23,9 +23,9 @@ class CountedKeys(Keys):
 
     computed = 0
 
-    def claims(self, token: str, **wanted: Any) -> Mapping[str, Any]:
+    def verify_token(self, token: str, **wanted: Any) -> Mapping[str, Any]:
         self.computed += 1
-        return super().claims(token, **wanted)
+        return super().verify_token(token, **wanted)
 
 
 class Clock:
@@ -38,8 +38,8 @@ class Clock:
         return self.now
 
 
-def reader(keys: Keys) -> Tokens[str]:
-    return Tokens(keys, audience="here", required=["sub"], parse=lambda claims: str(claims["sub"]))
+def reader(keys: Keys) -> TokenVerifier[str]:
+    return TokenVerifier(keys, audience="here", required=["sub"], parse=lambda claims: str(claims["sub"]))
 
 
 def token(key: str = KEY, **changes: Any) -> str:
@@ -51,7 +51,7 @@ def test_a_signature_is_computed_once() -> None:
     keys = CountedKeys(KEY)
     known, ada, bob = reader(keys), token(), token(sub="bob")
 
-    assert [known.read(text) for text in (ada, ada, bob, ada, bob)] == ["ada", "ada", "bob", "ada", "bob"]
+    assert [known.verify(text) for text in (ada, ada, bob, ada, bob)] == ["ada", "ada", "bob", "ada", "bob"]
     assert keys.computed == 2
 
 
@@ -59,50 +59,50 @@ def test_a_signature_is_computed_once() -> None:
 def test_a_wrong_token_is_wrong_each_time(wrong: str) -> None:
     keys = CountedKeys(KEY)
     known = reader(keys)
-    known.read(token())
+    known.verify(token())
     for _ in range(2):
         with pytest.raises(jwt.InvalidTokenError):
-            known.read(wrong)
+            known.verify(wrong)
     assert keys.computed == 3
 
 
 def test_what_was_read_expires_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = CountedKeys(KEY)
     known, text, ends = reader(keys), token(), int(time.time()) + LIFETIME + CLOCK_SKEW
-    known.read(text)
+    known.verify(text)
 
     monkeypatch.setattr(tokens, "time", Clock(ends - 1))
-    assert (known.read(text), keys.computed) == ("ada", 1)
+    assert (known.verify(text), keys.computed) == ("ada", 1)
 
     monkeypatch.setattr(tokens, "time", Clock(ends + 1))
-    known.read(text)  # by the clock of the test's machine, at which it is not over
+    known.verify(text)  # by the clock of the test's machine, at which it is not over
     assert keys.computed == 2
 
 
 def test_other_keys_make_everything_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.auth.signing.NOTICED", 0.0)
+    monkeypatch.setattr("common.auth.signing.RELOAD_INTERVAL", 0.0)
     file, text = tmp_path / "key", token()
     file.write_text(KEY)
     known = reader(Keys(file))
-    known.read(text)
+    known.verify(text)
     file.write_text(f"{OTHER_KEY} {KEY}")
-    assert known.read(text) == "ada"
+    assert known.verify(text) == "ada"
 
     file.write_text(OTHER_KEY)
 
     with pytest.raises(jwt.InvalidSignatureError):
-        known.read(text)
+        known.verify(text)
 
 
 def test_no_more_tokens_are_remembered_than_may_and_none_in_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "REMEMBERED_AT_MOST", 3)
+    monkeypatch.setattr(tokens, "MAX_TOKENS", 3)
     keys = CountedKeys(KEY)
     known, texts = reader(keys), [token(sub=f"user-{number}") for number in range(4)]
     for text in (*texts, *texts[1:]):
-        known.read(text)
+        known.verify(text)
     assert keys.computed == 4
 
-    known.read(texts[0])
+    known.verify(texts[0])
 
     assert keys.computed == 5
     assert not any(text in repr(vars(known)) + repr(vars(known._verified)) for text in texts)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common.auth.signing import LENGTH, NOTICED
+from common.auth.signing import LENGTH, RELOAD_INTERVAL
 from deploy.local.folder import FolderProblem
 from deploy.operator import key_files
 from deploy.operator.key_files import KeyFiles
@@ -149,4 +149,4 @@ def test_a_key_stays_its_owner_s_alone(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_services_know_a_file_s_keys_before_the_next_step() -> None:
-    assert key_files.HANDED_OUT > 2 * NOTICED
+    assert key_files.HANDED_OUT > 2 * RELOAD_INTERVAL

@@ -14,7 +14,7 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.auth.callers import HIDDEN, Caller, hidden_word
+from common.auth.callers import HIDDEN, Caller, hidden_digest
 from common.http.bodies import CODINGS
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
@@ -80,7 +80,7 @@ class World:
         self.asked.append((caller.tenant_id, status))
         yield SimpleNamespace(
             status=status,
-            headers={HIDDEN: hidden_word(hidden), **({"ETag": tag} if self.tagged else {})},
+            headers={HIDDEN: hidden_digest(hidden), **({"ETag": tag} if self.tagged else {})},
             content_length=len(body) if self.sized else None,
             content=SimpleNamespace(iter_any=lambda: blocks(body if status == 200 else b"")),
         )

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from common.auth.callers import HIDDEN, Caller, Deployment, hidden_word
+from common.auth.callers import HIDDEN, Caller, Deployment, hidden_digest
 from common.errors import Overloaded, UpstreamProblem
 from common.http.middleware import REVISION_HEADER, problem_response
 from common.service_client.client import ServiceClient
@@ -55,7 +55,7 @@ class Services:
         answer = web.Response(body=f"the answer for {caller.client_id}".encode())
         yield SimpleNamespace(
             status=200,
-            headers={HIDDEN: hidden_word(hidden), REVISION_HEADER: "1"},
+            headers={HIDDEN: hidden_digest(hidden), REVISION_HEADER: "1"},
             content_length=len(await body_of(answer)),
             read=lambda: body_of(answer),
         )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from yarl import URL
 
-from auth_service.login.throttle_store import RedisFailures
+from auth_service.login.throttle_store import RedisFailureCounts
 from common.redis import open_redis
 from gateway.operations import OPERATIONS, Access, Operation, is_value
 from tests.support.api import Answer
@@ -171,7 +171,7 @@ async def test_a_user_of_one_tenant_cannot_sign_in_to_another(owner: Estate, eit
     for operation in ("login", "sign_in"):
         assert (await either.anonymous().call("POST", operation, data=credentials)).status == 401
     async with open_redis(redis_url) as redis:  # All tests share one address, which may not fail too often.
-        await RedisFailures(redis).forget("address:127.0.0.1")
+        await RedisFailureCounts(redis).forget("address:127.0.0.1")
 
 
 async def test_another_tenant_cannot_end_a_session(owner: Estate, either: Api) -> None:

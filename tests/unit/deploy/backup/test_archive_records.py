@@ -13,9 +13,9 @@ import pytest
 from argon2 import PasswordHasher
 from PIL import Image
 
-from auth_service.audit.chain import Head, Seals
+from auth_service.audit.chain import AuditSigner, Head
+from auth_service.audit.model import AuditEntry
 from auth_service.audit.store import _document as audit_document
-from auth_service.model import AuditEntry
 from auth_service.users.passwords import password_hasher
 from catalog_service.model.enumerations import FileType
 from catalog_service.model.manifest.fields import plain
@@ -135,7 +135,7 @@ def user_record(**fields: Any) -> dict[str, Any]:
 
 def audit_record() -> dict[str, Any]:
     entry = AuditEntry("edit_settings", "ada", "192.0.2.1", 200, "", {"a.b": "c"}, {"x": ("before", "after")}, NOW)
-    return audit_document(Seals(KEY).link("acme", Head(), entry))
+    return audit_document(AuditSigner(KEY).sign("acme", Head(), entry))
 
 
 RECORDS: Mapping[str, dict[str, Any]] = {

@@ -1,0 +1,55 @@
+"""Users and their errors."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from common.errors import Conflict, NotAuthenticated, NotFound, TooManyRequests
+
+PASSWORD_MINIMUM = 12  # characters
+PASSWORD_LIMIT = 1024  # characters
+USERNAME_LIMIT = 128  # characters
+
+
+@dataclass(frozen=True)
+class User:
+    """An administrator of a tenant."""
+
+    tenant_id: str
+    username: str
+    password_hash: str
+    created_at: datetime
+
+
+class UserNotFound(NotFound):
+    code = "user_not_found"
+
+    def __init__(self, username: str) -> None:
+        super().__init__(f"There is no user {username!r}.")
+
+
+class UserExists(Conflict):
+    code = "user_exists"
+
+    def __init__(self, username: str) -> None:
+        super().__init__(f"There is a user {username!r} already.")
+
+
+class LastUser(Conflict):
+    code = "last_user"
+
+    def __init__(self) -> None:
+        super().__init__("The last user of a tenant cannot be deleted; nobody could sign in any more.")
+
+
+class BadCredentials(NotAuthenticated):
+    code = "bad_credentials"
+
+    def __init__(self) -> None:
+        super().__init__("The username or the password is wrong.")
+
+
+class TooManyFailures(TooManyRequests):
+    code = "too_many_failures"
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__(f"Too many failed logins; try again in {retry_after} seconds.", retry_after=retry_after)
