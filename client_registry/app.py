@@ -1,4 +1,4 @@
-"""client_registry, put together."""
+"""Assembles client_registry."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,14 +7,14 @@ from functools import partial
 
 from aiohttp import web
 
-from client_registry.app_keys import BLACKLIST, CLIENTS, RELEASES, SETTINGS, STAMPS
+from client_registry.app_keys import BLACKLIST, CLIENTS, RELEASES, SETTINGS, TENANT_VERSIONS
 from client_registry.blacklist.service import Blacklist
 from client_registry.blacklist.store import MongoBlacklistStore
 from client_registry.clients.hostnames import SystemResolver
 from client_registry.clients.service import Clients
 from client_registry.clients.store import MongoClientStore
 from client_registry.clients.tokens import ClientTokens
-from client_registry.metrics import ask
+from client_registry.metrics import register_metrics
 from client_registry.migrations import SCHEMA
 from client_registry.outgoing.upload_service import UploadService
 from client_registry.releases.service import Releases
@@ -42,7 +42,7 @@ def create_app(settings: RegistrySettings) -> web.Application:
 
 
 async def connect(app: web.Application) -> AsyncIterator[None]:
-    """Open what client_registry talks to; closed in reverse when the app stops."""
+    """Open the connections of client_registry; they close in reverse order when the app stops."""
     settings, readiness = app[SETTINGS], app[READINESS]
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(
@@ -58,11 +58,10 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
 
         resolver = SystemResolver()
         stack.callback(resolver.close)
-        app[STAMPS] = TenantVersions(redis)
-        tokens = ClientTokens(settings.client_token_key)
+        app[TENANT_VERSIONS] = TenantVersions(redis)
         store = MongoClientStore(database)
-        app[CLIENTS] = Clients(store, tokens, resolver)
-        ask(app[METRICS], store)
+        app[CLIENTS] = Clients(store, ClientTokens(settings.client_token_key), resolver)
+        register_metrics(app[METRICS], store)
         app[BLACKLIST] = Blacklist(MongoBlacklistStore(database))
         releases = app[RELEASES] = Releases(MongoReleaseStore(database), UploadService(upload_service))
         await stack.enter_async_context(

@@ -1,4 +1,4 @@
-"""Where the application keeps what its routes use."""
+"""The keys of the objects that the application holds for its routes."""
 
 from aiohttp import web
 
@@ -12,4 +12,4 @@ SETTINGS = web.AppKey("settings", RegistrySettings)
 CLIENTS = web.AppKey("clients", Clients)
 BLACKLIST = web.AppKey("blacklist", Blacklist)
 RELEASES = web.AppKey("releases", Releases)
-STAMPS = web.AppKey("stamps", TenantVersions)
+TENANT_VERSIONS = web.AppKey("tenant_versions", TenantVersions)

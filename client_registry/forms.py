@@ -1,13 +1,15 @@
-"""What forms and questions hold, turned into what the domain takes."""
+"""Parses the forms and queries of client_registry."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from aiohttp import web
 
+from client_registry.blacklist.model import GroupNotFound
 from client_registry.clients.hostnames import NAME_LIMIT, host_name
-from client_registry.clients.service import Wanted
-from client_registry.model import ClientNotFound, GroupNotFound, uuid_text
+from client_registry.clients.model import ClientNotFound
+from client_registry.clients.service import ClientQuery
+from client_registry.model import uuid_text
 from client_registry.releases.service import release_version
 from common.errors import InvalidField
 from common.http.bodies import read_question
@@ -23,14 +25,13 @@ PAGE, PAGE_LIMIT = 50, 100  # clients
 
 
 def client_name(form: Form) -> str:
-    text = form.text("client_name", limit=NAME_LIMIT).strip()
-    return host_name("client_name", text)
+    return host_name("client_name", form.text("client_name", limit=NAME_LIMIT).strip())
 
 
-def wanted_clients(request: web.Request) -> Wanted:
-    """Which clients `find_clients` is to find; an id that none can have finds none. Raises InvalidField."""
+def client_query(request: web.Request) -> ClientQuery:
+    """The query of `find_clients`; an impossible id matches no client. Raises InvalidField."""
     query = query_form(request)
-    return Wanted(
+    return ClientQuery(
         text=query.text("text", limit=NAME_LIMIT, required=False),
         client_ids=tuple(
             uuid_text(text) or "" for text in query.texts("client_id", limit=TOKEN_LIMIT, most=PAGE_LIMIT)
@@ -41,11 +42,11 @@ def wanted_clients(request: web.Request) -> Wanted:
 
 
 def new_entry(form: Form) -> dict[str, Any]:
-    """The parts of a blacklist entry.
+    """The fields of a blacklist entry.
 
     Raises:
-        InvalidField: the network is none, or nothing is named to be hidden.
-        ClientNotFound, GroupNotFound: an id that none can have.
+        InvalidField: the network is invalid, or neither packages nor a group are given.
+        ClientNotFound, GroupNotFound: the id is impossible.
     """
     client_id = form.text("client_id", limit=TOKEN_LIMIT, required=False)
     group_id = form.text("group", limit=TOKEN_LIMIT, required=False)
@@ -74,19 +75,15 @@ def new_group(form: Form) -> tuple[str, Sequence[str]]:
 
 
 def new_release(form: Form) -> tuple[str, str]:
-    """The version, and the name of an uploaded file or ""."""
+    """The version, and the name of an uploaded file; "" for none."""
     version = release_version("version", form.text("version", limit=32).strip())
     return version, form.text("server_filename", limit=FILE_NAME_LIMIT, required=False)
 
 
-async def sighting(request: web.Request) -> tuple[str, int]:
-    """The token and the kind of program that the gateway asks about; no text at all is no token.
-
-    Raises:
-        InvalidRequest: the question is not what a gateway asks.
-    """
-    told = await read_question(request)
-    token, program = told.get("auth_token"), told.get("client", 0)
+async def client_credentials(request: web.Request) -> tuple[str, int]:
+    """The token and the kind of program of a client, sent by the gateway; "" is no token. Raises InvalidRequest."""
+    data = await read_question(request)
+    token, program = data.get("auth_token"), data.get("client", 0)
     if isinstance(program, bool) or not isinstance(program, int) or not 0 <= program <= MAX_INTEGER:
         raise InvalidField("client", f"must be a whole number from 0 to {MAX_INTEGER}")
     return token if isinstance(token, str) else "", program

@@ -1,20 +1,15 @@
-"""What client_registry tells of itself in figures."""
+"""The metrics of client_registry."""
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from prometheus_client.core import Metric
 
+from client_registry.clients.service import ClientStore
 from common.telemetry.metrics import Metrics, gauges
 
 
-class ClientStore(Protocol):
-    async def counts(self) -> Mapping[str, int]:
-        """How many clients each tenant has that has any."""
-
-
-def ask(metrics: Metrics, store: ClientStore) -> None:
-    """Tell what the database knows."""
+def register_metrics(metrics: Metrics, store: ClientStore) -> None:
+    """Add the metrics that are read from the database."""
 
     async def clients() -> Sequence[Metric]:
         return [gauges("pkgrepo_clients", "Clients of a tenant.", (await store.counts()).items())]

@@ -1,4 +1,4 @@
-"""How the database `clients` came to look as it does: up to now its documents have kept their shape."""
+"""The indexes of the database `clients`; it has had no migrations yet."""
 
 from client_registry.clients.store import INDEXES
 from common.mongo.schema import Schema

@@ -7,7 +7,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from client_registry import forms, views
-from client_registry.app_keys import BLACKLIST, CLIENTS, RELEASES, SETTINGS, STAMPS
+from client_registry.app_keys import BLACKLIST, CLIENTS, RELEASES, SETTINGS, TENANT_VERSIONS
 from common.errors import InvalidRequest
 from common.http.forms import read_form
 from common.http.middleware import audit, caller_of, json_response
@@ -15,15 +15,15 @@ from common.http.middleware import audit, caller_of, json_response
 routes = web.RouteTableDef()
 
 
-def write(handler: Handler) -> Handler:
-    """Let gateways know of a change, whatever comes of it."""
+def invalidates_caches(handler: Handler) -> Handler:
+    """Decorate a write: it invalidates what gateways cache of the tenant, even if it fails."""
 
     @wraps(handler)
-    async def told(request: web.Request) -> web.StreamResponse:
-        async with request.app[STAMPS].invalidate_during(caller_of(request).tenant_id):
+    async def handle(request: web.Request) -> web.StreamResponse:
+        async with request.app[TENANT_VERSIONS].invalidate_during(caller_of(request).tenant_id):
             return await handler(request)
 
-    return told
+    return handle
 
 
 @routes.get("/{tenant_id}/get_clients")
@@ -34,12 +34,12 @@ async def get_clients(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/find_clients")
 async def find_clients(request: web.Request) -> web.Response:
-    found, total = await request.app[CLIENTS].find(caller_of(request).tenant_id, forms.wanted_clients(request))
-    return json_response(views.found_clients(found, total))
+    clients, total = await request.app[CLIENTS].find(caller_of(request).tenant_id, forms.client_query(request))
+    return json_response({"clients": [views.client(client) for client in clients], "total": total})
 
 
 @routes.post("/{tenant_id}/add_client")
-@write
+@invalidates_caches
 async def add_client(request: web.Request) -> web.Response:
     name = forms.client_name(await read_form(request))
     audit(request, client_name=name)
@@ -52,7 +52,7 @@ async def add_client(request: web.Request) -> web.Response:
 
 
 @routes.patch("/{tenant_id}/edit_client/{client_id:[^/]+}")
-@write
+@invalidates_caches
 async def edit_client(request: web.Request) -> web.Response:
     client_id, enabled = request.match_info["client_id"], (await read_form(request)).flag("enabled")
     audit(request, client_id=client_id, enabled=str(int(enabled)))
@@ -61,7 +61,7 @@ async def edit_client(request: web.Request) -> web.Response:
 
 
 @routes.post("/{tenant_id}/rotate_client_token/{client_id:[^/]+}")
-@write
+@invalidates_caches
 async def rotate_client_token(request: web.Request) -> web.Response:
     client_id = request.match_info["client_id"]
     audit(request, client_id=client_id)
@@ -72,7 +72,7 @@ async def rotate_client_token(request: web.Request) -> web.Response:
 @routes.delete("/{tenant_id}/delete_client")
 @routes.delete("/{tenant_id}/delete_client/{client_id:[^/]*}")
 @routes.delete("/{tenant_id}/delete_client/{client_id:[^/]*}/{auth_token:[^/]*}")
-@write
+@invalidates_caches
 async def delete_client(request: web.Request) -> web.Response:
     client_id, token = (request.match_info.get(name, "").strip() for name in ("client_id", "auth_token"))
     if not client_id or not token:
@@ -85,22 +85,22 @@ async def delete_client(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_blacklist")
 async def get_blacklist(request: web.Request) -> web.Response:
     entries = await request.app[BLACKLIST].entries(caller_of(request).tenant_id)
-    return json_response([views.entry(entry) for entry in entries])
+    return json_response([vars(entry) for entry in entries])
 
 
 @routes.post("/{tenant_id}/add_blacklist_entry")
-@write
+@invalidates_caches
 async def add_blacklist_entry(request: web.Request) -> web.Response:
-    parts = forms.new_entry(await read_form(request))
-    about = views.about_entry(**parts)
-    audit(request, **about)
-    entry = await request.app[BLACKLIST].add_entry(caller_of(request).tenant_id, **parts)
-    audit(request, entry_id=entry.entry_id, **about)
+    fields = forms.new_entry(await read_form(request))
+    target = views.audit_target(**fields)
+    audit(request, **target)
+    entry = await request.app[BLACKLIST].add_entry(caller_of(request).tenant_id, **fields)
+    audit(request, entry_id=entry.entry_id, **target)
     return json_response({"Message": "Blacklist entry was added successfully!", "entry_id": entry.entry_id}, status=201)
 
 
 @routes.delete("/{tenant_id}/delete_blacklist_entry/{entry_id:[^/]+}")
-@write
+@invalidates_caches
 async def delete_blacklist_entry(request: web.Request) -> web.Response:
     entry_id = request.match_info["entry_id"]
     audit(request, entry_id=entry_id)
@@ -111,11 +111,11 @@ async def delete_blacklist_entry(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_blacklist_groups")
 async def get_blacklist_groups(request: web.Request) -> web.Response:
     groups = await request.app[BLACKLIST].groups(caller_of(request).tenant_id)
-    return json_response([views.group(group) for group in groups])
+    return json_response([vars(group) for group in groups])
 
 
 @routes.post("/{tenant_id}/add_blacklist_group")
-@write
+@invalidates_caches
 async def add_blacklist_group(request: web.Request) -> web.Response:
     name, package_ids = forms.new_group(await read_form(request))
     audit(request, name=name, package_ids=package_ids)
@@ -125,7 +125,7 @@ async def add_blacklist_group(request: web.Request) -> web.Response:
 
 
 @routes.delete("/{tenant_id}/delete_blacklist_group/{group_id:[^/]+}")
-@write
+@invalidates_caches
 async def delete_blacklist_group(request: web.Request) -> web.Response:
     group_id = request.match_info["group_id"]
     audit(request, group_id=group_id)
@@ -141,7 +141,7 @@ async def client_version(request: web.Request) -> web.Response:
 
 
 @routes.post("/{tenant_id}/publish_client")
-@write
+@invalidates_caches
 async def publish_client(request: web.Request) -> web.Response:
     version, server_filename = forms.new_release(await read_form(request))
     audit(request, version=version)
@@ -151,18 +151,18 @@ async def publish_client(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/identify_client")
 async def identify_client(request: web.Request) -> web.Response:
-    """Internal: which client a token names, for the gateway."""
-    token, program = await forms.sighting(request)
+    """Internal: the client that a token names, for the gateway."""
+    token, program = await forms.client_credentials(request)
     return json_response({"client_id": await request.app[CLIENTS].identify(caller_of(request), token, program)})
 
 
 @routes.post("/{tenant_id}/hidden_packages")
 async def hidden_packages(request: web.Request) -> web.Response:
-    """Internal: what the caller does not see, for the catalog."""
+    """Internal: the packages that are hidden from the caller, for the gateway."""
     return json_response({"package_ids": await request.app[BLACKLIST].hidden_from(caller_of(request))})
 
 
 @routes.post("/{tenant_id}/client_usage")
 async def client_usage(request: web.Request) -> web.Response:
-    """Internal: how many clients there are, for the server information."""
+    """Internal: the number of clients, for the server information."""
     return json_response({"clients": await request.app[CLIENTS].count(caller_of(request).tenant_id)})

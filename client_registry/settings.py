@@ -1,4 +1,4 @@
-"""What client_registry is told."""
+"""The settings of client_registry."""
 
 from pydantic import Field
 
@@ -6,9 +6,9 @@ from common.settings import Key, Listen, MongoUrl, Origin, RedisUrl, ServiceSett
 
 
 class RegistrySettings(ServiceSettings):
-    """`download_lifetime` is in seconds; `download_url` is where upload_service is reached past the gateway, if it is.
+    """`download_lifetime` is in seconds; `download_url` is for downloads past the gateway.
 
-    Without its `client_token_key` of before a client token is unknown.
+    Client tokens are stored under `client_token_key`: a removed key makes the tokens under it unknown.
     """
 
     listen: Listen = "127.0.0.1:8084"

@@ -1,1 +1,1 @@
-"""Blacklist."""
+"""The packages that are hidden from clients."""

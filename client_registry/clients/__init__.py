@@ -1,1 +1,1 @@
-"""Clients."""
+"""The clients of a tenant: registration, tokens and host names."""

@@ -1,4 +1,4 @@
-"""Host names: how one is written, and where it leads."""
+"""Validates host names and resolves them to addresses."""
 
 import asyncio
 import re
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from client_registry.model import NameNotResolved
+from client_registry.clients.model import NameNotResolved
 from common.errors import InvalidField
 
 NAME_LIMIT = 253
@@ -21,18 +21,12 @@ Lookup = Callable[..., list[tuple[Any, ...]]]
 
 
 class Resolver(Protocol):
-    """Finds the address of a host."""
-
     async def resolve(self, name: str) -> str:
         """One IP address of a host. Raises NameNotResolved."""
 
 
 def host_name(field: str, text: str) -> str:
-    """A host name as RFC 1123 has it, or one of Windows with underscores.
-
-    Raises:
-        InvalidField: it is something else.
-    """
+    """A host name by RFC 1123, or a Windows name with underscores. Raises InvalidField."""
     if len(text) > NAME_LIMIT or not _HOST_NAME.fullmatch(text):
         raise InvalidField(
             field, f"must be a host name: letters, digits, - and _ in parts of 1 to 63, at most {NAME_LIMIT} in all"
@@ -41,10 +35,10 @@ def host_name(field: str, text: str) -> str:
 
 
 class SystemResolver:
-    """Asks the system's resolver, in threads of its own: a name server that does not answer holds up nobody else.
+    """Resolves names with the system's resolver, in threads of its own: a slow name server delays no other work.
 
-    At most `AT_ONCE` names are asked for at one time, each for at most `timeout` seconds, the wait for its turn
-    included. Nothing connects to what is found.
+    At most `AT_ONCE` lookups run at once. Each may take `timeout` seconds, including the wait for a thread. Nothing
+    connects to the address.
     """
 
     def __init__(self, lookup: Lookup = socket.getaddrinfo, *, timeout: float = TIMEOUT) -> None:
@@ -55,16 +49,16 @@ class SystemResolver:
     async def resolve(self, name: str) -> str:
         try:
             async with asyncio.timeout(self._timeout):
-                found = await asyncio.get_running_loop().run_in_executor(
+                results = await asyncio.get_running_loop().run_in_executor(
                     self._threads, lambda: self._lookup(name, None, type=socket.SOCK_STREAM)
                 )
-        except (OSError, UnicodeError):  # TimeoutError and gaierror are OSErrors
+        except (OSError, UnicodeError):  # TimeoutError and gaierror are OSErrors.
             raise NameNotResolved(name) from None
-        if not found:
+        if not results:
             raise NameNotResolved(name)
-        address: str = found[0][4][0]
+        address: str = results[0][4][0]
         return address.partition("%")[0]  # without the zone of a link-local address
 
     def close(self) -> None:
-        """Begin nothing more; a lookup under way ends by itself."""
+        """Start no more lookups; running ones end by themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,6 +1,6 @@
-"""The clients of a tenant (section 4.6) and who of them calls (section 5.2)."""
+"""The clients of a tenant (section 4.6), and how a token identifies one of them (section 5.2)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,20 +9,21 @@ from uuid import uuid4
 
 from client_registry.clients.capacity import allocate_slot
 from client_registry.clients.hostnames import Resolver
+from client_registry.clients.model import Client, ClientLimitExceeded, ClientNotFound
 from client_registry.clients.tokens import ClientTokens, IssuedToken
-from client_registry.model import Client, ClientLimitExceeded, ClientNotFound, Clock, utc_now, uuid_text
+from client_registry.model import Clock, utc_now, uuid_text
 from common.auth.callers import Caller, Deployment
 
 SIGHTING_INTERVAL = timedelta(minutes=1)
 
 
-class SeatTaken(Exception):
-    """Another client was added on this seat at the same moment."""
+class SlotTaken(Exception):
+    """Another client got this slot at the same moment."""
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which clients: `text` stands in their name, address or the end of their token; no `client_ids` are all."""
+class ClientQuery:
+    """Selects clients: `text` is part of the name, the address or the token's end; no `client_ids` select all."""
 
     text: str = ""
     client_ids: tuple[str, ...] = ()
@@ -31,38 +32,40 @@ class Wanted:
 
 
 class ClientStore(Protocol):
-    """Where clients are kept; the store decides that names, tokens and seats are unique within the tenant."""
+    """Stores clients; names, tokens and slots are unique within the tenant."""
 
     async def list(self, tenant_id: str) -> Sequence[Client]: ...
 
-    async def find(self, tenant_id: str, wanted: Wanted) -> tuple[Sequence[Client], int]:
-        """Those on the wanted page, the one of that very name first, and how many there are on all pages."""
+    async def find(self, tenant_id: str, query: ClientQuery) -> tuple[Sequence[Client], int]: ...
 
     async def count(self, tenant_id: str) -> int: ...
 
-    async def seats(self, tenant_id: str) -> AbstractSet[int]: ...
+    async def counts(self) -> Mapping[str, int]:
+        """The number of clients of each tenant that has any."""
 
-    async def add(self, tenant_id: str, client: Client, *, digest: str, seat: int) -> None:
-        """Raises ClientExists for a name there is, SeatTaken for a seat that is taken."""
+    async def slots(self, tenant_id: str) -> AbstractSet[int]: ...
+
+    async def add(self, tenant_id: str, client: Client, *, digest: str, slot: int) -> None:
+        """Raises ClientExists for a duplicate name, SlotTaken for a duplicate slot."""
 
     async def find_by_digests(self, tenant_id: str, digests: Sequence[str]) -> Client | None:
         """The client whose token has one of these digests."""
 
-    async def note_sighting(
+    async def record_sighting(
         self, tenant_id: str, client_id: str, *, digests: Sequence[str], ip: str, program: int, at: datetime
     ) -> None:
-        """Note it, and keep the first of the digests, while the client's token has one of them."""
+        """Store the sighting and the first digest, if the client's token still has one of the digests."""
 
     async def set_enabled(self, tenant_id: str, client_id: str, enabled: bool) -> bool: ...
 
     async def set_token(self, tenant_id: str, client_id: str, *, digest: str, hint: str) -> bool: ...
 
     async def delete(self, tenant_id: str, client_id: str, *, digests: Sequence[str]) -> bool:
-        """Delete a client and the blacklist entries about it, both or neither; whether there was one."""
+        """Delete a client and its blacklist entries in one transaction; False if there is no such client."""
 
 
 class Clients:
-    """Registers clients, changes and removes them, and recognises them by their tokens."""
+    """Registers, changes, removes and identifies clients."""
 
     def __init__(self, store: ClientStore, tokens: ClientTokens, resolver: Resolver, now: Clock = utc_now) -> None:
         self._store = store
@@ -74,9 +77,9 @@ class Clients:
         """A tenant's clients, by name."""
         return await self._store.list(tenant_id)
 
-    async def find(self, tenant_id: str, wanted: Wanted) -> tuple[Sequence[Client], int]:
-        """The clients of the wanted page, the one of that very name first, and how many there are on all pages."""
-        return await self._store.find(tenant_id, wanted)
+    async def find(self, tenant_id: str, query: ClientQuery) -> tuple[Sequence[Client], int]:
+        """The clients of one page, an exact name first, and the number of matching clients."""
+        return await self._store.find(tenant_id, query)
 
     async def count(self, tenant_id: str) -> int:
         return await self._store.count(tenant_id)
@@ -85,7 +88,7 @@ class Clients:
         """Register a host and issue its token.
 
         Raises:
-            NameNotResolved: in the single-tenant deployment, the name leads to no address.
+            NameNotResolved: in the single-tenant deployment, the name has no address.
             ClientLimitExceeded: the tenant has as many clients as it may.
             ClientExists: there is a client of that name, letter case aside.
         """
@@ -94,48 +97,50 @@ class Clients:
         client = Client(str(uuid4()), name, self._now(), token.hint, ip=ip)
         limit = caller.tenant.max_clients
         while True:
-            seat = allocate_slot(await self._store.seats(caller.tenant_id), limit)
-            if seat is None:
+            slot = allocate_slot(await self._store.slots(caller.tenant_id), limit)
+            if slot is None:
                 raise ClientLimitExceeded(limit or 0)
             try:
-                await self._store.add(caller.tenant_id, client, digest=token.digest, seat=seat)
-            except SeatTaken:
+                await self._store.add(caller.tenant_id, client, digest=token.digest, slot=slot)
+            except SlotTaken:
                 continue
             return client, token
 
     async def edit(self, tenant_id: str, client_id: str, *, enabled: bool) -> None:
-        """A client that is not enabled is as unknown as one that is not there. Raises ClientNotFound."""
-        known = uuid_text(client_id)
-        if known is None or not await self._store.set_enabled(tenant_id, known, enabled):
+        """Enable or disable a client; a disabled one cannot be identified. Raises ClientNotFound."""
+        known_id = uuid_text(client_id)
+        if known_id is None or not await self._store.set_enabled(tenant_id, known_id, enabled):
             raise ClientNotFound
 
     async def rotate_token(self, tenant_id: str, client_id: str) -> IssuedToken:
-        """A new token; the old one ends at once. Raises ClientNotFound."""
-        known, token = uuid_text(client_id), self._tokens.issue()
-        if known is None or not await self._store.set_token(tenant_id, known, digest=token.digest, hint=token.hint):
+        """Issue a new token; the old one ends at once. Raises ClientNotFound."""
+        known_id, token = uuid_text(client_id), self._tokens.issue()
+        if known_id is None or not await self._store.set_token(
+            tenant_id, known_id, digest=token.digest, hint=token.hint
+        ):
             raise ClientNotFound
         return token
 
     async def delete(self, tenant_id: str, client_id: str, token: str) -> None:
-        """Remove a client and the blacklist entries about it. Raises ClientNotFound, also for a wrong token."""
-        known, digests = uuid_text(client_id), self._tokens.digests(token)
-        if known is None or not await self._store.delete(tenant_id, known, digests=digests):
+        """Delete a client and its blacklist entries. Raises ClientNotFound, also for a wrong token."""
+        known_id, digests = uuid_text(client_id), self._tokens.digests(token)
+        if known_id is None or not await self._store.delete(tenant_id, known_id, digests=digests):
             raise ClientNotFound
 
     async def identify(self, caller: Caller, token: str, program: int) -> str | None:
-        """The id of the client that a token names, None for an unknown token or a client that is not enabled.
+        """The id of the client that a token names; None for an unknown token or a disabled client.
 
-        The sighting is noted: at once when the address or the program is another, else once a minute. A token that is
-        kept under a key of before is kept under the present one from then on.
+        The sighting is stored if the address or the program changed, else once a minute. It also moves a token that is
+        stored under an old key to the current key.
         """
         digests = self._tokens.digests(token)
         client = await self._store.find_by_digests(caller.tenant_id, digests) if digests else None
         if client is None or not client.enabled:
             return None
         now = self._now()
-        moved = (client.ip, client.program) != (caller.ip, program)
-        if moved or client.last_seen is None or now - client.last_seen >= SIGHTING_INTERVAL:
-            await self._store.note_sighting(
+        has_moved = (client.ip, client.program) != (caller.ip, program)
+        if has_moved or client.last_seen is None or now - client.last_seen >= SIGHTING_INTERVAL:
+            await self._store.record_sighting(
                 caller.tenant_id, client.client_id, digests=digests, ip=caller.ip, program=program, at=now
             )
         return client.client_id

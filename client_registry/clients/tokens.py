@@ -1,4 +1,4 @@
-"""Client tokens: shown once, kept as a digest under a key, so that a stolen database gives none (section 5.2)."""
+"""Client tokens: shown once, stored as a keyed digest, so that a stolen database reveals none (section 5.2)."""
 
 from dataclasses import dataclass
 from uuid import uuid4
@@ -11,7 +11,7 @@ HINT_LENGTH = 4
 
 @dataclass(frozen=True)
 class IssuedToken:
-    """A new token: `text` is for its client alone, `digest` and `hint` are kept."""
+    """A new token: `text` is for its client alone, `digest` and `hint` are stored."""
 
     text: str
     digest: str
@@ -22,7 +22,7 @@ class IssuedToken:
 
 
 class ClientTokens:
-    """Makes and recognises tokens."""
+    """Issues tokens and computes their digests."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -32,6 +32,6 @@ class ClientTokens:
         return IssuedToken(text, self._keys.digests(text)[0])
 
     def digests(self, token: str) -> tuple[str, ...]:
-        """By what a token is found, and first by what it is kept from now on; nothing for what we never issue."""
+        """The digests under which the token may be stored, the current one first; none for an impossible token."""
         text = uuid_text(token)
         return self._keys.digests(text) if text else ()

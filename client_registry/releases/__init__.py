@@ -1,1 +1,1 @@
-"""Releases."""
+"""The releases of the client program."""

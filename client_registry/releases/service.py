@@ -1,4 +1,4 @@
-"""Releases of the client program: what `client_version` answers (section 4.2)."""
+"""Releases of the client program, which `client_version` reports (section 4.2)."""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import uuid4
 
-from client_registry.model import Clock, Installer, Release, utc_now
+from client_registry.model import Clock, utc_now
+from client_registry.releases.model import Installer, Release
 from common.auth.callers import Caller
 from common.concurrency.background import with_each
 from common.errors import InvalidField, Problem, Unavailable, UpstreamProblem
@@ -18,11 +19,7 @@ _PARTS = re.compile(r"[0-9]{1,5}(\.[0-9]{1,5}){3}")
 
 
 def release_version(field: str, text: str) -> str:
-    """Four numeric parts of 0..65535, as Windows has them, without leading zeros.
-
-    Raises:
-        InvalidField: it is something else.
-    """
+    """A Windows version: four numbers of 0..65535, without leading zeros. Raises InvalidField."""
     parts = [int(part) for part in text.split(".")] if _PARTS.fullmatch(text) else []
     if not parts or max(parts) > 65535:
         raise InvalidField(field, "must be four numbers from 0 to 65535 with dots between them, such as 1.4.0.2")
@@ -30,7 +27,7 @@ def release_version(field: str, text: str) -> str:
 
 
 class ReleaseStore(Protocol):
-    """Where releases are kept; the store decides that a version is published once."""
+    """Stores releases; a version is unique within the tenant."""
 
     async def latest(self, tenant_id: str) -> Release | None: ...
 
@@ -38,23 +35,23 @@ class ReleaseStore(Protocol):
         """Raises ReleaseExists."""
 
     async def reserve(self, tenant_id: str, uid: str, version: str, at: datetime) -> None:
-        """Keep a version for a release that is being published. Raises ReleaseExists."""
+        """Reserve a version for a release that is being published. Raises ReleaseExists."""
 
     async def activate(self, tenant_id: str, release: Release) -> bool:
-        """Turn what was reserved into the release; whether it was still reserved."""
+        """Publish a reserved release; False if the reservation is gone."""
 
     async def abandon(self, tenant_id: str, uid: str) -> None:
-        """Give the version of an unfinished release free; the rest waits for `unfinished`."""
+        """Free the version of an unfinished release; `unfinished` still returns the release."""
 
     async def remove(self, tenant_id: str, uid: str) -> None:
-        """Forget an unfinished release."""
+        """Delete an unfinished release."""
 
     async def unfinished(self, before: datetime) -> Sequence[tuple[str, str]]:
-        """Tenant and uid of what was reserved before a moment and never became a release."""
+        """Tenant and uid of the unfinished releases that were reserved before a moment."""
 
 
 class Installers(Protocol):
-    """What is asked of upload_service; see `client_registry.outgoing.upload_service`."""
+    """The files of releases; see `client_registry.outgoing.upload_service`."""
 
     async def claim_installer(self, caller: Caller, server_filename: str, uid: str) -> Installer: ...
 
@@ -62,7 +59,7 @@ class Installers(Protocol):
 
 
 class Releases:
-    """Publishes versions of the client program and knows the latest."""
+    """Publishes versions of the client program and finds the latest."""
 
     def __init__(self, store: ReleaseStore, installers: Installers, now: Clock = utc_now) -> None:
         self._store = store
@@ -70,15 +67,15 @@ class Releases:
         self._now = now
 
     async def latest(self, tenant_id: str) -> Release | None:
-        """The one published last, whatever its number: publishing an older version takes clients back to it."""
+        """The release published last, not the highest: publishing an older version takes clients back to it."""
         return await self._store.latest(tenant_id)
 
     async def publish(self, caller: Caller, version: str, server_filename: str) -> Release:
-        """Make a version the latest, with the uploaded file of that name unless it is "".
+        """Publish a version as the latest, with the uploaded file `server_filename` unless it is "".
 
         Raises:
             ReleaseExists: it was published before.
-            Answered: upload_service refuses the file (404, 407).
+            UpstreamProblem: upload_service refuses the file (404, 407).
             Unavailable: upload_service does not answer.
         """
         uid = str(uuid4())
@@ -94,11 +91,11 @@ class Releases:
         return release
 
     async def sweep(self) -> None:
-        """Undo, in all tenants, what a crash or an answer that never came left unfinished for a minute."""
+        """Undo, in all tenants, the releases that a crash or a lost answer left unfinished for a minute."""
         await with_each("sweeper", await self._store.unfinished(self._now() - UNFINISHED_FOR), self._undo)
 
-    async def _undo(self, begun: tuple[str, str]) -> None:
-        tenant_id, uid = begun
+    async def _undo(self, unfinished: tuple[str, str]) -> None:
+        tenant_id, uid = unfinished
         await self._store.abandon(tenant_id, uid)  # From here on it cannot be activated any more.
         await self._installers.release_installers(Caller.service(Tenant(tenant_id)), [uid])
         await self._store.remove(tenant_id, uid)
@@ -110,6 +107,6 @@ class Releases:
             if isinstance(problem, UpstreamProblem) and problem.status < 500:
                 await self._store.remove(caller.tenant_id, uid)
             else:
-                # The file may be linked to the uid all the same, now or in a moment: the sweep will see to it.
+                # The file may be linked to the uid all the same, now or in a moment: the sweep releases it.
                 await self._store.abandon(caller.tenant_id, uid)
             raise

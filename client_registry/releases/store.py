@@ -6,12 +6,12 @@ from datetime import datetime
 from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.errors import DuplicateKeyError
 
-from client_registry.model import Installer, Release, ReleaseExists
+from client_registry.releases.model import Installer, Release, ReleaseExists
 from common.mongo import Document, Indexes, MongoDatabase
 
 ACTIVE, PENDING, ABANDONED = "active", "pending", "abandoned"
 
-INDEXES: Indexes = {
+RELEASE_INDEXES: Indexes = {
     "releases": [
         IndexModel([("tenant_id", ASCENDING), ("uid", ASCENDING)], unique=True),
         IndexModel(
@@ -20,13 +20,13 @@ INDEXES: Indexes = {
             partialFilterExpression={"version": {"$exists": True}},
         ),
         IndexModel([("tenant_id", ASCENDING), ("status", ASCENDING), ("published_at", DESCENDING)]),
-        IndexModel([("status", ASCENDING), ("reserved_at", ASCENDING)]),  # The sweep looks through all tenants.
+        IndexModel([("status", ASCENDING), ("reserved_at", ASCENDING)]),  # The sweep reads all tenants.
     ],
 }
 
 
 class MongoReleaseStore:
-    """One document a release; `version` is absent from what was abandoned, so that it can be published again."""
+    """One document per release; an abandoned one has no `version`, so that the version can be published again."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._releases = database["releases"]
@@ -59,8 +59,8 @@ class MongoReleaseStore:
         await self._releases.delete_one({"tenant_id": tenant_id, "uid": uid, "status": {"$ne": ACTIVE}})
 
     async def unfinished(self, before: datetime) -> Sequence[tuple[str, str]]:
-        found = self._releases.find({"status": {"$in": [PENDING, ABANDONED]}, "reserved_at": {"$lt": before}})
-        return [(document["tenant_id"], document["uid"]) async for document in found]
+        cursor = self._releases.find({"status": {"$in": [PENDING, ABANDONED]}, "reserved_at": {"$lt": before}})
+        return [(document["tenant_id"], document["uid"]) async for document in cursor]
 
     async def _insert(self, tenant_id: str, version: str, values: Document) -> None:
         try:
@@ -70,8 +70,7 @@ class MongoReleaseStore:
 
 
 def _published(release: Release) -> Document:
-    file = release.installer
-    installer = {"server_filename": file.server_filename, "size": file.size, "sha256": file.sha256} if file else None
+    installer = dict(vars(release.installer)) if release.installer else None
     return {"status": ACTIVE, "published_at": release.published_at, "installer": installer}
 
 

@@ -16,9 +16,10 @@ from catalog_service.model.enumerations import Architecture, FileType, Scope
 from catalog_service.model.packages import Package
 from catalog_service.model.versions import PackageVersion
 from catalog_service.versions.documents import document_of
+from client_registry.blacklist.model import Entry
 from client_registry.blacklist.store import MongoBlacklistStore
+from client_registry.clients.model import Client
 from client_registry.clients.store import MongoClientStore
-from client_registry.model import Client, Entry
 from common.mongo import Document, MongoDatabase, long_timeout, open_database
 from tests.bench.processes import Account, Bench
 from tests.bench.scale import Run
@@ -50,11 +51,11 @@ async def clients(run: Run, account: Account, number: int, entries: int) -> None
     async with open_database(run.stores.mongo_url, "clients") as database:
         store, blacklist = MongoClientStore(database), MongoBlacklistStore(database)
         ids = [str(uuid4()) for _ in range(number)]
-        taken = await store.seats(account.tenant_id)  # by clients that other parts have added
+        taken = await store.slots(account.tenant_id)  # by clients that other parts have added
         for seat, client_id in enumerate(ids, start=max(taken, default=0) + 1):
             at = began + timedelta(minutes=seat)
             client = Client(client_id, f"pc-{seat:05}.example.com", at, "a1b2", "192.0.2.7", at, program=1)
-            await store.add(account.tenant_id, client, digest=client_id, seat=seat)
+            await store.add(account.tenant_id, client, digest=client_id, slot=seat)
         for one in range(entries):
             entry = Entry(str(uuid4()), ids[one % number], None, (package_id(one),), None, began)
             await blacklist.add_entry(account.tenant_id, entry)

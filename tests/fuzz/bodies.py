@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from auth_service import forms as auth_forms
 from catalog_service.forms import listed_uids, package_id
 from catalog_service.versions.forms import new_version
-from client_registry.forms import client_name, new_entry, new_group, new_release, sighting
+from client_registry.forms import client_credentials, client_name, new_entry, new_group, new_release
 from common.errors import InvalidField, InvalidRequest, NotFound
 from common.http.bodies import read_question
 from common.http.forms import MAX_INTEGER, Form, clean, flag, read_form
@@ -82,7 +82,7 @@ def question(data: bytes) -> None:
     """A question between services is a JSON object or refused; what is asked of it is of its kind or refused."""
     read = outcome(read_question(request({}, data)))
     assert isinstance(read, (int, Mapping))
-    seen = outcome(sighting(request({}, data)))
+    seen = outcome(client_credentials(request({}, data)))
     assert isinstance(seen, int) or (isinstance(seen[0], str) and 0 <= seen[1] <= MAX_INTEGER)
 
 

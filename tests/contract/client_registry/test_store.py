@@ -10,25 +10,14 @@ from uuid import uuid4
 import pytest
 from motor.motor_asyncio import AsyncIOMotorClient
 
+from client_registry.blacklist.model import Entry, Group, GroupExists, GroupInUse, GroupNotFound
 from client_registry.blacklist.service import Blacklist
 from client_registry.blacklist.store import MongoBlacklistStore
-from client_registry.clients.service import Clients, SeatTaken
+from client_registry.clients.model import Client, ClientExists, ClientLimitExceeded, ClientNotFound
+from client_registry.clients.service import Clients, SlotTaken
 from client_registry.clients.store import INDEXES, MongoClientStore
 from client_registry.clients.tokens import ClientTokens
-from client_registry.model import (
-    Client,
-    ClientExists,
-    ClientLimitExceeded,
-    ClientNotFound,
-    Entry,
-    Group,
-    GroupExists,
-    GroupInUse,
-    GroupNotFound,
-    Installer,
-    Release,
-    ReleaseExists,
-)
+from client_registry.releases.model import Installer, Release, ReleaseExists
 from client_registry.releases.store import MongoReleaseStore
 from common.errors import Problem
 from common.mongo import Document, MongoDatabase, make_indexes
@@ -115,7 +104,7 @@ def test_every_index_but_the_sweeps_begins_with_the_tenant(collection: str) -> N
 
 async def test_a_client_is_kept_as_it_is(store: MongoClientStore, tenant_id: str) -> None:
     client = make_client(ip="192.0.2.1", last_seen=NOW, program=1, enabled=False)
-    await store.add(tenant_id, client, digest="d", seat=0)
+    await store.add(tenant_id, client, digest="d", slot=0)
 
     assert await store.list(tenant_id) == [client]
     assert await store.find_by_digests(tenant_id, ["x", "d"]) == client
@@ -123,9 +112,9 @@ async def test_a_client_is_kept_as_it_is(store: MongoClientStore, tenant_id: str
 
 async def test_a_sighting_keeps_the_first_of_the_digests(store: MongoClientStore, tenant_id: str) -> None:
     client = make_client()
-    await store.add(tenant_id, client, digest="old", seat=0)
+    await store.add(tenant_id, client, digest="old", slot=0)
 
-    await store.note_sighting(tenant_id, client.client_id, digests=["new", "old"], ip="192.0.2.1", program=1, at=NOW)
+    await store.record_sighting(tenant_id, client.client_id, digests=["new", "old"], ip="192.0.2.1", program=1, at=NOW)
 
     assert await store.find_by_digests(tenant_id, ["old"]) is None
     assert await store.find_by_digests(tenant_id, ["new"]) == replace(client, ip="192.0.2.1", program=1, last_seen=NOW)
@@ -135,10 +124,10 @@ async def test_a_sighting_brings_no_token_back_that_was_replaced_meanwhile(
     store: MongoClientStore, tenant_id: str
 ) -> None:
     client = make_client()
-    await store.add(tenant_id, client, digest="old", seat=0)
+    await store.add(tenant_id, client, digest="old", slot=0)
     await store.set_token(tenant_id, client.client_id, digest="another", hint=client.token_hint)
 
-    await store.note_sighting(tenant_id, client.client_id, digests=["new", "old"], ip="192.0.2.1", program=1, at=NOW)
+    await store.record_sighting(tenant_id, client.client_id, digests=["new", "old"], ip="192.0.2.1", program=1, at=NOW)
 
     assert await store.find_by_digests(tenant_id, ["new", "old"]) is None
     assert await store.find_by_digests(tenant_id, ["another"]) == client
@@ -153,23 +142,23 @@ async def test_who_was_not_seen_since_a_moment_is_counted(store: MongoClientStor
         make_client("new", created_at=after),
     )
     for number, client in enumerate(clients):
-        await store.add(tenant_id, client, digest=client.name, seat=number)
+        await store.add(tenant_id, client, digest=client.name, slot=number)
 
     assert await store.count_unseen(tenant_id, NOW) == 2
 
 
 async def test_a_token_belongs_to_one_client(store: MongoClientStore, tenant_id: str) -> None:
-    await store.add(tenant_id, make_client("one"), digest="d", seat=0)
+    await store.add(tenant_id, make_client("one"), digest="d", slot=0)
 
     with pytest.raises(ClientExists):
-        await store.add(tenant_id, make_client("two"), digest="d", seat=1)
+        await store.add(tenant_id, make_client("two"), digest="d", slot=1)
 
 
 async def test_a_seat_has_room_for_one_client(store: MongoClientStore, tenant_id: str) -> None:
-    await store.add(tenant_id, make_client("one"), digest="1", seat=0)
+    await store.add(tenant_id, make_client("one"), digest="1", slot=0)
 
-    with pytest.raises(SeatTaken):
-        await store.add(tenant_id, make_client("two"), digest="2", seat=0)
+    with pytest.raises(SlotTaken):
+        await store.add(tenant_id, make_client("two"), digest="2", slot=0)
 
 
 async def test_of_many_who_add_one_name_at_once_one_wins(store: MongoClientStore) -> None:
@@ -212,7 +201,7 @@ async def test_without_a_limit_all_who_add_clients_at_once_win(store: MongoClien
 
 async def test_of_many_who_delete_a_client_at_once_one_does(store: MongoClientStore, tenant_id: str) -> None:
     client = make_client()
-    await store.add(tenant_id, client, digest="d", seat=0)
+    await store.add(tenant_id, client, digest="d", slot=0)
 
     deleted = await asyncio.gather(*(store.delete(tenant_id, client.client_id, digests=["d"]) for _ in range(10)))
 
@@ -223,7 +212,7 @@ async def test_a_client_goes_together_with_the_entries_about_it(
     store: MongoClientStore, blacklist: MongoBlacklistStore, tenant_id: str
 ) -> None:
     client = make_client()
-    await store.add(tenant_id, client, digest="d", seat=0)
+    await store.add(tenant_id, client, digest="d", slot=0)
     about = [make_entry(client_id=client.client_id) for _ in range(10)]
 
     came_to = await outcomes(
@@ -277,7 +266,7 @@ async def test_entries_for_a_client_leave_out_those_about_others(
     one, other = make_client("one"), make_client("other")
     entries = [make_entry(), make_entry(client_id=one.client_id), make_entry(client_id=other.client_id)]
     for seat, client in enumerate((one, other)):
-        await store.add(tenant_id, client, digest=str(seat), seat=seat)
+        await store.add(tenant_id, client, digest=str(seat), slot=seat)
     for entry in entries:
         await blacklist.add_entry(tenant_id, entry)
 
@@ -335,7 +324,7 @@ async def test_a_forgotten_tenant_leaves_nothing_and_others_all(
 ) -> None:
     other = make_tenant().tenant_id
     for owner in (tenant_id, other):
-        await store.add(owner, make_client(), digest="d", seat=0)
+        await store.add(owner, make_client(), digest="d", slot=0)
         await blacklist.add_entry(owner, make_entry())
         await blacklist.add_group(owner, make_group())
         await releases.add(owner, Release(str(uuid4()), "1.0.0.0", NOW))

@@ -8,8 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from client_registry.model import Installer
 from client_registry.outgoing.upload_service import UploadService
+from client_registry.releases.model import Installer
 from client_registry.releases.service import Releases
 from client_registry.releases.store import MongoReleaseStore
 from common.auth.callers import Caller

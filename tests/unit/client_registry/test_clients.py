@@ -1,15 +1,15 @@
 """When a sighting of a client is written, and what the single-tenant deployment asks of a name."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from client_registry.clients.service import Clients, SeatTaken, Wanted
+from client_registry.clients.model import Client, ClientLimitExceeded, NameNotResolved
+from client_registry.clients.service import ClientQuery, Clients, SlotTaken
 from client_registry.clients.tokens import ClientTokens
-from client_registry.model import Client, ClientLimitExceeded, NameNotResolved
 from common.auth.callers import Caller, Deployment
 from common.auth.signing import Keys
 from tests.support.factories import KEY, KEYS, make_caller, make_tenant
@@ -30,25 +30,28 @@ class OneClient:
     async def list(self, tenant_id: str) -> Sequence[Client]:
         return [self.client] if self.client else []
 
-    async def find(self, tenant_id: str, wanted: Wanted) -> tuple[Sequence[Client], int]:
+    async def find(self, tenant_id: str, wanted: ClientQuery) -> tuple[Sequence[Client], int]:
         return await self.list(tenant_id), await self.count(tenant_id)
 
     async def count(self, tenant_id: str) -> int:
         return len(await self.list(tenant_id))
 
-    async def seats(self, tenant_id: str) -> AbstractSet[int]:
+    async def counts(self) -> Mapping[str, int]:
+        raise NotImplementedError
+
+    async def slots(self, tenant_id: str) -> AbstractSet[int]:
         return set(range(await self.count(tenant_id)))
 
-    async def add(self, tenant_id: str, client: Client, *, digest: str, seat: int) -> None:
+    async def add(self, tenant_id: str, client: Client, *, digest: str, slot: int) -> None:
         if self.contended:
             self.contended.pop()
-            raise SeatTaken
+            raise SlotTaken
         self.client, self.digest = client, digest
 
     async def find_by_digests(self, tenant_id: str, digests: Sequence[str]) -> Client | None:
         return self.client if self.digest in digests else None
 
-    async def note_sighting(
+    async def record_sighting(
         self, tenant_id: str, client_id: str, *, digests: Sequence[str], ip: str, program: int, at: datetime
     ) -> None:
         assert self.client

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from client_registry.clients.hostnames import AT_ONCE, SystemResolver, host_name
-from client_registry.model import NameNotResolved
+from client_registry.clients.model import NameNotResolved
 from common.errors import InvalidField
 from tests.support.tables import each
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from client_registry.model import Installer, Release
+from client_registry.releases.model import Installer, Release
 from client_registry.settings import RegistrySettings
 from client_registry.views import client_version
 from common.auth.downloads import download_url
