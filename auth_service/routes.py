@@ -1,8 +1,5 @@
 """The operations of auth_service."""
 
-from functools import cache
-from importlib.metadata import version
-
 from aiohttp import web
 
 from auth_service import forms, views
@@ -13,8 +10,7 @@ from common.errors import InvalidRequest
 from common.http.forms import query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
 from common.telemetry import request_id
-
-software_version = cache(version)  # It reads a file.
+from common.telemetry.metrics import software_version
 
 routes = web.RouteTableDef()
 
@@ -71,7 +67,7 @@ async def server_information(request: web.Request) -> web.Response:
     caller = caller_of(request)
     tenant = await request.app[TENANTS].find(caller.tenant_id)
     usage = await request.app[USAGE].usage_of(caller)
-    return json_response(views.server_information(tenant, usage, software_version("pkgrepo")))
+    return json_response(views.server_information(tenant, usage, software_version()))
 
 
 @routes.patch("/{tenant_id}/edit_settings")

@@ -48,7 +48,7 @@ class _Redis(Redis):
         self._turns = ConcurrencyLimit(CONNECTIONS)
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        with traces.command("redis", str(args[0])):
+        with traces.command_span("redis", str(args[0])):
             async with self._turns.acquire(SLOT_TIMEOUT):
                 try:
                     async with loop_timeout(ANSWER_TIMEOUT):
@@ -74,7 +74,7 @@ class ScriptRunner:
 
         Raises RedisError where Redis does not answer.
         """
-        with traces.command("redis", "EVALSHA"):
+        with traces.command_span("redis", "EVALSHA"):
             try:
                 async with loop_timeout(ANSWER_TIMEOUT):
                     try:

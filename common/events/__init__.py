@@ -114,12 +114,12 @@ class Events(Protocol):
 @contextmanager
 def published(event: Event, system: str) -> Iterator[Event]:
     """Publish an event within the block: as it is to be sent, so that its handling is a part of that in its trace."""
-    with traces.publishing(system, event.type, event.traceparent) as span:
+    with traces.publish_span(system, event.type, event.traceparent) as span:
         yield replace(event, traceparent=span.traceparent) if span.traceparent else event
 
 
 async def handled(handle: Handle, event: Event, system: str) -> None:
     """Handle an event as part of the request that it comes from; `system` is what brought it."""
-    with of_request(event.request_id), traces.handling(system, event.type, event.traceparent):
+    with of_request(event.request_id), traces.process_span(system, event.type, event.traceparent):
         await handle(event)
         log.info("event_handled", type=event.type, event_id=event.event_id, tenant_id=event.tenant_id)

@@ -17,7 +17,7 @@ from common.errors import Overloaded, Problem, Unavailable, UpstreamProblem
 from common.mongo import MongoError
 from common.redis import RedisError
 from common.telemetry import begin_request, log, request_id
-from common.telemetry.request_metrics import BROKEN_OFF, OTHER, Requests
+from common.telemetry.request_metrics import BROKEN_OFF, OTHER, RequestMetrics
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 # What a write was about: `target` and `changes`, as the audit log shows them.
@@ -111,7 +111,7 @@ def problem_response(problem: Problem) -> web.Response:
     )
 
 
-def watching(requests: Requests, *, logged: bool) -> Middleware:
+def watching(requests: RequestMetrics, *, logged: bool) -> Middleware:
     """Count what is asked and how it ended, by the route: a path has ids and tokens in it, and what not else.
 
     It stands before all other middleware. Where requests are `logged`, each is a line of the log too.
@@ -122,17 +122,17 @@ def watching(requests: Requests, *, logged: bool) -> Middleware:
         if request.path in OPEN_PATHS:
             return await handler(request)
         began, status = time.perf_counter(), 0
-        requests.in_progress += 1
+        requests.in_progress.inc()
         try:
             response = await handler(request)
             status = response.status
             return response
         finally:
-            requests.in_progress -= 1
+            requests.in_progress.dec()
             seconds = time.perf_counter() - began
             method = request.method if request.method in hdrs.METH_ALL else OTHER
             route = request.get(ROUTE) or route_of(request)
-            requests.ended(method, route, status or BROKEN_OFF, seconds)
+            requests.observe(method, route, status or BROKEN_OFF, seconds)
             if logged:
                 _log(request, method, route, status, seconds)
 

@@ -31,7 +31,7 @@ from common.mongo import MongoError
 from common.settings import BadSetting, ServiceSettings, Settings, load
 from common.telemetry import configure_logs, log
 from common.telemetry.metrics import METRICS, Metrics, gauges
-from common.telemetry.scrape import scraped
+from common.telemetry.scrape import metrics_handler
 from common.telemetry.tracing import traces
 
 KEEP_ALIVE = 75  # seconds; aiohttp's own hour would let slow senders stay
@@ -94,7 +94,7 @@ def watched_app(
         told = "1 where what the service needs is there, 0 where it is missing."
         return [gauges("pkgrepo_ready", told, standing.items(), label="dependency", service=name)]
 
-    metrics.add_source("ready", ready, remembered=False)
+    metrics.add_source("ready", ready, cached=False)
     app.cleanup_ctx.extend([connect, metrics.running])
     return app
 
@@ -102,7 +102,9 @@ def watched_app(
 def management_of(app: web.Application, *fellows: web.Application) -> web.Application:
     """What operators alone ask: the probes of a service, and the figures of all that run in this process."""
     management = probes_of(app)
-    management.router.add_get("/metrics", scraped([each[METRICS] for each in (app, *fellows)]), expect_handler=expect)
+    management.router.add_get(
+        "/metrics", metrics_handler([each[METRICS] for each in (app, *fellows)]), expect_handler=expect
+    )
     return management
 
 

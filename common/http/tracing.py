@@ -26,18 +26,18 @@ def traced(callers: Callers | None = None) -> list[Middleware]:
         context = named[0] if len(named) == 1 else ""
         known_method, fellow = request.method in hdrs.METH_ALL, _is_fellow(request, callers)
         method = request.method if known_method else "_OTHER"
-        with traces.answering(method, parent=context if fellow else "", link="" if fellow else context) as span:
+        with traces.request_span(method, parent=context if fellow else "", link="" if fellow else context) as span:
             try:
                 response = await handler(request)
-                span.answered(response.status, request.get(FAILURE, ""))
+                span.set_status(response.status, request.get(FAILURE, ""))
                 return response
             finally:
                 route = request.get(ROUTE) or route_of(request)
                 ours = {"pkgrepo.request_id": request_id(), "pkgrepo.tenant_id": tenant_of(request)}
                 name = f"{method if known_method else 'HTTP'} {route}".rstrip()
-                span.told(name, {"http.route": route, **ours})
+                span.update(name, {"http.route": route, **ours})
 
-    return [trace] if traces.on else []
+    return [trace] if traces.enabled else []
 
 
 def _is_fellow(request: web.Request, callers: Callers | None) -> bool:

@@ -39,7 +39,7 @@ async def open_database(url: str, name: str, caller: str = "pkgrepo") -> AsyncIt
 
     `caller` is how the server names the connection: by its service, or as an operator's command.
     """
-    listeners: dict[str, Any] = {"event_listeners": [TracedCommands()]} if traces.on else {}
+    listeners: dict[str, Any] = {"event_listeners": [TracedCommands()]} if traces.enabled else {}
     client: AsyncIOMotorClient[Document] = AsyncIOMotorClient(
         url,
         appname=caller,
@@ -80,7 +80,7 @@ class TracedCommands(CommandListener):
     def started(self, event: CommandStartedEvent) -> None:
         name, database = event.command_name, event.database_name
         collection = str(event.command[ON_COLLECTIONS[name]]) if name in ON_COLLECTIONS else ""
-        self._sent[event.request_id] = traces.command("mongodb", name, database=database, collection=collection)
+        self._sent[event.request_id] = traces.command_span("mongodb", name, database=database, collection=collection)
 
     def succeeded(self, event: CommandSucceededEvent) -> None:
         self._sent.pop(event.request_id, NOOP_SPAN).end()

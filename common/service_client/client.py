@@ -136,14 +136,14 @@ class ServiceClient:
         all_headers[INTERNAL_TOKEN] = self._signer.sign(caller, operation or segments[0])
         all_headers[REQUEST_ID] = request_id()
         opened: AbstractAsyncContextManager[Response]
-        with traces.asking(self._service, method, segments[0], all_headers) as span:
+        with traces.call_span(self._service, method, segments[0], all_headers) as span:
             if isinstance(data, bytes | None) and not streamed:
                 opened = self._question(method, target, all_headers, data, timeout)
             else:
                 opened = self._stream(caller, method, target, all_headers, data, timeout)
             try:
                 async with opened as response:
-                    span.answered(response.status)
+                    span.set_status(response.status)
                     yield response
             except (ClientError, HttpProcessingError, TimeoutError) as error:
                 raise self._silent from error

@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line, with the request's id, and without secrets."""
+"""Logs: one JSON object per line, with the request's id and without secrets."""
 
 import logging
 import re
@@ -17,16 +17,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 HIDDEN = "[redacted]"
 _SECRET_NAMES = re.compile(r"password|secret|token|authorization|cookie|signature|credential|(^|_)key$", re.IGNORECASE)
-_SIGNS = (
-    " ",
-    "=",
-    "://",
-    '"',
-    "'",
-    "eyJ",
-    "delete_client/",
-)  # without any of them a text has no secret of these shapes
-# What is a secret wherever it stands: a group `before` and what follows it, up to its end.
+_HINTS = (" ", "=", "://", '"', "'", "eyJ", "delete_client/")  # A text without any of them has no secret below.
+# Secrets inside any text: the group `before` stays, the rest of the match is replaced.
 _SECRETS = re.compile(
     r"""
     (?P<before>
@@ -42,28 +34,25 @@ _SECRETS = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 
-
-# Structlog finds it by that name; its own way to read one costs four times as much, and is gone for each answer.
+# Structlog finds it by that name. Reading it through structlog costs four times as much.
 _REQUEST_ID: ContextVar[str] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}request_id", default="")
 
 
 def request_id() -> str:
-    """The id of the request being answered, or of the one that an event tells of; the same in every service's log."""
+    """The id of the current request, or of the request that caused the current event; the same in every service."""
     return _REQUEST_ID.get()
 
 
-def begin_request(given: str = "") -> None:
-    """Let what follows be of the request of this id, or of another: 32 hexadecimal digits.
-
-    They are no secret, and the system's random numbers cost more than a line.
-    """
-    _REQUEST_ID.set(given or f"{getrandbits(128):032x}")
+def begin_request(known_id: str = "") -> None:
+    """Set the current request's id: the given one or a new one of 32 hexadecimal digits."""
+    # The id is no secret, and the system's random numbers cost more than a line of log.
+    _REQUEST_ID.set(known_id or f"{getrandbits(128):032x}")
 
 
 @contextmanager
-def of_request(given: str) -> Iterator[None]:
-    """Let the block be of the request of this id."""
-    before = _REQUEST_ID.set(given)
+def of_request(known_id: str) -> Iterator[None]:
+    """Set the current request's id within the block."""
+    before = _REQUEST_ID.set(known_id)
     try:
         yield
     finally:
@@ -71,9 +60,9 @@ def of_request(given: str) -> Iterator[None]:
 
 
 def configure_logs(level: str, stream: TextIO | None = None) -> None:
-    """Set up the process's logs at `debug`, `info`, `warning` or `error`; libraries' logs from `warning` on.
+    """Set up the process's logs at `debug`, `info`, `warning` or `error`, and libraries' logs at `warning`.
 
-    They go to the standard error output, or to `stream`.
+    They go to standard error, or to `stream`.
     """
     stream = stream or sys.stderr
     structlog.configure(
@@ -92,11 +81,11 @@ def configure_logs(level: str, stream: TextIO | None = None) -> None:
         )
     )
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logging.captureWarnings(True)  # A log of JSON has no line that is none.
+    logging.captureWarnings(True)  # Every line must be JSON.
 
 
 def redact(_: Any, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Take secrets out of a line: by the name they have there, and by what they look like inside any text."""
+    """Replace secrets in a line: values with a secret name, and texts that look like a secret."""
     return {name: value if name.startswith("_") else _redacted(name, value) for name, value in line.items()}
 
 
@@ -107,11 +96,11 @@ def _redacted(name: str, value: Any) -> Any:
         case _ if _is_secret(name):
             return HIDDEN
         case str():
-            return _SECRETS.sub(_hide, value) if any(sign in value for sign in _SIGNS) else value
+            return _SECRETS.sub(_hide, value) if any(hint in value for hint in _HINTS) else value
         case Mapping():
-            return {str(inner): _redacted(str(inner), found) for inner, found in value.items()}
+            return {str(inner): _redacted(str(inner), item) for inner, item in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [_redacted(name, found) for found in value]
+            return [_redacted(name, item) for item in value]
         case _:
             return _redacted(name, repr(value))
 
@@ -121,8 +110,8 @@ def _is_secret(name: str) -> bool:
     return _SECRET_NAMES.search(name) is not None
 
 
-def _hide(found: re.Match[str]) -> str:
-    return f"{found['before'] or ''}{HIDDEN}"
+def _hide(match: re.Match[str]) -> str:
+    return f"{match['before'] or ''}{HIDDEN}"
 
 
 _SHARED: list[structlog.typing.Processor] = [

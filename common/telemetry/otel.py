@@ -1,9 +1,8 @@
-"""Spans as OpenTelemetry makes them, sent over HTTP by a thread of its own. Imported only where traces are on."""
+"""Spans of OpenTelemetry, sent over HTTP by a background thread. Imported only if tracing is on."""
 
 import os
 from collections.abc import Mapping
 from contextvars import ContextVar
-from importlib.metadata import version
 from threading import Thread
 from types import TracebackType
 from typing import Self
@@ -17,29 +16,30 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
+from common.telemetry.metrics import software_version
 from common.telemetry.tracing import NOOP_SPAN, TRACEPARENT, NoopSpan
 
 CLOSE_TIMEOUT = 2.0  # seconds
-CLIENT_ERROR, SERVER_ERROR = 400, 500  # From which status on it is an error, for who asks and for who answers.
-_NOTHING = context.Context()
+CLIENT_ERROR, SERVER_ERROR = 400, 500  # the lowest status that is an error of a client span, of a server span
+_EMPTY = context.Context()
 _W3C = TraceContextTextMapPropagator()
-# Structlog puts it into every line.
+# Structlog adds it to each line.
 _TRACE_ID: ContextVar[str] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}trace_id")
 
 
 class Spans:
-    """Makes the spans of one process. What the library reads from `OTEL_*` holds, the service's name included."""
+    """Creates the spans of one process. The library's `OTEL_*` variables apply, the service name included."""
 
     def __init__(self, service: str, endpoint: str) -> None:
-        ours = {SERVICE_NAME: service, SERVICE_VERSION: version("pkgrepo")}
+        ours = {SERVICE_NAME: service, SERVICE_VERSION: software_version()}
         resource = Resource.create({**ours, **OTELResourceDetector().detect().attributes})
-        where = os.environ.get(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) or f"{endpoint.rstrip('/')}/v1/traces"
+        url = os.environ.get(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) or f"{endpoint.rstrip('/')}/v1/traces"
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(where)))
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(url)))
         self._tracer = self._provider.get_tracer("pkgrepo")
 
     def close(self) -> None:
-        # The library's own patience is half a minute; a collector may never answer.
+        # The library would wait for half a minute; a collector may never answer.
         closing = Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
         closing.join(CLOSE_TIMEOUT)
@@ -50,38 +50,28 @@ class Spans:
     def local_root(
         self, name: str, kind: str, attributes: Mapping[str, str], *, parent: str = "", link: str = ""
     ) -> NoopSpan:
-        """The first span here of the trace that `parent` names, or of one that begins here."""
-        linked = trace.get_current_span(_read(link)).get_span_context()
+        """The first span of this process: in the trace of `parent`, or in a new one."""
+        linked = trace.get_current_span(_parse(link)).get_span_context()
         links = [trace.Link(linked)] if linked.is_valid else []
-        return self._start(name, kind, attributes, _read(parent), links)
+        return self._start(name, kind, attributes, _parse(parent), links)
 
     def child(self, name: str, kind: str, attributes: Mapping[str, str]) -> NoopSpan:
-        """A part of what is being traced; `NOOP_SPAN` where nothing is, or it is not kept."""
+        """A span within the current one; `NOOP_SPAN` if there is none or it is not sampled."""
         current = context.get_current()
         if not trace.get_current_span(current).is_recording():
             return NOOP_SPAN
         return self._start(name, kind, attributes, current, [])
 
     def _start(
-        self,
-        name: str,
-        kind: str,
-        attributes: Mapping[str, str],
-        parent: context.Context,
-        links: list[trace.Link],
+        self, name: str, kind: str, attributes: Mapping[str, str], parent: context.Context, links: list[trace.Link]
     ) -> "Span":
-        span = self._tracer.start_span(
-            name,
-            parent,
-            trace.SpanKind[kind.upper()],
-            {name: value for name, value in attributes.items() if value},
-            links,
-        )
+        values = {name: value for name, value in attributes.items() if value}
+        span = self._tracer.start_span(name, parent, trace.SpanKind[kind.upper()], values, links)
         return Span(span, parent, CLIENT_ERROR if kind == "client" else SERVER_ERROR)
 
 
 class Span(NoopSpan):
-    """Something that takes its time; what begins while it is entered is a part of it."""
+    """A span; spans that start while it is entered are its children."""
 
     def __init__(self, span: trace.Span, parent: context.Context, error_from: int) -> None:
         self._span = span
@@ -93,45 +83,44 @@ class Span(NoopSpan):
     def traceparent(self) -> str:
         return _traceparent(self._context)
 
-    def answered(self, status: int, cause: str = "") -> None:
+    def set_status(self, status: int, cause: str = "") -> None:
         self._span.set_attribute("http.response.status_code", status)
         if status >= self._error_from:
             self._error = cause or str(status)
 
-    def told(self, name: str, attributes: Mapping[str, str]) -> None:
+    def update(self, name: str, attributes: Mapping[str, str]) -> None:
         self._span.update_name(name)
         for attribute, value in attributes.items():
             if value:
                 self._span.set_attribute(attribute, value)
 
     def end(self, error: str = "") -> None:
-        # Never with what the error says.
-        if error:
+        if error:  # the class only: the text may hold values of a caller
             self._span.set_attribute("error.type", error)
             self._span.set_status(trace.StatusCode.ERROR, error)
         self._span.end()
 
     def __enter__(self) -> Self:
-        found = self._span.get_span_context()
+        ids = self._span.get_span_context()
         self._before = context.attach(self._context)
-        self._line = _TRACE_ID.set(trace.format_trace_id(found.trace_id)) if found.trace_flags.sampled else None
+        self._log_token = _TRACE_ID.set(trace.format_trace_id(ids.trace_id)) if ids.trace_flags.sampled else None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._line is not None:
-            _TRACE_ID.reset(self._line)
+        if self._log_token is not None:
+            _TRACE_ID.reset(self._log_token)
         context.detach(self._before)
         self.end(self._error or (kind.__name__ if kind else ""))
 
 
-def _read(traceparent: str) -> context.Context:
-    """What a `traceparent` names; nothing where it is none."""
-    return _W3C.extract({TRACEPARENT: traceparent}, _NOTHING) if traceparent else _NOTHING
+def _parse(traceparent: str) -> context.Context:
+    """The context of a `traceparent`; an empty one if it is invalid."""
+    return _W3C.extract({TRACEPARENT: traceparent}, _EMPTY) if traceparent else _EMPTY
 
 
-def _traceparent(found: context.Context) -> str:
+def _traceparent(current: context.Context) -> str:
     carrier: dict[str, str] = {}
-    _W3C.inject(carrier, found)
+    _W3C.inject(carrier, current)
     return carrier.get(TRACEPARENT, "")

@@ -1,23 +1,61 @@
-"""What the operating system says of a process, as far as it says so: Linux does."""
+"""Metrics of the process: what the operating system reports (Linux only), and the delay of the event loop."""
 
-from collections.abc import Iterator
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 from prometheus_client import PROCESS_COLLECTOR
-from prometheus_client.core import Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 
-TOLD = frozenset({"process_resident_memory_bytes", "process_cpu_seconds", "process_open_fds", "process_max_fds"})
+TICK = 0.5  # seconds
+WINDOW = 60.0  # seconds: a scrape at this interval misses no delay
+NAMES = frozenset({"process_resident_memory_bytes", "process_cpu_seconds", "process_open_fds", "process_max_fds"})
 
 
-class Process:
-    """The figures of this process, under the name of a service: of several in one process each tells the same."""
+class ProcessMetrics:
+    """The metrics of this process, labelled with a service; services in one process report the same values."""
 
     def __init__(self, service: str) -> None:
         self._service = service
 
     def collect(self) -> Iterator[Metric]:
         for metric in PROCESS_COLLECTOR.collect():
-            if metric.name in TOLD:
-                told = Metric(metric.name, metric.documentation, metric.type)
+            if metric.name in NAMES:
+                labelled = Metric(metric.name, metric.documentation, metric.type)
                 for sample in metric.samples:
-                    told.add_sample(sample.name, {"service": self._service}, sample.value)
-                yield told
+                    labelled.add_sample(sample.name, {"service": self._service}, sample.value)
+                yield labelled
+
+
+class EventLoopLag:
+    """Measures how late timers of the event loop are."""
+
+    def __init__(self, service: str) -> None:
+        self._service = service
+        self._delays: deque[tuple[float, float]] = deque()
+
+    def collect(self) -> Iterator[Metric]:
+        text = "How late a timer of the process was, at worst, within a minute."
+        gauge = GaugeMetricFamily("pkgrepo_event_loop_lag_seconds", text, labels=["service"])
+        gauge.add_metric([self._service], max((delay for _, delay in self._delays), default=0.0))
+        yield gauge
+
+    @asynccontextmanager
+    async def measured(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._measure())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _measure(self) -> None:
+        while True:
+            due = time.monotonic() + TICK
+            await asyncio.sleep(TICK)
+            now = time.monotonic()
+            self._delays.append((now, max(0.0, now - due)))
+            while self._delays[0][0] < now - WINDOW:
+                self._delays.popleft()

@@ -1,7 +1,7 @@
-"""`/metrics`: all figures as Prometheus reads them, a line each."""
+"""`/metrics`: all metrics in the text format of Prometheus."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -14,25 +14,27 @@ from common.telemetry.worker_metrics import merge
 
 
 @dataclass(frozen=True)
-class _Found:
-    """Figures that are there, as the library wants to find them."""
+class _Collected:
+    """Metrics in the form that `generate_latest` expects."""
 
-    metrics: Iterable[Metric]
+    metrics: Sequence[Metric]
 
-    def collect(self) -> Iterable[Metric]:
+    def collect(self) -> Sequence[Metric]:
         return self.metrics
 
 
-def scraped(services: Sequence[Metrics]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """The handler that tells the figures of these services, all of one process."""
+def metrics_handler(services: Sequence[Metrics]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """The handler that answers with the metrics of these services of one process."""
 
-    # A thread of its own: all others may be waiting for a disk, which is when figures are wanted.
-    writer = ThreadPoolExecutor(1, "scrape")
+    # Its own thread: all others may wait for a disk, and then metrics matter most.
+    thread = ThreadPoolExecutor(1, "scrape")
 
     async def scrape(_: web.Request) -> web.Response:
-        found = await asyncio.gather(*(metrics.collect() for metrics in services))
-        # Of many tenants there are many lines: others have their turn meanwhile.
-        text = await asyncio.get_running_loop().run_in_executor(writer, lambda: generate_latest(_Found(merge(found))))
+        collected = await asyncio.gather(*(metrics.collect() for metrics in services))
+        # Many tenants make many lines, which would block the event loop.
+        text = await asyncio.get_running_loop().run_in_executor(
+            thread, lambda: generate_latest(_Collected(merge(collected)))
+        )
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     return scrape

@@ -1,7 +1,7 @@
-"""Traces: what a request led to in every service and store, told as OpenTelemetry's semantic conventions have it.
+"""Traces of requests through all services and stores, by OpenTelemetry's semantic conventions.
 
-They are off until `begin`; nothing of the library is imported before, and a hook costs one call. A span has templates
-and names of our own in it: no path, query, header, field, key or value of anybody's.
+Tracing is off until `begin`: the library is not imported, and each call returns a span that does nothing. Spans hold
+route templates and our own names only: no path, query, header, field, key or value of a caller.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -14,25 +14,25 @@ from common.settings import BadSetting
 if TYPE_CHECKING:
     from common.telemetry.otel import Spans
 
-TRACEPARENT = "traceparent"  # the W3C's header, and the extension attribute of a CloudEvent
+TRACEPARENT = "traceparent"  # the W3C header, and the extension attribute of a CloudEvent
 
 
 class NoopSpan:
-    """Stands for a span where there is none: to be told as one is, to be entered and left, and to be ended."""
+    """A span that does nothing, for requests that are not traced."""
 
     @property
     def traceparent(self) -> str:
-        """By which others go on with the trace; "" where there is none."""
+        """The context for other services to continue the trace; "" for none."""
         return ""
 
-    def answered(self, status: int, cause: str = "") -> None:
-        """Tell the status of an answer, and of an error the class of what caused it."""
+    def set_status(self, status: int, cause: str = "") -> None:
+        """Set the response status; `cause` is the class of the error."""
 
-    def told(self, name: str, attributes: Mapping[str, str]) -> None:
-        """Give it another name, and attributes; those without a value are left out."""
+    def update(self, name: str, attributes: Mapping[str, str]) -> None:
+        """Change the name and set attributes; empty values are left out."""
 
     def end(self, error: str = "") -> None:
-        """End one that is not entered, with the class of what went wrong."""
+        """End a span that was not entered; `error` is the class of the error."""
 
     def __enter__(self) -> Self:
         return self
@@ -47,14 +47,14 @@ NOOP_SPAN = NoopSpan()
 
 
 class Traces:
-    """Where spans begin. What is asked of stores and services is one only as part of something that is traced."""
+    """Starts spans. Calls to stores and services get a span only within a traced request."""
 
     def __init__(self) -> None:
         self._spans: Spans | None = None
 
     @contextmanager
     def during(self, service: str, endpoint: str | None) -> Iterator[None]:
-        """Trace the applications that are made within the block, where there is an endpoint."""
+        """Trace applications that are created within the block, if there is an endpoint."""
         if endpoint:
             self.begin(service, endpoint)
         try:
@@ -63,11 +63,11 @@ class Traces:
             self.end()
 
     @property
-    def on(self) -> bool:
+    def enabled(self) -> bool:
         return self._spans is not None
 
     def begin(self, service: str, endpoint: str) -> None:
-        """Trace this process from now on, for the collector at `endpoint`. Raises BadSetting for the library's own."""
+        """Trace this process and send spans to `endpoint`. Raises BadSetting for a bad setting of the library."""
         from common.telemetry.otel import Spans  # noqa: PLC0415  that imports the library
 
         try:
@@ -76,35 +76,35 @@ class Traces:
             raise BadSetting(str(error)) from None
 
     def end(self) -> None:
-        """Send what is left, as far as that is done within two seconds."""
+        """Send the remaining spans, for at most two seconds."""
         if self._spans is not None:
             self._spans.close()
         self._spans = None
 
     @property
     def traceparent(self) -> str:
-        """By which others go on with what is being traced; "" where nothing is."""
+        """The current context for other services to continue the trace; "" for none."""
         return self._spans.traceparent() if self._spans is not None else ""
 
-    def answering(self, method: str, *, parent: str = "", link: str = "") -> NoopSpan:
-        """A request, of the trace that `parent` names or of another, which has a link to the one that `link` names."""
+    def request_span(self, method: str, *, parent: str = "", link: str = "") -> NoopSpan:
+        """A received request: it continues the trace of `parent`, or starts one with a link to `link`."""
         if self._spans is None:
             return NOOP_SPAN
         return self._spans.local_root(method, "server", {"http.request.method": method}, parent=parent, link=link)
 
-    def asking(self, service: str, method: str, operation: str, headers: MutableMapping[str, str]) -> NoopSpan:
-        """A question to a service; its headers get what the service needs to go on with the trace."""
+    def call_span(self, service: str, method: str, operation: str, headers: MutableMapping[str, str]) -> NoopSpan:
+        """A call to a service; adds the trace's context to the headers."""
         if self._spans is None:
             return NOOP_SPAN
         attributes = {"http.request.method": method, "service.peer.name": service}
         span = self._spans.child(f"{method} {operation}", "client", attributes)
-        # A trace that is not kept has no more spans, and is not to be kept by others either.
+        # A trace that is not sampled has no spans, and its context tells other services not to sample it.
         if traceparent := span.traceparent or self.traceparent:
             headers[TRACEPARENT] = traceparent
         return span
 
-    def command(self, system: str, name: str, *, database: str = "", collection: str = "") -> NoopSpan:
-        """A command to a database: which, and on what collection."""
+    def command_span(self, system: str, name: str, *, database: str = "", collection: str = "") -> NoopSpan:
+        """A command to a database."""
         if self._spans is None:
             return NOOP_SPAN
         attributes = {
@@ -115,12 +115,12 @@ class Traces:
         }
         return self._spans.child(f"{name} {collection}".rstrip(), "client", attributes)
 
-    def publishing(self, system: str, event_type: str, parent: str) -> NoopSpan:
-        """The publication of an event, of the trace that the fact is of."""
+    def publish_span(self, system: str, event_type: str, parent: str) -> NoopSpan:
+        """The publication of an event, in the trace of the request that caused it."""
         return self._messaging("publish", "send", "producer", system, event_type, parent)
 
-    def handling(self, system: str, event_type: str, parent: str) -> NoopSpan:
-        """The handling of an event, of the trace that came with it."""
+    def process_span(self, system: str, event_type: str, parent: str) -> NoopSpan:
+        """The processing of an event, in the trace that came with it."""
         return self._messaging("process", "process", "consumer", system, event_type, parent)
 
     def _messaging(self, name: str, operation: str, kind: str, system: str, event_type: str, parent: str) -> NoopSpan:

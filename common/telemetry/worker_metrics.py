@@ -1,7 +1,10 @@
-"""What the workers of a service have counted, together, so that any one of them can tell it.
+"""Merges the metrics of all workers of a service, so that each worker can answer a scrape.
 
-Each leaves its figures in a folder of theirs, every few seconds and whenever it is asked. Whoever takes the place of a
-worker that ended goes on from what that one had counted: a counter never goes back.
+Each worker writes its metrics to a file in a shared folder, every few seconds and at each scrape. A worker that
+replaces another starts from that one's counters, so a counter never goes back.
+
+`prometheus_client.multiprocess` does not fit: it ignores collectors and gauges with a function, and it must be
+configured before the library is imported.
 """
 
 import asyncio
@@ -17,65 +20,76 @@ from prometheus_client.core import Metric
 from common.concurrency.background import repeating
 
 PAUSE = 2.0  # seconds
-GROWING = frozenset({"counter", "histogram"})
-# Where workers differ, the worst holds of these; of all other figures, the sum.
-WORST = frozenset({"pkgrepo_event_loop_lag_seconds", "pkgrepo_build_info"})
+CUMULATIVE = frozenset({"counter", "histogram"})
+# Of these the maximum of all workers is reported; of all other metrics the sum.
+MAXIMUM = frozenset({"pkgrepo_event_loop_lag_seconds", "pkgrepo_build_info"})
 
 
 class SharedMetrics:
-    """The figures of all workers, of which this is the one at `place`."""
+    """The metrics of all workers of a service; this process is number `worker`."""
 
-    def __init__(self, folder: Path, service: str, place: int) -> None:
+    def __init__(self, folder: Path, service: str, worker: int) -> None:
         self._pattern = f"{service}-*.json"
-        self._own = folder / f"{service}-{place}.json"
-        # One thread: figures are left whole, and in the order in which they were counted.
-        self._writer = ThreadPoolExecutor(1, "figures")
-        self._before = [metric for metric in _read(self._own) if metric.type in GROWING]
+        self._own_file = folder / f"{service}-{worker}.json"
+        # One thread keeps the order of the writes.
+        self._thread = ThreadPoolExecutor(1, "figures")
+        self._predecessor = [metric for metric in _read(self._own_file) if metric.type in CUMULATIVE]
 
-    async def publish(self, counted: Sequence[Metric]) -> list[Metric]:
-        """Leave what this worker counted, and see what all of them did."""
-        return await asyncio.get_running_loop().run_in_executor(self._writer, self._pin, counted)
+    async def publish(self, local: Sequence[Metric]) -> list[Metric]:
+        """Write this worker's metrics, and return those of all workers."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._exchange, local)
 
     @asynccontextmanager
-    async def kept(self, count: Callable[[], Sequence[Metric]]) -> AsyncIterator[None]:
-        """Leave what is counted within the block, up to its end."""
+    async def publishing(self, collect: Callable[[], Sequence[Metric]]) -> AsyncIterator[None]:
+        """Write the collected metrics regularly within the block, and once at its end."""
 
-        async def keep() -> None:
-            await self.publish(count())
+        async def publish_local() -> None:
+            await self.publish(collect())
 
-        async with repeating("figures", keep, partial(asyncio.sleep, PAUSE)):
+        async with repeating("figures", publish_local, partial(asyncio.sleep, PAUSE)):
             yield
-        await self.publish(count())
+        await publish_local()
 
-    def _pin(self, counted: Sequence[Metric]) -> list[Metric]:
-        own = merge([counted, self._before])
-        new = self._own.with_suffix(".new")
-        new.write_bytes(_written(own))
-        new.replace(self._own)
-        others = (path for path in sorted(self._own.parent.glob(self._pattern)) if path != self._own)
+    def _exchange(self, local: Sequence[Metric]) -> list[Metric]:
+        own = merge([local, self._predecessor])
+        new_file = self._own_file.with_suffix(".new")
+        new_file.write_bytes(_encode(own))
+        new_file.replace(self._own_file)
+        others = (path for path in sorted(self._own_file.parent.glob(self._pattern)) if path != self._own_file)
         return merge([own, *map(_read, others)])
 
 
-def merge(tellings: Iterable[Sequence[Metric]]) -> list[Metric]:
-    """The figures of several who tell of the same, or of other things: each name once, each of its labels once."""
-    found: dict[str, tuple[Metric, dict[tuple[str, ...], float]]] = {}
-    for metric in (metric for told in tellings for metric in told):
-        values = found.setdefault(metric.name, (metric, {}))[1]
+def merge(groups: Iterable[Sequence[Metric]]) -> list[Metric]:
+    """Merge the metrics of several workers or services: each name once, each combination of labels once."""
+    merged: dict[str, tuple[Metric, dict[tuple[str, ...], float]]] = {}
+    for metric in (metric for group in groups for metric in group):
+        values = merged.setdefault(metric.name, (metric, {}))[1]
         for sample in metric.samples:
             key = (sample.name, *(text for label in sample.labels.items() for text in label))
             before = values.get(key, 0)
-            values[key] = max(before, sample.value) if metric.name in WORST else before + sample.value
-    return [_metric(metric.name, metric.documentation, metric.type, values) for metric, values in found.values()]
+            values[key] = max(before, sample.value) if metric.name in MAXIMUM else before + sample.value
+    return [
+        _metric(
+            metric.name,
+            metric.documentation,
+            metric.type,
+            [
+                (sample, dict(zip(labels[::2], labels[1::2], strict=True)), value)
+                for (sample, *labels), value in values.items()
+            ],
+        )
+        for metric, values in merged.values()
+    ]
 
 
-def _metric(name: str, told: str, kind: str, values: dict[tuple[str, ...], float]) -> Metric:
-    made = Metric(name, told, kind)
-    for (sample, *labels), value in values.items():
-        made.add_sample(sample, dict(zip(labels[::2], labels[1::2], strict=True)), value)
-    return made
+def _metric(name: str, documentation: str, kind: str, samples: Iterable[tuple[str, dict[str, str], float]]) -> Metric:
+    metric = Metric(name, documentation, kind)
+    for sample in samples:
+        metric.add_sample(*sample)
+    return metric
 
 
-def _written(metrics: Sequence[Metric]) -> bytes:
+def _encode(metrics: Sequence[Metric]) -> bytes:
     return orjson.dumps(
         [
             (metric.name, metric.documentation, metric.type, [(s.name, s.labels, s.value) for s in metric.samples])
@@ -85,15 +99,8 @@ def _written(metrics: Sequence[Metric]) -> bytes:
 
 
 def _read(path: Path) -> list[Metric]:
-    """What a worker left; nothing where it did not yet."""
+    """The metrics of a worker; none if it has not written any yet."""
     try:
-        written = orjson.loads(path.read_bytes())
+        return [_metric(*fields) for fields in orjson.loads(path.read_bytes())]
     except FileNotFoundError:
         return []
-    found = []
-    for name, told, kind, samples in written:
-        made = Metric(name, told, kind)
-        for sample, labels, value in samples:
-            made.add_sample(sample, labels, value)
-        found.append(made)
-    return found

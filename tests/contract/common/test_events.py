@@ -89,7 +89,7 @@ async def test_an_events_handling_belongs_to_the_trace_of_its_request(
     async with collecting() as collector:
         traces.begin("tests", collector.url)
         try:
-            with traces.answering("POST"):
+            with traces.request_span("POST"):
                 event = replace(make_event(name), traceparent=traces.traceparent)
             await events.subscribe(name, name, heard.handle)
             await publish(events, event)

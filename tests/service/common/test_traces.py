@@ -121,7 +121,7 @@ async def test_only_a_fellow_decides_that_a_trace_is_kept(
 
 async def test_what_one_does_not_keep_of_a_trace_the_next_does_not_either(collector: Collector) -> None:
     headers: dict[str, str] = {}
-    with traces.answering("GET", parent=NOT_KEPT), traces.asking("auth_service", "POST", "find_tenant", headers):
+    with traces.request_span("GET", parent=NOT_KEPT), traces.call_span("auth_service", "POST", "find_tenant", headers):
         pass
     _, trace, _, flags = headers[TRACEPARENT].split("-")
     assert (trace, flags) == (THEIRS, "00")
@@ -189,7 +189,7 @@ async def test_of_an_error_its_class_is_told_and_nothing_that_it_says(collector:
 
 async def test_a_service_that_does_not_answer_is_an_error_of_the_question(collector: Collector, tmp_path: Path) -> None:
     async with open_service(f"unix:{tmp_path}/none.sock", service="upload_service", keys=KEYS) as service:
-        with traces.answering("GET"), pytest.raises(Unavailable):
+        with traces.request_span("GET"), pytest.raises(Unavailable):
             await service.json(make_caller(), "storage_usage")
     question, _ = await told(collector)
     assert (question.name, question.error) == ("POST storage_usage", "Unavailable")
@@ -198,7 +198,7 @@ async def test_a_service_that_does_not_answer_is_an_error_of_the_question(collec
 async def test_commands_to_mongodb_are_told_by_name_and_collection(collector: Collector, mongo_url: str) -> None:
     async with open_database(mongo_url, f"test_{uuid4().hex}") as database:
         await database.things.find_one()  # The connection authenticates before the trace begins.
-        with traces.answering("GET"):
+        with traces.request_span("GET"):
             await database.things.insert_many([{"canary": CANARY} for _ in range(3)])
             assert len(await database.things.find({"canary": CANARY}, batch_size=2).to_list(None)) == 3
             with pytest.raises(MongoError):
@@ -217,7 +217,7 @@ async def test_commands_to_mongodb_are_told_by_name_and_collection(collector: Co
 
 async def test_commands_to_redis_are_told_by_name_alone(collector: Collector, redis_url: str) -> None:
     async with open_redis(redis_url) as redis:
-        with traces.answering("GET"):
+        with traces.request_span("GET"):
             await redis.set(CANARY, CANARY, ex=1)
             assert await ScriptRunner(redis, "return ARGV[1]").run(1, CANARY, CANARY) == CANARY
     *spans, _ = await told(collector)

@@ -86,7 +86,7 @@ OWN: Mapping[str, Shown] = {
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be remembered, and whoever is asked have the time that a busy machine takes."""
-    monkeypatch.setattr("common.telemetry.metrics.REMEMBERED", 0)
+    monkeypatch.setattr("common.telemetry.metrics.CACHE_LIFETIME", 0)
     monkeypatch.setattr("common.telemetry.metrics.TIMEOUT", TIMEOUT)
 
 

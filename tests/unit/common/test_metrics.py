@@ -14,7 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from common.http.readiness import READINESS
 from common.http.server import watched_app
 from common.telemetry.metrics import METRICS, Metrics
-from common.telemetry.scrape import scraped
+from common.telemetry.scrape import metrics_handler
 from common.telemetry.worker_metrics import merge
 
 Told = Sequence[Metric]
@@ -60,14 +60,14 @@ async def test_a_store_is_asked_once_by_all_who_want_its_figures_within_a_while(
 
 
 async def test_after_a_while_a_store_is_asked_again(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.telemetry.metrics.REMEMBERED", 0)
+    monkeypatch.setattr("common.telemetry.metrics.CACHE_LIFETIME", 0)
     assert [await asked(metrics) for _ in range(2)] == [[1], [2]]
 
 
 async def test_a_store_that_fails_is_left_out_and_asked_again(
     metrics: Metrics, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.telemetry.metrics.REMEMBERED", 0)
+    monkeypatch.setattr("common.telemetry.metrics.CACHE_LIFETIME", 0)
     assert await asked(metrics) == [1]
     store.away = True
     assert await asked(metrics) == []
@@ -107,7 +107,7 @@ async def test_figures_are_told_while_all_threads_wait_for_a_disk() -> None:
         waiting = loop.run_in_executor(None, disk.wait)
         try:
             async with asyncio.timeout(60):
-                return await scraped([Metrics("tests")])(make_mocked_request("GET", "/metrics"))
+                return await metrics_handler([Metrics("tests")])(make_mocked_request("GET", "/metrics"))
         finally:
             disk.set()
             await waiting
@@ -140,8 +140,8 @@ async def test_of_several_workers_counts_are_added_and_the_worst_delay_is_told(t
     for number, worker in enumerate(workers):
         worker.share(tmp_path, number)
         worker.counter("things", "Things.").inc(number + 1)
-        worker.requests.in_progress = number + 3
-        worker._lag._late.append((0, number + 0.5))
+        worker.requests.in_progress.set(number + 3)
+        worker._lag._delays.append((0, number + 0.5))
 
     for _ in range(2):  # The first has not heard of the second.
         found = [told(await worker.collect()) for worker in workers]
@@ -155,7 +155,7 @@ async def test_of_several_workers_counts_are_added_and_the_worst_delay_is_told(t
 
 def test_figures_of_several_services_stand_under_one_name() -> None:
     services = [Metrics(name) for name in ("one", "other")]
-    found = merge([metrics._counted() for metrics in services])
+    found = merge([metrics._collect_local() for metrics in services])
     assert len({metric.name for metric in found}) == len(found)
     (progress,) = [metric for metric in found if metric.name == "pkgrepo_requests_in_progress"]
     assert [sample.labels["service"] for sample in progress.samples] == ["one", "other"]

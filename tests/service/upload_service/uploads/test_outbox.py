@@ -118,7 +118,7 @@ async def test_another_process_announces_after_a_crash(settings: UploadSettings)
 async def test_metrics_count_unannounced_uploads(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.telemetry.metrics.REMEMBERED", 0)
+    monkeypatch.setattr("common.telemetry.metrics.CACHE_LIFETIME", 0)
     caller, ear, events = make_uploader(), Ear(), LocalEvents()
     async with serving_uploads(settings, events) as api:
         assert (await api.chunk(caller, "f", FILE, 0, len(FILE))).status == 200
