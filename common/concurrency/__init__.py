@@ -1,1 +1,1 @@
-"""Concurrency."""
+"""Limits, batching, single flight, background work, worker processes and confined processes."""

@@ -1,4 +1,4 @@
-"""Work that a service does of its own accord, beside its requests."""
+"""Background work of a service, beside its requests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -18,10 +18,7 @@ async def repeating(
     *,
     after: Callable[[], Awaitable[None]] | None = None,
 ) -> AsyncIterator[None]:
-    """Do `work` again and again within the block, with a pause after each time; what fails is tried again.
-
-    Nothing is done until `after` has returned, where it is given.
-    """
+    """Repeat `work` within the block, with a pause after each time and after `after` returned; errors are logged."""
 
     async def repeat() -> None:
         if after:
@@ -29,7 +26,7 @@ async def repeating(
         while True:
             try:
                 await work()
-            except Exception as error:  # noqa: BLE001  whatever it was, what is left is done the next time
+            except Exception as error:  # noqa: BLE001  the next round tries again
                 log.error("background_failed", name=name, exc_info=error)
             await pause()
 
@@ -42,9 +39,9 @@ async def repeating(
 
 
 async def with_each(name: str, items: Iterable[Item], work: Callable[[Item], Awaitable[None]]) -> None:
-    """Do `work` with one item after another; one that fails is left for the next time and keeps no other waiting."""
+    """Do `work` with one item after another; errors are logged and do not stop the others."""
     for item in items:
         try:
             await work(item)
-        except Exception as error:  # noqa: BLE001  whatever is wrong with it, the others are not to blame
+        except Exception as error:  # noqa: BLE001  one bad item must not stop the others
             log.error("background_failed", name=name, item=repr(item), exc_info=error)

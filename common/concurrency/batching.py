@@ -1,50 +1,50 @@
-"""Many questions to one store, asked together."""
+"""Sends concurrent requests to a store in one command."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-Question = TypeVar("Question")
+Request = TypeVar("Request")
 Answer = TypeVar("Answer")
-AT_ONCE = 512  # questions
-PAUSE = 0.002  # seconds, for more to come in a crowd
+MAX_BATCH = 512  # requests
+PAUSE = 0.002  # seconds between two batches under load, so that more requests can join
 
 
-class Batcher(Generic[Question, Answer]):
-    """Asks whatever is waiting at once, and what comes meanwhile next: a crowd costs the store few commands.
+class Batcher(Generic[Request, Answer]):
+    """Sends all waiting requests as one batch, one batch at a time.
 
-    A question is never answered by what was asked before it came.
+    A request is never answered by a batch that was sent before the request came.
     """
 
-    def __init__(self, ask_all: Callable[[Sequence[Question]], Awaitable[Sequence[Answer]]]) -> None:
-        """`ask_all` gives the answers to at most `AT_ONCE` questions, in their order."""
-        self._ask_all = ask_all
-        self._waiting: list[tuple[Question, asyncio.Future[Answer]]] = []
-        self._work: asyncio.Task[None] | None = None
+    def __init__(self, send: Callable[[Sequence[Request]], Awaitable[Sequence[Answer]]]) -> None:
+        """`send` returns the answers to at most `MAX_BATCH` requests, in their order."""
+        self._send = send
+        self._waiting: list[tuple[Request, asyncio.Future[Answer]]] = []
+        self._task: asyncio.Task[None] | None = None
 
-    async def submit(self, question: Question) -> Answer:
-        """Raises what `ask_all` raises; that ends the waiting of all, for the store is away."""
+    async def submit(self, request: Request) -> Answer:
+        """The answer to a request. An error of `send` is raised for all waiting requests."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append((question, answer))
-        if self._work is None:
-            self._work = asyncio.create_task(self._ask_waiting())
+        self._waiting.append((request, answer))
+        if self._task is None:
+            self._task = asyncio.create_task(self._send_waiting())
         return await answer
 
-    async def _ask_waiting(self) -> None:
-        asked: list[tuple[Question, asyncio.Future[Answer]]] = []
+    async def _send_waiting(self) -> None:
+        batch: list[tuple[Request, asyncio.Future[Answer]]] = []
         try:
             while self._waiting:
-                asked, self._waiting = self._waiting[:AT_ONCE], self._waiting[AT_ONCE:]
-                answers = await self._ask_all([question for question, _ in asked])
-                for (_, waiting), answer in zip(asked, answers, strict=True):
-                    if not waiting.done():  # Who asked may have gone.
-                        waiting.set_result(answer)
-                if 1 < len(asked) < AT_ONCE:
+                batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+                answers = await self._send([request for request, _ in batch])
+                for (_, future), answer in zip(batch, answers, strict=True):
+                    if not future.done():  # The task may be cancelled.
+                        future.set_result(answer)
+                if 1 < len(batch) < MAX_BATCH:
                     await asyncio.sleep(PAUSE)
-        except Exception as error:  # noqa: BLE001  it is theirs who asked
-            for _, waiting in [*asked, *self._waiting]:
-                if not waiting.done():
-                    waiting.set_exception(error)
+        except Exception as error:  # noqa: BLE001  the waiting tasks raise it
+            for _, future in [*batch, *self._waiting]:
+                if not future.done():
+                    future.set_exception(error)
             self._waiting = []
         finally:
-            self._work = None
+            self._task = None

@@ -1,7 +1,4 @@
-"""So many things at once and no more: the others wait their turn, and not for ever.
-
-And where nobody else is slow but we are, it is not them whom we have no patience with.
-"""
+"""Limits on concurrent work, and a time limit that allows for a busy event loop."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,27 +13,24 @@ TICK = 0.1  # seconds
 
 
 class ConcurrencyLimit:
-    """At most `at_once` things; who comes when all are being done waits in the order of coming.
+    """Runs at most `limit` tasks at once; at most `waiting` others wait in order of arrival (None: any number)."""
 
-    At most `waiting` wait at the same time; None is no limit.
-    """
-
-    def __init__(self, at_once: int, *, waiting: int | None = None) -> None:
-        self._free = asyncio.Semaphore(at_once)
+    def __init__(self, limit: int, *, waiting: int | None = None) -> None:
+        self._semaphore = asyncio.Semaphore(limit)
         self._max_waiting = waiting
         self._waiting = 0
 
     @asynccontextmanager
     async def acquire(self, timeout: float) -> AsyncIterator[None]:
-        """One's turn. Raises Overloaded where it does not come within `timeout` seconds, or too many wait."""
-        if self._free.locked():
+        """Hold a slot within the block. Raises Overloaded after `timeout` seconds, or if too many tasks wait."""
+        if self._semaphore.locked():
             await self._wait(timeout)
         else:
-            await self._free.acquire()  # at once
+            await self._semaphore.acquire()  # returns at once
         try:
             yield
         finally:
-            self._free.release()
+            self._semaphore.release()
 
     async def _wait(self, timeout: float) -> None:
         if self._waiting == self._max_waiting:
@@ -44,7 +38,7 @@ class ConcurrencyLimit:
         self._waiting += 1
         try:
             async with asyncio.timeout(timeout):
-                await self._free.acquire()
+                await self._semaphore.acquire()
         except TimeoutError:
             raise Overloaded from None
         finally:
@@ -52,7 +46,7 @@ class ConcurrencyLimit:
 
 
 class FairConcurrencyLimit:
-    """At most `limit` tasks at once, and one of each tenant.
+    """Runs at most `limit` tasks at once, and one of each tenant.
 
     A tenant gets one slot even while others are free: a task cannot be interrupted for a tenant that comes later.
     """
@@ -101,7 +95,7 @@ class FairConcurrencyLimit:
         self._active.remove(tenant_id)
         self._assign_slots()
         if not self._active:
-            self._last_served.clear()  # Nobody waits.
+            self._last_served.clear()  # No tenant waits.
 
     def _assign_slots(self) -> None:
         while ready := [each for each in self._waiting if self._is_ready(*each)]:
@@ -112,21 +106,21 @@ class FairConcurrencyLimit:
             slot.set_result(None)
 
     def _is_ready(self, tenant_id: str, slot: asyncio.Future[None]) -> bool:
-        cancelled = slot.done()  # Its task has not removed it yet.
-        return len(self._active) < self._limit and tenant_id not in self._active and not cancelled
+        is_cancelled = slot.done()  # Its task has not removed it yet.
+        return len(self._active) < self._limit and tenant_id not in self._active and not is_cancelled
 
 
-class loop_timeout:  # noqa: N801  it reads as `async with within(3):`
-    """Raises TimeoutError where others take longer than so many seconds.
+class loop_timeout:  # noqa: N801  it reads as `async with loop_timeout(3):`
+    """Raises TimeoutError after so many seconds, counted in ticks of the event loop.
 
-    The time is counted in ticks of our own loop: in a crowd that is late by seconds, while an answer has long been
-    there, and however late a tick is, it counts as one.
+    A busy loop may be late by seconds while the awaited response has long arrived. A late tick counts as one tick, so
+    our own delay is not taken for the other side's.
     """
 
-    __slots__ = ("_left", "_limit", "_loop", "_timer")
+    __slots__ = ("_limit", "_loop", "_remaining", "_timer")
 
     def __init__(self, timeout: float) -> None:
-        self._left = ceil(timeout / TICK)
+        self._remaining = ceil(timeout / TICK)
         self._limit = asyncio.timeout(None)
         self._loop = asyncio.get_running_loop()
 
@@ -141,8 +135,8 @@ class loop_timeout:  # noqa: N801  it reads as `async with within(3):`
         await self._limit.__aexit__(kind, error, trace)
 
     def _tick(self) -> None:
-        self._left -= 1
-        if self._left > 0:
+        self._remaining -= 1
+        if self._remaining > 0:
             self._timer = self._loop.call_later(TICK, self._tick)
         else:
             self._limit.reschedule(self._loop.time())

@@ -1,33 +1,33 @@
-"""One question for all who ask at the same time."""
+"""One call for all tasks that ask at the same time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-Answer = TypeVar("Answer")
-PAUSE = 0.002  # seconds after a round for which others wait already, for more to come in a crowd
+Result = TypeVar("Result")
+PAUSE = 0.002  # seconds between two calls under load, so that more tasks can join the second
 
 
-class SingleFlight(Generic[Answer]):
-    """Asks again and again, one round at a time, while there is anybody to tell.
+class SingleFlight(Generic[Result]):
+    """Calls a function once for all tasks that wait, one call at a time.
 
-    Who comes while a round is under way waits for the next: what one is told was asked after one came.
+    A task never receives the result of a call that started before the task asked: it joins the next call.
     """
 
-    def __init__(self, ask: Callable[[], Awaitable[Answer]]) -> None:
-        self._ask = ask
-        self._under_way: asyncio.Task[Answer] | None = None
-        self._next: asyncio.Task[Answer] | None = None
+    def __init__(self, call: Callable[[], Awaitable[Result]]) -> None:
+        self._call = call
+        self._running: asyncio.Task[Result] | None = None
+        self._next: asyncio.Task[Result] | None = None
 
-    async def run(self) -> Answer:
-        """What the next round finds. Raises what it raises."""
+    async def run(self) -> Result:
+        """The result of the next call. Raises the errors of the call."""
         if self._next is None:
-            self._next = asyncio.create_task(self._round(self._under_way))
-        return await asyncio.shield(self._next)  # The round is not over where one of those who wait goes away.
+            self._next = asyncio.create_task(self._run_after(self._running))
+        return await asyncio.shield(self._next)  # A cancelled task does not cancel the call for the others.
 
-    async def _round(self, before: asyncio.Task[Answer] | None) -> Answer:
-        if before is not None and not before.done():
-            await asyncio.wait([before])
+    async def _run_after(self, previous: asyncio.Task[Result] | None) -> Result:
+        if previous is not None and not previous.done():
+            await asyncio.wait([previous])
             await asyncio.sleep(PAUSE)
-        self._under_way, self._next = self._next, None
-        return await self._ask()
+        self._running, self._next = self._next, None
+        return await self._call()

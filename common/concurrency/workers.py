@@ -1,4 +1,4 @@
-"""A service in several processes on one host, where no orchestrator starts them."""
+"""Runs a service in several processes on one host, if no orchestrator does."""
 
 import multiprocessing
 import os
@@ -12,13 +12,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 PAUSE = 1.0  # seconds before a worker that died is replaced
-STOPPING = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _FORK = multiprocessing.get_context("fork")
 
 
 @dataclass(frozen=True)
 class WorkerSlot:
-    """Where a worker sits: the `folder` of all of them, and a number, which whoever replaces it takes over."""
+    """A worker's number, which its replacement gets too, and the `folder` that all workers share."""
 
     folder: Path
     number: int
@@ -28,31 +28,30 @@ Work = Callable[[WorkerSlot], None]
 
 
 def run_workers(count: int, work: Work) -> None:
-    """Do `work` in so many processes until SIGINT or SIGTERM, which end each of them as they would end one alone.
+    """Do `work` in `count` processes until SIGINT or SIGTERM, which stops all of them.
 
-    A worker that was ended, by whatever signal, is replaced: the service was not asked to end. Where one gives up the
-    others are ended, and so is this process, with its status. Where this process is killed its workers notice, see
-    `common.http.server.until_stopped`.
+    A worker that was killed by a signal is replaced. If a worker exits with an error, the others are stopped and this
+    process exits with the same status. Workers notice if this process is killed, see `server.until_stopped`.
     """
-    ended, end = os.pipe()
-    for number in STOPPING:
-        signal.signal(number, lambda *_: os.write(end, b"."))
+    stop_reader, stop_writer = os.pipe()
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda *_: os.write(stop_writer, b"."))
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
-        desks = [WorkerSlot(Path(folder), number) for number in range(count)]
-        _keep([_start(work, desk) for desk in desks], desks, work, ended)
+        slots = [WorkerSlot(Path(folder), number) for number in range(count)]
+        _supervise([_start(work, slot) for slot in slots], slots, work, stop_reader)
 
 
-def _keep(workers: list[ForkProcess], desks: Sequence[WorkerSlot], work: Work, ended: int) -> None:
+def _supervise(workers: list[ForkProcess], slots: Sequence[WorkerSlot], work: Work, stop_reader: int) -> None:
     try:
-        while ended not in wait([ended, *(worker.sentinel for worker in workers)]):
-            for place, worker in enumerate(workers):
+        while stop_reader not in wait([stop_reader, *(worker.sentinel for worker in workers)]):
+            for index, worker in enumerate(workers):
                 if worker.exitcode is None:
                     continue
                 if worker.exitcode > 0:
                     sys.exit(worker.exitcode)
-                if wait([ended], PAUSE):  # Who asks a whole process group asks its workers too.
+                if wait([stop_reader], PAUSE):  # A signal to the process group reaches the workers first.
                     return
-                workers[place] = _start(work, desks[place])
+                workers[index] = _start(work, slots[index])
     finally:
         for worker in workers:
             worker.terminate()
@@ -60,9 +59,9 @@ def _keep(workers: list[ForkProcess], desks: Sequence[WorkerSlot], work: Work, e
             worker.join()
 
 
-def _start(work: Work, desk: WorkerSlot) -> ForkProcess:
-    worker = _FORK.Process(target=_work, args=(work, desk))
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # Else our handler might take the worker's.
+def _start(work: Work, slot: WorkerSlot) -> ForkProcess:
+    worker = _FORK.Process(target=_run, args=(work, slot))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # The worker must not run our handler.
     try:
         worker.start()
     finally:
@@ -70,8 +69,8 @@ def _start(work: Work, desk: WorkerSlot) -> ForkProcess:
     return worker
 
 
-def _work(work: Work, desk: WorkerSlot) -> None:
-    for number in STOPPING:
+def _run(work: Work, slot: WorkerSlot) -> None:
+    for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-    work(desk)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    work(slot)

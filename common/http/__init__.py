@@ -1,1 +1,1 @@
-"""Http."""
+"""The HTTP server of every service: limits, bodies, forms, middleware, probes, authentication between services."""

@@ -1,7 +1,7 @@
-"""HTTP on the connection itself: how long it may take.
+"""Limits of HTTP connections: time for a request's head, its size, and time for a caller to read the response.
 
-What is no request is answered as a problem too. Whoever neither sends nor reads is let go: bodies have a deadline where
-they are read, in `common.http.bodies`; everything else has its own here, for aiohttp has none.
+aiohttp has none of these limits. `common.http.bodies` limits the time for a request's body. Malformed requests are
+answered with a problem, too.
 """
 
 import asyncio
@@ -12,11 +12,9 @@ from typing import Any, cast
 
 from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
 from aiohttp.http import RawRequestMessage
-from aiohttp.http_exceptions import BadHttpMessage
-from aiohttp.streams import EMPTY_PAYLOAD
-from aiohttp.web_protocol import _ErrInfo
 
 from common.errors import InvalidRequest, Problem
+from common.http.aiohttp_private import ServerConnection, ServerRunner
 from common.http.default_headers import add_default_headers
 from common.http.middleware import problem_response
 from common.http.single_route import CATCH_ALL_ROUTE, bypass_router
@@ -24,156 +22,95 @@ from common.telemetry import begin_request, log
 
 POLL = 0.05  # seconds
 HEAD_TIMEOUT = 15.0  # seconds for a request line and its headers, from the first byte or the opening of a connection
-HEAD_LIMIT = 64 << 10  # bytes; aiohttp would take a hundred headers of 8 KiB
-READ_TIMEOUT = 60.0  # seconds in which a caller takes what waits for them, or at least `READ_PROGRESS` of it
+HEAD_LIMIT = 64 << 10  # bytes; aiohttp would accept a hundred headers of 8 KiB
+READ_TIMEOUT = 60.0  # seconds in which a caller must read all waiting bytes, or at least `READ_PROGRESS`
 READ_PROGRESS = 64 << 10  # bytes
 
 
-class Runner(web.AppRunner):
-    """Runs an application on connections that answer so."""
-
-    def __init__(self, app: web.Application, **options: Any) -> None:
-        super().__init__(app, **options)
-        self._draining = False
-        app.on_response_prepare.append(self._finish)
-
-    async def drain(self, timeout: float) -> None:
-        """Let each connection end with its next answer, and after `timeout` seconds take no new ones.
-
-        Those that are idle then are waited for, as long again at most: closing one at once would lose the request that
-        is just coming over it.
-        """
-        self._draining = True
-        await asyncio.sleep(timeout)
-        for site in list(self.sites):
-            await site.stop()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while self.server is not None and self.server.connections:  # noqa: ASYNC110  nothing tells of their end
-                    await asyncio.sleep(POLL)
-
-    async def _finish(self, request: web.Request, response: web.StreamResponse) -> None:
-        add_default_headers(response)
-        # aiohttp loses what follows a request for a protocol that it does not know, and would go on in its middle; the
-        # body of a CONNECT it reads as another request.
-        if self._draining or "Upgrade" in request.headers or request.method == hdrs.METH_CONNECT:
-            response.force_close()
-            response.headers["Connection"] = "close"
-
-    async def _make_server(self) -> web.Server:
-        server = await super()._make_server()
-        route = self.app.get(CATCH_ALL_ROUTE)
-        handler = bypass_router(route, self.app) if route else server.request_handler
-        return _Server(handler, request_factory=server.request_factory, **server._kwargs)
-
-
-async def expect(request: web.Request) -> None:
-    """Ask for a body whose sender waits for that. aiohttp's own answers in its own form to whatever else they say."""
-    if request.headers["Expect"].casefold() == "100-continue" and request.version == HttpVersion11:
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # The answer itself has not begun.
-
-
-class _Server(web.Server):
-    def __call__(self) -> web.RequestHandler:
-        return _Connection(self, loop=self._loop, **self._kwargs)
-
-
 class _Deadline:
-    """Does something in time, unless it is ended before."""
+    """Calls a function after a timeout, unless it is cancelled before."""
 
-    __slots__ = ("_act", "_handle")
+    __slots__ = ("_call", "_handle")
 
-    def __init__(self, act: Callable[[], None]) -> None:
-        self._act = act
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
         self._handle: asyncio.TimerHandle | None = None
 
     @property
-    def begun(self) -> bool:
+    def is_running(self) -> bool:
         return self._handle is not None
 
-    def begin(self, timeout: float) -> None:
-        """Do it in so many seconds; where that is so already, nothing changes."""
+    def start(self, timeout: float) -> None:
+        """Start the timeout, in seconds; a running one goes on."""
         if self._handle is None:
-            self._handle = asyncio.get_running_loop().call_later(timeout, self._act)
+            self._handle = asyncio.get_running_loop().call_later(timeout, self._call)
 
-    def end(self) -> None:
+    def cancel(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
 
 
-class _Connection(web.RequestHandler):
-    """One connection. An application's own errors are answered by its middleware and do not come here."""
+class LimitedConnection(ServerConnection):
+    """One connection with its limits. The middleware answers an application's own errors, not this class."""
 
-    __slots__ = ("_head", "_head_size", "_reading", "_taken")
+    __slots__ = ("_head_deadline", "_head_size", "_progress_before", "_read_deadline")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._head_size = 0
-        self._head = _Deadline(self.force_close)
-        self._head.begin(HEAD_TIMEOUT)
-        self._reading = _Deadline(self._look_for_progress)
-        self._taken = 0
-        # Whatever waits is looked after, not only what is more than the usual 64 KiB.
+        self._head_deadline = _Deadline(self.force_close)
+        self._head_deadline.start(HEAD_TIMEOUT)
+        self._read_deadline = _Deadline(self._check_progress)
+        self._progress_before = 0
+        # Any waiting byte starts the read deadline, not only more than the usual 64 KiB.
         cast("asyncio.Transport", transport).set_write_buffer_limits(high=0)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._head.end()
-        self._reading.end()
+        self._head_deadline.cancel()
+        self._read_deadline.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        before = self._request_count
+        before = self.request_count
         super().data_received(data)
-        if self._request_count > before:
-            self._head.end()
+        if self.request_count > before:
+            self._head_deadline.cancel()
             self._head_size = 0
-            self._refuse()
-        elif self._head.begun or (self._waiter and not self._waiter.done()):  # Else it is of a body.
-            self._head.begin(HEAD_TIMEOUT)
+            self.reject_requests(_is_rejected, "It has too long a head, or is not of HTTP/1.")
+        elif self._head_deadline.is_running or self.is_waiting_for_request:  # Otherwise it is part of a body.
+            self._head_deadline.start(HEAD_TIMEOUT)
             self._head_size += len(data)
             if self._head_size > HEAD_LIMIT:
                 self.force_close()
 
-    def _refuse(self) -> None:
-        """Of what came last, take what we do not answer for what is no request."""
-        for place, (message, _) in enumerate(self._messages):
-            if not isinstance(message, _ErrInfo) and (message.version < HttpVersion10 or _size(message) > HEAD_LIMIT):
-                error = BadHttpMessage("It has too long a head, or is not of HTTP/1.")
-                self._messages[place] = (_ErrInfo(400, error, error.message), EMPTY_PAYLOAD)
-
     def resume_reading(self, resume_parser: bool = True) -> None:
-        if self._reading_paused:  # aiohttp asks for it after each block, and would look for a request in no bytes.
+        if self.is_reading_paused:  # aiohttp calls it after each block, and would then parse an empty request.
             super().resume_reading(resume_parser)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._begin_reading()
+        self._start_read_deadline()
 
     def resume_writing(self) -> None:
-        self._reading.end()
+        self._read_deadline.cancel()
         super().resume_writing()
 
-    def _begin_reading(self) -> None:
-        self._taken = self._progress()
-        self._reading.begin(READ_TIMEOUT)
+    def _start_read_deadline(self) -> None:
+        self._progress_before = self._progress()
+        self._read_deadline.start(READ_TIMEOUT)
 
-    def _look_for_progress(self) -> None:
-        """Let go whoever took too little of what waits for them; who is slow and steady gets all of it."""
-        self._reading.end()
-        if self._progress() - self._taken < READ_PROGRESS:
+    def _check_progress(self) -> None:
+        """Disconnect a caller who read too little; a slow but steady one gets everything."""
+        self._read_deadline.cancel()
+        if self._progress() - self._progress_before < READ_PROGRESS:
             cast("asyncio.Transport", self.transport).abort()
         else:
-            self._begin_reading()
+            self._start_read_deadline()
 
     def _progress(self) -> int:
-        """How far the caller is with what waits for them, in bytes: only differences mean something.
-
-        An answer may still be written; of one that is whole, what waits only gets less.
-        """
-        written = self._current_request.writer.output_size if self._current_request else 0
-        return written - cast("asyncio.Transport", self.transport).get_write_buffer_size()
+        """The bytes that the caller has read, plus a constant: written bytes minus waiting ones."""
+        return self.output_size - cast("asyncio.Transport", self.transport).get_write_buffer_size()
 
     def handle_error(
         self,
@@ -182,7 +119,7 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer once and close the connection. Raises ConnectionError where an answer has begun."""
+        """Answer with a problem and close the connection. Raises ConnectionError if a response has begun."""
         if request.writer.output_size > 0:
             raise ConnectionError("An answer has begun; there cannot be another in it.")
         begin_request()
@@ -197,6 +134,49 @@ class _Connection(web.RequestHandler):
         return response
 
 
-def _size(message: RawRequestMessage) -> int:
-    """Bytes of a request's line and headers, without what stands between them."""
-    return len(message.path) + sum(map(len, chain.from_iterable(message.raw_headers)))
+class Runner(ServerRunner):
+    """Runs an application on limited connections."""
+
+    connection_class = LimitedConnection
+
+    def __init__(self, app: web.Application, **options: Any) -> None:
+        super().__init__(app, **options)
+        self._is_draining = False
+        app.on_response_prepare.append(self._finish)
+
+    def request_handler(self, default: Callable[..., Any]) -> Callable[..., Any]:
+        return bypass_router(self.app, default) if CATCH_ALL_ROUTE in self.app else default
+
+    async def drain(self, timeout: float) -> None:
+        """Close each connection after its next response, and accept no new ones after `timeout` seconds.
+
+        Then wait for the remaining connections, at most as long again: closing an idle one at once would lose a request
+        that is just arriving.
+        """
+        self._is_draining = True
+        await asyncio.sleep(timeout)
+        for site in list(self.sites):
+            await site.stop()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self.server is not None and self.server.connections:  # noqa: ASYNC110  there is no event
+                    await asyncio.sleep(POLL)
+
+    async def _finish(self, request: web.Request, response: web.StreamResponse) -> None:
+        add_default_headers(response)
+        # aiohttp loses the bytes after a request for an unknown protocol, and reads the body of a CONNECT as a request.
+        if self._is_draining or "Upgrade" in request.headers or request.method == hdrs.METH_CONNECT:
+            response.force_close()
+            response.headers["Connection"] = "close"
+
+
+async def expect(request: web.Request) -> None:
+    """Answer `Expect: 100-continue`, and ignore other expectations; aiohttp would answer those in its own form."""
+    if request.headers["Expect"].casefold() == "100-continue" and request.version == HttpVersion11:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # The response itself has not begun.
+
+
+def _is_rejected(message: RawRequestMessage) -> bool:
+    size = len(message.path) + sum(map(len, chain.from_iterable(message.raw_headers)))
+    return message.version < HttpVersion10 or size > HEAD_LIMIT

@@ -1,11 +1,11 @@
-"""What every answer says, whatever is asked."""
+"""The headers of every response."""
 
 from aiohttp import hdrs, web
 from multidict import CIMultiDict, istr
 
 from common.telemetry import request_id
 
-# What every answer says that does not say otherwise: it is no page, no part of another site's, and not to be kept.
+# Defaults for responses that are no page, not embedded in other sites, and not cached.
 SAFE_HEADERS = CIMultiDict(
     {
         "Cache-Control": "no-store",
@@ -20,7 +20,7 @@ _REQUEST_ID = istr("X-Request-Id")
 
 
 def add_default_headers(response: web.StreamResponse) -> None:
-    """Give an answer the headers that all of ours have, whatever kind it is."""
+    """Add the server, the request id, and the safe defaults of headers that the response does not set."""
     response.headers[hdrs.SERVER] = "pkgrepo"
     response.headers[_REQUEST_ID] = request_id()
     response.headers.merge(SAFE_HEADERS)

@@ -1,4 +1,4 @@
-"""How every service answers: errors as problem details, and every request a line of the log."""
+"""The middleware of every service: errors become problem details; each request is counted and logged."""
 
 import json
 import time
@@ -14,36 +14,35 @@ from aiohttp.typedefs import Handler, Middleware
 
 from common.auth.callers import Caller, Kind
 from common.errors import Overloaded, Problem, Unavailable, UpstreamProblem
+from common.http.aiohttp_private import send_response
 from common.mongo import MongoError
 from common.redis import RedisError
 from common.telemetry import begin_request, log, request_id
 from common.telemetry.request_metrics import BROKEN_OFF, OTHER, RequestMetrics
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
-# What a write was about: `target` and `changes`, as the audit log shows them.
+# The `target` and the `changes` of a write, for the audit log.
 AUDIT: web.RequestKey[dict[str, Any]] = web.RequestKey("audit", dict)
 ROUTE: web.RequestKey[str] = web.RequestKey("route", str)
-FAILURE: web.RequestKey[str] = web.RequestKey("failure", str)  # the class of what the answer is an error for
-# How this request's problems are told, where its protocol has a form of its own for them.
+FAILURE: web.RequestKey[str] = web.RequestKey("failure", str)  # the class of the error that was answered
+# Renders this request's problems, if its protocol has its own form for them.
 ProblemRenderer = Callable[[Problem], web.Response]
 PROBLEM_RENDERER: web.RequestKey[ProblemRenderer] = web.RequestKey("telling")
 PLAIN_METHODS = frozenset({hdrs.METH_GET, hdrs.METH_POST, hdrs.METH_PATCH, hdrs.METH_DELETE})
-# The interface means another thing by this status than HTTP does (section 7).
+# The interface gives this status another meaning than HTTP does (section 7).
 TITLES = {407: "Storage Exceeded"}
 AUDIT_HEADER = "X-Internal-Audit"
-REVISION_HEADER = (
-    "X-Internal-Revision"  # of an answer that is so while its tenant's stamp stays, see `common.caching.tenant_version`
-)
-LISTED = 200_000  # bytes of that header that a list may take; `common.service_client.client` takes more
+REVISION_HEADER = "X-Internal-Revision"  # of a response that gateways may cache, see `common.caching.tenant_version`
+AUDIT_LIST_LIMIT = 200_000  # bytes of a list in `AUDIT_HEADER`; `common.service_client` accepts more
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 
 
 class BytesResponse(web.Response):
-    """An answer that is all there. It says what aiohttp's own would, and leaves in half as many steps."""
+    """A response with a complete body: the same bytes as aiohttp's, in half as many steps."""
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        """Send the whole of it, where nothing about the request is out of the ordinary."""
-        body = self._body or b""
+        """Send the whole response, unless the request is unusual."""
+        body = self.body or b""
         plain = request.method in PLAIN_METHODS and request.version == HttpVersion11 and request.keep_alive
         plain = plain and not self.prepared and self.keep_alive is not False
         if not plain or not isinstance(body, bytes) or bool(body) is (self.status in {204, 304}):
@@ -52,30 +51,26 @@ class BytesResponse(web.Response):
             self.headers[hdrs.CONTENT_LENGTH] = str(len(body))
             self.headers.setdefault(hdrs.CONTENT_TYPE, "application/octet-stream")
         self.headers[hdrs.DATE] = rfc822_formatted_time()
-        self._keep_alive = True
-        await request._prepare_hook(self)
-        await request.writer.write_headers(f"HTTP/1.1 {self.status} {self.reason}", self.headers)
-        await request.writer.write_eof(body)
-        self._eof_sent = True
+        await send_response(request, self, body)
         return request.writer
 
 
 def json_response(data: Any, *, status: int = 200) -> web.Response:
-    """An answer of the interface."""
+    """A JSON response."""
     return BytesResponse(body=orjson.dumps(data), status=status, content_type="application/json")
 
 
 def caller_of(request: web.Request) -> Caller:
-    """The caller that the gateway vouches for."""
+    """The caller that the internal token names."""
     return request[CALLER]
 
 
 def audit(
     request: web.Request, changes: Mapping[str, tuple[str, str]] | None = None, /, **target: str | Sequence[str]
 ) -> None:
-    """Say what a write is about, for the audit log: short names and ids or lists of them, never a secret.
+    """Describe a write for the audit log by short names and ids, or lists of them, never by a secret.
 
-    Said before the write, it is there for a refused one too. `changes` has what was before and is after, by name.
+    Call it before the write, so that refused writes are described too. `changes` has old and new values by name.
     """
     request[AUDIT] = {
         "target": {name: value if isinstance(value, str) else _listed(value) for name, value in target.items()},
@@ -84,8 +79,8 @@ def audit(
 
 
 def _listed(values: Sequence[str]) -> str:
-    """One text of them all; where they are longer than a header holds, of the first, and how many more there are."""
-    room = LISTED
+    """One text of all values, or of the first and the number of the others if a header cannot hold all."""
+    room = AUDIT_LIST_LIMIT
     for place, value in enumerate(values):
         room -= len(json.dumps(value))
         if room < 0:
@@ -111,14 +106,11 @@ def problem_response(problem: Problem) -> web.Response:
     )
 
 
-def watching(requests: RequestMetrics, *, logged: bool) -> Middleware:
-    """Count what is asked and how it ended, by the route: a path has ids and tokens in it, and what not else.
-
-    It stands before all other middleware. Where requests are `logged`, each is a line of the log too.
-    """
+def observe_requests(requests: RequestMetrics, *, logged: bool) -> Middleware:
+    """Count requests by route and status, and log them if `logged`. Paths are not used: they hold ids and tokens."""
 
     @web.middleware
-    async def watch(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path in OPEN_PATHS:
             return await handler(request)
         began, status = time.perf_counter(), 0
@@ -136,7 +128,7 @@ def watching(requests: RequestMetrics, *, logged: bool) -> Middleware:
             if logged:
                 _log(request, method, route, status, seconds)
 
-    return watch
+    return observe
 
 
 def _log(request: web.Request, method: str, route: str, status: int, seconds: float) -> None:
@@ -151,52 +143,52 @@ def _log(request: web.Request, method: str, route: str, status: int, seconds: fl
 
 
 def tenant_of(request: web.Request) -> str:
-    """The id of the tenant that a request is of, where there is such a tenant: else it is a piece of a path."""
+    """The id of an existing tenant; "" while nobody has checked that the tenant of the path exists."""
     caller = request.get(CALLER)
-    # What services ask of their own accord may be whether there is one.
+    # A service may call with a tenant that does not exist.
     return caller.tenant_id if caller is not None and caller.kind is not Kind.SERVICE else ""
 
 
 def route_of(request: web.Request) -> str:
-    """The template of the route that answers, such as `/{tenant_id}/edit_client/{client_id}`; empty without one."""
+    """The template of the matched route, such as `/{tenant_id}/edit_client/{client_id}`; "" for none."""
     resource = request.match_info.route.resource
     return resource.canonical if resource else ""
 
 
 @web.middleware
 async def problems(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer whatever goes wrong, once and in one form; the outermost middleware of every service."""
+    """Turn every error into one response. It runs outside all other middleware but metrics and tracing."""
     begin_request()
-    response = await _answer(request, handler)
+    response = await _respond(request, handler)
     if request.get(AUDIT) and CALLER in request and not response.prepared:
         response.headers[AUDIT_HEADER] = json.dumps(request[AUDIT])
     return response
 
 
-async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _respond(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
-        return await _begun_once(request, handler)
+        return await _handle_once(request, handler)
     except Problem as problem:
-        if problem.status >= 500 and problem.code != Overloaded.code:  # A crowd is no failure, and logging costs.
+        if problem.status >= 500 and problem.code != Overloaded.code:  # Overload is no failure, and logging costs.
             log.error("request_failed", code=problem.code, detail=problem.detail, cause=repr(problem.__cause__))
-        told = problem
-    except web.HTTPException as answer:
-        code = answer.reason.lower().replace(" ", "_")
-        told = UpstreamProblem(answer.reason, status=answer.status, code=code)
+        answer = problem
+    except web.HTTPException as error:
+        code = error.reason.lower().replace(" ", "_")
+        answer = UpstreamProblem(error.reason, status=error.status, code=code)
     except (MongoError, RedisError) as error:
         log.error("store_unavailable", error=type(error).__name__, exc_info=error)
-        told = Unavailable("The database does not answer; try again soon.")
+        answer = Unavailable("The database does not answer; try again soon.")
     except ConnectionError:
-        raise  # The caller has gone; there is nobody to answer.
-    except Exception as error:  # noqa: BLE001  the last place before the caller; nothing of it is shown
+        raise  # The caller has gone.
+    except Exception as error:  # noqa: BLE001  the caller must not see it
         log.error("request_crashed", exc_info=error)
-        told = Problem("Something went wrong here; the log has it under the request id.")
-    tell: ProblemRenderer = request.get(PROBLEM_RENDERER, problem_response)
-    return tell(told)
+        answer = Problem("Something went wrong here; the log has it under the request id.")
+    render: ProblemRenderer = request.get(PROBLEM_RENDERER, problem_response)
+    return render(answer)
 
 
-async def _begun_once(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """What the handler answers. Raises ConnectionError, which ends the connection, for what fails after a beginning."""
+async def _handle_once(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Call the handler. Raises ConnectionError, which ends the connection, if it fails after the response began."""
     try:
         return await handler(request)
     except ConnectionError:

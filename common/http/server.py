@@ -23,10 +23,10 @@ from common.auth.callers import Callers
 from common.auth.signing import Keys
 from common.concurrency.workers import WorkerSlot, run_workers
 from common.http.connection_limits import Runner, expect
-from common.http.middleware import problems, watching
+from common.http.middleware import observe_requests, problems
 from common.http.readiness import READINESS, add_probes, only_when_ready, probes_of
 from common.http.service_auth import require_internal_token
-from common.http.tracing import traced
+from common.http.tracing import tracing_middlewares
 from common.mongo import MongoError
 from common.settings import BadSetting, ServiceSettings, Settings, load
 from common.telemetry import configure_logs, log
@@ -84,8 +84,8 @@ def watched_app(
     Where traces are on they go on with those of whom `callers` know.
     """
     metrics = Metrics(name)
-    watch = watching(metrics.requests, logged=access_log)
-    app = web.Application(middlewares=[*traced(callers), watch, problems, *middlewares])
+    watch = observe_requests(metrics.requests, logged=access_log)
+    app = web.Application(middlewares=[*tracing_middlewares(callers), watch, problems, *middlewares])
     app[METRICS] = metrics
     add_probes(app)
 

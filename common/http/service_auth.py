@@ -1,4 +1,4 @@
-"""Whom a service answers: the gateway, and other services, for the caller that they vouch for."""
+"""Authenticates requests between services by their internal token."""
 
 import re
 from functools import lru_cache
@@ -14,13 +14,13 @@ REQUEST_IDS = re.compile(r"[0-9a-f]{32}")
 
 
 def require_internal_token(callers: Callers, *, open_operations: frozenset[str] = frozenset()) -> Middleware:
-    """Refuse whatever does not carry a token for this service, this tenant and this operation.
+    """Refuse requests without a token for this service, tenant and operation.
 
-    Routes are `/{tenant_id}/<operation>…`; `open_operations` check their callers themselves.
+    Routes are `/{tenant_id}/<operation>…`; `open_operations` authenticate their callers themselves.
     """
 
     @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
         if route_of(request) in OPEN_PATHS:
             return await handler(request)
         try:
@@ -29,15 +29,15 @@ def require_internal_token(callers: Callers, *, open_operations: frozenset[str] 
             if _operation_of(request) in open_operations:
                 return await handler(request)
             raise
-        if REQUEST_IDS.fullmatch(given := request.headers.get(REQUEST_ID, "")):
-            begin_request(given)
+        if REQUEST_IDS.fullmatch(caller_id := request.headers.get(REQUEST_ID, "")):
+            begin_request(caller_id)
         return await handler(request)
 
-    return check
+    return authenticate
 
 
 def authenticate_caller(request: web.Request, callers: Callers) -> Caller:
-    """Whom a token for this very operation names. Raises UntrustedCaller where there is none."""
+    """The caller that the request's token names. Raises UntrustedCaller."""
     return callers.verify(
         request.headers.get(INTERNAL_TOKEN, ""),
         operation=_operation_of(request),
@@ -46,11 +46,10 @@ def authenticate_caller(request: web.Request, callers: Callers) -> Caller:
 
 
 def _operation_of(request: web.Request) -> str:
-    # The route that will answer decides, not the path: `/acme%2Fdownload/claim_installer` reads as both.
-    return _named_by(route_of(request))
+    # The matched route decides, not the path: `/acme%2Fdownload/claim_installer` reads as both.
+    return _route_operation(route_of(request))
 
 
 @lru_cache(maxsize=256)
-def _named_by(route: str) -> str:
-    """The operation that a route such as `/{tenant_id}/edit_client/{client_id}` answers."""
+def _route_operation(route: str) -> str:
     return operation_of(route.split("/")[2:])

@@ -1,30 +1,33 @@
-"""An application whose one route takes whatever is asked: its requests need not look for it."""
+"""Calls the only route of an application directly, without the router."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
 
 from aiohttp import hdrs, web
 
+from common.http.aiohttp_private import set_match_info
 from common.http.middleware import OPEN_PATHS
 
-# The route of an application that takes every path but the probes'.
+# The route that takes every path but the probes'.
 CATCH_ALL_ROUTE: web.AppKey[web.AbstractRoute] = web.AppKey("everything", web.AbstractRoute)
 
 
-def bypass_router(route: web.AbstractRoute, app: web.Application) -> Callable[..., Awaitable[web.StreamResponse]]:
-    """Answer requests by the route that takes everything, as `app` does, without looking for it among all."""
-    looked_for = app._handle
-    found = web.UrlMappingMatchInfo({}, route)
-    found.add_app(app)
-    found.freeze()
-    answer = route.handler
+def bypass_router(
+    app: web.Application, default: Callable[..., Awaitable[web.StreamResponse]]
+) -> Callable[..., Awaitable[web.StreamResponse]]:
+    """The handler of `app`'s requests: the catch-all route, or `default`, which uses the router."""
+    route = app[CATCH_ALL_ROUTE]
+    match_info = web.UrlMappingMatchInfo({}, route)
+    match_info.add_app(app)
+    match_info.freeze()
+    handler = route.handler
     for middleware in reversed(app.middlewares):
-        answer = partial(middleware, handler=answer)
+        handler = partial(middleware, handler=handler)
 
     def handle(request: web.Request) -> Awaitable[web.StreamResponse]:
         if request.path in OPEN_PATHS or request.method == hdrs.METH_CONNECT or hdrs.EXPECT in request.headers:
-            return looked_for(request)
-        request._match_info = found
-        return answer(request)
+            return default(request)
+        set_match_info(request, match_info)
+        return handler(request)
 
     return handle

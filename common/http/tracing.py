@@ -1,4 +1,4 @@
-"""The span of a request: what stands before all other middleware where traces are on."""
+"""The span of a request; the outermost middleware if tracing is on."""
 
 from contextlib import suppress
 
@@ -12,35 +12,35 @@ from common.telemetry import request_id
 from common.telemetry.tracing import TRACEPARENT, traces
 
 
-def traced(callers: Callers | None = None) -> list[Middleware]:
-    """Trace every request, as a part of the trace of a fellow whom `callers` know.
+def tracing_middlewares(callers: Callers | None = None) -> list[Middleware]:
+    """Trace every request; continue the trace of a service that `callers` authenticates.
 
-    Strangers decide neither what is kept of ours nor what turns up in it: of their trace there is a link in a new one.
+    Other senders must not control our sampling or our traces: a new trace has a link to theirs.
     """
 
     @web.middleware
     async def trace(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path in OPEN_PATHS:
             return await handler(request)
-        named = request.headers.getall(TRACEPARENT, ())
-        context = named[0] if len(named) == 1 else ""
-        known_method, fellow = request.method in hdrs.METH_ALL, _is_fellow(request, callers)
-        method = request.method if known_method else "_OTHER"
-        with traces.request_span(method, parent=context if fellow else "", link="" if fellow else context) as span:
+        contexts = request.headers.getall(TRACEPARENT, ())
+        context = contexts[0] if len(contexts) == 1 else ""
+        is_known, is_service = request.method in hdrs.METH_ALL, _is_service(request, callers)
+        method = request.method if is_known else "_OTHER"
+        parent, link = (context, "") if is_service else ("", context)
+        with traces.request_span(method, parent=parent, link=link) as span:
             try:
                 response = await handler(request)
                 span.set_status(response.status, request.get(FAILURE, ""))
                 return response
             finally:
                 route = request.get(ROUTE) or route_of(request)
-                ours = {"pkgrepo.request_id": request_id(), "pkgrepo.tenant_id": tenant_of(request)}
-                name = f"{method if known_method else 'HTTP'} {route}".rstrip()
-                span.update(name, {"http.route": route, **ours})
+                ids = {"pkgrepo.request_id": request_id(), "pkgrepo.tenant_id": tenant_of(request)}
+                span.update(f"{method if is_known else 'HTTP'} {route}".rstrip(), {"http.route": route, **ids})
 
     return [trace] if traces.enabled else []
 
 
-def _is_fellow(request: web.Request, callers: Callers | None) -> bool:
+def _is_service(request: web.Request, callers: Callers | None) -> bool:
     if callers is not None:
         with suppress(UntrustedCaller):
             return bool(authenticate_caller(request, callers))

@@ -1,1 +1,1 @@
-"""Service client."""
+"""HTTP calls from one service to another."""

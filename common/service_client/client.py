@@ -1,4 +1,4 @@
-"""One service asking another: signed for the caller, bounded in time, its problems passed on."""
+"""Calls another service: signs the request for the caller, limits its time, and raises the service's problems."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -12,61 +12,49 @@ from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
 from yarl import URL
 
-from common.auth.callers import INTERNAL_TOKEN, REQUEST_ID, Caller, Signer
+from common.auth.callers import INTERNAL_TOKEN, REQUEST_ID, Caller, Signer, UntrustedCaller
 from common.auth.signing import Keys
 from common.concurrency.limits import ConcurrencyLimit, loop_timeout
-from common.errors import Unavailable
-from common.service_client.connections import base_url, connections
-from common.service_client.problems import problem_of
-from common.service_client.transport import HEADER_LIMIT, SMALL, HttpTransport, Response
+from common.errors import Unavailable, UpstreamProblem
+from common.service_client.transport import HEADER_LIMIT, SMALL, HttpTransport, Response, base_url, connector
 from common.telemetry import request_id
 from common.telemetry.tracing import traces
 
-__all__ = [
-    "CONNECTIONS",
-    "HEADER_LIMIT",
-    "SMALL",
-    "Response",
-    "ServiceClient",
-    "open_service",
-    "problem_of",
-]
+__all__ = ["HEADER_LIMIT", "SMALL", "Response", "ServiceClient", "open_service", "problem_of"]
 
-ANSWER_TIMEOUT = 3.0  # seconds for an answer to begin
-BLOCK_TIMEOUT = 10.0  # seconds without a byte of an answer that has begun
-SLOT_TIMEOUT = 3.0  # seconds that a question waits for its turn
-STREAM_TIMEOUT = 30.0  # seconds that a long transfer does
-CONNECTIONS = 64  # for questions; without a bound a burst of them is lost, and with more each of them takes longer
-SLOW_REQUESTS = 256  # for those that may be long in being answered
-STREAMS = 1024  # for bodies and answers that take their time
-STREAMS_OF_ONE_PLACE = STREAMS // 8  # of one network, see `place_of`: eight slow networks are needed to take all
-JSON = (("Content-Type", "application/json"),)
+ANSWER_TIMEOUT = 3.0  # seconds until a response begins
+BLOCK_TIMEOUT = 10.0  # seconds between two blocks of a response
+SLOT_TIMEOUT = 3.0  # seconds that a request waits for a connection
+STREAM_TIMEOUT = 30.0  # seconds that a stream waits for a connection
+CONNECTIONS = 64  # for short requests; more would make each of them slower
+SLOW_REQUESTS = 256  # requests with a longer timeout
+STREAMS = 1024  # streamed bodies
+STREAMS_OF_NETWORK = STREAMS // 8  # of one caller's network: eight slow networks are needed to take all
+PROBLEM_MEMBERS = ("received", "total")  # in bytes: the state of the upload whose chunk was refused
+JSON = {"Content-Type": "application/json"}
 
 
 class ServiceClient:
-    """Calls one other service."""
+    """Calls one other service.
+
+    Short requests, slow requests and streams have separate connections, so that slow ones never delay short ones.
+    """
 
     def __init__(
         self,
-        questions: HttpTransport,
-        long_questions: HttpTransport,
+        short_requests: HttpTransport,
+        slow_requests: HttpTransport,
         streams: ClientSession,
         base: str,
         *,
         service: str,
         keys: Keys,
     ) -> None:
-        """Each has connections of its own, so that what takes its time never keeps a short question waiting.
-
-        Nor do streams, whose callers decide how long they take, keep long questions waiting.
-        """
-        self._questions = questions
-        self._long_questions = long_questions
+        self._short = ConcurrencyLimit(CONNECTIONS), short_requests
+        self._slow = ConcurrencyLimit(SLOW_REQUESTS), slow_requests
         self._streams = streams
-        self._turns = ConcurrencyLimit(CONNECTIONS)
-        self._long_turns = ConcurrencyLimit(SLOW_REQUESTS)
-        self._stream_turns = ConcurrencyLimit(STREAMS)
-        self._turns_of_places: WeakValueDictionary[str, ConcurrencyLimit] = WeakValueDictionary()
+        self._stream_limit = ConcurrencyLimit(STREAMS)
+        self._network_limits: WeakValueDictionary[str, ConcurrencyLimit] = WeakValueDictionary()
         self._base = base
         self._service = service
         self._signer = Signer(keys, service=service)
@@ -79,31 +67,25 @@ class ServiceClient:
         *,
         timeout: float = ANSWER_TIMEOUT,
     ) -> Any:
-        """The JSON answer to an internal operation, asked with a JSON body; it may take `timeout` seconds.
+        """Call an internal operation with a JSON body and return its JSON response; `timeout` is in seconds.
 
         Raises:
-            Answered: the service answered with a problem.
+            UpstreamProblem: the service answered with a problem.
             Unavailable: it did not answer.
-            Overloaded: too much is asked of it at once.
+            Overloaded: too many requests wait for it.
         """
         data = orjson.dumps(body or {})
-        headers = dict(JSON)
-        async with self.open(caller, "POST", [operation], headers=headers, data=data, timeout=timeout) as response:
-            if response.status >= 400:
-                raise await problem_of(response)
+        async with self.open(caller, "POST", [operation], headers=JSON, data=data, timeout=timeout) as response:
+            await raise_problem(response)
             return orjson.loads(await response.read())
 
     async def readiness(self, *, timeout: float) -> dict[str, Any]:
-        """What one of the service's processes says of itself: `status`, and what is `missing`.
-
-        Raises:
-            Unavailable: it does not answer within so many seconds.
-        """
+        """The `status` and the `missing` dependencies of one process of the service. Raises Unavailable."""
         try:
-            async with self._question("GET", "/readyz", CIMultiDict(), None, timeout) as response:
+            async with self._request("GET", "/readyz", CIMultiDict(), None, timeout) as response:
                 return dict(orjson.loads(await response.read()))
         except (ClientError, HttpProcessingError, TimeoutError, ValueError, TypeError) as error:
-            raise self._silent from error
+            raise self._unavailable() from error
 
     @asynccontextmanager
     async def open(
@@ -119,16 +101,15 @@ class ServiceClient:
         timeout: float = ANSWER_TIMEOUT,
         streamed: bool = False,
     ) -> AsyncIterator[Response]:
-        """The answer to an operation, to be read within the block.
+        """Call an operation and yield the response, which must be read within the block.
 
-        `segments` are the decoded parts of the path after the tenant; the first is the `operation`, unless that is
-        named. `query` is as it stands in an address. `timeout` is how many seconds the service may take until its
-        answer begins, once it has the body, or until a small one is there as a whole; `streamed` says that the body or
-        the answer may take its time.
+        `segments` are the decoded parts of the path after the tenant; the first is the `operation` by default. `query`
+        is encoded. `timeout` is the seconds from the sent body until the response begins, or until a small one is
+        complete. `streamed` is for bodies that take their time.
 
         Raises:
-            Unavailable: the service did not answer, or not to the end.
-            Overloaded: too much is asked of it at once.
+            Unavailable: the service did not answer, or not completely.
+            Overloaded: too many requests wait for it.
         """
         path = "/".join(["", *[quote(segment, safe="") for segment in (caller.tenant_id, *segments)]])
         target = f"{path}?{query}" if query else path
@@ -138,7 +119,7 @@ class ServiceClient:
         opened: AbstractAsyncContextManager[Response]
         with traces.call_span(self._service, method, segments[0], all_headers) as span:
             if isinstance(data, bytes | None) and not streamed:
-                opened = self._question(method, target, all_headers, data, timeout)
+                opened = self._request(method, target, all_headers, data, timeout)
             else:
                 opened = self._stream(caller, method, target, all_headers, data, timeout)
             try:
@@ -146,21 +127,19 @@ class ServiceClient:
                     span.set_status(response.status)
                     yield response
             except (ClientError, HttpProcessingError, TimeoutError) as error:
-                raise self._silent from error
+                raise self._unavailable() from error
 
-    @property
-    def _silent(self) -> Unavailable:
+    def _unavailable(self) -> Unavailable:
         return Unavailable(f"The {self._service.replace('_', ' ')} does not answer; try again soon.")
 
     @asynccontextmanager
-    async def _question(
+    async def _request(
         self, method: str, target: str, headers: CIMultiDict[str], body: bytes | None, timeout: float
     ) -> AsyncIterator[Response]:
-        short = timeout <= ANSWER_TIMEOUT
-        turns, questions = (self._turns, self._questions) if short else (self._long_turns, self._long_questions)
+        limit, transport = self._short if timeout <= ANSWER_TIMEOUT else self._slow
         pause = max(timeout, BLOCK_TIMEOUT)
-        async with turns.acquire(SLOT_TIMEOUT):
-            reply = await questions.request(method, target, headers, body, timeout=timeout, pause=pause)
+        async with limit.acquire(SLOT_TIMEOUT):
+            reply = await transport.request(method, target, headers, body, timeout=timeout, pause=pause)
             try:
                 yield reply
             finally:
@@ -176,13 +155,13 @@ class ServiceClient:
         data: AsyncIterator[bytes] | bytes | None,
         timeout: float,
     ) -> AsyncIterator[Response]:
-        # How long a body takes that is still being sent is not the service's doing.
-        sending = isinstance(data, AsyncIterator)
-        limit: AbstractAsyncContextManager[None] = nullcontext() if sending else loop_timeout(timeout)
-        # Kept for as long as one of the place's streams is there, or waits.
-        place = self._turns_of_places.setdefault(caller.network, ConcurrencyLimit(STREAMS_OF_ONE_PLACE))
-        async with place.acquire(STREAM_TIMEOUT), self._stream_turns.acquire(STREAM_TIMEOUT):
-            async with limit:
+        # A slow sender of a body is not the service's fault.
+        is_sending = isinstance(data, AsyncIterator)
+        time_limit: AbstractAsyncContextManager[None] = nullcontext() if is_sending else loop_timeout(timeout)
+        # The dictionary keeps a limit only while a stream of its network exists or waits.
+        network_limit = self._network_limits.setdefault(caller.network, ConcurrencyLimit(STREAMS_OF_NETWORK))
+        async with network_limit.acquire(STREAM_TIMEOUT), self._stream_limit.acquire(STREAM_TIMEOUT):
+            async with time_limit:
                 response = await self._streams.request(
                     method,
                     URL(f"{self._base}{target}", encoded=True),
@@ -195,15 +174,42 @@ class ServiceClient:
                 yield response
 
 
+async def raise_problem(response: Response) -> None:
+    """Raise the problem of an error response; do nothing for any other."""
+    if response.status >= 400:
+        raise await problem_of(response)
+
+
+async def problem_of(response: Response) -> UpstreamProblem | Unavailable:
+    """The problem of an error response."""
+    try:
+        problem = orjson.loads(await response.read())
+        code, detail = str(problem["code"]), str(problem["detail"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, ClientError):
+        return Unavailable(f"A service answered with status {response.status} and no reason.")
+    if code == UntrustedCaller.code:
+        # The service rejected our token, not the caller's: the two services have different keys.
+        return Unavailable("The services do not trust each other; their keys differ.")
+    retry_after = response.headers.get("Retry-After", "")
+    return UpstreamProblem(
+        detail,
+        status=response.status,
+        code=code,
+        retry_after=int(retry_after) if retry_after.isdigit() else None,
+        content_range=response.headers.get("Content-Range", ""),
+        members={name: value for name in PROBLEM_MEMBERS if type(value := problem.get(name)) is int and value >= 0},
+    )
+
+
 @asynccontextmanager
 async def open_service(address: str, *, service: str, keys: Keys) -> AsyncIterator[ServiceClient]:
-    """A client of the service at `http://host:port` or `unix:/path/of/the.sock`, which has these keys."""
+    """A client of the service at `http://host:port` or `unix:/path/of/the.sock`; `keys` are the service's."""
     base = base_url(address)
     async with (
-        connections(address, CONNECTIONS) as short,
-        connections(address, SLOW_REQUESTS) as long,
+        connector(address, CONNECTIONS) as short,
+        connector(address, SLOW_REQUESTS) as slow,
         ClientSession(
-            connector=connections(address, STREAMS),
+            connector=connector(address, STREAMS),
             cookie_jar=DummyCookieJar(),
             auto_decompress=False,
             max_field_size=HEADER_LIMIT,
@@ -211,5 +217,5 @@ async def open_service(address: str, *, service: str, keys: Keys) -> AsyncIterat
         ) as streams,
     ):
         yield ServiceClient(
-            HttpTransport(short, base), HttpTransport(long, base), streams, base, service=service, keys=keys
+            HttpTransport(short, base), HttpTransport(slow, base), streams, base, service=service, keys=keys
         )

@@ -1,8 +1,7 @@
-"""Questions: requests whose bodies are at hand, each on a connection that it has to itself until it is answered.
+"""A small HTTP client: one request on one connection, with its whole body at hand.
 
-aiohttp opens and keeps the connections, and reads the answers, as it does for a `ClientSession`. What stands between
-the two there (redirects, cookies, proxies, compression) costs several times what the question does, and no service of
-ours has a use for it.
+aiohttp opens and keeps the connections and parses the responses. Its `ClientSession` also has redirects, cookies,
+proxies and compression; they cost several times as much as the request, and our services use none of them.
 """
 
 from typing import Protocol
@@ -16,6 +15,8 @@ from aiohttp import (
     ConnectionTimeoutError,
     ServerDisconnectedError,
     StreamReader,
+    TCPConnector,
+    UnixConnector,
     hdrs,
 )
 from aiohttp.connector import Connection
@@ -24,15 +25,17 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from common.concurrency.limits import loop_timeout
+from common.http.aiohttp_private import ConnectTimeoutMixin
 
-HEADER_LIMIT = 256 << 10  # bytes: what a write of a thousand values says for the audit log
-SMALL = 64 << 10  # bytes: an answer up to here is read whole
+HEADER_LIMIT = 256 << 10  # bytes: the audit header of a write of a thousand values
+SMALL = 64 << 10  # bytes: a response up to this size is read at once
 READS = frozenset([hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS, hdrs.METH_TRACE])  # have no body
+KEEP_ALIVE = 1.0  # seconds that an idle connection is reused; a stopping service keeps it for longer
 NO_LIMIT = ClientTimeout()
 
 
 class Response(Protocol):
-    """What a service answers: a status and headers, and a body that may still be coming."""
+    """A response whose body may still be arriving."""
 
     @property
     def status(self) -> int: ...
@@ -45,8 +48,28 @@ class Response(Protocol):
     async def read(self) -> bytes: ...
 
 
+class _TCPConnector(ConnectTimeoutMixin, TCPConnector):
+    pass
+
+
+class _UnixConnector(ConnectTimeoutMixin, UnixConnector):
+    pass
+
+
+def base_url(address: str) -> str:
+    """The start of the URLs of a service at `http://host:port` or `unix:/path/of/the.sock`."""
+    return "http://localhost" if address.startswith("unix:") else address.rstrip("/")
+
+
+def connector(address: str, limit: int) -> BaseConnector:
+    """At most `limit` connections to `http://host:port` or `unix:/path/of/the.sock`."""
+    if address.startswith("unix:"):
+        return _UnixConnector(address.removeprefix("unix:"), limit=limit, keepalive_timeout=KEEP_ALIVE)
+    return _TCPConnector(limit=limit, keepalive_timeout=KEEP_ALIVE)
+
+
 class HttpReply:
-    """The answer to a question; its connection is free for the next one as soon as it is there to its end."""
+    """A response of `HttpTransport`; its connection is free again once the body has arrived."""
 
     def __init__(self, connection: Connection, message: RawResponseMessage, content: StreamReader) -> None:
         self.status = message.code
@@ -62,17 +85,17 @@ class HttpReply:
         return None if length is None else int(length)
 
     async def read(self) -> bytes:
-        """All of the body, as often as it is asked for."""
+        """The whole body; may be called repeatedly."""
         if self._body is None:
             self._body = await self.content.read()
         return self._body
 
     def close(self) -> None:
-        """End the connection where the answer is not there to its end."""
+        """Close the connection if the body has not arrived completely."""
         self._connection.close()
 
     def _release(self) -> None:
-        """Let the next question have the connection, unless the service answered before it had all of this one."""
+        """Free the connection, or close it if the service answered before it read the whole request."""
         transport = self._connection.transport
         if transport is not None and transport.get_write_buffer_size():
             self._connection.close()
@@ -81,38 +104,38 @@ class HttpReply:
 
 
 class HttpTransport:
-    """Asks one service."""
+    """Sends requests to one service."""
 
     def __init__(self, connector: BaseConnector, base: str) -> None:
-        """`base` is what the addresses of its operations begin with."""
         self._connector = connector
-        self._place = ClientRequest(hdrs.METH_GET, URL(base))  # by which the connector knows the service
+        self._connection_key = ClientRequest(hdrs.METH_GET, URL(base))  # The connector reads the address from it.
         self._prefix = URL(base).raw_path.rstrip("/")
-        self._host = self._place.headers[hdrs.HOST]
+        self._host = self._connection_key.headers[hdrs.HOST]
 
     async def request(
         self, method: str, target: str, headers: CIMultiDict[str], body: bytes | None, *, timeout: float, pause: float
     ) -> HttpReply:
-        """The answer, read whole where it is small, to be closed by whoever asks.
+        """Send a request and return the response, with its body if that is small; the caller must close it.
 
-        `target` is the path with its query, as it stands in a request. `timeout` is how many seconds there are until
-        the answer begins, or a small one is there as a whole; `pause` is how many may pass between two blocks of a
-        longer one. A read is asked again where the connection breaks before there is an answer: the service may have
-        closed it when we began to write. No write is: a deletion that was done would be answered as one of nothing.
+        `target` is the encoded path with its query. `timeout` is the seconds until the response begins, or until a
+        small one is complete; `pause` is the longest time between two blocks of a longer one.
+
+        A read is retried once if the connection breaks before the response: the service may have closed an idle
+        connection. A write is never retried: a repeated deletion would find nothing.
 
         Raises:
-            ClientError, HttpProcessingError, TimeoutError: there is no answer, or none that is HTTP.
+            ClientError, HttpProcessingError, TimeoutError: there is no valid response.
         """
-        message = _encoded(method, f"{self._prefix}{target}", self._host, headers, body)
+        message = _encode(method, f"{self._prefix}{target}", self._host, headers, body)
         async with loop_timeout(timeout):
             try:
-                reply = await self._answered(method, message, pause)
+                reply = await self._send(method, message, pause)
             except (ConnectionTimeoutError, ClientConnectorError):
                 raise
             except (ClientOSError, ServerDisconnectedError):
                 if method not in READS:
                     raise
-                reply = await self._answered(method, message, pause)
+                reply = await self._send(method, message, pause)
             if reply.content_length is not None and reply.content_length <= SMALL:
                 try:
                     await reply.read()
@@ -121,9 +144,8 @@ class HttpTransport:
                     raise
             return reply
 
-    async def _answered(self, method: str, message: bytes, pause: float) -> HttpReply:
-        """An answer that has begun."""
-        connection = await self._connector.connect(self._place, [], NO_LIMIT)
+    async def _send(self, method: str, message: bytes, pause: float) -> HttpReply:
+        connection = await self._connector.connect(self._connection_key, [], NO_LIMIT)
         try:
             protocol, transport = connection.protocol, connection.transport
             if protocol is None or transport is None:
@@ -145,10 +167,10 @@ class HttpTransport:
         return HttpReply(connection, head, content)
 
 
-def _encoded(method: str, target: str, host: str, headers: CIMultiDict[str], body: bytes | None) -> bytes:
-    """A request as it goes over the wire. Raises ValueError where a part of its head would end a line."""
+def _encode(method: str, target: str, host: str, headers: CIMultiDict[str], body: bytes | None) -> bytes:
+    """The bytes of a request. Raises ValueError for a line break in a header."""
     if body is not None or method not in READS:
-        headers[hdrs.CONTENT_LENGTH] = str(len(body or b""))  # There is one length, and it is the body's.
+        headers[hdrs.CONTENT_LENGTH] = str(len(body or b""))  # It replaces any other length.
     lines = [f"{method} {target} HTTP/1.1", f"Host: {host}", *[f"{name}: {value}" for name, value in headers.items()]]
     head = "\r\n".join(lines)
     if head.count("\r") != len(lines) - 1 or head.count("\n") != len(lines) - 1 or "\0" in head:

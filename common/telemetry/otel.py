@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from contextvars import ContextVar
 from threading import Thread
 from types import TracebackType
 from typing import Self
@@ -14,8 +13,8 @@ from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResou
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
+from common.telemetry.logs import TRACE_ID
 from common.telemetry.metrics import software_version
 from common.telemetry.tracing import NOOP_SPAN, TRACEPARENT, NoopSpan
 
@@ -23,8 +22,6 @@ CLOSE_TIMEOUT = 2.0  # seconds
 CLIENT_ERROR, SERVER_ERROR = 400, 500  # the lowest status that is an error of a client span, of a server span
 _EMPTY = context.Context()
 _W3C = TraceContextTextMapPropagator()
-# Structlog adds it to each line.
-_TRACE_ID: ContextVar[str] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}trace_id")
 
 
 class Spans:
@@ -103,14 +100,14 @@ class Span(NoopSpan):
     def __enter__(self) -> Self:
         ids = self._span.get_span_context()
         self._before = context.attach(self._context)
-        self._log_token = _TRACE_ID.set(trace.format_trace_id(ids.trace_id)) if ids.trace_flags.sampled else None
+        self._log_token = TRACE_ID.set(trace.format_trace_id(ids.trace_id)) if ids.trace_flags.sampled else None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._log_token is not None:
-            _TRACE_ID.reset(self._log_token)
+            TRACE_ID.reset(self._log_token)
         context.detach(self._before)
         self.end(self._error or (kind.__name__ if kind else ""))
 

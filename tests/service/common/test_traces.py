@@ -16,7 +16,7 @@ from common.errors import Unavailable
 from common.http.middleware import problems
 from common.http.server import serving
 from common.http.service_auth import require_internal_token
-from common.http.tracing import traced
+from common.http.tracing import tracing_middlewares
 from common.mongo import MongoError, open_database
 from common.redis import ScriptRunner, open_redis
 from common.service_client.client import open_service
@@ -56,7 +56,7 @@ async def told(collector: Collector) -> list[Span]:
 async def answering(handler: Handler, callers: Callers | None = None) -> AsyncIterator[str]:
     """The address of a service that answers so; without `callers` it asks for no token, as the gateway does not."""
     fellows = [require_internal_token(callers, open_operations=frozenset({"ask"}))] if callers else []
-    app = web.Application(middlewares=[*traced(callers), problems, *fellows])
+    app = web.Application(middlewares=[*tracing_middlewares(callers), problems, *fellows])
     app.router.add_get("/{tenant_id}/ask", handler)
     async with serving(app, "127.0.0.1:0") as address:
         yield f"{address}/acme/ask"

@@ -115,7 +115,7 @@ async def test_streams_that_never_end_leave_others_their_connections(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.service_client.client.STREAMS", 4)
-    monkeypatch.setattr("common.service_client.client.STREAMS_OF_ONE_PLACE", 3)
+    monkeypatch.setattr("common.service_client.client.STREAMS_OF_NETWORK", 3)
     monkeypatch.setattr("common.service_client.client.STREAM_TIMEOUT", 0.5)
     asked, release = 0, asyncio.Event()
 

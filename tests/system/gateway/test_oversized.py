@@ -130,13 +130,13 @@ async def test_a_head_without_an_end_is_not_kept(api: Api, monkeypatch: pytest.M
 
 async def test_the_heads_of_a_connection_are_counted_one_by_one(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_limits, "HEAD_LIMIT", 1 << 10)
-    taken, take = asyncio.Event(), connection_limits._Connection.data_received
+    taken, take = asyncio.Event(), connection_limits.LimitedConnection.data_received
 
-    def taking(connection: connection_limits._Connection, data: bytes) -> None:
+    def taking(connection: connection_limits.LimitedConnection, data: bytes) -> None:
         take(connection, data)
         taken.set()
 
-    monkeypatch.setattr(connection_limits._Connection, "data_received", taking)
+    monkeypatch.setattr(connection_limits.LimitedConnection, "data_received", taking)
     url = urlsplit(api.base_url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     answers: list[Answer] = []

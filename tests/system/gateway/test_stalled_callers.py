@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from common.http.connection_limits import _Connection
+from common.http.connection_limits import LimitedConnection
 from tests.support.whole.raw import read_slowly, with_small_buffers
 from tests.support.whole.services import Api
 from tests.support.whole.standin import instead
@@ -199,13 +199,13 @@ async def test_a_slow_and_steady_reader_gets_everything(whole: bool, monkeypatch
 
 async def test_a_short_unread_response_is_aborted_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 0.2)
-    given_up, lose = asyncio.Event(), _Connection.connection_lost
+    given_up, lose = asyncio.Event(), LimitedConnection.connection_lost
 
-    def losing(connection: _Connection, exc: BaseException | None) -> None:
+    def losing(connection: LimitedConnection, exc: BaseException | None) -> None:
         lose(connection, exc)
         given_up.set()
 
-    monkeypatch.setattr(_Connection, "connection_lost", losing)
+    monkeypatch.setattr(LimitedConnection, "connection_lost", losing)
 
     async def short(request: web.Request) -> web.Response:
         with_small_buffers(request)

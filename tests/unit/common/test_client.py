@@ -5,13 +5,13 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from common.errors import Overloaded, Unavailable
+from common.http.aiohttp_private import ConnectTimeoutMixin
 from common.service_client.client import SMALL, STREAMS, ServiceClient, open_service
 from tests.support.factories import KEYS, make_caller
 from tests.support.tables import each
@@ -47,7 +47,7 @@ async def blocks() -> AsyncIterator[bytes]:
 async def test_every_request_to_an_unreachable_service_times_out_soon(
     deaf: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("common.service_client.connections"), "CONNECT_TIMEOUT", 0.2)
+    monkeypatch.setattr(ConnectTimeoutMixin, "connect_timeout", 0.2)
     kinds: list[dict[str, Any]] = [
         {"timeout": 90.0},
         {"timeout": 120.0},

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from common.concurrency.batching import AT_ONCE, Batcher
+from common.concurrency.batching import MAX_BATCH, Batcher
 
 
 class Store:
@@ -61,9 +61,9 @@ async def test_no_more_are_asked_at_once_than_may(store: Store) -> None:
     gathered = Batcher(store.ask_all)
     store.open.set()
 
-    await asyncio.gather(*(gathered.submit(number) for number in range(2 * AT_ONCE + 1)))
+    await asyncio.gather(*(gathered.submit(number) for number in range(2 * MAX_BATCH + 1)))
 
-    assert [len(asked) for asked in store.asked] == [AT_ONCE, AT_ONCE, 1]
+    assert [len(asked) for asked in store.asked] == [MAX_BATCH, MAX_BATCH, 1]
 
 
 async def test_an_error_is_the_answer_to_all_who_wait_and_to_nobody_later(store: Store) -> None:

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from yarl import URL
 
 from common.http.connection_limits import expect
-from common.http.middleware import BytesResponse, problems, watching
+from common.http.middleware import BytesResponse, observe_requests, problems
 from common.http.readiness import add_probes
 from common.http.server import serving
 from common.http.single_route import CATCH_ALL_ROUTE
@@ -104,7 +104,7 @@ async def test_a_failure_within_an_answer_ends_the_connection() -> None:
 
     registry = CollectorRegistry()
     requests = RequestMetrics("tests", registry)
-    app = web.Application(middlewares=[watching(requests, logged=False), problems])
+    app = web.Application(middlewares=[observe_requests(requests, logged=False), problems])
     app.router.add_get("/{tenant_id}/half", half)
     async with serving(app, "127.0.0.1:0") as address, asyncio.timeout(60):
         url = URL(address)

@@ -17,8 +17,10 @@ PRIVATE = re.compile(r"_[a-z][A-Za-z_]*|_[A-Z][A-Za-z]*")
 OWN_OBJECTS = {"self", "cls"}
 # By module of the product: the classes and modules of libraries of which it uses private or undocumented names.
 NAMES: Mapping[str, Mapping[str, Sequence[str]]] = {
-    "common/http/connection_limits.py": {
+    "common/http/aiohttp_private.py": {
+        "aiohttp:BaseConnector": ("_create_connection",),
         "aiohttp.web:AppRunner": ("_make_server",),
+        "aiohttp.web:Request": ("_match_info", "_prepare_hook"),
         "aiohttp.web:Server": ("_kwargs", "_loop"),
         "aiohttp.web:RequestHandler": (
             "_current_request",
@@ -27,25 +29,23 @@ NAMES: Mapping[str, Mapping[str, Sequence[str]]] = {
             "_request_count",
             "_waiter",
         ),
+        "aiohttp.web:Response": ("_eof_sent", "_keep_alive"),
         "aiohttp.web_protocol": ("_ErrInfo",),
     },
-    "common/http/single_route.py": {
-        "aiohttp.web:Application": ("_handle",),
-        "aiohttp.web:Request": ("_match_info",),
+    "common/service_client/transport.py": {
+        "aiohttp:BaseConnector": ("connect",),
+        "aiohttp": ("ClientRequest",),
+        "aiohttp.client_proto:ResponseHandler": ("read", "set_response_params"),
     },
-    "common/http/middleware.py": {
-        "aiohttp.web:Request": ("_prepare_hook",),
-        "aiohttp.web:Response": ("_body", "_eof_sent", "_keep_alive"),
-    },
-    "common/service_client/connections.py": {"aiohttp:BaseConnector": ("_create_connection",)},
     "common/events/broker.py": {"aio_pika:Channel": ("get_underlay_channel",)},
     "common/redis.py": {
         "redis.asyncio:ConnectionPool": ("get_connection",),
         "redis.asyncio:Connection": ("read_response", "send_command"),
     },
+    "common/telemetry/logs.py": {"structlog.contextvars": ("STRUCTLOG_KEY_PREFIX",)},
 }
 USES = [(module, owner, name) for module, owners in NAMES.items() for owner, names in owners.items() for name in names]
-BOUNDED = ("aiohttp", "redis", "aio-pika")
+BOUNDED = ("aiohttp", "redis", "aio-pika", "structlog")
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:

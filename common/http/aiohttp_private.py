@@ -1,0 +1,91 @@
+"""Every private name of aiohttp that this product uses; no other module uses one.
+
+`tests/unit/repository/test_library_names.py` lists the names, so that an upgrade that removes one fails clearly.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import BaseConnector, web
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http import RawRequestMessage
+from aiohttp.http_exceptions import BadHttpMessage
+from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.web_protocol import _ErrInfo
+
+from common.concurrency.limits import loop_timeout
+
+
+class ServerConnection(web.RequestHandler):
+    """A connection of a server, with its state."""
+
+    __slots__ = ()
+
+    @property
+    def request_count(self) -> int:
+        """The number of requests whose heads were received."""
+        return self._request_count
+
+    @property
+    def is_waiting_for_request(self) -> bool:
+        return self._waiter is not None and not self._waiter.done()
+
+    @property
+    def is_reading_paused(self) -> bool:
+        return self._reading_paused
+
+    @property
+    def output_size(self) -> int:
+        """The bytes written for the current request."""
+        return self._current_request.writer.output_size if self._current_request else 0
+
+    def reject_requests(self, is_rejected: Callable[[RawRequestMessage], bool], reason: str) -> None:
+        """Answer the waiting requests that are rejected with 400, as if they were malformed."""
+        for index, (message, _) in enumerate(self._messages):
+            if not isinstance(message, _ErrInfo) and is_rejected(message):
+                error = BadHttpMessage(reason)
+                self._messages[index] = (_ErrInfo(400, error, error.message), EMPTY_PAYLOAD)
+
+
+class ServerRunner(web.AppRunner):
+    """Runs an application on connections of another class."""
+
+    connection_class = ServerConnection
+
+    def request_handler(self, default: Callable[..., Any]) -> Callable[..., Any]:
+        """The handler of all requests; `default` uses the application's router."""
+        return default
+
+    async def _make_server(self) -> web.Server:
+        connection_class, server = self.connection_class, await super()._make_server()
+
+        class Server(web.Server):
+            def __call__(self) -> web.RequestHandler:
+                return connection_class(self, loop=self._loop, **self._kwargs)
+
+        handler = self.request_handler(server.request_handler)
+        return Server(handler, request_factory=server.request_factory, **server._kwargs)
+
+
+def set_match_info(request: web.Request, match_info: web.UrlMappingMatchInfo) -> None:
+    """Set the route of a request without the router."""
+    request._match_info = match_info
+
+
+async def send_response(request: web.BaseRequest, response: web.Response, body: bytes) -> None:
+    """Send a response with its complete headers and body, and keep the connection open."""
+    response._keep_alive = True
+    await request._prepare_hook(response)
+    await request.writer.write_headers(f"HTTP/1.1 {response.status} {response.reason}", response.headers)
+    await request.writer.write_eof(body)
+    response._eof_sent = True
+
+
+class ConnectTimeoutMixin(BaseConnector):
+    """A connector with a time limit for connecting, in ticks of our own event loop: the loop may be late itself."""
+
+    connect_timeout = 3.0  # seconds
+
+    async def _create_connection(self, *arguments: Any, **options: Any) -> ResponseHandler:
+        async with loop_timeout(self.connect_timeout):
+            return await super()._create_connection(*arguments, **options)
