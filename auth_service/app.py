@@ -29,7 +29,7 @@ from common.http.readiness import READINESS
 from common.http.server import Service, service_app
 from common.mongo import open_database
 from common.mongo.migration import migrate
-from common.mongo.schema import tell_version
+from common.mongo.schema import register_version
 from common.redis import open_redis
 from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS
@@ -55,7 +55,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         )
         readiness.check("mongodb", lambda: database.command("ping"))
         prepare = partial(migrate, database, schema(settings.audit_key))
-        tell_version(app[METRICS], database)
+        register_version(app[METRICS], database)
         await stack.enter_async_context(readiness.preparing("schema", prepare))
         readiness.check("redis", redis.ping)
 

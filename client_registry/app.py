@@ -27,7 +27,7 @@ from common.http.readiness import READINESS
 from common.http.server import Service, service_app
 from common.mongo import open_database
 from common.mongo.migration import migrate
-from common.mongo.schema import tell_version
+from common.mongo.schema import register_version
 from common.redis import open_redis
 from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS
@@ -53,7 +53,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             open_service(settings.upload_service_url, service="upload_service", keys=settings.upload_service_key)
         )
         readiness.check("mongodb", lambda: database.command("ping"))
-        tell_version(app[METRICS], database)
+        register_version(app[METRICS], database)
         await stack.enter_async_context(readiness.preparing("schema", partial(migrate, database, SCHEMA)))
 
         resolver = SystemResolver()

@@ -12,7 +12,7 @@ from client_registry.clients.service import ClientQuery
 from client_registry.model import uuid_text
 from client_registry.releases.service import release_version
 from common.errors import InvalidField
-from common.http.bodies import read_question
+from common.http.bodies import read_json
 from common.http.forms import MAX_INTEGER, Form, query_form
 from common.tenants import parse_network
 
@@ -82,7 +82,7 @@ def new_release(form: Form) -> tuple[str, str]:
 
 async def client_credentials(request: web.Request) -> tuple[str, int]:
     """The token and the kind of program of a client, sent by the gateway; "" is no token. Raises InvalidRequest."""
-    data = await read_question(request)
+    data = await read_json(request)
     token, program = data.get("auth_token"), data.get("client", 0)
     if isinstance(program, bool) or not isinstance(program, int) or not 0 <= program <= MAX_INTEGER:
         raise InvalidField("client", f"must be a whole number from 0 to {MAX_INTEGER}")

@@ -1,4 +1,4 @@
-"""The connection to Redis, opened alike by every service that has one."""
+"""The connection to Redis, with time limits and a limit of connections."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,19 +18,19 @@ from common.telemetry.tracing import traces
 __all__ = ["Redis", "RedisError", "ScriptRunner", "open_redis"]
 
 CONNECTIONS = 128
-SLOT_TIMEOUT = 3.0  # seconds that a call waits for one of them
-ANSWER_TIMEOUT = 1.0  # seconds that Redis may take, the connecting included
+SLOT_TIMEOUT = 3.0  # seconds that a call waits for a connection
+ANSWER_TIMEOUT = 1.0  # seconds for an answer, including the connection
 
 
 @asynccontextmanager
 async def open_redis(url: str) -> AsyncIterator["Redis"]:
-    """A client that says within about a second that Redis is away; calls beyond its connections wait their turn."""
+    """A client that fails within about a second if Redis is away; calls beyond `CONNECTIONS` wait for a slot."""
     pool: ConnectionPool = ConnectionPool.from_url(
         url,
         socket_connect_timeout=None,
         socket_timeout=None,
         retry=Retry(ConstantBackoff(0.05), 1),
-        max_connections=CONNECTIONS + 1,  # and the one of `ScriptRunner`
+        max_connections=CONNECTIONS + 1,  # and one for `ScriptRunner`
         decode_responses=True,
     )
     client = _Redis.from_pool(pool)
@@ -41,15 +41,15 @@ async def open_redis(url: str) -> AsyncIterator["Redis"]:
 
 
 class _Redis(Redis):
-    """Every command waits its turn, and raises Overloaded where that does not come; RedisError without an answer."""
+    """Each command waits for a slot. It raises Overloaded if there is none, RedisError without an answer."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._turns = ConcurrencyLimit(CONNECTIONS)
+        self._limit = ConcurrencyLimit(CONNECTIONS)
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         with traces.command_span("redis", str(args[0])):
-            async with self._turns.acquire(SLOT_TIMEOUT):
+            async with self._limit.acquire(SLOT_TIMEOUT):
                 try:
                     async with loop_timeout(ANSWER_TIMEOUT):
                         return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
@@ -58,9 +58,9 @@ class _Redis(Redis):
 
 
 class ScriptRunner:
-    """A script that is run again and again, never twice at once, over a connection of its own.
+    """Runs one script over its own connection, one call at a time.
 
-    To take one from the client's for each time costs three times what the command itself does.
+    Taking a connection from the client's pool would cost three times as much as the command.
     """
 
     def __init__(self, redis: "Redis", script: str) -> None:
@@ -70,24 +70,19 @@ class ScriptRunner:
         self._connection: Connection | None = None
 
     async def run(self, *arguments: str | int) -> Any:
-        """What the script answers to the number of its keys, its keys, and its other arguments.
-
-        Raises RedisError where Redis does not answer.
-        """
+        """Run the script with the number of its keys, its keys, and its other arguments. Raises RedisError."""
         with traces.command_span("redis", "EVALSHA"):
             try:
                 async with loop_timeout(ANSWER_TIMEOUT):
                     try:
-                        return await self._ask("EVALSHA", self._digest, *arguments)
-                    except NoScriptError:
-                        return await self._ask("EVAL", self._script, *arguments)
-                    except RedisConnectionError:  # It was closed since, or Redis started anew.
-                        return await self._ask("EVAL", self._script, *arguments)
+                        return await self._send("EVALSHA", self._digest, *arguments)
+                    except (NoScriptError, RedisConnectionError):  # Redis restarted, or the connection was closed.
+                        return await self._send("EVAL", self._script, *arguments)
             except TimeoutError:
                 raise RedisTimeout("Redis does not answer.") from None
 
-    async def _ask(self, *command: str | int) -> Any:
+    async def _send(self, *command: str | int) -> Any:
         if self._connection is None:
             self._connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
-        await self._connection.send_command(*command)  # connects again where it has to
+        await self._connection.send_command(*command)  # It connects again if necessary.
         return await self._connection.read_response()

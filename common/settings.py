@@ -1,7 +1,7 @@
-"""Settings from the environment, checked once at the start.
+"""Settings from environment variables, validated once at the start.
 
-Every variable may also be given as a file: `SESSION_KEY_FILE=/run/secrets/session_key` reads `SESSION_KEY` from there.
-An empty variable counts as none. A key that is given as a file is read again when the file changes.
+Each variable can also be a file: `SESSION_KEY_FILE=/run/secrets/session_key` reads `SESSION_KEY` from it. An empty
+variable counts as absent. A key in a file is read again when the file changes.
 """
 
 import os
@@ -30,14 +30,14 @@ _HOST_AND_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
 
 
 def _listen(text: str) -> str:
-    found = _HOST_AND_PORT.fullmatch(text)
-    if not (found and int(found[1]) < 65536) and not re.fullmatch(r"unix:/.+", text):
+    match = _HOST_AND_PORT.fullmatch(text)
+    if not (match and int(match[1]) < 65536) and not re.fullmatch(r"unix:/.+", text):
         raise ValueError("must be host:port, [address]:port or unix:/path, with a port up to 65535")
     return text
 
 
 def _url(schema: CoreSchema, socket: str = "") -> AfterValidator:
-    """Let an URL through as it stands; one of a unix socket begins with `socket`."""
+    """Validate a URL without changing it; a URL of a unix socket starts with `socket`."""
     url = SchemaValidator(schema)
 
     def check(text: str) -> str:
@@ -59,18 +59,18 @@ def _with_extra(text: str) -> str:
 
 
 def _keys(value: object) -> object:
-    """The keys of a setting: the text of a variable, or the file it is in."""
+    """The keys of a setting: a text or a file."""
     if value is None:
         raise ValueError("must be given, or INTERNAL_KEY for all services")
     return Keys(value) if isinstance(value, (str, Path)) else value
 
 
 def of_internal_key() -> Any:
-    """The default of a key by which services know each other."""
-    return Field(default_factory=lambda given: given.get("internal_key"))
+    """The default of a service's key: INTERNAL_KEY."""
+    return Field(default_factory=lambda values: values.get("internal_key"))
 
 
-_NOT_GIVEN: Any = Field(default=None, validate_default=False)  # for a key that is only the default of others
+_OPTIONAL: Any = Field(default=None, validate_default=False)  # for a key that is only the default of others
 Key = Annotated[InstanceOf[Keys], BeforeValidator(_keys)]
 Listen = Annotated[str, AfterValidator(_listen)]
 MongoUrl = Annotated[str, _url(multi_host_url_schema(allowed_schemes=["mongodb", "mongodb+srv"], host_required=True))]
@@ -83,16 +83,16 @@ CollectorUrl = Annotated[
 Origin = Annotated[str, Field(pattern=r"^(https?://[^/?#\s]+)?$")]
 Settings = TypeVar("Settings", bound="EnvironmentSettings")
 
-# Nobody tells a service the name of its database: the operator's commands look for each service's data by that name.
-NOT_TOLD = frozenset(["database"])
+# Not read from the environment: operator commands find a service's data by the fixed name of its database.
+FIXED = frozenset(["database"])
 
 
 class BadSetting(Exception):
-    """A setting is missing or wrong; the text is one line for the operator and never holds a secret."""
+    """A setting is missing or invalid; the text is one line for the operator and never holds a secret."""
 
 
 class EnvironmentSettings(BaseSettings):
-    """What is read from the environment, or from the files that it names."""
+    """Settings that are read from environment variables, or from the files that they name."""
 
     model_config = SettingsConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True, env_ignore_empty=True)
 
@@ -118,7 +118,7 @@ class ServiceSettings(EnvironmentSettings):
 
     listen: Listen = "127.0.0.1:8080"
     management_listen: Listen | None = None
-    internal_key: Key = _NOT_GIVEN
+    internal_key: Key = _OPTIONAL
     access_log: bool = True
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
     workers: int = Field(default=1, ge=1, le=64)
@@ -134,21 +134,21 @@ class ServiceSettings(EnvironmentSettings):
 
 
 class VariableSource(EnvSettingsSource):
-    """`NAME` in the environment holds `NAME`."""
+    """Reads the variable `NAME`."""
 
     def __call__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__call__().items() if name not in NOT_TOLD}
+        return {name: value for name, value in super().__call__().items() if name not in FIXED}
 
 
 class FileSource(PydanticBaseSettingsSource):
-    """`NAME_FILE` in the environment names the file that holds `NAME`."""
+    """Reads the file that the variable `NAME_FILE` names."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         name = f"{field_name.upper()}_FILE"
         path = os.environ.get(name)
         try:
             text = Path(path).read_text(encoding="utf-8").strip() if path else None
-            # Keys go on looking at their file.
+            # `Keys` reads its file again later.
             return Path(path) if path and text and field.annotation is Keys else text, field_name, False
         except OSError as error:
             raise BadSetting(f"{name}: {path}: {error.strerror}") from None
@@ -156,19 +156,15 @@ class FileSource(PydanticBaseSettingsSource):
             raise BadSetting(f"{name}: {path}: not a text in UTF-8") from None
 
     def __call__(self) -> dict[str, Any]:
-        told = {name: field for name, field in self.settings_cls.model_fields.items() if name not in NOT_TOLD}
-        found = {name: self.get_field_value(field, name)[0] for name, field in told.items()}
-        return {name: value for name, value in found.items() if value is not None}
+        fields = {name: field for name, field in self.settings_cls.model_fields.items() if name not in FIXED}
+        values = {name: self.get_field_value(field, name)[0] for name, field in fields.items()}
+        return {name: value for name, value in values.items() if value is not None}
 
 
-def load(kind: type[Settings], **given: Any) -> Settings:
-    """The settings of this kind: what is given, and the rest from the environment.
-
-    Raises:
-        BadSetting: one is missing, malformed, or its file cannot be read.
-    """
+def load(settings: type[Settings], **values: Any) -> Settings:
+    """Load settings from `values` and, for the others, from the environment. Raises BadSetting."""
     try:
-        return kind(**given)
+        return settings(**values)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         name = str(first["loc"][0]).upper() if first["loc"] else "settings"

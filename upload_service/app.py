@@ -16,7 +16,7 @@ from common.http.readiness import READINESS
 from common.http.server import Service, service_app
 from common.mongo import MongoDatabase, open_database
 from common.mongo.migration import migrate
-from common.mongo.schema import tell_version
+from common.mongo.schema import register_version
 from common.telemetry.metrics import METRICS
 from upload_service.app_keys import (
     CLAIMS,
@@ -101,7 +101,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             open_database(settings.mongo_url, settings.database, "upload_service")
         )
         readiness.check("mongodb", lambda: database.command("ping"))
-        tell_version(app[METRICS], database)
+        register_version(app[METRICS], database)
         await stack.enter_async_context(readiness.preparing("schema", partial(migrate, database, SCHEMA)))
         await asyncio.to_thread(settings.installers.mkdir, parents=True, exist_ok=True)
         readiness.check("installers", lambda: asyncio.to_thread(settings.installers.stat))

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from aiohttp import web
 
-from common.http.bodies import read_question
+from common.http.bodies import read_json
 from common.http.middleware import audit, caller_of, json_response
 from upload_service import views
 from upload_service.app_keys import (
@@ -89,14 +89,14 @@ async def store_installer(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/discard_installer")
 async def discard_installer(request: web.Request) -> web.Response:
-    body = await read_question(request)
+    body = await read_json(request)
     await request.app[CLAIMS].discard(caller_of(request).tenant_id, text_of(body, "server_filename"))
     return json_response({})
 
 
 @routes.post("/{tenant_id}/claim_installer")
 async def claim_installer(request: web.Request) -> web.Response:
-    body = await read_question(request)
+    body = await read_json(request)
     upload = await request.app[CLAIMS].claim(
         caller_of(request).tenant, text_of(body, "server_filename"), text_of(body, "version_uid")
     )
@@ -106,20 +106,20 @@ async def claim_installer(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/inspect_installer")
 async def inspect_installer(request: web.Request) -> web.Response:
-    name = text_of(await read_question(request), "server_filename")
+    name = text_of(await read_json(request), "server_filename")
     return json_response(views.inspection(await request.app[INSPECTOR].inspect(caller_of(request).tenant_id, name)))
 
 
 @routes.post("/{tenant_id}/release_installers")
 async def release_installers(request: web.Request) -> web.Response:
-    body = await read_question(request)
+    body = await read_json(request)
     await request.app[CLAIMS].release(caller_of(request).tenant_id, texts_of(body, "version_uids"))
     return json_response({})
 
 
 @routes.post("/{tenant_id}/unclaimed_installers")
 async def unclaimed_installers(request: web.Request) -> web.Response:
-    body = await read_question(request)
+    body = await read_json(request)
     names = texts_of(body, "server_filenames")
     unclaimed = await request.app[CLAIMS].unclaimed(caller_of(request).tenant_id, names)
     return json_response({"server_filenames": unclaimed})

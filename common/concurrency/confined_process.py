@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from common.errors import Unavailable
 
-CODE = Path(__file__).parents[2]  # The process inherits no path, so it is told where our packages are.
+CODE = Path(__file__).parents[2]  # The process inherits no path, so it needs the folder of our packages.
 END_TIMEOUT = 2.0  # seconds that a killed process has to disappear
 
 

@@ -1,6 +1,6 @@
-"""Facts that travel from one service to others: over RabbitMQ (`broker`), or inside one process (`local`).
+"""Events from one service to others, over RabbitMQ (`broker`) or inside one process (`local`).
 
-Publishing returns once the fact is kept; a handler may see a fact twice and must change nothing the second time.
+`publish` returns once the event is stored. A handler may get an event twice and must change nothing the second time.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -21,7 +21,7 @@ Listener = Callable[["Event"], None]
 
 
 class Outcome(StrEnum):
-    """What became of an event at a subscriber."""
+    """The result of an event at a subscriber."""
 
     HANDLED = "handled"
     FAILED = "failed"
@@ -37,10 +37,10 @@ def ignore(_: Outcome) -> None:
 
 @dataclass(frozen=True)
 class Event:
-    """A CloudEvents 1.0 event of one tenant. `data` holds what JSON can.
+    """A CloudEvents 1.0 event of one tenant. `data` holds JSON values.
 
-    `request_id` is that of the request which made it a fact: the extension attribute `requestid`. `traceparent` names
-    what it is a part of in that request's trace, as the extension for distributed tracing has it.
+    `request_id` (extension attribute `requestid`) and `traceparent` (of the extension for distributed tracing) are
+    those of the request that caused the event.
     """
 
     event_id: str
@@ -73,7 +73,7 @@ class Event:
 
     @classmethod
     def decode(cls, body: bytes) -> Self:
-        """Read an event. Raises ValueError, KeyError or TypeError when it is none of ours."""
+        """Parse an event. Raises ValueError, KeyError or TypeError."""
         message = orjson.loads(body)
         data = dict(message["data"])
         return cls(
@@ -89,37 +89,34 @@ class Event:
 
 
 class EventsUnavailable(Unavailable):
-    """The event was not kept: the broker is away, full, or nobody listens yet. Publish it again later."""
+    """The event was not stored: the broker is away or full, or has no subscriber yet. Publish it again later."""
 
 
 class Events(Protocol):
-    """A way for facts to travel."""
+    """Publishes events and delivers them to subscribers."""
 
     async def publish(self, event: Event) -> None:
-        """Hand an event over; once this returns it will reach every subscriber. Raises EventsUnavailable."""
+        """Publish an event; it will reach every subscriber. Raises EventsUnavailable."""
 
     async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = ignore) -> None:
-        """Have every event of a type handled, one of the subscribers of a `queue` name each.
+        """Handle every event of a type; subscribers of one `queue` name share them. `count` gets each outcome."""
 
-        `count` is told what became of each.
-        """
+    async def listen_ephemeral(self, event_type: str, listener: Listener) -> None:
+        """Call `listener` with every event of a type from now on.
 
-    async def listen_ephemeral(self, event_type: str, hear: Listener) -> None:
-        """Tell `hear` of every event of a type that comes by from now on, whoever else is told.
-
-        Nothing is kept for it, and an event that is only overheard does not count as published.
+        No event is stored for a listener, and an event without other subscribers does not count as published.
         """
 
 
 @contextmanager
-def published(event: Event, system: str) -> Iterator[Event]:
-    """Publish an event within the block: as it is to be sent, so that its handling is a part of that in its trace."""
+def traced_event(event: Event, system: str) -> Iterator[Event]:
+    """The event to publish within the block, with the trace context of its publication."""
     with traces.publish_span(system, event.type, event.traceparent) as span:
         yield replace(event, traceparent=span.traceparent) if span.traceparent else event
 
 
-async def handled(handle: Handle, event: Event, system: str) -> None:
-    """Handle an event as part of the request that it comes from; `system` is what brought it."""
+async def handle_event(handle: Handle, event: Event, system: str) -> None:
+    """Handle an event with the request id and the trace of its request; `system` delivered it."""
     with of_request(event.request_id), traces.process_span(system, event.type, event.traceparent):
         await handle(event)
         log.info("event_handled", type=event.type, event_id=event.event_id, tenant_id=event.tenant_id)

@@ -1,4 +1,4 @@
-"""The way of facts where services are processes of their own."""
+"""Events over RabbitMQ."""
 
 import asyncio
 import logging
@@ -15,30 +15,30 @@ from aio_pika.abc import (
 )
 from yarl import URL
 
-from common.events import Count, Event, EventsUnavailable, Handle, Listener, ignore, published
+from common.events import Count, Event, EventsUnavailable, Handle, Listener, ignore, traced_event
 from common.events.deliveries import RETRY_PAUSE, Subscriber, process_delivery
 from common.telemetry import log
 
 SYSTEM = "rabbitmq"
 EXCHANGE = "uploads"
 DEAD_EXCHANGE = "uploads.dead"
-# For those who overhear. A queue of theirs at the other exchange would let an event count as taken that nobody keeps.
+# For ephemeral listeners: with their queues at `EXCHANGE`, an event without subscribers would count as stored.
 LIVE_EXCHANGE = "uploads.live"
-LIVE_WAITING = 1000  # events that the broker holds for one who overhears; of more, the oldest go
-DELIVERIES = 100  # by the broker, whatever became of them: an event that ends its process each time ends as well
+LIVE_LIMIT = 1000  # events that wait for one listener; the oldest are dropped
+DELIVERIES = 100  # by the broker, whatever their result: an event that kills its process each time must end, too
 PUBLISH_TIMEOUT = 5  # seconds
 CLOSE_TIMEOUT = 1  # seconds
-HEARTBEAT = 10  # seconds; a broker that is silent for two of them is gone
-BROKER_TROUBLE = (aio_pika.exceptions.AMQPError, OSError, RuntimeError)
+HEARTBEAT = 10  # seconds; the connection ends after two without an answer
+BROKER_ERRORS = (aio_pika.exceptions.AMQPError, OSError, RuntimeError)
 
 
 class RabbitEvents:
-    """Facts over RabbitMQ: a durable topic exchange, a quorum queue per subscriber name, publisher confirms.
+    """A durable topic exchange, a quorum queue per subscriber name, publisher confirms.
 
-    An event that fails 5 times goes to the queue `<name>.dead`, what is none of ours at once; while a store is away
-    it waits. Whatever ends a connection, a channel or a consumer, it is made anew. The broker counts each such end as
-    a delivery of the events that waited, and itself ends the channel of one that waits for half an hour: at 100
-    deliveries, of which a store that is away for two days takes all, an event is dead as well.
+    An event that fails 5 times goes to the queue `<name>.dead`, an invalid one at once. An event waits while a store is
+    away. Closed connections, channels and consumers are opened again. The broker counts each such end as a delivery of
+    the waiting events, and closes a channel whose event waits for half an hour. At 100 deliveries an event is dead;
+    that is two days without the store.
     """
 
     def __init__(self, url: str) -> None:
@@ -50,7 +50,7 @@ class RabbitEvents:
         self._closed = False
 
     async def publish(self, event: Event) -> None:
-        with published(event, SYSTEM) as traced:
+        with traced_event(event, SYSTEM) as traced:
             await self._publish(traced)
 
     async def _publish(self, event: Event) -> None:
@@ -64,24 +64,24 @@ class RabbitEvents:
             async with asyncio.timeout(PUBLISH_TIMEOUT):
                 exchange = await (await self._publishing_channel()).get_exchange(EXCHANGE, ensure=False)
                 await exchange.publish(message, event.routing_key, mandatory=True, timeout=PUBLISH_TIMEOUT)
-        except BROKER_TROUBLE as error:
+        except BROKER_ERRORS as error:
             raise EventsUnavailable("The event was not confirmed by the broker.") from error
-        with suppress(*BROKER_TROUBLE):  # It is kept; that it can be overheard, too, is no part of that.
+        with suppress(*BROKER_ERRORS):  # The event is stored; ephemeral listeners may miss it.
             async with asyncio.timeout(PUBLISH_TIMEOUT):
                 live = await (await self._publishing_channel()).get_exchange(LIVE_EXCHANGE, ensure=False)
-                passing = aio_pika.Message(event.encode(), delivery_mode=aio_pika.DeliveryMode.NOT_PERSISTENT)
-                await live.publish(passing, event.routing_key, mandatory=False, timeout=PUBLISH_TIMEOUT)
+                transient = aio_pika.Message(event.encode(), delivery_mode=aio_pika.DeliveryMode.NOT_PERSISTENT)
+                await live.publish(transient, event.routing_key, mandatory=False, timeout=PUBLISH_TIMEOUT)
 
     async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = ignore) -> None:
-        """Begin at once where the broker is there, else as soon as it is."""
-        self._begin(queue, partial(self._consume, Subscriber(queue, event_type, handle, count)))
+        """Start at once, or as soon as the broker is available."""
+        self._start(queue, partial(self._consume, Subscriber(queue, event_type, handle, count)))
 
-    async def listen_ephemeral(self, event_type: str, hear: Listener) -> None:
-        """Begin at once where the broker is there, else as soon as it is."""
-        self._begin(LIVE_EXCHANGE, partial(self._overhear, event_type, hear))
+    async def listen_ephemeral(self, event_type: str, listener: Listener) -> None:
+        """Start at once, or as soon as the broker is available."""
+        self._start(LIVE_EXCHANGE, partial(self._listen, event_type, listener))
 
-    def _begin(self, queue: str, consume: Callable[[], Awaitable[None]]) -> None:
-        task = asyncio.create_task(self._again(queue, consume))
+    def _start(self, queue: str, consume: Callable[[], Awaitable[None]]) -> None:
+        task = asyncio.create_task(self._repeat(queue, consume))
         self._subscribing.add(task)
         task.add_done_callback(self._subscribing.discard)
 
@@ -94,16 +94,16 @@ class RabbitEvents:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[AbstractConnection]:
-        # The library's own reconnecting connection may come back without its consumers, and tells nobody.
+        # The library's reconnecting connection may come back without its consumers, without an error.
         connection = aio_pika.Connection(URL(self._url).update_query(heartbeat=HEARTBEAT))
         try:
             await connection.connect(timeout=PUBLISH_TIMEOUT)
             yield connection
         finally:
-            with suppress(*BROKER_TROUBLE):
+            with suppress(*BROKER_ERRORS):
                 async with asyncio.timeout(CLOSE_TIMEOUT):
                     await connection.close()
-            # Where that was cut short the library would go on with it whenever the memory is collected.
+            # After a timeout the library would otherwise close it during garbage collection.
             await connection.close()
 
     async def _publishing_channel(self) -> AbstractChannel:
@@ -119,18 +119,18 @@ class RabbitEvents:
                 self._channel = channel
             return self._channel
 
-    async def _again(self, queue: str, consume: Callable[[], Awaitable[None]]) -> None:
+    async def _repeat(self, queue: str, consume: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
                 await consume()
                 log.warning("consumer_gone", queue=queue)
-            except BROKER_TROUBLE as error:
+            except BROKER_ERRORS as error:
                 log.warning("broker_unavailable", queue=queue, error=type(error).__name__)
             await asyncio.sleep(RETRY_PAUSE)
 
     @asynccontextmanager
     async def _consuming(self) -> AsyncIterator[AbstractChannel]:
-        """A channel to begin with within the block, whose end waits until the channel or its queue is gone."""
+        """A channel; at its end the block waits until the channel or its queue is gone."""
         async with self._connection() as connection:
             channel, gone = await connection.channel(), asyncio.Event()
             channel.close_callbacks.add(lambda *_: gone.set())
@@ -142,30 +142,30 @@ class RabbitEvents:
     async def _consume(self, subscriber: Subscriber) -> None:
         """Handle events until the connection, the channel or the queue is gone."""
 
-        async def taken(message: AbstractIncomingMessage) -> None:
-            with suppress(*BROKER_TROUBLE):  # What it does not hear of our answer, it delivers again.
+        async def process(message: AbstractIncomingMessage) -> None:
+            with suppress(*BROKER_ERRORS):  # Without our answer the broker delivers it again.
                 await process_delivery(message, subscriber, SYSTEM, lambda: self._closed)
 
         async with self._consuming() as channel:
             await channel.set_qos(prefetch_count=32)
-            await (await _declare(channel, subscriber.queue, subscriber.event_type)).consume(taken)
+            await (await _declare(channel, subscriber.queue, subscriber.event_type)).consume(process)
 
-    async def _overhear(self, event_type: str, hear: Listener) -> None:
-        """Tell of events until the connection, the channel or the queue is gone, and the latter with the former."""
+    async def _listen(self, event_type: str, listener: Listener) -> None:
+        """Call the listener until the connection, the channel or the queue is gone."""
 
-        async def heard(message: AbstractIncomingMessage) -> None:
-            with suppress(ValueError, KeyError, TypeError):  # Whoever handles it says that it is none of ours.
-                hear(Event.decode(message.body))
+        async def receive(message: AbstractIncomingMessage) -> None:
+            with suppress(ValueError, KeyError, TypeError):  # Its subscriber logs the error.
+                listener(Event.decode(message.body))
 
         async with self._consuming() as channel:
             exchange = await channel.declare_exchange(LIVE_EXCHANGE, aio_pika.ExchangeType.TOPIC, durable=True)
-            passing = await channel.declare_queue(exclusive=True, arguments={"x-max-length": LIVE_WAITING})
-            await passing.bind(exchange, f"{event_type}.#")
-            await passing.consume(heard, no_ack=True)
+            live_queue = await channel.declare_queue(exclusive=True, arguments={"x-max-length": LIVE_LIMIT})
+            await live_queue.bind(exchange, f"{event_type}.#")
+            await live_queue.consume(receive, no_ack=True)
 
 
 async def _declare(channel: AbstractChannel, queue: str, event_type: str) -> AbstractQueue:
-    """The queue of a subscriber, and where its dead letters go."""
+    """Declare the queue of a subscriber and the queue of its dead letters."""
     exchange = await channel.declare_exchange(EXCHANGE, aio_pika.ExchangeType.TOPIC, durable=True)
     dead = await channel.declare_exchange(DEAD_EXCHANGE, aio_pika.ExchangeType.DIRECT, durable=True)
     dead_queue = await channel.declare_queue(f"{queue}.dead", durable=True, arguments={"x-queue-type": "quorum"})
@@ -175,7 +175,7 @@ async def _declare(channel: AbstractChannel, queue: str, event_type: str) -> Abs
         durable=True,
         arguments={
             "x-queue-type": "quorum",
-            "x-delivery-limit": DELIVERIES - 1,  # The broker counts what comes after the first.
+            "x-delivery-limit": DELIVERIES - 1,  # The broker counts redeliveries only.
             "x-dead-letter-exchange": DEAD_EXCHANGE,
             "x-dead-letter-routing-key": queue,
         },
@@ -186,8 +186,8 @@ async def _declare(channel: AbstractChannel, queue: str, event_type: str) -> Abs
 
 @asynccontextmanager
 async def open_events(url: str) -> AsyncIterator[RabbitEvents]:
-    """Facts over the broker at `url` (amqp://…); opening does not wait for it."""
-    # The library writes an error a second while the broker is away; what that means for us we say ourselves.
+    """Events over the broker at `url` (amqp://…); opening does not wait for it."""
+    # The library logs an error per second while the broker is away; we log that ourselves.
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)
     events = RabbitEvents(url)
     try:

@@ -1,33 +1,23 @@
-"""What becomes of an event that a broker delivers: it is handled, waits for what is away, or is dead."""
+"""Processes events that the broker delivers: they are handled, wait for a dependency, or become dead letters."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+
+from aio_pika.abc import AbstractIncomingMessage
 
 from common.errors import Unavailable
-from common.events import Count, Event, Handle, Outcome, handled
-from common.mongo import MongoError, Refused
+from common.events import Count, Event, Handle, Outcome, handle_event
+from common.mongo import MongoError, WriteRejected
 from common.telemetry import log
 
 FAILURES = 5
 RETRY_PAUSE = 1  # seconds
 
 
-class Message(Protocol):
-    """What the broker delivers, and takes back or not."""
-
-    body: bytes
-    message_id: str | None
-
-    def ack(self) -> Awaitable[None]: ...
-
-    def reject(self, requeue: bool = ...) -> Awaitable[None]: ...
-
-
 @dataclass(frozen=True)
 class Subscriber:
-    """One of those that share a queue."""
+    """One of the subscribers that share a queue."""
 
     queue: str
     event_type: str
@@ -35,10 +25,12 @@ class Subscriber:
     count: Count
 
 
-async def process_delivery(message: Message, subscriber: Subscriber, system: str, closed: Callable[[], bool]) -> None:
-    """Have an event handled that `system` delivers; one that comes to nothing goes to the dead letters.
+async def process_delivery(
+    message: AbstractIncomingMessage, subscriber: Subscriber, system: str, closed: Callable[[], bool]
+) -> None:
+    """Handle an event that `system` delivers; one that is invalid or fails repeatedly becomes a dead letter.
 
-    Whatever fails once we are `closed` goes back to the queue, with the connection.
+    An event that fails while we are being `closed` returns to the queue with the connection.
     """
     queue = subscriber.queue
     try:
@@ -50,13 +42,13 @@ async def process_delivery(message: Message, subscriber: Subscriber, system: str
         subscriber.count(Outcome.UNREADABLE)
         await message.reject(requeue=False)
         return
-    # Tried again here, not delivered again: the broker does not tell a failure from a lost connection.
+    # Retried here and not by redelivery: the broker counts a lost connection as a delivery, too.
     for _ in range(FAILURES):
         try:
-            await _patiently(subscriber.handle, event, system, closed)
-        except Exception as error:  # noqa: BLE001  whatever it was, it is the event's failure
+            await _handle_when_available(subscriber.handle, event, system, closed)
+        except Exception as error:  # noqa: BLE001  any error is a failure of the event
             if closed():
-                return  # Or ours.
+                return  # The failure may be ours.
             log.error("event_failed", queue=queue, event_id=event.event_id, exc_info=error)
         else:
             subscriber.count(Outcome.HANDLED)
@@ -66,13 +58,13 @@ async def process_delivery(message: Message, subscriber: Subscriber, system: str
     await message.reject(requeue=False)
 
 
-async def _patiently(handle: Handle, event: Event, system: str, closed: Callable[[], bool]) -> None:
-    """Handle an event. A store or a service that is away is waited for: that is no fault of the event's."""
+async def _handle_when_available(handle: Handle, event: Event, system: str, closed: Callable[[], bool]) -> None:
+    """Handle an event, and wait for stores and services that are away: that is no failure of the event."""
     while True:
         try:
-            return await handled(handle, event, system)
+            return await handle_event(handle, event, system)
         except (MongoError, Unavailable) as error:
-            if closed() or isinstance(error, Refused):
+            if closed() or isinstance(error, WriteRejected):
                 raise
             log.warning("event_waits", event_id=event.event_id, error=type(error).__name__)
             await asyncio.sleep(RETRY_PAUSE)

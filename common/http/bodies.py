@@ -1,7 +1,6 @@
-"""The bytes of request bodies, and the parts of multipart ones: what cannot be understood is answered 400.
+"""Reads request bodies and multipart segments, and the headers that negotiate a response's body.
 
-aiohttp's own `request.post()` answers 500 to a dozen kinds of malformed body, so bodies are read here instead. And
-whether an answer's body is to be sent, and how compressed: what a request says of that is understood here alone.
+aiohttp's `request.post()` answers 500 to a dozen kinds of malformed bodies; here each of them is answered 400.
 """
 
 import asyncio
@@ -21,32 +20,30 @@ from common.errors import BodyTooLarge, InvalidRequest
 
 FORM_LIMIT = 1 << 20  # bytes of a whole form, small files included
 FIELDS_LIMIT = 1000
-TIMEOUT = 30.0  # seconds of waiting for the next `PROGRESS` bytes of a body
+TIMEOUT = 30.0  # seconds to wait for `PROGRESS` bytes of a body
 PROGRESS = 64 << 10  # bytes
-CODINGS = ("gzip", "zstd")  # of answers that may be compressed, in our order of preference for equal ones of a caller
-_WISH = re.compile(r"([^\s;]+)(?:\s*;\s*q\s*=\s*([01](?:\.[0-9]{0,3})?))?")
+CODINGS = ("gzip", "zstd")  # of compressed responses; the first is preferred for equal weights
+_WEIGHTED_CODING = re.compile(r"([^\s;]+)(?:\s*;\s*q\s*=\s*([01](?:\.[0-9]{0,3})?))?")
 _TAG = re.compile(r'"[^"]*"')
 
 
 async def body(request: web.Request, *, limit: int | None = None, joined: bool = True) -> AsyncIterator[bytes]:
-    """The bytes of the body as they come, at most `limit`.
+    """Yield the body as it arrives, at most `limit` bytes.
 
-    `joined` copies all that have come into one block: less work for who parses them. Without it they are passed on as
-    they are, in the least memory.
+    `joined` copies all arrived bytes into one block, which is less work for a parser but needs more memory.
 
     Raises:
-        InvalidRequest: the transfer is broken, compressed, or too slow: less than `PROGRESS` bytes in `TIMEOUT`
-            seconds of waiting for them.
+        InvalidRequest: the transfer is broken, compressed, or too slow (see `ReadRate`).
         BodyTooLarge: it is longer than `limit`.
     """
     _check_head(request, limit)
     content = request.content
-    joined = joined or request.content_length is None  # The sender chooses how small the pieces without a length are.
-    received, pace = 0, ReadRate()
+    joined = joined or request.content_length is None  # Without a length, the sender chooses how small the pieces are.
+    received, rate = 0, ReadRate()
     while True:
         try:
-            # What is all there needs no limit of time, which costs as much as a small form.
-            async with nullcontext() if content.is_eof() else pace:
+            # A complete body needs no time limit, which costs as much as a small form.
+            async with nullcontext() if content.is_eof() else rate:
                 block = await content.readany() if joined else (await content.readchunk())[0]
         except (web.RequestPayloadError, HttpProcessingError):
             raise InvalidRequest("The body is broken or ended early.") from None
@@ -55,7 +52,7 @@ async def body(request: web.Request, *, limit: int | None = None, joined: bool =
         received += len(block)
         if limit is not None and received > limit:
             raise BodyTooLarge(f"The body is longer than {limit} bytes.")
-        pace.record(len(block))
+        rate.record(len(block))
         yield block
 
 
@@ -67,21 +64,20 @@ def _check_head(request: web.Request, limit: int | None) -> None:
 
 
 class ReadRate:
-    """How fast a body comes. Whoever waits for more of it does so `async with` this.
+    """Measures the speed of a body. Wait for each block within `async with`.
 
     Raises:
-        InvalidRequest: less than `PROGRESS` bytes came in `TIMEOUT` seconds of waiting for them.
+        InvalidRequest: fewer than `PROGRESS` bytes arrived in `TIMEOUT` seconds of waiting.
     """
 
     def __init__(self) -> None:
-        self._unmarked = 0
+        self._received = 0
         self._left = TIMEOUT
 
     def record(self, count: int) -> None:
-        """So many bytes have come."""
-        self._unmarked += count
-        if self._unmarked >= PROGRESS:
-            self._unmarked, self._left = 0, TIMEOUT
+        self._received += count
+        if self._received >= PROGRESS:
+            self._received, self._left = 0, TIMEOUT
 
     async def __aenter__(self) -> None:
         self._started = time.monotonic()
@@ -97,34 +93,29 @@ class ReadRate:
 
 
 async def read_body(request: web.Request, limit: int) -> bytes:
-    """All of the body. Raises as `body` does."""
+    """The whole body. Raises as `body` does."""
     content = request.content
     if not content.is_eof() or content.exception() or content.total_bytes > limit:
         return b"".join([block async for block in body(request, limit=limit)])
     _check_head(request, limit)
-    return content.read_nowait()  # A small form comes with its head.
+    return content.read_nowait()  # A small form arrives with its head.
 
 
-async def read_question(request: web.Request) -> Mapping[str, Any]:
-    """The JSON object that another service sent.
-
-    Raises:
-        InvalidRequest: it is none.
-        BodyTooLarge: it is longer than `FORM_LIMIT`.
-    """
+async def read_json(request: web.Request) -> Mapping[str, Any]:
+    """The JSON object of a request's body, of at most `FORM_LIMIT` bytes. Raises InvalidRequest or BodyTooLarge."""
     try:
-        question = orjson.loads(await read_body(request, FORM_LIMIT))
+        data = orjson.loads(await read_body(request, FORM_LIMIT))
     except orjson.JSONDecodeError:
         raise InvalidRequest("The body must be JSON.") from None
-    if not isinstance(question, dict):
+    if not isinstance(data, dict):
         raise InvalidRequest("The body must be a JSON object.")
-    return question
+    return data
 
 
 async def multipart_events(
     request: web.Request, *, limit: int | None = None
 ) -> AsyncIterator[MultipartSegment | bytes | None]:
-    """A multipart body as it comes: a segment's head, its bytes in blocks, None at its end.
+    """Parse a multipart body as it arrives: the head of each segment, its bytes in blocks, None at its end.
 
     Raises:
         InvalidRequest: the body is not well-formed multipart.
@@ -154,22 +145,22 @@ def field_text(segment: MultipartSegment, value: bytes) -> str:
 
 
 def negotiate_encoding(request: web.Request) -> str:
-    """Which of `CODINGS` a request's `Accept-Encoding` asks for most; "" for none (RFC 9110, section 12.5.3)."""
+    """The coding of `CODINGS` that `Accept-Encoding` prefers; "" for none (RFC 9110, section 12.5.3)."""
     return _preferred(",".join(request.headers.getall("Accept-Encoding", ())))
 
 
 @lru_cache(maxsize=256)
 def _preferred(accepted: str) -> str:
-    named = [found for part in accepted.split(",") if (found := _WISH.match(part.strip()))]
-    wishes = {found[1].lower(): float(found[2] or 1) for found in named}
-    others = wishes.get("*", 0.0)
-    best = max(CODINGS, key=lambda coding: wishes.get(coding, others))
-    wish = wishes.get(best, others)
-    # Who takes neither a coding of ours nor an answer without one gets the latter, as who asks for nothing.
-    return best if wish and wish >= wishes.get("identity", others) else ""
+    matches = [match for part in accepted.split(",") if (match := _WEIGHTED_CODING.match(part.strip()))]
+    weights = {match[1].lower(): float(match[2] or 1) for match in matches}
+    default = weights.get("*", 0.0)
+    best = max(CODINGS, key=lambda coding: weights.get(coding, default))
+    weight = weights.get(best, default)
+    # A caller who accepts neither our codings nor `identity` gets `identity`.
+    return best if weight and weight >= weights.get("identity", default) else ""
 
 
 def if_none_match(request: web.Request, tag: str) -> bool:
-    """Whether `If-None-Match` says that the caller has what `tag` names, or anything there is (RFC 9110, 13.1.2)."""
+    """Whether `If-None-Match` names `tag` or is `*` (RFC 9110, section 13.1.2)."""
     known = ",".join(request.headers.getall("If-None-Match", ()))
     return known != "" and (known == tag or known.strip() == "*" or tag.removeprefix("W/") in _TAG.findall(known))

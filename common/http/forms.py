@@ -1,4 +1,4 @@
-"""Forms, read strictly: what cannot be understood is answered 400, and nothing reaches a driver unchecked."""
+"""Parses forms strictly: invalid ones are answered 400, and no unchecked value reaches a database."""
 
 import re
 import unicodedata
@@ -15,7 +15,6 @@ from common.errors import InvalidField, InvalidRequest
 from common.http.bodies import FIELDS_LIMIT, FORM_LIMIT, field_text, multipart_events, read_body
 
 MAX_INTEGER = 2**31 - 1
-SMALL = 256  # bytes
 URLENCODED = "application/x-www-form-urlencoded"
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -25,27 +24,24 @@ _DIGITS = re.compile(r"[0-9]{1,10}")
 
 @dataclass(frozen=True)
 class Form:
-    """The fields of a request, each name with its values in the order sent, and its small files by name."""
+    """The fields of a request, each with its values in order, and its small files by name."""
 
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
 
     def get(self, name: str, *other_spellings: str) -> str | None:
-        """The last value of a field, one that says something before an empty one; None when it was not sent.
-
-        It is not checked, see `text`.
-        """
-        found = None
+        """The last value of a field, unchecked, the first non-empty one of all spellings; None if it was not sent."""
+        result = None
         for spelling in (name, *other_spellings):
             if values := self.fields.get(spelling):
-                found = found or values[-1]
-        return found
+                result = result or values[-1]
+        return result
 
     def text(self, name: str, *, limit: int, required: bool = True, lines: bool = False) -> str:
-        """A field's text, 1 to `limit` characters when required, else "" allowed; `lines` allows line breaks.
+        """The text of a field, of 1 to `limit` characters, or "" unless it is `required`; `lines` allows line breaks.
 
         Raises:
-            InvalidField: it is missing, too long, or holds characters that are not text.
+            InvalidField: it is missing, too long, or holds forbidden characters, see `clean`.
         """
         value = clean(name, self.get(name) or "", limit=limit, lines=lines)
         if required and not value:
@@ -53,11 +49,7 @@ class Form:
         return value
 
     def choice(self, name: str, kind: type[Choice], default: Choice | None = None) -> Choice:
-        """One of an enumeration's values, in any letter case, `-` and `_` alike.
-
-        Raises:
-            InvalidField: it is another value, or missing where there is no default.
-        """
+        """One of an enumeration's values; letter case does not matter, nor `-` or `_`. Raises InvalidField."""
         value = self.get(name)
         if not value:
             if default is None:
@@ -69,11 +61,7 @@ class Form:
         raise InvalidField(name, f"must be one of {', '.join(kind)}")
 
     def integer(self, name: str, *other_spellings: str, default: int, least: int = 0, most: int = MAX_INTEGER) -> int:
-        """A whole number from `least` to `most` in ASCII digits.
-
-        Raises:
-            InvalidField: it is anything else.
-        """
+        """A whole number from `least` to `most` in ASCII digits. Raises InvalidField."""
         value = self.get(name, *other_spellings)
         if not value:
             return default
@@ -90,10 +78,10 @@ class Form:
         return flag(name, value)
 
     def texts(self, name: str, *, limit: int, most: int = FIELDS_LIMIT) -> tuple[str, ...]:
-        """A list: the field repeated, or its values separated by commas; empty items are left out.
+        """A list: a repeated field, or values separated by commas, without empty items.
 
         Raises:
-            InvalidField: an item is not text, longer than `limit`, or there are more than `most`.
+            InvalidField: an item has forbidden characters or is longer than `limit`, or there are more than `most`.
         """
         values = self.fields.get(name, ())
         if sum(value.count(",") + 1 for value in values) > most:
@@ -103,11 +91,10 @@ class Form:
 
 
 def clean(name: str, value: str, *, limit: int, lines: bool = False) -> str:
-    """The text in normal form C.
+    """The text in normal form C, of at most `limit` characters.
 
     Raises:
-        InvalidField: it is longer than `limit` characters, or holds control characters, surrogates or marks that
-            turn the writing direction.
+        InvalidField: it is too long, or holds control characters, surrogates or marks of the writing direction.
     """
     allowed = "\r\n\t" if lines else ""
     if len(value) > limit:
@@ -124,7 +111,7 @@ def clean(name: str, value: str, *, limit: int, lines: bool = False) -> str:
 
 
 def flag(name: str, value: str) -> bool:
-    """`1` or `true` is yes, `0` or `false` is no, in any letter case. Raises InvalidField for another value."""
+    """True for `1` or `true`, False for `0` or `false`, in any letter case. Raises InvalidField."""
     match value.casefold():
         case "1" | "true":
             return True
@@ -134,19 +121,17 @@ def flag(name: str, value: str) -> bool:
 
 
 def query_form(request: web.Request) -> Form:
-    """The parameters of an address, read as a form's fields are."""
+    """The query parameters as a form."""
     return Form({name: tuple(request.query.getall(name)) for name in request.query})
 
 
 async def read_form(request: web.Request, *, limit: int = FORM_LIMIT) -> Form:
-    """The whole form of a request: url-encoded, multipart, or none at all. `limit` is in bytes.
+    """The form of a request: url-encoded, multipart, or empty; at most `limit` bytes.
 
-    Raises:
-        InvalidRequest: the body cannot be understood.
-        BodyTooLarge: it is longer than `limit`.
+    Raises InvalidRequest or BodyTooLarge.
     """
     if not request.body_exists:
-        return Form()  # Whatever type the client's library gives to nothing.
+        return Form()  # Client libraries send any content type without a body.
     kind = content_type = request.headers.get("Content-Type", "")
     if kind != URLENCODED:
         kind, options = parse_options_header(content_type)
@@ -162,25 +147,12 @@ async def read_form(request: web.Request, *, limit: int = FORM_LIMIT) -> Form:
 def _urlencoded(raw: bytes) -> Form:
     fields: dict[str, tuple[str, ...]] = {}
     try:
-        pairs = _plain(raw) or parse_qsl(
-            raw.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_LIMIT
-        )
-    except ValueError:  # bytes that are not a form, escapes that are not UTF-8, or too many fields
+        pairs = parse_qsl(raw.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_LIMIT)
+    except ValueError:  # bytes or escapes that are not UTF-8, or too many fields
         raise InvalidRequest(f"The form must be UTF-8 and have at most {FIELDS_LIMIT} fields.") from None
     for name, value in pairs:
         fields[name] = (*fields.get(name, ()), value)
     return Form(fields)
-
-
-def _plain(raw: bytes) -> list[tuple[str, str]]:
-    """The fields of a small form in which nothing is to be decoded, as a client's is; none where it is another."""
-    if len(raw) > SMALL or not raw.isascii() or b"%" in raw or b"+" in raw:
-        return []
-    pairs = []
-    for part in filter(None, raw.decode().split("&")):
-        name, _, value = part.partition("=")
-        pairs.append((name, value))
-    return pairs
 
 
 async def _multipart(request: web.Request, limit: int) -> Form:

@@ -1,4 +1,4 @@
-"""Whether a service lives and can take requests: what it needs, and the probes that tell."""
+"""The probes `/livez` and `/readyz`: whether the process runs, and whether its dependencies answer."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,9 +17,9 @@ from common.telemetry import log
 
 CHECK_TIMEOUT = 2  # seconds
 RETRY_PAUSE = 1  # seconds
-START_TIMEOUT = 5  # seconds that a preparation is waited for until it goes on beside the probes
+START_TIMEOUT = 5  # seconds to wait for a preparation before the service starts without it
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -29,103 +29,103 @@ class _Check:
 
 
 class Readiness:
-    """What must be there before a service takes requests."""
+    """The dependencies and preparations of a service."""
 
     def __init__(self) -> None:
         self._checks: dict[str, _Check] = {}
         self._preparations: list[str] = []
-        self._pending: dict[str, str] = {}  # what is not prepared, and how far it is
-        self._then: list[Callable[[], Awaitable[None]]] = []
+        self._pending: dict[str, str] = {}  # unfinished preparations and their progress
+        self._callbacks: list[Callable[[], Awaitable[None]]] = []
         self._prepared = asyncio.Event()
         self.stopping = False
 
     def check(self, name: str, probe: Callable[[], Awaitable[object]], *, prepared: bool = False) -> None:
-        """Ask `probe` whenever readiness is asked for; an error of it means that `name` is missing.
+        """Add a dependency: an error of `probe` means that `name` is missing.
 
-        One that reads what is in a database is asked only once everything is `prepared`.
+        With `prepared`, the probe needs the database's final schema, so it runs after all preparations only.
         """
         self._checks[name] = _Check(probe, prepared)
 
     @asynccontextmanager
-    async def preparing(self, name: str, attempt: Callable[[Tell], Awaitable[None]]) -> AsyncIterator[None]:
-        """Do something that must be done once before requests; `attempt` tells how far it is.
+    async def preparing(self, name: str, attempt: Callable[[Report], Awaitable[None]]) -> AsyncIterator[None]:
+        """Run a preparation that requests need, and repeat it until it succeeds; `attempt` reports its progress.
 
-        The block begins when that is done. It begins before, and the rest is done beside it, where that takes its time
-        or fails; then it is tried again and again.
+        The block starts when it succeeded, failed once, or took longer than `START_TIMEOUT`; it then goes on in the
+        background.
         """
         self._preparations.append(name)
         self._pending[name] = "not prepared yet"
-        tried = asyncio.Event()
-        task = asyncio.create_task(self._prepare(name, attempt, tried))
+        attempted = asyncio.Event()
+        task = asyncio.create_task(self._prepare(name, attempt, attempted))
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(START_TIMEOUT):
-                    await tried.wait()
+                    await attempted.wait()
             yield
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     async def prepared(self) -> None:
-        """Return once everything is prepared."""
+        """Wait for all preparations."""
         if self._pending:
             await self._prepared.wait()
 
     async def then(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do something once everything is prepared: now where it is."""
+        """Do `work` after all preparations, or now if they are done."""
         if self._pending:
-            self._then.append(work)
+            self._callbacks.append(work)
         else:
             await work()
 
     async def missing(self) -> dict[str, str]:
-        """What is missing, by name, with the kind of error."""
-        found = await asyncio.gather(*map(self._trouble, self._checks.values()))
-        troubles = {name: trouble for name, trouble in zip(self._checks, found, strict=True) if trouble}
-        return {**self._pending, **troubles}
+        """The missing dependencies, with the class of the error or the progress."""
+        results = await asyncio.gather(*map(self._error_of, self._checks.values()))
+        errors = {name: error for name, error in zip(self._checks, results, strict=True) if error}
+        return {**self._pending, **errors}
 
-    async def standing(self) -> dict[str, bool]:
-        """Whether each of what must be there is."""
+    async def states(self) -> dict[str, bool]:
+        """Whether each dependency and preparation is there."""
         missing = await self.missing()
         return {name: name not in missing for name in (*self._checks, *self._preparations)}
 
     def stop(self) -> None:
-        """From now on nobody new is to be sent here, though whoever comes is still served."""
+        """Fail `/readyz`, though requests are still served."""
         self.stopping = True
 
     @property
     def pending(self) -> bool:
         return bool(self._pending)
 
-    async def _prepare(self, name: str, attempt: Callable[[Tell], Awaitable[None]], tried: asyncio.Event) -> None:
+    async def _prepare(self, name: str, attempt: Callable[[Report], Awaitable[None]], attempted: asyncio.Event) -> None:
         while not await self._succeeds(name, attempt):
-            tried.set()
+            attempted.set()
             await asyncio.sleep(RETRY_PAUSE)
         del self._pending[name]
         if not self._pending:
-            for work in self._then:
+            for work in self._callbacks:
                 await work()
             self._prepared.set()
-        tried.set()
+        attempted.set()
 
-    async def _succeeds(self, name: str, attempt: Callable[[Tell], Awaitable[None]]) -> bool:
-        def tell(text: str) -> None:
+    async def _succeeds(self, name: str, attempt: Callable[[Report], Awaitable[None]]) -> bool:
+        def report(text: str) -> None:
             self._pending[name] = text
 
         before = self._pending[name]
         try:
-            await attempt(tell)
-        except Exception as error:  # noqa: BLE001  whatever it was, the probes must tell and it must be tried again
+            await attempt(report)
+        except Exception as error:  # noqa: BLE001  any error is reported and tried again
             expected = isinstance(error, MongoError | SchemaError)
             why = str(error) if isinstance(error, SchemaError) else type(error).__name__
             if why != before:
                 log.warning("not_ready", missing=name, error=why, exc_info=None if expected else error)
-            tell(why)
+            report(why)
             return False
         return True
 
-    async def _trouble(self, check: _Check) -> str:
-        """The kind of error that a probe fails with; "" where it does not."""
+    async def _error_of(self, check: _Check) -> str:
+        """The class of a probe's error; "" for none."""
         if self._pending and check.prepared:
             return "not asked yet"
         try:
@@ -140,16 +140,13 @@ READINESS = web.AppKey("readiness", Readiness)
 
 
 def add_probes(app: web.Application) -> None:
-    """`/livez`: the process answers. `/readyz`: everything it needs answers too, else 503 and what is missing.
-
-    A service that was asked to stop says 503 too, and no more than that.
-    """
+    """Add `/livez`, and `/readyz`, which answers 503 with the missing dependencies, or while the service stops."""
     app[READINESS] = Readiness()
     _route(app)
 
 
 def probes_of(app: web.Application) -> web.Application:
-    """The same probes, to be served apart from everything else."""
+    """An application with the same probes only."""
     probes = web.Application(middlewares=[problems])
     probes[READINESS] = app[READINESS]
     _route(probes)
@@ -163,7 +160,7 @@ def _route(app: web.Application) -> None:
 
 @web.middleware
 async def only_when_ready(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse requests until the service's database is as this program needs it."""
+    """Refuse requests until all preparations are done."""
     if request.app[READINESS].pending and request.path not in OPEN_PATHS:
         raise Unavailable("The service is starting; try again soon.")
     return await handler(request)

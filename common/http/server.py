@@ -1,4 +1,4 @@
-"""How a service runs: its application, its address, its end."""
+"""Runs services: creates their applications, serves them at their addresses, stops them."""
 
 import asyncio
 import ctypes
@@ -34,23 +34,20 @@ from common.telemetry.metrics import METRICS, Metrics, gauges
 from common.telemetry.scrape import metrics_handler
 from common.telemetry.tracing import traces
 
-KEEP_ALIVE = 75  # seconds; aiohttp's own hour would let slow senders stay
-SHUTDOWN_TIMEOUT = 10  # seconds that running requests are given
-# Seconds in which those who look at `/readyz` learn to send nobody here any more, and then as many again that idle
-# connections are given; our own clients use none that was idle for half of it.
+KEEP_ALIVE = 75  # seconds; aiohttp's default of an hour would keep slow senders connected
+SHUTDOWN_TIMEOUT = 10  # seconds for running requests to end
+# Seconds in which load balancers see `/readyz` fail, and then as many again for idle connections to be closed by their
+# clients; our own clients reuse none that was idle for half of it.
 DRAIN_TIMEOUT = 2.0
-BACKLOG = 4096  # connections that wait to be taken, as far as the system lets them
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # as in glibc's malloc.h
+BACKLOG = 4096  # connections that wait to be accepted, unless the system allows fewer
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 Connect = Callable[[web.Application], AsyncIterator[None]]
 
 
 @dataclass(frozen=True)
 class Service(Generic[Settings]):
-    """One service: its name, its settings, and how its application is made from them.
-
-    `uvloop` is off where files are served: that loop has no `sendfile`.
-    """
+    """One service: its name, its settings and its application. `uvloop` is off for a service that uses `sendfile`."""
 
     name: str
     settings: type[Settings]
@@ -67,10 +64,10 @@ def service_app(
     access_log: bool,
     open_operations: frozenset[str] = frozenset(),
 ) -> web.Application:
-    """The application of a service behind the gateway: its routes, closed to all but the gateway and its fellows."""
+    """The application of a service behind the gateway; its routes require an internal token."""
     callers = Callers(keys, service=name)
-    only_fellows = require_internal_token(callers, open_operations=open_operations)
-    app = watched_app(name, connect, only_when_ready, only_fellows, access_log=access_log, callers=callers)
+    authenticate = require_internal_token(callers, open_operations=open_operations)
+    app = watched_app(name, connect, only_when_ready, authenticate, access_log=access_log, callers=callers)
     for route in cast("Iterable[web.RouteDef]", routes):
         app.add_routes([web.route(route.method, route.path, route.handler, expect_handler=expect, **route.kwargs)])
     return app
@@ -79,50 +76,41 @@ def service_app(
 def watched_app(
     name: str, connect: Connect, *middlewares: Middleware, access_log: bool, callers: Callers | None = None
 ) -> web.Application:
-    """An application that says how it is: by probes, figures and, where that is wished, a line for each request.
-
-    Where traces are on they go on with those of whom `callers` know.
-    """
+    """An application with probes, metrics, traces and, if wanted, a log line for each request."""
     metrics = Metrics(name)
-    watch = observe_requests(metrics.requests, logged=access_log)
-    app = web.Application(middlewares=[*tracing_middlewares(callers), watch, problems, *middlewares])
+    observe = observe_requests(metrics.requests, logged=access_log)
+    app = web.Application(middlewares=[*tracing_middlewares(callers), observe, problems, *middlewares])
     app[METRICS] = metrics
     add_probes(app)
 
     async def ready() -> Sequence[Metric]:
-        standing = await app[READINESS].standing()
-        told = "1 where what the service needs is there, 0 where it is missing."
-        return [gauges("pkgrepo_ready", told, standing.items(), label="dependency", service=name)]
+        states = await app[READINESS].states()
+        text = "1 where what the service needs is there, 0 where it is missing."
+        return [gauges("pkgrepo_ready", text, states.items(), label="dependency", service=name)]
 
     metrics.add_source("ready", ready, cached=False)
     app.cleanup_ctx.extend([connect, metrics.running])
     return app
 
 
-def management_of(app: web.Application, *fellows: web.Application) -> web.Application:
-    """What operators alone ask: the probes of a service, and the figures of all that run in this process."""
+def management_of(app: web.Application, *others: web.Application) -> web.Application:
+    """The application for operators: the probes of `app`, and the metrics of all applications of this process."""
     management = probes_of(app)
     management.router.add_get(
-        "/metrics", metrics_handler([each[METRICS] for each in (app, *fellows)]), expect_handler=expect
+        "/metrics", metrics_handler([each[METRICS] for each in (app, *others)]), expect_handler=expect
     )
     return management
 
 
 @asynccontextmanager
 async def serving(app: web.Application, listen: str, *, drain: float = 0, shared: bool = False) -> AsyncIterator[str]:
-    """Serve at `host:port`, `[host]:port` or `unix:/path`, and say where: port 0 becomes the one that was free.
+    """Serve at `host:port`, `[host]:port` or `unix:/path`, and yield the address, with a free port for port 0.
 
-    At the end `/readyz` says so and all else goes on for `drain` seconds, and idle connections are given as many more
-    to be left by who has them. A `shared` port is one of several processes, among which the system divides the
-    connections.
+    At the end `/readyz` fails, and requests are still served for `drain` seconds; then idle connections have as long
+    again to be closed by their clients. The system divides the connections of a `shared` port among its processes.
     """
-    runner = Runner(
-        app,
-        access_log=None,
-        auto_decompress=False,
-        keepalive_timeout=KEEP_ALIVE,
-        shutdown_timeout=SHUTDOWN_TIMEOUT,
-    )
+    timeouts: dict[str, Any] = {"keepalive_timeout": KEEP_ALIVE, "shutdown_timeout": SHUTDOWN_TIMEOUT}
+    runner = Runner(app, access_log=None, auto_decompress=False, **timeouts)
     await runner.setup()
     try:
         if listen.startswith("unix:"):
@@ -140,7 +128,7 @@ async def serving(app: web.Application, listen: str, *, drain: float = 0, shared
 
 
 def run(*services: Service) -> None:  # type: ignore[type-arg]  # each has settings of its own
-    """Run services until SIGINT or SIGTERM, with settings from the environment: here, or in several processes."""
+    """Run services until SIGINT or SIGTERM, with settings from the environment, in one process or in several."""
     try:
         ready = [(service, load(service.settings)) for service in services]
     except BadSetting as error:
@@ -152,8 +140,8 @@ def run(*services: Service) -> None:  # type: ignore[type-arg]  # each has setti
         run_workers(first.workers, partial(_run, ready))
 
 
-def _run(ready: list[tuple[Service, Any]], desk: WorkerSlot | None) -> None:  # type: ignore[type-arg]
-    """Run services in this process, with these settings; at a `desk` it is one of several."""
+def _run(ready: list[tuple[Service, Any]], slot: WorkerSlot | None) -> None:  # type: ignore[type-arg]
+    """Run services in this process; with a `slot` it is one of several workers."""
     configure_logs(ready[0][1].log_level)
     keep_memory()
     open_many_files()
@@ -165,15 +153,15 @@ def _run(ready: list[tuple[Service, Any]], desk: WorkerSlot | None) -> None:  # 
             asyncio.Runner(loop_factory=loop_factory) as runner,
         ):
             apps = [(service.create_app(settings), settings) for service, settings in ready]
-            runner.run(until_stopped(_serve(apps, desk)))
-    except (BadSetting, OSError, MongoError) as error:  # The latter is what the driver thinks of an address's options.
+            runner.run(until_stopped(_serve(apps, slot)))
+    except (BadSetting, OSError, MongoError) as error:  # A MongoError is a bad option of the URL.
         sys.exit(f"{name}: {error}")
 
 
 def keep_memory() -> None:
-    """Let glibc keep the memory of blocks on their way through for the next ones.
+    """Let glibc reuse the memory of forwarded blocks.
 
-    Otherwise it gives each block back to the system, which clears it anew: a fifth of what forwarding a body costs.
+    Otherwise it returns each block to the system, which clears it again: a fifth of the cost of forwarding a body.
     """
     if platform.libc_ver()[0] == "glibc":
         library = ctypes.CDLL(None)
@@ -182,37 +170,37 @@ def keep_memory() -> None:
 
 
 def open_many_files() -> None:
-    """Let this process have as many connections as it is allowed; what it is given at first is often 1,024."""
+    """Raise the limit of open files to the allowed maximum; the default is often 1,024."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # macOS names a limit that it does not take.
+    with suppress(ValueError, OSError):  # macOS reports a limit that it does not accept.
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _serve(apps: list[tuple[web.Application, ServiceSettings]], desk: WorkerSlot | None) -> None:
-    """Serve until cancelled. What stands apart ends last: it tells of a service that stops until it has stopped."""
-    shared = desk is not None
-    async with AsyncExitStack() as apart, AsyncExitStack() as services:
+async def _serve(apps: list[tuple[web.Application, ServiceSettings]], slot: WorkerSlot | None) -> None:
+    """Serve until cancelled. The management ports close last, so that probes see a service stopping."""
+    shared = slot is not None
+    async with AsyncExitStack() as management, AsyncExitStack() as services:
         for app, settings in apps:
-            if desk is not None:
-                app[METRICS].share(desk.folder, desk.number)
-            address = await services.enter_async_context(
-                serving(app, settings.listen, drain=DRAIN_TIMEOUT, shared=shared)
-            )
+            if slot is not None:
+                app[METRICS].share(slot.folder, slot.number)
+            server = serving(app, settings.listen, drain=DRAIN_TIMEOUT, shared=shared)
+            address = await services.enter_async_context(server)
             log.info("serving", address=address)
             if settings.management_listen:
-                await apart.enter_async_context(serving(management_of(app), settings.management_listen, shared=shared))
-        gc.freeze()  # What was made up to here stays, and need not be looked through again and again.
+                server = serving(management_of(app), settings.management_listen, shared=shared)
+                await management.enter_async_context(server)
+        gc.freeze()  # The objects up to here stay, so the collector need not visit them again.
         await asyncio.Event().wait()
 
 
 async def until_stopped(work: Coroutine[Any, Any, None]) -> None:
-    """Do something until SIGINT or SIGTERM; then it is cancelled, once, and given the time to close what it opened."""
+    """Run `work` until SIGINT or SIGTERM; then cancel it once and wait until it has closed its resources."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     if parent := multiprocessing.parent_process():
-        loop.add_reader(parent.sentinel, stop.set)  # It is readable once the parent is no more.
+        loop.add_reader(parent.sentinel, stop.set)  # It becomes readable when the parent dies.
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

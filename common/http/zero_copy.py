@@ -15,30 +15,30 @@ from aiohttp import web
 
 from common.http import connection_limits
 
-MAX_CHUNK = 1 << 20  # bytes at most until others have their turn
-UNIX_SEND_BUFFER = 1 << 20  # bytes that may wait in a unix socket; what the system gives is a fifth of it
+MAX_CHUNK = 1 << 20  # bytes to send before other tasks run
+UNIX_SEND_BUFFER = 1 << 20  # bytes of a unix socket's send buffer, five times the default
 CAN_SPLICE = hasattr(os, "splice")
-PIPE = 256 << 10  # bytes on their way from one connection to another
+PIPE = 256 << 10  # bytes of the pipe between two connections
 
 Move = Callable[[int, int], int]
 Watch = Callable[..., object]
 
 
 class SocketSink:
-    """A caller's connection, to which bytes are moved past its transport."""
+    """A caller's connection, to which bytes are sent without its transport."""
 
     def __init__(self, request: web.Request, descriptor: int) -> None:
         self._request = request
         self._descriptor = descriptor
-        self._sent = self._marked = 0
-        self._left = connection_limits.READ_TIMEOUT
+        self._sent = self._sent_before = 0
+        self._remaining = connection_limits.READ_TIMEOUT
 
     async def fill(self, length: int, move: Move) -> None:
-        """Let `move(descriptor, most)` move so many bytes.
+        """Send `length` bytes by repeated calls of `move(descriptor, limit)`.
 
         Raises:
-            ConnectionResetError: the caller has gone, or took too little of what waited for them.
-            EOFError: there were fewer.
+            ConnectionResetError: the caller has gone, or read too slowly.
+            EOFError: the source ended early.
         """
         while length:
             if self._request.transport is None:
@@ -46,7 +46,7 @@ class SocketSink:
             try:
                 moved = move(self._descriptor, min(length, MAX_CHUNK))
             except BlockingIOError:
-                await self._room()
+                await self._wait_for_space()
                 continue
             except ConnectionError as error:
                 raise ConnectionResetError("The caller has gone.") from error
@@ -58,56 +58,56 @@ class SocketSink:
             if moved == MAX_CHUNK:
                 await asyncio.sleep(0)
 
-    async def _room(self) -> None:
-        """Wait until there is room; whoever takes too little is let go, as by `common.http.connection_limits`."""
+    async def _wait_for_space(self) -> None:
+        """Wait until the socket is writable, with the same limit as `common.http.connection_limits`."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        start = loop.time()
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._left):
+            async with asyncio.timeout(self._remaining):
                 await writable(self._descriptor)
-        self._left -= loop.time() - began
-        taken = self._sent - unsent(self._descriptor)
-        if taken - self._marked >= connection_limits.READ_PROGRESS:
-            self._marked, self._left = taken, connection_limits.READ_TIMEOUT
-        elif self._left <= 0:
+        self._remaining -= loop.time() - start
+        read = self._sent - unsent(self._descriptor)
+        if read - self._sent_before >= connection_limits.READ_PROGRESS:
+            self._sent_before, self._remaining = read, connection_limits.READ_TIMEOUT
+        elif self._remaining <= 0:
             if self._request.transport is not None:
                 self._request.transport.abort()
             raise ConnectionResetError("The caller took too little.")
 
 
 async def send_file(request: web.Request, file: BinaryIO, start: int, length: int) -> None:
-    """Send bytes of a file to whom the head of the answer was sent. Raises as `SocketSink.fill` does."""
+    """Send bytes of a file after the response's head. Raises as `SocketSink.fill` does."""
     position = start
 
-    def move(descriptor: int, most: int) -> int:
+    def move(descriptor: int, limit: int) -> int:
         nonlocal position
-        moved = os.sendfile(descriptor, file.fileno(), position, most)
+        moved = os.sendfile(descriptor, file.fileno(), position, limit)
         position += moved
         return moved
 
-    async with _outlet(request) as outlet:
-        await outlet.fill(length, move)
+    async with _open_sink(request) as sink:
+        await sink.fill(length, move)
 
 
 async def splice(request: web.Request, source: asyncio.Transport, length: int, *, timeout: float) -> None:
-    """Send what comes over another connection, which nobody else reads any more, as `send_file` does a file.
+    """Send the bytes that arrive on another connection, which must have no other reader.
 
-    Raises as `SocketSink.fill` does, and TimeoutError where nothing comes for `timeout` seconds.
+    Raises as `SocketSink.fill` does, and TimeoutError if nothing arrives for `timeout` seconds.
     """
-    async with _outlet(request) as outlet:
-        with duplicate(source) as inlet, pipe() as (reading, writing):
+    async with _open_sink(request) as sink:
+        with duplicate(source) as descriptor, pipe() as (reading, writing):
             while length:
-                moved = await fill_pipe(inlet, writing, min(length, PIPE), timeout)
+                moved = await fill_pipe(descriptor, writing, min(length, PIPE), timeout)
                 length -= moved
-                await outlet.fill(moved, partial(splice_nonblocking, reading))
+                await sink.fill(moved, partial(splice_nonblocking, reading))
 
 
-async def fill_pipe(source: int, writing: int, most: int, timeout: float) -> int:
-    """How many bytes came into the pipe: one at least, and at most so many."""
+async def fill_pipe(source: int, writing: int, limit: int, timeout: float) -> int:
+    """Move at least one byte into the pipe, at most `limit`, and return the number. Raises EOFError or TimeoutError."""
     moved = None
     while moved is None:
         try:
-            moved = splice_nonblocking(source, writing, most)
+            moved = splice_nonblocking(source, writing, limit)
         except BlockingIOError:
             async with asyncio.timeout(timeout):
                 await readable(source)
@@ -119,8 +119,8 @@ async def fill_pipe(source: int, writing: int, most: int, timeout: float) -> int
 
 
 @asynccontextmanager
-async def _outlet(request: web.Request) -> AsyncIterator[SocketSink]:
-    """The way to a caller once nothing waits for them in the transport. Raises ConnectionResetError."""
+async def _open_sink(request: web.Request) -> AsyncIterator[SocketSink]:
+    """The caller's connection after its transport sent all bytes. Raises ConnectionResetError."""
     await request.writer.drain()
     transport = request.transport
     if transport is None or transport.get_write_buffer_size():
@@ -132,13 +132,13 @@ async def _outlet(request: web.Request) -> AsyncIterator[SocketSink]:
         yield SocketSink(request, descriptor)
 
 
-def splice_nonblocking(source: int, sink: int, most: int) -> int:
-    return os.splice(source, sink, most, flags=os.SPLICE_F_NONBLOCK)
+def splice_nonblocking(source: int, sink: int, limit: int) -> int:
+    return os.splice(source, sink, limit, flags=os.SPLICE_F_NONBLOCK)
 
 
 @contextmanager
 def duplicate(transport: asyncio.BaseTransport) -> Iterator[int]:
-    """The connection under a descriptor of its own: its loop keeps the transport's for the transport."""
+    """A second descriptor of the connection: the event loop keeps the first for the transport."""
     descriptor = os.dup(transport.get_extra_info("socket").fileno())
     try:
         yield descriptor
@@ -150,7 +150,7 @@ def duplicate(transport: asyncio.BaseTransport) -> Iterator[int]:
 def pipe() -> Iterator[tuple[int, int]]:
     reading, writing = os.pipe()
     try:
-        with suppress(OSError):  # Who has many pipes may have small ones only.
+        with suppress(OSError):  # A user with many pipes gets small ones only.
             fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, PIPE)
         yield reading, writing
     finally:
@@ -170,16 +170,16 @@ async def writable(descriptor: int) -> None:
 
 async def _event(watch: Watch, unwatch: Watch, descriptor: int) -> None:
     """Wait until a descriptor can be read or written."""
-    came = asyncio.Event()
-    watch(descriptor, came.set)
+    is_ready = asyncio.Event()
+    watch(descriptor, is_ready.set)
     try:
-        await came.wait()
+        await is_ready.wait()
     finally:
         unwatch(descriptor)
 
 
 def unsent(descriptor: int) -> int:
-    """Bytes that wait in the system for who takes them, as far as it tells."""
+    """The bytes in the socket's send buffer; 0 if the system does not report them."""
     with suppress(OSError):
         return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)))[0])
     return 0

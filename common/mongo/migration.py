@@ -1,4 +1,4 @@
-"""A database is brought up to date by one process at a time, which has a lease for it."""
+"""Migrates a database; a lease allows one process at a time."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -11,37 +11,37 @@ from common.mongo import Document, MongoDatabase, MongoError, make_indexes
 from common.mongo.schema import BATCH, COLLECTION, NAME, Migrating, Migration, Schema, outstanding
 from common.telemetry import log
 
-LEASE = 30_000  # milliseconds after which another may take over from a process that was not heard of
+LEASE = 30_000  # milliseconds without renewal until another process may take over
 RENEWAL = 5.0  # seconds
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 def ignore(_: str) -> None:
-    """Tell nobody how far it is."""
+    """Report nothing."""
 
 
-async def migrate(database: MongoDatabase, schema: Schema, tell: Tell = ignore) -> None:
-    """Do what is left to be done, where there is anything; `tell` hears how far it is.
+async def migrate(database: MongoDatabase, schema: Schema, report: Report = ignore) -> None:
+    """Run the outstanding migrations and create missing indexes; `report` gets the progress.
 
     Raises:
-        SchemaIsNewer: a later version has been at work here.
-        Migrating: another process is at it.
+        SchemaIsNewer: a later version has migrated the database.
+        Migrating: another process has the lease.
     """
     if not (await outstanding(database, schema)).sentences():
         return
     lease = Lease(database)
-    if not await lease.take():
+    if not await lease.acquire():
         raise Migrating(database.name)
     try:
-        await lease.during(_bring_up(database, schema, lease, tell))
+        await lease.during(_run_migrations(database, schema, lease, report))
     finally:
         with suppress(MongoError):
-            await lease.give_back()
+            await lease.release()
 
 
 async def migrate_again(database: MongoDatabase, schema: Schema, version: int) -> None:
-    """Bring up to date what came from a database of this version into one that is further."""
+    """Migrate records from a database of this version after they were put into a newer database."""
     for number, migration in list(enumerate(schema.migrations, start=1))[version:]:
         await migration.work(database, _Progress(database.name, number, migration, ignore).done)
 
@@ -55,18 +55,18 @@ class Lease:
         self._holder = uuid4().hex
         self._ours = {**NAME, "holder": self._holder}
 
-    async def take(self) -> bool:
-        """Take it where nobody has it, or who had it was not heard of for its length."""
+    async def acquire(self) -> bool:
+        """Acquire the lease if it is free or has expired; False otherwise."""
         await self._documents.update_one(NAME, {"$setOnInsert": {"version": 0}}, upsert=True)
         free: Document = {**NAME, "$expr": {"$lt": [{"$ifNull": ["$until", 0]}, "$$NOW"]}}
         return await self._change(free, {"holder": self._holder, "until": {"$add": ["$$NOW", LEASE]}})
 
-    async def reach(self, number: int) -> None:
-        """Say that a migration is done. Raises Migrating where another has the lease by now."""
+    async def store_version(self, number: int) -> None:
+        """Store that a migration is done. Raises Migrating if another process has the lease now."""
         if not await self._change(self._ours, {"version": number}):
             raise Migrating(self._name)
 
-    async def give_back(self) -> None:
+    async def release(self) -> None:
         await self._change(self._ours, {"holder": "$$REMOVE", "until": "$$REMOVE"})
 
     async def during(self, work: Coroutine[Any, Any, None]) -> None:
@@ -90,34 +90,34 @@ class Lease:
 
 
 class _Progress:
-    """How far a migration is."""
+    """Logs and reports the progress of a migration."""
 
-    def __init__(self, database: str, number: int, migration: Migration, tell: Tell) -> None:
-        self._what = {"database": database, "number": number, "name": migration.name}
+    def __init__(self, database: str, number: int, migration: Migration, report: Report) -> None:
+        self._labels = {"database": database, "number": number, "name": migration.name}
         self._text = f"migrating, {number}: {migration.name}"
-        self._tell = tell
+        self._report = report
         self._documents = 0
-        tell(self._text)
+        report(self._text)
 
     def done(self, documents: int) -> None:
         before, self._documents = self._documents, self._documents + documents
         if before // BATCH < self._documents // BATCH:
-            log.info("migrating", **self._what, documents=self._documents)
-        self._tell(f"{self._text}, {self._documents} documents")
+            log.info("migrating", **self._labels, documents=self._documents)
+        self._report(f"{self._text}, {self._documents} documents")
 
     def ended(self) -> None:
-        log.info("migrated", **self._what, documents=self._documents)
+        log.info("migrated", **self._labels, documents=self._documents)
 
 
-async def _bring_up(database: MongoDatabase, schema: Schema, lease: Lease, tell: Tell) -> None:
-    left = (await outstanding(database, schema)).migrations  # fewer than before, where another just had the lease
+async def _run_migrations(database: MongoDatabase, schema: Schema, lease: Lease, report: Report) -> None:
+    left = (await outstanding(database, schema)).migrations  # fewer than before if another process just had the lease
     for number, migration in left:
-        progress = _Progress(database.name, number, migration, tell)
+        progress = _Progress(database.name, number, migration, report)
         await migration.work(database, progress.done)
-        await lease.reach(number)
+        await lease.store_version(number)
         progress.ended()
     missing = (await outstanding(database, schema)).indexes
     if missing:
-        tell("migrating: indexes")
+        report("migrating: indexes")
         await make_indexes(database, missing)
         log.info("indexes_made", database=database.name, collections=sorted(missing))

@@ -1,11 +1,11 @@
-"""What a service's database is to look like, and what is left to be done until it does.
+"""The schema of a service's database: its migrations and indexes, and the outstanding ones.
 
-Each service has a list of migrations; the place in it, from 1 on, is the number, and a database knows the number that
-it has reached. One that was released is never changed, moved or removed.
+Each service has a list of migrations, numbered from 1 on, and a database stores the number that it has reached. A
+released migration is never changed, moved or removed.
 
-A migration may be cut short anywhere and is run again then, may be run on what is up to date already, and must be safe
-while the release before still serves: that one goes on reading what comes of it, and the new one goes on reading what
-that one writes meanwhile. What only the release before needs goes a release later, by a migration of that one.
+A migration may be interrupted anywhere and is then run again, also on documents that are up to date. It must be safe
+while the previous release still serves: each release reads what the other writes. Fields that only the previous release
+needs are removed one release later.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,19 +19,19 @@ from pymongo import ASCENDING, IndexModel
 from common.mongo import Document, Indexes, MongoDatabase, long_timeout
 from common.telemetry.metrics import Metrics, gauges
 
-BATCH = 1000  # documents that are changed at once
+BATCH = 1000  # documents per update
 COLLECTION = "schema"
-NAME: Document = {"_id": "schema"}  # of its one document
+NAME: Document = {"_id": "schema"}  # of its only document
 
 Done = Callable[[int], None]
 
 
 class SchemaError(Exception):
-    """A database cannot be used as it is; the text says why, in one line."""
+    """A database cannot be used as it is; the text is one line with the reason."""
 
 
 class SchemaIsNewer(SchemaError):
-    """A later version of this program has been at work."""
+    """A later version of this program has migrated the database."""
 
     def __init__(self, database: str, version: int, known: int) -> None:
         super().__init__(
@@ -49,7 +49,7 @@ class Migrating(SchemaError):
 
 @dataclass(frozen=True)
 class Migration:
-    """One step. `name` says to operators what it is for; `work` tells how many more documents it has changed."""
+    """One step. `name` tells operators its purpose; `work` reports the number of each batch of changed documents."""
 
     name: str
     work: Callable[[MongoDatabase, Done], Awaitable[None]]
@@ -57,9 +57,9 @@ class Migration:
 
 @dataclass(frozen=True)
 class Schema:
-    """The migrations of a service in their order, and its indexes, which are made after them.
+    """The migrations of a service in order, and its indexes, which are created after them.
 
-    A migration that cannot do without an index makes it itself.
+    A migration that needs an index creates it itself.
     """
 
     migrations: Sequence[Migration]
@@ -67,48 +67,47 @@ class Schema:
 
     @property
     def version(self) -> int:
-        """The number that a database has when all was done."""
+        """The number of an up-to-date database."""
         return len(self.migrations)
 
 
 @dataclass(frozen=True)
 class Outstanding:
-    """What is left to be done: migrations with their numbers, and indexes that are not there."""
+    """The outstanding migrations with their numbers, and the missing indexes."""
 
     migrations: Sequence[tuple[int, Migration]]
     indexes: Indexes
 
     def sentences(self) -> list[str]:
-        """Each step as an operator reads it."""
+        """Each step, for operators."""
         steps = [f"{number}: {migration.name}" for number, migration in self.migrations]
         return steps + [f"{len(models)} indexes of {collection}" for collection, models in self.indexes.items()]
 
 
 async def version_of(database: MongoDatabase) -> int:
-    """The number of the last migration that was done; 0 where none was."""
-    found = await database[COLLECTION].find_one(NAME, {"version": True})
-    return found["version"] if found else 0
+    """The number of the last migration that was done; 0 for none."""
+    document = await database[COLLECTION].find_one(NAME, {"version": True})
+    return document["version"] if document else 0
 
 
-def tell_version(metrics: Metrics, database: MongoDatabase) -> None:
-    """Let a service's figures tell it too."""
+def register_version(metrics: Metrics, database: MongoDatabase) -> None:
+    """Add the schema version to a service's metrics."""
 
     async def version() -> Sequence[Metric]:
-        told = "The number of the last migration that was done to the service's database."
-        return [
-            gauges("pkgrepo_schema_version", told, [(metrics.service, await version_of(database))], label="service")
-        ]
+        text = "The number of the last migration that was done to the service's database."
+        number = await version_of(database)
+        return [gauges("pkgrepo_schema_version", text, [(metrics.service, number)], label="service")]
 
     metrics.add_source("schema", version)
 
 
 async def set_version(database: MongoDatabase, version: int) -> None:
-    """Say what the records of a database are, which were put there while no service runs."""
+    """Set the version of a database whose records were written while no service runs."""
     await database[COLLECTION].update_one(NAME, {"$set": {"version": version}}, upsert=True)
 
 
 async def outstanding(database: MongoDatabase, schema: Schema) -> Outstanding:
-    """What is left to be done. Raises SchemaIsNewer."""
+    """The outstanding steps. Raises SchemaIsNewer."""
     reached = await version_of(database)
     if reached > schema.version:
         raise SchemaIsNewer(database.name, reached, schema.version)
@@ -117,34 +116,32 @@ async def outstanding(database: MongoDatabase, schema: Schema) -> Outstanding:
 
 
 async def in_batches(
-    collection: AsyncIOMotorCollection[Document], older: Document, change: Sequence[Mapping[str, Any]], done: Done
+    collection: AsyncIOMotorCollection[Document], outdated: Document, change: Sequence[Mapping[str, Any]], done: Done
 ) -> None:
-    """Change all documents that are still `older`, in the order of their ids, with an update of these stages."""
+    """Update all documents that match `outdated`, in the order of their ids, with the stages of `change`."""
     after: Document = {}
     while True:
         with long_timeout():
-            found = collection.find({"$and": [older, after]}, {"_id": True}).sort("_id", ASCENDING).limit(BATCH)
-            ids = [document["_id"] for document in await found.to_list(None)]
+            cursor = collection.find({"$and": [outdated, after]}, {"_id": True}).sort("_id", ASCENDING).limit(BATCH)
+            ids = [document["_id"] for document in await cursor.to_list(None)]
             if not ids:
                 return
-            await collection.update_many({"$and": [older, {"_id": {"$in": ids}}]}, change)
+            await collection.update_many({"$and": [outdated, {"_id": {"$in": ids}}]}, change)
         done(len(ids))
         after = {"_id": {"$gt": ids[-1]}}
 
 
 async def _missing(database: MongoDatabase, indexes: Indexes) -> Indexes:
-    """Those that are not there, or otherwise; the server refuses to make the latter, which must not pass unseen."""
+    """The indexes that are missing or different; the server refuses to create the latter, which makes them visible."""
     missing = {}
     for collection, models in indexes.items():
-        there = await database[collection].index_information()
-        lacking = [model for model in models if not _is_made(model, there.get(model.document["name"], {}))]
-        if lacking:
-            missing[collection] = lacking
+        existing = await database[collection].index_information()
+        if absent := [model for model in models if not _is_same(model, existing.get(model.document["name"], {}))]:
+            missing[collection] = absent
     return missing
 
 
-def _is_made(model: IndexModel, found: Mapping[str, Any]) -> bool:
-    wanted = {**model.document, "key": list(model.document["key"].items())}
-    return {name: value for name, value in found.items() if name != "v"} == {
-        name: value for name, value in wanted.items() if name != "name"
-    }
+def _is_same(model: IndexModel, existing: Mapping[str, Any]) -> bool:
+    expected = {**model.document, "key": list(model.document["key"].items())}
+    del expected["name"]
+    return {name: value for name, value in existing.items() if name != "v"} == expected

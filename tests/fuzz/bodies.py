@@ -10,7 +10,7 @@ from catalog_service.forms import listed_uids, package_id
 from catalog_service.versions.forms import new_version
 from client_registry.forms import client_credentials, client_name, new_entry, new_group, new_release
 from common.errors import InvalidField, InvalidRequest, NotFound
-from common.http.bodies import read_question
+from common.http.bodies import read_json
 from common.http.forms import MAX_INTEGER, Form, clean, flag, read_form
 from tests.fuzz.requests import outcome, request
 from upload_service.content_range import SUFFIXES
@@ -80,7 +80,7 @@ def installer(data: bytes) -> None:
 
 def question(data: bytes) -> None:
     """A question between services is a JSON object or refused; what is asked of it is of its kind or refused."""
-    read = outcome(read_question(request({}, data)))
+    read = outcome(read_json(request({}, data)))
     assert isinstance(read, (int, Mapping))
     seen = outcome(client_credentials(request({}, data)))
     assert isinstance(seen, int) or (isinstance(seen[0], str) and 0 <= seen[1] <= MAX_INTEGER)

@@ -17,7 +17,7 @@ from common.events import Event, Events, EventsUnavailable, Outcome
 from common.events.broker import RabbitEvents, open_events
 from common.events.deliveries import FAILURES
 from common.events.local import LocalEvents
-from common.mongo import Refused
+from common.mongo import WriteRejected
 from common.telemetry.tracing import traces
 from tests.support.servers.collector import collecting
 from tests.support.tables import each
@@ -393,7 +393,7 @@ async def test_over_rabbitmq_an_event_that_the_store_refuses_is_not_waited_for(r
     name = make_name()
 
     async def refuse(_: Event) -> None:
-        raise Refused("BSONObj size is invalid", 10334)
+        raise WriteRejected("BSONObj size is invalid", 10334)
 
     event = make_event(name)
     async with open_events(rabbitmq_url) as events:

@@ -123,7 +123,7 @@ async def test_what_is_cut_short_after_any_batch_goes_on_when_it_is_run_again(
 ) -> None:
     monkeypatch.setattr(schema_module, "BATCH", 2)
     monkeypatch.setattr(migrating_module, "LEASE", -1)  # Nobody gives back what a process had that was killed.
-    monkeypatch.setattr(Lease, "give_back", lambda _: asyncio.sleep(0))
+    monkeypatch.setattr(Lease, "release", lambda _: asyncio.sleep(0))
     await fill(database)
 
     def cut(text: str) -> None:
@@ -145,7 +145,7 @@ async def test_of_several_that_begin_at_once_one_migrates(database: MongoDatabas
 
 
 async def test_a_lease_is_kept_by_its_holder_and_taken_from_a_dead_one(database: MongoDatabase, steps: Steps) -> None:
-    assert await Lease(database).take()
+    assert await Lease(database).acquire()
     with pytest.raises(Migrating):
         await migrate(database, steps.schema)
     assert steps.begun == []

@@ -194,7 +194,7 @@ async def test_a_migration_that_one_replica_leaves_is_finished_by_the_next(
 async def test_what_a_replica_had_in_hand_when_it_died_is_taken_over_by_the_next(
     settings: UploadSettings, database: MongoDatabase
 ) -> None:
-    assert await Lease(database).take()
+    assert await Lease(database).acquire()
     async with serving_uploads(settings) as api:
         await says(api, "another process is migrating it")
         await database["schema"].update_one({}, [{"$set": {"until": "$$NOW"}}])

@@ -6,7 +6,7 @@ from pathlib import Path
 from auth_service.settings import AuthSettings
 from catalog_service.settings import CatalogSettings
 from client_registry.settings import RegistrySettings
-from common.settings import NOT_TOLD
+from common.settings import FIXED
 from gateway.operations import OPERATIONS, Operation
 from gateway.settings import GatewaySettings
 from tests.support.tables import each
@@ -24,7 +24,7 @@ SETTINGS = sorted(
     {
         name.upper()
         for kind in (AuthSettings, CatalogSettings, RegistrySettings, GatewaySettings, UploadSettings)
-        for name in kind.model_fields.keys() - NOT_TOLD
+        for name in kind.model_fields.keys() - FIXED
     }
 )
 # The sign-in page and what pages load are for browsers only.
