@@ -109,11 +109,10 @@ class EnvironmentSettings(BaseSettings):
 
 
 class ServiceSettings(EnvironmentSettings):
-    """What every service is told. `listen` is `host:port` or `unix:/path/of/the.sock`.
+    """The settings of every service. `listen` is `host:port` or `unix:/path/of/the.sock`.
 
-    A service has its own key, `<service>_key`, and the keys of those it asks; `internal_key` is any that is not given.
-    `workers` processes share a port; a socket of the file system and a port that is free are one process's. At
-    `management_listen`, where it is given, stands what operators alone ask. To `otel_exporter_otlp_endpoint` go traces.
+    `management_listen` serves probes and metrics for operators. `workers` processes share the ports. A service's own key defaults to `internal_key`. Traces
+    are sent to `otel_exporter_otlp_endpoint`.
     """
 
     listen: Listen = "127.0.0.1:8080"

@@ -88,16 +88,11 @@ class Traces:
 
     def request_span(self, method: str, *, parent: str = "", link: str = "") -> NoopSpan:
         """A received request: it continues the trace of `parent`, or starts one with a link to `link`."""
-        if self._spans is None:
-            return NOOP_SPAN
-        return self._spans.local_root(method, "server", {"http.request.method": method}, parent=parent, link=link)
+        return self._root(method, "server", {"http.request.method": method}, parent=parent, link=link)
 
     def call_span(self, service: str, method: str, operation: str, headers: MutableMapping[str, str]) -> NoopSpan:
         """A call to a service; adds the trace's context to the headers."""
-        if self._spans is None:
-            return NOOP_SPAN
-        attributes = {"http.request.method": method, "service.peer.name": service}
-        span = self._spans.child(f"{method} {operation}", "client", attributes)
+        span = self._child(f"{method} {operation}", {"http.request.method": method, "service.peer.name": service})
         # A trace that is not sampled has no spans, and its context tells other services not to sample it.
         if traceparent := span.traceparent or self.traceparent:
             headers[TRACEPARENT] = traceparent
@@ -105,15 +100,13 @@ class Traces:
 
     def command_span(self, system: str, name: str, *, database: str = "", collection: str = "") -> NoopSpan:
         """A command to a database."""
-        if self._spans is None:
-            return NOOP_SPAN
         attributes = {
             "db.system.name": system,
             "db.operation.name": name,
             "db.namespace": database,
             "db.collection.name": collection,
         }
-        return self._spans.child(f"{name} {collection}".rstrip(), "client", attributes)
+        return self._child(f"{name} {collection}".rstrip(), attributes)
 
     def publish_span(self, system: str, event_type: str, parent: str) -> NoopSpan:
         """The publication of an event, in the trace of the request that caused it."""
@@ -124,15 +117,19 @@ class Traces:
         return self._messaging("process", "process", "consumer", system, event_type, parent)
 
     def _messaging(self, name: str, operation: str, kind: str, system: str, event_type: str, parent: str) -> NoopSpan:
-        if self._spans is None:
-            return NOOP_SPAN
         attributes = {
             "messaging.system": system,
             "messaging.operation.name": name,
             "messaging.operation.type": operation,
             "cloudevents.event_type": event_type,
         }
-        return self._spans.local_root(f"{name} {event_type}", kind, attributes, parent=parent)
+        return self._root(f"{name} {event_type}", kind, attributes, parent=parent)
+
+    def _root(self, name: str, kind: str, attributes: Mapping[str, str], *, parent: str, link: str = "") -> NoopSpan:
+        return self._spans.local_root(name, kind, attributes, parent=parent, link=link) if self._spans else NOOP_SPAN
+
+    def _child(self, name: str, attributes: Mapping[str, str]) -> NoopSpan:
+        return self._spans.child(name, "client", attributes) if self._spans else NOOP_SPAN
 
 
 traces = Traces()
