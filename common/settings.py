@@ -111,8 +111,8 @@ class EnvironmentSettings(BaseSettings):
 class ServiceSettings(EnvironmentSettings):
     """The settings of every service. `listen` is `host:port` or `unix:/path/of/the.sock`.
 
-    `management_listen` serves probes and metrics for operators. `workers` processes share the ports. A service's own key defaults to `internal_key`. Traces
-    are sent to `otel_exporter_otlp_endpoint`.
+    `management_listen` serves probes and metrics for operators. `workers` processes share the ports. A service's own
+    key defaults to `internal_key`. Traces are sent to `otel_exporter_otlp_endpoint`.
     """
 
     listen: Listen = "127.0.0.1:8080"
