@@ -42,7 +42,7 @@ class SessionCheck:
     must not cache anything then.
     """
 
-    stamp: str | None
+    tenant_version: str | None
     session: Session | None = None
     changing: bool = False
 

@@ -50,8 +50,8 @@ class Authenticator:
         address = caller_address(request, settings.trusted_proxies)
         is_allowed = self._tenants.last_known_allows(tenant_id, address)
         check = await self.check_session(request, operation, tenant_id, is_allowed=is_allowed)
-        request[TENANT_VERSION] = check.stamp
-        tenant = await self._tenants.find(tenant_id, check.stamp, changing=check.changing)
+        request[TENANT_VERSION] = check.tenant_version
+        tenant = await self._tenants.find(tenant_id, check.tenant_version, changing=check.changing)
         if not tenant.allows(address):
             raise NetworkNotAllowed
         visitor = Caller(
@@ -120,7 +120,7 @@ class Authenticator:
                     raise
         if token and len(token) <= TOKEN_LIMIT:
             with suppress(UnknownClient):
-                return visitor.as_client(await self._clients.identify(visitor, token, program, check.stamp))
+                return visitor.as_client(await self._clients.identify(visitor, token, program, check.tenant_version))
         if visitor.tenant.client_authentication:
             raise NotAuthenticated("This tenant wants a valid session token or client token.")
         return visitor

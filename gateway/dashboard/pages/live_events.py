@@ -82,7 +82,7 @@ async def _may_listen(visit: PageRequest) -> bool:
         if not await app[SESSIONS].is_alive(visit.session):
             return False
         look = await app[SESSIONS].touch(tenant_id)
-        tenant = await app[TENANTS].find(tenant_id, look.stamp, changing=look.changing)
+        tenant = await app[TENANTS].find(tenant_id, look.tenant_version, changing=look.changing)
     except (RedisError, Problem):
         return False
     return tenant.allows(ip_address(visit.caller.ip))

@@ -314,7 +314,7 @@ async def test_a_look_with_what_is_no_token_shows_the_stamp_alone(
 
     look = await sessions.touch(tenant_id, token)
 
-    assert (str(look.stamp).endswith(str(await redis.get(f"stamp:{tenant_id}"))), look.session) == (True, None)
+    assert (str(look.tenant_version).endswith(str(await redis.get(f"stamp:{tenant_id}"))), look.session) == (True, None)
 
 
 async def test_a_tenants_stamp_changes_with_each_change_only(
@@ -322,9 +322,9 @@ async def test_a_tenants_stamp_changes_with_each_change_only(
 ) -> None:
     stamps, seen = TenantVersions(redis), []
     for _ in range(3):
-        seen += [(await sessions.touch(tenant_id)).stamp, (await sessions.touch(tenant_id)).stamp]
+        seen += [(await sessions.touch(tenant_id)).tenant_version, (await sessions.touch(tenant_id)).tenant_version]
         await stamps.bump(f"{tenant_id}-2")
-        assert (await sessions.touch(tenant_id)).stamp == seen[-1]
+        assert (await sessions.touch(tenant_id)).tenant_version == seen[-1]
         await stamps.bump(tenant_id)
 
     assert seen[::2] == seen[1::2]
@@ -336,14 +336,14 @@ async def test_while_a_tenant_is_being_changed_it_has_no_stamp_and_then_another(
 ) -> None:
     stamps = TenantVersions(redis)
     await stamps.bump(tenant_id)
-    before = (await sessions.touch(tenant_id)).stamp
+    before = (await sessions.touch(tenant_id)).tenant_version
 
     async with stamps.invalidate_during(tenant_id):
         assert await sessions.touch(tenant_id) == SessionCheck(None, changing=True)
-        assert (await sessions.touch(f"{tenant_id}-2")).stamp
+        assert (await sessions.touch(f"{tenant_id}-2")).tenant_version
         assert await redis.ttl(f"stamp:{tenant_id}") > MAX_AGE
 
-    assert (await sessions.touch(tenant_id)).stamp not in {before, None}
+    assert (await sessions.touch(tenant_id)).tenant_version not in {before, None}
 
 
 async def test_a_change_that_cannot_be_told_of_is_not_begun(redis: "Redis", tenant_id: str) -> None:
@@ -365,7 +365,7 @@ async def test_a_change_during_an_outage_of_redis_is_done_and_not_cached(
     async with stamps.invalidate_during(tenant_id):
         pass
 
-    assert (await sessions.touch(tenant_id)).stamp is None
+    assert (await sessions.touch(tenant_id)).tenant_version is None
 
 
 async def test_no_stamp_counts_past_the_redis_that_told_it(tmp_path: Path) -> None:
@@ -375,7 +375,7 @@ async def test_no_stamp_counts_past_the_redis_that_told_it(tmp_path: Path) -> No
             looks = Sessions(redis, keys=KEYS, lifetime=LIFETIME, idle=IDLE)
             if not told:
                 await TenantVersions(redis).bump("changed")
-            told += [(await looks.touch(tenant_id)).stamp for tenant_id in ("changed", "never") * 2]
+            told += [(await looks.touch(tenant_id)).tenant_version for tenant_id in ("changed", "never") * 2]
 
     assert told[:2] == told[2:4]
     assert len(set(told)) == 4
