@@ -12,15 +12,16 @@ from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
 from yarl import URL
 
-from common.auth.callers import INTERNAL_TOKEN, REQUEST_ID, Caller, Signer, UntrustedCaller
+from common.auth.callers import INTERNAL_TOKEN, REQUEST_ID, Caller, Signer
 from common.auth.signing import Keys
 from common.concurrency.limits import ConcurrencyLimit, loop_timeout
-from common.errors import Unavailable, UpstreamProblem
+from common.errors import Unavailable
+from common.service_client.problems import problem_of, raise_problem
 from common.service_client.transport import HEADER_LIMIT, SMALL, HttpTransport, Response, base_url, connector
 from common.telemetry import request_id
 from common.telemetry.tracing import traces
 
-__all__ = ["HEADER_LIMIT", "SMALL", "Response", "ServiceClient", "open_service", "problem_of"]
+__all__ = ["HEADER_LIMIT", "SMALL", "Response", "ServiceClient", "open_service", "problem_of", "raise_problem"]
 
 ANSWER_TIMEOUT = 3.0  # seconds until a response begins
 BLOCK_TIMEOUT = 10.0  # seconds between two blocks of a response
@@ -30,7 +31,6 @@ CONNECTIONS = 64  # for short requests; more would make each of them slower
 SLOW_REQUESTS = 256  # requests with a longer timeout
 STREAMS = 1024  # streamed bodies
 STREAMS_OF_NETWORK = STREAMS // 8  # of one caller's network: eight slow networks are needed to take all
-PROBLEM_MEMBERS = ("received", "total")  # in bytes: the state of the upload whose chunk was refused
 JSON = {"Content-Type": "application/json"}
 
 
@@ -172,33 +172,6 @@ class ServiceClient:
                 )
             async with response:
                 yield response
-
-
-async def raise_problem(response: Response) -> None:
-    """Raise the problem of an error response; do nothing for any other."""
-    if response.status >= 400:
-        raise await problem_of(response)
-
-
-async def problem_of(response: Response) -> UpstreamProblem | Unavailable:
-    """The problem of an error response."""
-    try:
-        problem = orjson.loads(await response.read())
-        code, detail = str(problem["code"]), str(problem["detail"])
-    except (orjson.JSONDecodeError, KeyError, TypeError, ClientError):
-        return Unavailable(f"A service answered with status {response.status} and no reason.")
-    if code == UntrustedCaller.code:
-        # The service rejected our token, not the caller's: the two services have different keys.
-        return Unavailable("The services do not trust each other; their keys differ.")
-    retry_after = response.headers.get("Retry-After", "")
-    return UpstreamProblem(
-        detail,
-        status=response.status,
-        code=code,
-        retry_after=int(retry_after) if retry_after.isdigit() else None,
-        content_range=response.headers.get("Content-Range", ""),
-        members={name: value for name in PROBLEM_MEMBERS if type(value := problem.get(name)) is int and value >= 0},
-    )
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from multidict import CIMultiDict
 from common.auth.callers import HIDDEN, Caller, Kind
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import BytesResponse
-from common.service_client.client import Response, ServiceClient, problem_of
+from common.service_client.client import Response, ServiceClient, raise_problem
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.auth.client_directory import ClientDirectory
 from gateway.caching.response_cache import ResponseCache
@@ -121,8 +121,7 @@ class CatalogCache:
             headers=headers,
             streamed=True,
         ) as response:
-            if response.status >= 400:
-                raise await problem_of(response)
+            await raise_problem(response)
             if response.headers.get(HIDDEN, "") != view.hidden:
                 return None  # The hidden packages changed after we read them: this is the catalog of another view.
             if response.status == 304:

@@ -3,7 +3,7 @@
 from functools import partial
 
 from common.auth.callers import Caller
-from common.service_client.client import ServiceClient, problem_of
+from common.service_client.client import ServiceClient, raise_problem
 from gateway.caching.response_cache import ResponseCache
 
 MAX_AGE = 1.0  # seconds; a response may have a signed address, which expires
@@ -26,6 +26,5 @@ class ClientReleaseCache:
 
     async def _fetch(self, caller: Caller) -> bytes:
         async with self._client_registry.open(caller, "POST", ["client_version"]) as response:
-            if response.status >= 400:
-                raise await problem_of(response)
+            await raise_problem(response)
             return await response.read()

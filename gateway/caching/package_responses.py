@@ -12,7 +12,7 @@ from common.auth.callers import HIDDEN, Caller, Kind
 from common.errors import Overloaded, UpstreamProblem
 from common.http.bodies import read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse
-from common.service_client.client import SMALL, ServiceClient, problem_of
+from common.service_client.client import SMALL, ServiceClient, raise_problem
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.auth.client_directory import ClientDirectory
 from gateway.caching.response_cache import ResponseCache
@@ -137,8 +137,7 @@ class PackageResponseCache:
             headers={name: value for name, value in headers.items() if value},
             data=key.body or None,
         ) as response:
-            if response.status >= 400:
-                raise await problem_of(response)
+            await raise_problem(response)
             is_large = response.status == 200 and (response.content_length is None or response.content_length > SMALL)
             if is_large and method == "GET":  # It is requested again and streamed; a request body is not sent twice.
                 return _Response(200, None, is_cacheable=True)

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from common.auth.callers import Caller
 from common.errors import Problem
-from common.service_client.client import ServiceClient, problem_of
+from common.service_client.client import ServiceClient, raise_problem
 from common.telemetry import log
 from gateway.forwarding.proxy import Body, relay
 from gateway.routing.target import Target
@@ -69,8 +69,7 @@ async def _store(request: web.Request, upload_service: ServiceClient, caller: Ca
             timeout=target.operation.timeout,
             streamed=True,
         ) as response:
-            if response.status >= 400:
-                raise await problem_of(response)
+            await raise_problem(response)
             return orjson.loads(await response.read())
     except Problem:
         if content.problem:

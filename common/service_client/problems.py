@@ -1,0 +1,37 @@
+"""The problems of other services."""
+
+import orjson
+from aiohttp import ClientError
+
+from common.auth.callers import UntrustedCaller
+from common.errors import Unavailable, UpstreamProblem
+from common.service_client.transport import Response
+
+MEMBERS = ("received", "total")  # in bytes: the state of the upload whose chunk was refused
+
+
+async def raise_problem(response: Response) -> None:
+    """Raise the problem of an error response; do nothing for any other."""
+    if response.status >= 400:
+        raise await problem_of(response)
+
+
+async def problem_of(response: Response) -> UpstreamProblem | Unavailable:
+    """The problem of an error response."""
+    try:
+        problem = orjson.loads(await response.read())
+        code, detail = str(problem["code"]), str(problem["detail"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, ClientError):
+        return Unavailable(f"A service answered with status {response.status} and no reason.")
+    if code == UntrustedCaller.code:
+        # The service rejected our token, not the caller's: the two services have different keys.
+        return Unavailable("The services do not trust each other; their keys differ.")
+    retry_after = response.headers.get("Retry-After", "")
+    return UpstreamProblem(
+        detail,
+        status=response.status,
+        code=code,
+        retry_after=int(retry_after) if retry_after.isdigit() else None,
+        content_range=response.headers.get("Content-Range", ""),
+        members={name: value for name in MEMBERS if type(value := problem.get(name)) is int and value >= 0},
+    )
