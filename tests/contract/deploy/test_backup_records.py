@@ -48,7 +48,7 @@ async def test_records_come_back_byte_for_byte_however_often_they_are_put_back(
 
     async def read(moment: DatabaseSnapshot) -> None:
         with closing(RecordFile(tmp_path, database.name, "rows")) as file:
-            await moment.each(database.name, "rows", {}, file.take)
+            await moment.each(database.name, "rows", {}, file.write)
             assert file.entry().size == len(bson.encode(ROW))
 
     await snapshot_read(database.client, read)
@@ -73,7 +73,7 @@ async def test_what_is_written_after_the_moment_is_not_read(database: MongoDatab
 
 async def test_a_record_does_not_take_the_place_of_another_tenants(database: MongoDatabase) -> None:
     await database["rows"].insert_one(dict(ROW))
-    with pytest.raises(BackupProblem, match="the database refuses a record"):
+    with pytest.raises(BackupProblem, match="the database rejects a record"):
         await restore_documents(database.client, database.name, "rows", iter([{**ROW, "tenant_id": "other"}]))
     assert [row["tenant_id"] async for row in database["rows"].find({})] == ["acme"]
 

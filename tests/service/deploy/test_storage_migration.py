@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from common.mongo import MongoDatabase
-from deploy.cli import storage as cli_storage
-from deploy.cli.storage import Moving
+from deploy.cli import migrate as cli_migrate
+from deploy.cli.migrate import StorageMigration
 from deploy.local.folder import Addresses
 from deploy.operator.storage import Storage
 from deploy.operator.stores import StoreAddresses
@@ -17,20 +17,20 @@ from upload_service.storage.migration_store import MongoMoveStore
 
 
 @pytest.fixture
-def moving(estate: Estate, monkeypatch: pytest.MonkeyPatch) -> Moving:
+def migration(estate: Estate, monkeypatch: pytest.MonkeyPatch) -> StorageMigration:
     """The command, which pauses for nothing."""
 
     @asynccontextmanager
     async def opened(*_: str) -> AsyncIterator[MongoDatabase]:
         yield estate.database
 
-    monkeypatch.setattr(cli_storage, "open_database", opened)
-    monkeypatch.setattr(cli_storage, "PAUSE", 0)
-    return Moving(Storage(estate.root, estate.homes, estate.staging, StorageKind.S3), StorageKind.S3)
+    monkeypatch.setattr(cli_migrate, "open_database", opened)
+    monkeypatch.setattr(cli_migrate, "PAUSE", 0)
+    return StorageMigration(Storage(estate.root, estate.homes, estate.staging, StorageKind.S3), StorageKind.S3)
 
 
 async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
-    estate: Estate, moving: Moving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    estate: Estate, migration: StorageMigration, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failing, left = await estate.keep(), await estate.keep()
     content = estate.folder.path(failing).read_bytes()
@@ -52,9 +52,9 @@ async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
                 await estate.let_leases_pass()
             return await super().remaining(home, passed_over)
 
-    monkeypatch.setattr(cli_storage, "MongoMoveStore", Beside)
-    await moving.run(StoreAddresses(Addresses("", "", ""), estate.root, None))
-    moving.report()
+    monkeypatch.setattr(cli_migrate, "MongoMoveStore", Beside)
+    await migration.run(StoreAddresses(Addresses("", "", ""), estate.root, None))
+    migration.report()
     await estate.expect_at(StorageKind.S3, left)
     await estate.expect_at(StorageKind.S3, failing)
     assert f"{failing.tenant_id}/{failing.server_filename}: failed" in capsys.readouterr().out

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 
-from deploy.local.processes import POLL, START_LIMIT, STOP_LIMIT, NotStarted
+from deploy.local.processes import POLL_INTERVAL, START_TIMEOUT, STOP_TIMEOUT, NotStarted
 from tests.support.processes.programs import Program, start
 
 SHOWN_LINES = 20  # of a log, in the text of an error
@@ -50,11 +50,11 @@ class Replica:
     async def ready(self) -> None:
         """Wait until it takes requests. Raises NotStarted when it ends, or is not ready within START_LIMIT."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(START_LIMIT):
+            async with asyncio.timeout(START_TIMEOUT):
                 while self.running:
                     if await self.says("ready"):
                         return
-                    await asyncio.sleep(POLL)
+                    await asyncio.sleep(POLL_INTERVAL)
         lines = self.log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
         raise NotStarted("\n".join([f"{self.service} is not ready ({self.log}):", *lines]), lines)
 
@@ -104,7 +104,7 @@ class Replica:
         self.send(signal.SIGCONT)
         self.send(signal.SIGTERM)
         try:
-            async with asyncio.timeout(2 * STOP_LIMIT):
+            async with asyncio.timeout(2 * STOP_TIMEOUT):
                 return await self.ended()
         except TimeoutError:
             await self.kill()

@@ -13,7 +13,7 @@ import pytest
 from docker import DockerClient
 from yarl import URL
 
-from deploy.cluster.secrets import SERVICES_USER
+from deploy.cluster.owners import SERVICES_USER
 from tests.support.deployment.composition import STORE_IMAGES, Composition, composition, copy_of
 from tests.support.faults.callers import Counting, callers
 from tests.support.waiting import until

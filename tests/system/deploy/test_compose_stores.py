@@ -19,8 +19,9 @@ from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError
 
 from common.settings import load
+from deploy.cluster.owners import STORES_USER
 from deploy.cluster.rights import MONGODB, RABBITMQ, REDIS, Credential
-from deploy.cluster.secrets import STORES_USER, ClusterSecrets
+from deploy.cluster.secrets import ClusterSecrets
 from deploy.cluster.stores import OtherStores
 from deploy.operator.schemas import KNOWN
 from tests.support.deployment.composition import OURS, Composition, composition, composition_of_release_0_1_0
@@ -109,7 +110,7 @@ def write_old_secrets(folder: Path) -> None:
         "redis_url": f"redis://:{PASSWORD}@redis:6379",
         "rabbitmq_url": f"amqp://pkgrepo:{PASSWORD}@rabbitmq:5672/",
     }
-    ClusterSecrets(folder, load(OtherStores, **one_user)).make()
+    ClusterSecrets(folder, load(OtherStores, **one_user)).generate()
     files = {
         "mongodb/password": PASSWORD,
         "mongodb/members": "members" * 10,

@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("kubernetes") / "kubernetes"
     shutil.copytree(FOLDER, copy)
     shutil.copytree(OBSERVABILITY, copy.parent / OBSERVABILITY.name)
-    ClusterSecrets(copy / "secrets", load(OtherStores, **STORES)).make()
+    ClusterSecrets(copy / "secrets", load(OtherStores, **STORES)).generate()
     every = [path.name for path in sorted((copy / "components").iterdir()) if path.name != "backups-at-hand"]
     _with(copy / "overlays" / "production", "with-components", [f"../../components/{name}" for name in every])
     _with(copy / "operator", "operator-with-backups", ["../components/backups-at-hand"])
@@ -228,6 +228,6 @@ def test_new_keys_reach_running_pods_and_a_new_address_makes_new_ones(folder: Pa
     assert pods(rotated) == before
 
     moved = load(OtherStores, **{**STORES, "rabbitmq_url": "amqp://elsewhere"})
-    ClusterSecrets(folder / "secrets", moved).make()
+    ClusterSecrets(folder / "secrets", moved).generate()
     after = pods(render("overlays/production"))
     assert {name for name in before if after[name] != before[name]} == {"catalog-service", "upload-service"}

@@ -215,7 +215,7 @@ async def test_each_impossible_command_is_refused_in_one_line(running: tuple[Up,
         ("user", "password", "demo", "nobody"): "no user",
         ("scrub", "--tenant", "nobody"): "nobody",
         ("quota", "--tenant", "nobody"): "nobody",
-        ("storage", "migrate", "--to", "s3"): "pkgrepo: S3_URL: must be given, as it is to the upload service",
+        ("storage", "migrate", "--to", "s3"): "pkgrepo: S3_URL: is missing; set it as for the upload service",
     }
     results = await pkgrepo_commands(*((*command, "--data", str(running[1])) for command in reasons))
     wrong = [

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
 from deploy.local.folder import Addresses
-from deploy.operator.audit import Record, open_record
+from deploy.operator.audit import OperatorAudit, open_operator_audit
 from deploy.operator.stores import StoreAddresses
 from tests.support.factories import KEY, make_tenant
 from tests.support.processes.pkgrepo_command import pkgrepo_commands
@@ -27,7 +27,7 @@ class Command:
 
     environment: dict[str, str]
     mongo: AsyncMongoClient[dict[str, Any]]
-    record: Record
+    record: OperatorAudit
 
     async def run(self, *commands: Sequence[str], answer: str = "", **environment: str) -> list[tuple[int, str]]:
         return await pkgrepo_commands(*commands, answer=answer, **{**self.environment, **environment})
@@ -62,7 +62,7 @@ async def command(services: Services, mongo_url: str, redis_url: str, tmp_path: 
     """Beside services, whose indexes are made."""
     environment = {"MONGO_URL": mongo_url, "REDIS_URL": redis_url, "AUDIT_KEY": KEY, "INSTALLERS": str(tmp_path)}
     where = StoreAddresses(Addresses("", mongo_url, redis_url), None, SecretStr(KEY))
-    async with AsyncMongoClient[dict[str, Any]](mongo_url) as mongo, open_record(where) as record:
+    async with AsyncMongoClient[dict[str, Any]](mongo_url) as mongo, open_operator_audit(where) as record:
         yield Command(environment, mongo, record)
 
 

@@ -48,7 +48,7 @@ async def migrate(folder: Path, storage: Mapping[str, str], home: str) -> tuple[
 
 async def test_a_move_to_no_object_storage_is_refused(folder: Path) -> None:
     status, said = await migrate(folder, {}, "s3")
-    assert (status, said) == (1, "pkgrepo: S3_URL: must be given, as it is to the upload service")
+    assert (status, said) == (1, "pkgrepo: S3_URL: is missing; set it as for the upload service")
 
 
 async def test_an_unreachable_object_storage_is_reported(folder: Path, storage: dict[str, str]) -> None:

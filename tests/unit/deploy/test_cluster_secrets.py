@@ -51,7 +51,7 @@ def old_folder(tmp_path: Path) -> Path:
 
 
 def made(folder: Path) -> Path:
-    ClusterSecrets(folder).make()
+    ClusterSecrets(folder).generate()
     return folder
 
 
@@ -141,7 +141,7 @@ def test_the_files_for_redis_and_rabbitmq_hold_no_password(tmp_path: Path) -> No
 def test_a_second_run_writes_nothing(of_release_0_1_0: bool, tmp_path: Path, old_folder: Path) -> None:
     folder = made(old_folder if of_release_0_1_0 else tmp_path / "empty")
     before = contents(folder)
-    assert ClusterSecrets(folder).make() == []
+    assert ClusterSecrets(folder).generate() == []
     assert contents(folder) == before
 
 
@@ -159,19 +159,19 @@ def test_external_stores_get_no_files_of_stores(tmp_path: Path) -> None:
             file = tmp_path / "external" / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text("an address")
-    ClusterSecrets(tmp_path / "external", external=True).make()
+    ClusterSecrets(tmp_path / "external", external=True).generate()
     assert sorted(path.name for path in (tmp_path / "external").iterdir()) == ["administrator", "keys", "urls"]
     assert (tmp_path / "external" / "urls" / "gateway" / "redis_url").read_text() == "an address"
 
 
 def test_a_missing_address_of_an_external_store_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="urls/auth_service/mongo_url: is missing"):
-        ClusterSecrets(tmp_path, external=True).make()
+        ClusterSecrets(tmp_path, external=True).generate()
 
 
 def test_one_address_for_all_leaves_the_other_stores_their_users(tmp_path: Path) -> None:
     others = load(OtherStores, redis_url="redis://theirs@elsewhere")
-    ClusterSecrets(tmp_path, others).make()
+    ClusterSecrets(tmp_path, others).generate()
     assert user_in((tmp_path / "urls" / "gateway" / "rabbitmq_url").read_text()) == "gateway"
     assert not (tmp_path / "redis").exists()
 
@@ -220,7 +220,7 @@ def test_no_run_drops_a_password_that_mongodb_s_root_may_still_have(old_folder: 
 
 
 def test_new_passwords_leave_a_store_that_is_elsewhere_alone(tmp_path: Path) -> None:
-    ClusterSecrets(tmp_path, load(OtherStores, redis_url="redis://theirs@elsewhere")).make()
+    ClusterSecrets(tmp_path, load(OtherStores, redis_url="redis://theirs@elsewhere")).generate()
     ClusterSecrets(tmp_path).renew_passwords()
     assert (tmp_path / "urls" / "gateway" / "redis_url").read_text() == "redis://theirs@elsewhere"
     assert user_in((tmp_path / "urls" / "gateway" / "rabbitmq_url").read_text()) == "gateway-2"

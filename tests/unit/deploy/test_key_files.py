@@ -149,4 +149,4 @@ def test_a_key_stays_its_owner_s_alone(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_services_know_a_file_s_keys_before_the_next_step() -> None:
-    assert key_files.HANDED_OUT > 2 * NOTICED
+    assert key_files.RELOADED > 2 * NOTICED

@@ -44,7 +44,7 @@ BESIDE = ("backup", "first-tenant", "operator")  # pods that run the operator's 
 @pytest.fixture
 def secrets(tmp_path: Path) -> Path:
     """The folder that `pkgrepo cluster secrets` makes."""
-    ClusterSecrets(tmp_path, load(OtherStores, **STORES)).make()
+    ClusterSecrets(tmp_path, load(OtherStores, **STORES)).generate()
     return tmp_path
 
 
@@ -155,7 +155,7 @@ def test_the_guide_lists_the_files_of_the_addresses(secrets: Path) -> None:
 def test_a_store_that_moves_gets_its_new_address_and_all_else_stays(secrets: Path) -> None:
     before = {file: file.read_bytes() for file in secrets.rglob("*") if file.is_file()}
     moved = load(OtherStores, **{**STORES, "redis_url": "redis://elsewhere"})
-    made = ClusterSecrets(secrets, moved).make()
+    made = ClusterSecrets(secrets, moved).generate()
     assert set(made) == set(secrets.glob("urls/*/redis_url"))
     assert {file.read_text() for file in made} == {"redis://elsewhere"}
     assert {file: file.read_bytes() for file in before if file not in made} == {

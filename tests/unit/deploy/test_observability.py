@@ -94,7 +94,7 @@ def test_every_alert_is_seen_in_a_panel() -> None:
     assert {name for panel in PANELS for name in re.findall(r"Pkgrepo\w+", panel.description)} == set(ALERTS)
 
 
-def test_panels_have_numbers_and_places_of_their_own() -> None:
+def test_panels_have_numbers_and_addresses_of_their_own() -> None:
     every = dashboard()["panels"]
     assert len({panel["id"] for panel in every}) == len(every)
     assert [(a["title"], b["title"]) for a, b in combinations(every, 2) if _overlap(a["gridPos"], b["gridPos"])] == []

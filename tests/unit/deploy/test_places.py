@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from common.settings import BadSetting
-from deploy.operator.stores import places
+from deploy.operator.stores import store_addresses
 
 MONGO_URL, REDIS_URL = "mongodb://mongo:27017", "redis://redis:6379"
 
@@ -25,7 +25,7 @@ def test_the_stores_are_named_by_variables_or_by_files(environment: pytest.Monke
     environment.setenv("REDIS_URL", REDIS_URL)
     environment.setenv("INSTALLERS", str(tmp_path))
 
-    found = places(None)
+    found = store_addresses(None)
 
     assert (found.addresses.mongo_url, found.addresses.redis_url) == (MONGO_URL, REDIS_URL)
     assert found.installers == tmp_path
@@ -35,11 +35,11 @@ def test_a_wrong_address_is_named(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("MONGO_URL", "foo")
 
     with pytest.raises(BadSetting, match=r"^MONGO_URL: "):
-        places(None)
+        store_addresses(None)
 
 
 def test_without_addresses_the_operator_is_told_what_to_give(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("MONGO_URL", MONGO_URL)
 
     with pytest.raises(BadSetting, match=r"--data DIR.*MONGO_URL and REDIS_URL"):
-        places(None)
+        store_addresses(None)

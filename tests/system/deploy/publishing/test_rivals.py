@@ -4,19 +4,19 @@ import asyncio
 import hashlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from catalog_service.model.enumerations import Architecture, FileType
 from common.errors import UpstreamProblem
 from common.mongo import open_database
-from deploy.publish.interface import Interface, State
+from deploy.publish.interface import Interface, TransferState
 from deploy.publish.model import GENERATIONS, Installer, NotPublished, Published
-from deploy.publish.progress import Lines
 from deploy.publish.publisher import Publisher
 from deploy.publish.session import Session
+from deploy.terminal import FileProgress
 from tests.support.processes.publish_command import session_of
 from tests.support.whole.services import Api, Services
 from tests.support.whole.stories import INSTALLER, add_package, download, package_id, send_chunk
@@ -34,12 +34,12 @@ class Busy(Interface):
     before_version: Meanwhile | None = None
 
     async def send_chunk(
-        self, file_id: str, start: int, total: int, content: bytes, suffix: str, tell: Callable[[int], None]
-    ) -> State:
+        self, file_id: str, start: int, total: int, content: bytes, suffix: str, progress: Callable[[int], None]
+    ) -> TransferState:
         if start and self.before_chunk:
             meanwhile, self.before_chunk = self.before_chunk, None
             await meanwhile()
-        return await super().send_chunk(file_id, start, total, content, suffix, tell)
+        return await super().send_chunk(file_id, start, total, content, suffix, progress)
 
     async def add_version(self, installer: Installer, **where: str) -> str:
         if self.before_version:
@@ -87,7 +87,7 @@ def file_ids(installer: Installer) -> list[str]:
 
 
 async def publish(interface: Interface, installer: Installer) -> Published | NotPublished:
-    publisher = Publisher(interface, Lines(Console(quiet=True)), CHUNK)
+    publisher = Publisher(interface, lambda _: nullcontext(FileProgress()), CHUNK)
     [done] = await publisher.publish(installer.package_id, None, [installer])
     return done
 

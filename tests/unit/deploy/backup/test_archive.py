@@ -14,10 +14,10 @@ import bson
 import pytest
 
 from catalog_service.versions.documents import document_of
-from deploy.backup.copies import UPLOADS
+from deploy.backup.installers import UPLOADS
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.tenant_archive.archive import FILES, ArchiveReader
-from deploy.tenant_archive.validation import SETTLED, TENANT, ArchiveValidator
+from deploy.tenant_archive.validator import SETTLED, TENANT, ArchiveValidator
 from tests.support.samples.sources import make_version
 from tests.support.tables import each
 
@@ -125,7 +125,7 @@ def test_a_manifest_with_anything_odd_in_it_is_refused(tmp_path: Path, others: d
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as file:
         file.addfile(plain("manifest.json", text)[0], io.BytesIO(text))
-    with pytest.raises(BackupProblem, match="no manifest that this version knows"):
+    with pytest.raises(BackupProblem, match="is not a manifest of this version"):
         read(path)
 
 

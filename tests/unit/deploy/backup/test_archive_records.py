@@ -23,7 +23,8 @@ from catalog_service.model.manifest.package import LocalTexts, PackageManifest
 from catalog_service.model.manifest.version import AppsAndFeaturesEntry, ExpectedReturnCode, ReturnResponse
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches
 from catalog_service.versions.documents import document_of
-from deploy.tenant_archive.record_rules import CHECKS, BadRecord, check_record
+from deploy.tenant_archive.record_rules import CHECKS, check_record
+from deploy.tenant_archive.record_types import BadRecord
 from tests.support.factories import KEY
 from tests.support.samples.sources import make_version
 from tests.support.tables import each

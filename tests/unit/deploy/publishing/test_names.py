@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from catalog_service.model.enumerations import Architecture, FileType, Switch
-from deploy.publish import choices, guesses, model
+from deploy.publish import files, model, options
 from deploy.publish.model import Installer
 from tests.support.samples.openapi import DOCUMENT
 from tests.support.tables import each
@@ -32,7 +32,7 @@ from upload_service.content_range import SUFFIXES, parse_file_id
     ],
 )
 def test_a_name_tells_the_architecture(name: str, architecture: str) -> None:
-    assert guesses.architecture(Path("folder-arm64") / name) == architecture
+    assert files.architecture_of(Path("folder-arm64") / name) == architecture
 
 
 @each(
@@ -50,18 +50,18 @@ def test_a_name_tells_the_architecture(name: str, architecture: str) -> None:
     ],
 )
 def test_a_suffix_tells_the_type(name: str, file_type: str | None) -> None:
-    assert guesses.file_type(Path(name)) == file_type
+    assert files.file_type_of(Path(name)) == file_type
 
 
 def test_the_suffixes_sent_are_those_that_the_server_keeps() -> None:
-    named = {guesses.suffix(Path(f"app{suffix}")) for suffix in (*SUFFIXES, ".txt", '.ex"e', ".EXE")}
+    named = {files.suffix_of(Path(f"app{suffix}")) for suffix in (*SUFFIXES, ".txt", '.ex"e', ".EXE")}
     assert named == set(SUFFIXES)
 
 
 def test_the_switches_it_takes_are_those_that_the_interface_describes() -> None:
     described = [name for name in DOCUMENT["components"]["schemas"]["VersionFields"]["properties"] if "switch_" in name]
     given = [f"{name.removeprefix('switch_')}=/x" for name in described]
-    assert choices.switches(given) == [(name, "/x") for name in described]
+    assert options.switches(given) == [(name, "/x") for name in described]
     assert len(described) == len(Switch)
 
 

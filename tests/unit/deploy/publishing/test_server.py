@@ -126,11 +126,11 @@ async def test_a_server_that_stays_away_is_given_up() -> None:
 
 
 async def test_a_server_that_never_answers_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "STALL", 0.05)
+    monkeypatch.setattr(server_module, "STALL_TIMEOUT", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with open_server(f"http://127.0.0.1:{silent.getsockname()[1]}/acme", None) as server:
             with pytest.raises(Unreachable, match="does not answer"):
-                await server.ask("GET", "server_information")
+                await server.request("GET", "server_information")
 
 
 @pytest.fixture
@@ -144,6 +144,6 @@ async def test_an_unknown_certificate_is_refused_unless_its_file_is_given(certif
     context.load_cert_chain(certificate)
     async with Scripted(fine).serve(context) as server:
         with pytest.raises(Untrusted):
-            await server.ask("GET", "get_package_versions", "Acme.App")
+            await server.request("GET", "get_package_versions", "Acme.App")
     async with Scripted(fine).serve(context, certificate) as server:
-        assert await server.ask("GET", "get_package_versions", "Acme.App") == []
+        assert await server.request("GET", "get_package_versions", "Acme.App") == []

@@ -56,7 +56,7 @@ def credentials(token: str = "", *, signs_in: bool = True) -> Credentials:
 
 async def ask_at_once(session: Session, times: int) -> set[str]:
     """The tokens that questions asked at the same time went with."""
-    answers = await asyncio.gather(*(session.ask("GET", "test") for _ in range(times)))
+    answers = await asyncio.gather(*(session.request("GET", "test") for _ in range(times)))
     return {answer["token"] for answer in answers}
 
 
@@ -75,7 +75,7 @@ async def test_a_password_opens_a_new_session_when_the_token_is_over(gate: Gate,
     assert gate.closed == ["session-0"]
     async with open_session(server, credentials("over", signs_in=False)) as session:
         with pytest.raises(UpstreamProblem, match="It is over"):
-            await session.ask("GET", "test")
+            await session.request("GET", "test")
     assert gate.closed == ["session-0"]
 
 

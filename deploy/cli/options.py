@@ -1,0 +1,35 @@
+"""Options, exit codes and messages that several commands share."""
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from rich.console import Console
+
+from common.http.server import until_stopped
+
+INTERRUPTED = 130  # the exit code of a shell for Ctrl-C
+RESUMES = "Run the same command again to resume."
+Result = TypeVar("Result")
+
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Folder of a running `pkgrepo up`. Default: the settings MONGO_URL, REDIS_URL and AUDIT_KEY."),
+]
+TenantId = Annotated[str, typer.Argument(help="Tenant id, the first part of the tenant's addresses.")]
+
+
+def run_until_stopped(work: Coroutine[object, object, Result], console: Console) -> Result:
+    """The result of the work. A signal stops it and ends the command with INTERRUPTED."""
+    results: list[Result] = []
+
+    async def keep_result() -> None:
+        results.append(await work)
+
+    asyncio.run(until_stopped(keep_result()))
+    if not results:
+        console.print(f"Stopped. {RESUMES}")
+        raise typer.Exit(INTERRUPTED)
+    return results[0]
