@@ -78,7 +78,7 @@ async def test_only_its_user_may_enter_a_servers_folder(folder: Path) -> None:
 
 async def test_a_second_start_on_a_folder_in_use_is_refused(folder: Path) -> None:
     async with servers.redis(folder):
-        with pytest.raises(ServerUnavailable, match=f"runs on {folder} already, for process {os.getpid()}"):
+        with pytest.raises(ServerUnavailable, match=f"runs on {folder} already, started by process {os.getpid()}"):
             await start_and_stop(servers.redis, folder)
 
 
@@ -125,7 +125,7 @@ async def test_a_machine_without_a_wheel_is_told_what_to_do(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(ServerUnavailable, match=rf"pip install.*{setting} to a server of your own.*in containers"):
+    with pytest.raises(ServerUnavailable, match=rf"pip install.*{setting} to another server.*in containers"):
         await start_and_stop(start, folder)
 
 

@@ -143,11 +143,11 @@ async def test_a_backup_brings_everything_back_where_all_volumes_are_lost(projec
     published = await publish(front, name, content=os.urandom(3 * CHUNK))
     client = (await front.call("POST", "add_client", data={"client_name": "pc-7.example"})).body
     head = next(line for line in (await project.operate("audit", "verify")).splitlines() if line.startswith("main: "))
-    assert "is a backup" in await project.operate("backup", "/backups", "--keep", "14")
+    assert "was created" in await project.operate("backup", "/backups", "--keep", "14")
     assert " 0 installers were copied" in await project.operate("backup", "/backups", "--check")
     await project.compose("down", "--volumes", "--timeout", "20")
     await project.start_stores()
-    assert "is restored" in await project.operate("restore", "/backups")
+    assert "was restored" in await project.operate("restore", "/backups")
     await project.up()
     for words in (["quota"], ["scrub"], ["audit", "verify", "--tenant", "main", "--expect", head.rpartition(" ")[2]]):
         await project.operate(*words)

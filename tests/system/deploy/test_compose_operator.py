@@ -123,10 +123,10 @@ async def test_backup_restores_into_an_empty_project_of_another_name(project: Co
     client = (await api.call("POST", "add_client", data={"client_name": f"{name}.example"})).body
     log = await project.operate("audit", "verify", "--tenant", "main")
     head = next(line for line in log.splitlines() if line.startswith("main: ")).rpartition(" ")[2]
-    assert "is a backup" in await project.operate("backup", "/backups")
+    assert "was created" in await project.operate("backup", "/backups")
     async with copy_of(project) as drill:
         await drill.start_stores()
-        assert "is restored" in await drill.operate("restore", "/backups")
+        assert "was restored" in await drill.operate("restore", "/backups")
         await drill.up()
         await drill.operate("quota")
         await drill.operate("scrub")

@@ -194,7 +194,7 @@ async def test_a_clusters_first_tenant_has_the_password_from_the_file(running: t
     created, again = await pkgrepo_commands(command, command, **environment)
     for expected, (status, output) in (
         ("Tenant cluster has the administrator admin", created),
-        ("Tenant cluster is there.", again),
+        ("Tenant cluster exists already.", again),
     ):
         assert (status, expected in output) == (0, True), output
     async with ClientSession() as session:

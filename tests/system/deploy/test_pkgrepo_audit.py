@@ -156,7 +156,7 @@ async def test_a_log_is_verified_against_an_earlier_head(command: Command, tenan
     longer, removed = await command.run((*verify, "--expect", head), (*verify, "--expect", f"9:{'0' * 64}"))
 
     assert head.startswith("3:")
-    assert (longer[0], f"{tenant_id}: 4 entries hold, head 4:" in longer[1]) == (0, True), longer
+    assert (longer[0], f"{tenant_id}: 4 entries are valid, head 4:" in longer[1]) == (0, True), longer
     assert (removed[0], "entry 5 was removed" in removed[1]) == (1, True), removed
 
 

@@ -139,7 +139,7 @@ async def test_the_same_command_resumes_after_a_server_was_away(tenant: Api, pac
         said = await run(near, *command, "--patience", "2")
     assert said.status == 1
     assert said.documents[0]["error"]["code"] == "unreachable"
-    assert "Gave up after 2 s. The same command goes on from where the server stands." in said.log
+    assert "Gave up after 2 s. Run the same command again to resume." in said.log
     again = await run(tenant, *command)
     assert (again.status, again.documents[0]["resumed_from"]) == (0, 4 * MIB), again.log
     assert await content_of(tenant, package) == file.read_bytes()
@@ -156,7 +156,7 @@ async def test_the_same_command_resumes_after_a_stop(
         process.send_signal(number)
         said = await end_of(process)
     assert (said.status, said.output) == (130, "")
-    assert said.log.endswith("Stopped. The same command goes on from where the server stands.")
+    assert said.log.endswith("Stopped. Run the same command again to resume.")
     again = await run(tenant, *command)
     assert (again.status, again.documents[0]["resumed_from"]) == (0, 3 * MIB), again.log
     assert await content_of(tenant, package) == file.read_bytes()

@@ -113,7 +113,7 @@ async def test_the_same_command_again_is_a_success_that_sends_nothing(
     first, again = await run(tenant, *command), await run(tenant, *command)
     assert (first.status, again.status) == (0, 0)
     assert again.documents == [{**first.documents[0], "resumed_from": 100_000, "created": False}]
-    assert "was there already" in again.log
+    assert "exists already" in again.log
     assert await storage(tenant) == (100_000, 0)
 
 
