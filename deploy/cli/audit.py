@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from typer import Option
 
 from auth_service.audit.chain import Head
 from auth_service.audit.service import OPERATORS, Selection
@@ -24,15 +25,13 @@ app = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False, soft_wrap=True)
 error_console = Console(stderr=True, highlight=False, soft_wrap=True)
 
-Tenant = Annotated[str, typer.Option(help=f"Tenant of the log; `{OPERATORS}` has the operators' own log.")]
+Tenant = Annotated[str, Option(help=f"Tenant of the log; `{OPERATORS}` has the operators' own log.")]
 
 
 @app.command("verify")
 def verify_logs(
-    tenant: Annotated[
-        str | None, typer.Option(help="Tenant of the log. Default: all tenants and the operators.")
-    ] = None,
-    expect: Annotated[str | None, typer.Option(help="Earlier head of the log, SEQUENCE:HASH.")] = None,
+    tenant: Annotated[str | None, Option(help="Tenant of the log. Default: all tenants and the operators.")] = None,
+    expect: Annotated[str | None, Option(help="Earlier head of the log, SEQUENCE:HASH.")] = None,
     data: Data = None,
 ) -> None:
     """Verify the audit log and print its head; report the first entry that was removed, changed, moved or inserted.
@@ -48,7 +47,7 @@ def verify_logs(
 @app.command()
 def export(
     tenant: Tenant,
-    since: Annotated[str | None, typer.Option(help="First day or time, such as 2026-01-31.")] = None,
+    since: Annotated[str | None, Option(help="First day or time, such as 2026-01-31.")] = None,
     data: Data = None,
 ) -> None:
     """Write a log to standard output as JSON lines, the oldest entry first."""

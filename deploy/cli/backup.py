@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from typer import Argument, Option
 
 from auth_service.audit.service import OPERATORS
 from deploy.backup.creator import BackupCreator
@@ -26,14 +27,14 @@ from deploy.terminal import print_line, show_progress
 
 console = Console(highlight=False, markup=False, soft_wrap=True)
 
-Folder = Annotated[Path, typer.Argument(help="Folder of backups.")]
-Archive = Annotated[Path, typer.Argument(help="Archive file.", dir_okay=False)]
+Folder = Annotated[Path, Argument(help="Folder of backups.")]
+Archive = Annotated[Path, Argument(help="Archive file.", dir_okay=False)]
 
 
 def backup(
     folder: Folder,
-    keep: Annotated[int | None, typer.Option(min=1, help="Keep only the newest N backups.", metavar="N")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Verify the installers of earlier backups again.")] = False,
+    keep: Annotated[int | None, Option(min=1, help="Keep only the newest N backups.", metavar="N")] = None,
+    check: Annotated[bool, Option("--check", help="Verify the installers of earlier backups again.")] = False,
     data: Data = None,
 ) -> None:
     """Back up databases and installers, without keys, while the services run.
@@ -65,19 +66,17 @@ def backup(
 
 def restore(
     folder: Folder,
-    at: Annotated[str | None, typer.Option(help="Name of the backup. Default: the newest.")] = None,
+    at: Annotated[str | None, Option(help="Name of the backup. Default: the newest.")] = None,
     other_keys: Annotated[
-        bool, typer.Option("--other-keys", help="Restore even if the current keys differ from the backup's.")
+        bool, Option("--other-keys", help="Restore even if the current keys differ from the backup's.")
     ] = False,
-    without_damaged: Annotated[
-        bool, typer.Option("--without-damaged", help="Restore without damaged installers.")
-    ] = False,
+    without_damaged: Annotated[bool, Option("--without-damaged", help="Restore without damaged installers.")] = False,
     without_seal: Annotated[
-        bool, typer.Option("--without-seal", help="Do not verify that nobody changed the backup.")
+        bool, Option("--without-seal", help="Do not verify that nobody changed the backup.")
     ] = False,
     data: Annotated[
         Path | None,
-        typer.Option(help="New folder for `pkgrepo up`. Default: the settings MONGO_URL, REDIS_URL and AUDIT_KEY."),
+        Option(help="New folder for `pkgrepo up`. Default: the settings MONGO_URL, REDIS_URL and AUDIT_KEY."),
     ] = None,
 ) -> None:
     """Restore a backup. Databases and storage must be empty and all services stopped."""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from typer import Option
 
 from common.settings import load
 from common.tenants import is_tenant_id
@@ -22,7 +23,7 @@ from deploy.operator.stores import store_addresses
 app = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False, soft_wrap=True)
 
-Folder = Annotated[Path, typer.Option(help="Folder of secrets.")]
+Folder = Annotated[Path, Option(help="Folder of secrets.")]
 
 
 @app.callback()
@@ -33,15 +34,15 @@ def cluster() -> None:
 @app.command()
 def secrets(
     folder: Folder,
-    mongo_url: Annotated[str | None, typer.Option(help="Address of an external MongoDB.")] = None,
-    redis_url: Annotated[str | None, typer.Option(help="Address of an external Redis.")] = None,
-    rabbitmq_url: Annotated[str | None, typer.Option(help="Address of an external RabbitMQ.")] = None,
+    mongo_url: Annotated[str | None, Option(help="Address of an external MongoDB.")] = None,
+    redis_url: Annotated[str | None, Option(help="Address of an external Redis.")] = None,
+    rabbitmq_url: Annotated[str | None, Option(help="Address of an external RabbitMQ.")] = None,
     external_stores: Annotated[
-        bool, typer.Option("--external-stores", help="All stores are external; their addresses are in urls/.")
+        bool, Option("--external-stores", help="All stores are external; their addresses are in urls/.")
     ] = False,
-    grafana: Annotated[bool, typer.Option("--grafana", help="Generate a password for Grafana too.")] = False,
+    grafana: Annotated[bool, Option("--grafana", help="Generate a password for Grafana too.")] = False,
     backups: Annotated[
-        Path | None, typer.Option(help="Folder of backups. An empty folder of root is given to the services' user.")
+        Path | None, Option(help="Folder of backups. An empty folder of root is given to the services' user.")
     ] = None,
 ) -> None:
     """Generate missing keys of the services and users of the stores. Re-running is safe.
@@ -61,7 +62,7 @@ def secrets(
 @app.command()
 def passwords(
     folder: Folder,
-    finish: Annotated[bool, typer.Option("--finish", help="Remove the old passwords.")] = False,
+    finish: Annotated[bool, Option("--finish", help="Remove the old passwords.")] = False,
 ) -> None:
     """Give each service and the operator a new password at the stores of the compose file.
 
@@ -78,8 +79,8 @@ def passwords(
 @app.command()
 def mongodb(
     folder: Folder,
-    member: Annotated[str, typer.Option(help="Address of the server for the services, host:port.")],
-    address: Annotated[str, typer.Option(help="Address of the server on its own host.")] = "127.0.0.1:27017",
+    member: Annotated[str, Option(help="Address of the server for the services, host:port.")],
+    address: Annotated[str, Option(help="Address of the server on its own host.")] = "127.0.0.1:27017",
 ) -> None:
     """Create MongoDB's replica set of one member, and create or update its users."""
     cluster_secrets = ClusterSecrets(folder)
@@ -92,7 +93,7 @@ def mongodb(
 def first_tenant(
     tenant_id: TenantId,
     password_file: Annotated[
-        Path, typer.Option(help="File with the administrator's password; generated if it does not exist.")
+        Path, Option(help="File with the administrator's password; generated if it does not exist.")
     ],
 ) -> None:
     """Create the first tenant and its administrator if they do not exist."""

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from typer import Option
 
 from client_registry.clients.store import MongoClientStore
 from common.settings import BadSetting
@@ -28,16 +29,16 @@ def keys() -> None:
 
 @app.command()
 def rotate(
-    data: Annotated[Path | None, typer.Option(help="Folder of `pkgrepo up`.")] = None,
+    data: Annotated[Path | None, Option(help="Folder of `pkgrepo up`.")] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="Folder with the key files, or with one subfolder of key files per service. Nothing else may be in it."
         ),
     ] = None,
-    prepare: Annotated[bool, typer.Option("--prepare", help="Only add new keys after the signing keys.")] = False,
-    switch: Annotated[bool, typer.Option("--switch", help="Make the prepared keys the signing keys.")] = False,
-    finish: Annotated[bool, typer.Option("--finish", help="Remove the old keys.")] = False,
+    prepare: Annotated[bool, Option("--prepare", help="Only add new keys after the signing keys.")] = False,
+    switch: Annotated[bool, Option("--switch", help="Make the prepared keys the signing keys.")] = False,
+    finish: Annotated[bool, Option("--finish", help="Remove the old keys.")] = False,
 ) -> None:
     """Replace each signing key by a new one; with --finish, remove the old keys.
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from typer import Option
 
 from common.auth.callers import Deployment
 from common.errors import Problem
@@ -59,13 +60,13 @@ def pkgrepo() -> None:
 
 @app.command()
 def up(
-    data: Annotated[Path, typer.Option(help="Folder of all data.")] = DEFAULT_DATA,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free port.")] = 8080,
+    data: Annotated[Path, Option(help="Folder of all data.")] = DEFAULT_DATA,
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 chooses a free port.")] = 8080,
     deployment: Annotated[
-        Deployment, typer.Option(help="Paths begin with a tenant id (multi) or with client/api (single).")
+        Deployment, Option(help="Paths begin with a tenant id (multi) or with client/api (single).")
     ] = (Deployment.MULTI),
-    demo: Annotated[bool, typer.Option(help="Publish a few sample packages.")] = False,
+    demo: Annotated[bool, Option(help="Publish a few sample packages.")] = False,
 ) -> None:
     """Run MongoDB, Redis and all five services on this machine until Ctrl-C."""
     folder = DataFolder(data.absolute())
@@ -77,7 +78,7 @@ def up(
 def status(
     data: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="Folder of a running `pkgrepo up`. Default: the addresses in the environment, such as GATEWAY_URL."
         ),
     ] = None,

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
+from typer import Option
 
 from catalog_service.store import MongoCatalogStore
 from common.http.server import until_stopped
@@ -29,12 +30,12 @@ from upload_service.storage.ownership import Identity
 
 console = Console(highlight=False, markup=False, soft_wrap=True)
 
-OneTenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant. Default: all tenants.")]
+OneTenant = Annotated[str | None, Option("--tenant", help="Only this tenant. Default: all tenants.")]
 
 
 def scrub(
     tenant: OneTenant = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the damaged files as JSON.")] = False,
+    json: Annotated[bool, Option("--json", help="Print the damaged files as JSON.")] = False,
     data: Data = None,
 ) -> None:
     """Verify all stored installers and list the damaged ones. Services do not serve them until they are repaired."""
@@ -48,7 +49,7 @@ def scrub(
 
 def quota(
     tenant: OneTenant = None,
-    repair: Annotated[bool, typer.Option("--repair", help="Correct the recorded storage.")] = False,
+    repair: Annotated[bool, Option("--repair", help="Correct the recorded storage.")] = False,
     data: Data = None,
 ) -> None:
     """Compare each tenant's recorded storage with its files; exit status 1 if a difference remains."""

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.status import Status
+from typer import Option
 
 from common.http.server import until_stopped
 from common.mongo import MongoDatabase
@@ -29,13 +30,11 @@ PAUSE = 1.0  # seconds between two checks of work that another process has begun
 storage = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False, markup=False, soft_wrap=True)
 
-To = Annotated[StorageKind | None, typer.Option(help="Target storage. Default: the setting INSTALLER_STORAGE.")]
+To = Annotated[StorageKind | None, Option(help="Target storage. Default: the setting INSTALLER_STORAGE.")]
 
 
 def migrate(
-    check: Annotated[
-        bool, typer.Option("--check", help="Show pending migrations; exit status 1 if there are any.")
-    ] = False,
+    check: Annotated[bool, Option("--check", help="Show pending migrations; exit status 1 if there are any.")] = False,
     data: Data = None,
 ) -> None:
     """Migrate the databases while services of the previous release run. New services also do this when they start."""

@@ -5,8 +5,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-import typer
 from rich.console import Console
+from typer import Argument, Exit, Option
 
 from common.http.server import until_stopped
 
@@ -16,9 +16,14 @@ Result = TypeVar("Result")
 
 Data = Annotated[
     Path | None,
-    typer.Option(help="Folder of a running `pkgrepo up`. Default: the settings MONGO_URL, REDIS_URL and AUDIT_KEY."),
+    Option(help="Folder of a running `pkgrepo up`. Default: the settings MONGO_URL, REDIS_URL and AUDIT_KEY."),
 ]
-TenantId = Annotated[str, typer.Argument(help="Tenant id, the first part of the tenant's addresses.")]
+Url = Annotated[str, Option(envvar="PKGREPO_URL", help="https://host/tenant, or https://host/client/api.")]
+Timeout = Annotated[
+    float, Option("--patience", min=1, metavar="SECONDS", help="Time limit of retries without progress.")
+]
+CaFile = Annotated[Path | None, Option(exists=True, dir_okay=False, help="Trusted certificates, PEM.")]
+TenantId = Annotated[str, Argument(help="Tenant id, the first part of the tenant's addresses.")]
 
 
 def run_until_stopped(work: Coroutine[object, object, Result], console: Console) -> Result:
@@ -31,5 +36,5 @@ def run_until_stopped(work: Coroutine[object, object, Result], console: Console)
     asyncio.run(until_stopped(keep_result()))
     if not results:
         console.print(f"Stopped. {RESUMES}")
-        raise typer.Exit(INTERRUPTED)
+        raise Exit(INTERRUPTED)
     return results[0]

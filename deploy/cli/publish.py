@@ -10,11 +10,12 @@ from urllib.parse import urlsplit
 import stamina.instrumentation
 import typer
 from rich.console import Console
+from typer import Argument, Option
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
 from common.errors import Problem
 from common.settings import BadSetting, load
-from deploy.cli.options import RESUMES, run_until_stopped
+from deploy.cli.options import RESUMES, CaFile, Timeout, Url, run_until_stopped
 from deploy.publish import options
 from deploy.publish.interface import Interface
 from deploy.publish.model import NewPackage, NotPublished, Published
@@ -29,52 +30,48 @@ console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def publish(
-    files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Installer files.")],
-    package: Annotated[str, typer.Option(help="Package id.")],
-    version: Annotated[list[str], typer.Option(help="Version; once, or once for each file.")],
-    url: Annotated[str, typer.Option(envvar="PKGREPO_URL", help="https://host/tenant, or https://host/client/api.")],
+    files: Annotated[list[Path], Argument(exists=True, dir_okay=False, help="Installer files.")],
+    package: Annotated[str, Option(help="Package id.")],
+    version: Annotated[list[str], Option(help="Version; once, or once for each file.")],
+    url: Url,
     architecture: Annotated[
         list[Architecture] | None,
-        typer.Option(case_sensitive=False, help="Once, or once for each file. Default: from the file name, or x64."),
+        Option(case_sensitive=False, help="Once, or once for each file. Default: from the file name, or x64."),
     ] = None,
     file_type: Annotated[
         list[FileType] | None,
-        typer.Option("--type", case_sensitive=False, help="Once, or once for each file. Default: from the suffix."),
+        Option("--type", case_sensitive=False, help="Once, or once for each file. Default: from the suffix."),
     ] = None,
-    product_code: Annotated[list[str] | None, typer.Option(help="GUID in braces; once, or once for each file.")] = None,
-    scope: Annotated[Scope, typer.Option(case_sensitive=False, help="Install scope.")] = Scope.MACHINE,
+    product_code: Annotated[list[str] | None, Option(help="GUID in braces; once, or once for each file.")] = None,
+    scope: Annotated[Scope, Option(case_sensitive=False, help="Install scope.")] = Scope.MACHINE,
     locale: Annotated[
-        Locale, typer.Option(case_sensitive=False, metavar="LOCALE", help="Locale, such as de-DE.")
+        Locale, Option(case_sensitive=False, metavar="LOCALE", help="Locale, such as de-DE.")
     ] = Locale.EN_US,
-    channel: Annotated[str, typer.Option(help="Release channel.")] = "stable",
+    channel: Annotated[str, Option(help="Release channel.")] = "stable",
     switch: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Installer switch, such as silent=/S.")
+        list[str] | None, Option(metavar="NAME=VALUE", help="Installer switch, such as silent=/S.")
     ] = None,
     nested_type: Annotated[
-        FileType | None, typer.Option(case_sensitive=False, help="Type of the installer in a ZIP.")
+        FileType | None, Option(case_sensitive=False, help="Type of the installer in a ZIP.")
     ] = None,
-    nested_path: Annotated[list[str] | None, typer.Option(help="Path of the installer in a ZIP.")] = None,
-    upgrade_code: Annotated[str, typer.Option(help="Upgrade code, a GUID in braces.")] = "",
-    package_family_name: Annotated[str, typer.Option(help="Package family name of an MSIX.")] = "",
-    upgrades: Annotated[UpgradeBehavior, typer.Option(help="Upgrade behaviour.")] = UpgradeBehavior.INSTALL,
-    needs_package: Annotated[list[str] | None, typer.Option(metavar="ID[=MINIMUM]", help="Required package.")] = None,
-    needs_feature: Annotated[list[str] | None, typer.Option(help="Required Windows feature.")] = None,
-    needs_library: Annotated[list[str] | None, typer.Option(help="Required Windows library.")] = None,
-    needs: Annotated[list[str] | None, typer.Option(help="Other requirement.")] = None,
-    package_name: Annotated[str, typer.Option(help="Name of a new package; creates it if it does not exist.")] = "",
-    publisher: Annotated[str, typer.Option(help="Publisher of a new package.")] = "",
-    description: Annotated[str, typer.Option(help="Description of a new package.")] = "",
+    nested_path: Annotated[list[str] | None, Option(help="Path of the installer in a ZIP.")] = None,
+    upgrade_code: Annotated[str, Option(help="Upgrade code, a GUID in braces.")] = "",
+    package_family_name: Annotated[str, Option(help="Package family name of an MSIX.")] = "",
+    upgrades: Annotated[UpgradeBehavior, Option(help="Upgrade behaviour.")] = UpgradeBehavior.INSTALL,
+    needs_package: Annotated[list[str] | None, Option(metavar="ID[=MINIMUM]", help="Required package.")] = None,
+    needs_feature: Annotated[list[str] | None, Option(help="Required Windows feature.")] = None,
+    needs_library: Annotated[list[str] | None, Option(help="Required Windows library.")] = None,
+    needs: Annotated[list[str] | None, Option(help="Other requirement.")] = None,
+    package_name: Annotated[str, Option(help="Name of a new package; creates it if it does not exist.")] = "",
+    publisher: Annotated[str, Option(help="Publisher of a new package.")] = "",
+    description: Annotated[str, Option(help="Description of a new package.")] = "",
     logo: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Logo of a new package, PNG or JPEG.")
+        Path | None, Option(exists=True, dir_okay=False, help="Logo of a new package, PNG or JPEG.")
     ] = None,
-    chunk_size: Annotated[int, typer.Option(min=1, max=64, metavar="MIB", help="Chunk size.")] = 8,
-    timeout: Annotated[
-        float, typer.Option("--patience", min=1, metavar="SECONDS", help="Time limit of retries without progress.")
-    ] = 600,
-    ca_file: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Trusted certificates, PEM.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
+    chunk_size: Annotated[int, Option(min=1, max=64, metavar="MIB", help="Chunk size.")] = 8,
+    timeout: Timeout = 600,
+    ca_file: CaFile = None,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON document on standard output.")] = False,
 ) -> None:
     """Publish installers as versions of a package; prints the UID of each version.
 

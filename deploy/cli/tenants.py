@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer import Argument, Option
 
 from auth_service.model import User
 from auth_service.tenants.service import in_words
@@ -23,15 +24,13 @@ users = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False)
 
 MAX_BYTES, MAX_CLIENTS = 2**63 - 1, 2**31 - 1  # MongoDB's int64, and a count above any fleet
-Quota = Annotated[int | None, typer.Option(min=0, max=MAX_BYTES, help="Limit of stored installers, in bytes.")]
-Clients = Annotated[int | None, typer.Option(min=0, max=MAX_CLIENTS, help="Limit of registered clients.")]
-Networks = Annotated[
-    str | None, typer.Option(help="Addresses, networks and a-b ranges, comma-separated; empty allows all.")
-]
-Authentication = Annotated[bool | None, typer.Option(help="Require a token from clients.")]
-Strictness = Annotated[bool | None, typer.Option(help="Reject versions whose metadata contradicts the file.")]
-Username = Annotated[str, typer.Argument(help="User name.")]
-FromInput = Annotated[bool, typer.Option("--password-stdin", help="Read the password from standard input.")]
+Quota = Annotated[int | None, Option(min=0, max=MAX_BYTES, help="Limit of stored installers, in bytes.")]
+Clients = Annotated[int | None, Option(min=0, max=MAX_CLIENTS, help="Limit of registered clients.")]
+Networks = Annotated[str | None, Option(help="Addresses, networks and a-b ranges, comma-separated; empty allows all.")]
+Authentication = Annotated[bool | None, Option(help="Require a token from clients.")]
+Strictness = Annotated[bool | None, Option(help="Reject versions whose metadata contradicts the file.")]
+Username = Annotated[str, Argument(help="User name.")]
+FromInput = Annotated[bool, Option("--password-stdin", help="Read the password from standard input.")]
 
 
 @tenants.command()
@@ -88,11 +87,11 @@ def list_tenants(data: Data = None) -> None:
 @tenants.command()
 def edit(
     tenant_id: TenantId,
-    storage_quota: Annotated[str | None, typer.Option(help="Bytes, or `none`.")] = None,
-    max_clients: Annotated[str | None, typer.Option(help="Number, or `none`.")] = None,
+    storage_quota: Annotated[str | None, Option(help="Bytes, or `none`.")] = None,
+    max_clients: Annotated[str | None, Option(help="Number, or `none`.")] = None,
     allowed_networks: Networks = None,
     client_authentication: Authentication = None,
-    version_key: Annotated[VersionKey | None, typer.Option(help="What must be unique within a package.")] = None,
+    version_key: Annotated[VersionKey | None, Option(help="What must be unique within a package.")] = None,
     strict_installers: Strictness = None,
     data: Data = None,
 ) -> None:
@@ -122,7 +121,7 @@ def edit(
 @tenants.command()
 def delete(
     tenant_id: TenantId,
-    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Skip the confirmation.")] = False,
     data: Data = None,
 ) -> None:
     """Delete a tenant with its users, packages, installers and clients."""

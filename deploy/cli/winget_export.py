@@ -11,7 +11,7 @@ import typer
 from common.errors import Problem
 from common.http.server import until_stopped
 from common.settings import load
-from deploy.cli.options import INTERRUPTED
+from deploy.cli.options import INTERRUPTED, CaFile, Timeout, Url
 from deploy.cli.publish import check_address, console, describe_problem, open_interface, report_retry
 from deploy.publish.session import Credentials
 from deploy.terminal import print_line, visible
@@ -20,14 +20,10 @@ from deploy.winget_import.exporting import ManifestExport, Written
 
 def manifests(
     folder: Annotated[Path, typer.Argument(file_okay=False, help="Target folder; created if it does not exist.")],
-    url: Annotated[str, typer.Option(envvar="PKGREPO_URL", help="https://host/tenant, or https://host/client/api.")],
+    url: Url,
     package: Annotated[list[str] | None, typer.Option(help="Package id. Default: all packages.")] = None,
-    timeout: Annotated[
-        float, typer.Option("--patience", min=1, metavar="SECONDS", help="Time limit of retries without progress.")
-    ] = 600,
-    ca_file: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Trusted certificates, PEM.")
-    ] = None,
+    timeout: Timeout = 600,
+    ca_file: CaFile = None,
 ) -> None:
     """Export the catalog as winget manifests, one folder for each version; prints the folders.
 

@@ -1,12 +1,12 @@
 """The operations of the interface that publishing needs. Transient failures are retried."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 import stamina
 from aiohttp import FormData
+from pydantic import BaseModel
 
 from common.errors import UpstreamProblem
 from deploy.publish.model import Installer, NewPackage
@@ -17,8 +17,7 @@ from deploy.publish.session import Session
 BLOCK = 64 << 10  # bytes of a chunk from one report of the progress to the next
 
 
-@dataclass(frozen=True)
-class TransferState:
+class TransferState(BaseModel):
     """The bytes that the server received, and for a complete transfer the file's name and digest."""
 
     received: int = 0
@@ -90,7 +89,7 @@ class Interface:
             if refusal.code == "transfer_not_found":
                 return TransferState()
             raise
-        return _transfer_state(answer)
+        return TransferState.model_validate(answer)
 
     async def send_chunk(
         self, file_id: str, start: int, total: int, content: bytes, suffix: str, progress: Callable[[int], None]
@@ -118,7 +117,7 @@ class Interface:
             "Content-Length": str(len(head) + len(content) + len(tail)),
         }
         answer = await self._session.request("POST", "upload_package_version", headers=headers, body=blocks)
-        return _transfer_state(answer)
+        return TransferState.model_validate(answer)
 
     async def add_version(self, installer: Installer, **source: str) -> str:
         """Create the version; its UID. `source` has the form fields that name the installer's file.
@@ -135,12 +134,3 @@ class Interface:
         self, method: str, *segments: str, headers: dict[str, str] | None = None, body: MakeBody | None = None
     ) -> Any:
         return await self.retrying(self._session.request, method, *segments, headers=headers, body=body)
-
-
-def _transfer_state(answer: Mapping[str, Any]) -> TransferState:
-    return TransferState(
-        received=int(answer["received"]),
-        complete=bool(answer["complete"]),
-        server_filename=str(answer.get("server_filename", "")),
-        sha256=str(answer.get("sha256", "")),
-    )

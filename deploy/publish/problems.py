@@ -12,75 +12,72 @@ class Unreachable(Problem):
     code = "unreachable"
 
 
-class NotTheInterface(Problem):
+class LastingProblem(Problem):
+    """A problem that a retry does not solve."""
+
+    status = 409
+
+
+class NotTheInterface(LastingProblem):
     """The address does not lead to the interface."""
 
-    status = 404
     code = "not_the_interface"
 
 
-class Untrusted(Problem):
+class Untrusted(LastingProblem):
     """The server's certificate does not verify."""
 
-    status = 403
     code = "certificate_not_trusted"
 
 
-class FileUnusable(Problem):
+class FileUnusable(LastingProblem):
     """The file is empty, or cannot be read."""
 
-    status = 400
     code = "file_unusable"
 
 
-class FileChanged(Problem):
+class FileChanged(LastingProblem):
     """The file changed after its digest was made."""
 
-    status = 409
     code = "file_changed"
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"{path} changed while it was sent; run the command again.")
 
 
-class UploadCancelled(Problem):
+class UploadCancelled(LastingProblem):
     """Another client cancelled the transfer while this run sent it."""
 
-    status = 409
     code = "upload_cancelled"
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"The upload of {path} was cancelled by another client.")
 
 
-class OtherBytes(Problem):
+class OtherBytes(LastingProblem):
     """The file does not have the expected SHA-256."""
 
-    status = 409
     code = "sha256_differs"
 
     def __init__(self, path: Path, expected: str, actual: str) -> None:
         super().__init__(f"{path} has the SHA-256 {actual}, not {expected}.")
 
 
-class VersionTaken(Problem):
+class VersionTaken(LastingProblem):
     """The package has this version with another installer."""
 
-    status = 409
     code = "version_exists"
 
 
-class StoredDifferently(Problem):
+class StoredDifferently(LastingProblem):
     """The server stored other bytes than those of the file."""
 
-    status = 409
     code = "stored_differently"
 
 
-class StoredDamaged(Problem):
+class StoredDamaged(LastingProblem):
     """The version exists with the same bytes, but its stored file is missing or altered."""
 
-    status = 409
     code = "installer_damaged"
 
 

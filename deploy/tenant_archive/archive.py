@@ -7,11 +7,9 @@ must have the SHA-256.
 import hashlib
 import os
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from tarfile import BLOCKSIZE, GNU_FORMAT, REGTYPE, HeaderError, TarInfo
-from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry, parse
 from upload_service.uploads.part_files import BLOCK, sync_folder
@@ -35,21 +33,27 @@ def is_archive(path: Path) -> bool:
             return False
 
 
-class ArchiveReader(AbstractContextManager["ArchiveReader"]):
-    """Reads entries in the order of the manifest."""
-
-    def __init__(self, path: Path) -> None:
+class _ArchiveFile:
+    def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path
-        self._file = path.open("rb")
+        self._file = file
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     @property
     def position(self) -> int:
         return self._file.tell()
+
+
+class ArchiveReader(_ArchiveFile):
+    """Reads entries in the order of the manifest."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, path.open("rb"))
 
     def manifest(self) -> tuple[ArchiveManifest, str]:
         """Read the manifest, first of all; the manifest and its SHA-256. Raises BackupProblem."""
@@ -112,27 +116,14 @@ class ArchiveReader(AbstractContextManager["ArchiveReader"]):
         return ArchiveMismatch(f"{self._path}: {reason}")
 
 
-class ArchiveWriter(AbstractContextManager["ArchiveWriter"]):
+class ArchiveWriter(_ArchiveFile):
     """Writes entries to a file of another name, and renames it at the end."""
 
     def __init__(self, path: Path, position: int) -> None:
         """Continue an unfinished archive at this byte; 0 begins a new one."""
-        self._path = path
         self._part = part_path(path)
-        self._file = os.fdopen(os.open(self._part, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+        super().__init__(path, os.fdopen(os.open(self._part, os.O_RDWR | os.O_CREAT, 0o600), "r+b"))
         self.go_back(position)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-
-    @property
-    def position(self) -> int:
-        return self._file.tell()
 
     def go_back(self, position: int) -> None:
         """Remove everything after this byte."""

@@ -3,11 +3,11 @@
 The archive leaves out unfinished work, unfinished uploads, installers without a version, sessions, and keys.
 """
 
-from collections.abc import Iterator
 from contextlib import aclosing, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 
 from bson.raw_bson import RawBSONDocument
@@ -114,8 +114,8 @@ class TenantExporter:
                 archive.manifest(manifest)
                 for entry in records:
                     archive.header(RECORDS + entry.name, entry.size)
-                    for block in _blocks(folder / entry.name):
-                        archive.write(block)
+                    with (folder / entry.name).open("rb") as file:
+                        copyfileobj(file, archive)
                     archive.pad(entry.size)
                 return manifest, archive.position
 
@@ -182,12 +182,6 @@ class TenantExporter:
             else:
                 archive.pad(entry.size)
                 return
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            yield block
 
 
 def _audit_head(folder: Path) -> str:

@@ -29,7 +29,8 @@ from deploy.operator.schemas import migrate_imported, open_database, require_kno
 from deploy.operator.storage import Storage
 from deploy.operator.stores import StoreAddresses
 from deploy.tenant_archive.archive import FILES, RECORDS, ArchiveReader
-from deploy.tenant_archive.validator import SETTLED, ArchiveValidator, installer_document
+from deploy.tenant_archive.record_rules import CHECKS
+from deploy.tenant_archive.validator import ArchiveValidator, installer_document
 from deploy.terminal import FileProgress
 from upload_service.model import Upload
 from upload_service.quota.ledger_store import MongoLedgerStore
@@ -70,9 +71,9 @@ class TenantImporter:
                     await self._require_absent(client, tenant.tenant_id)
                     await marker.set()
                 await self._import_installers(archive, validator, upload)
-                for file_name in (file_name for file_name in SETTLED if file_name not in {LOG, HEADS}):
+                for file_name in (file_name for file_name in CHECKS if file_name not in {LOG, HEADS}):
                     database, collection, _ = file_name.split(".")
-                    await restore_documents(client, database, collection, validator.records(file_name))
+                    await restore_documents(client, database, collection, validator.documents(file_name))
                 await self._import_audit_log(validator, client, audit)
                 await migrate_imported(where, manifest.schemas)
                 ledgers = Reconciliation(MongoLedgerStore(upload), pause=0)
@@ -116,14 +117,14 @@ class TenantImporter:
         """Copy the audit log with its seals. Under other keys, record its entries again in the same order."""
         tenant_id = validator.manifest.tenant_id
         if AUDIT in self.other_keys:
-            for document in validator.records(LOG):
+            for document in validator.documents(LOG):
                 link = link_of(document)
                 if link is None:
                     raise BackupProblem(f"{LOG}: an entry is not one of an audit log")
                 await audit.audit.record(tenant_id, link.entry)
             return
-        await restore_documents(client, "auth", "audit_log", validator.records(LOG))
-        for document in validator.records(HEADS):
+        await restore_documents(client, "auth", "audit_log", validator.documents(LOG))
+        for document in validator.documents(HEADS):
             note = Note(Head(document["sequence"], document["hash"]), document["seal"])
             await audit.store.keep_note(tenant_id, note)
         try:

@@ -6,7 +6,7 @@ tenants, must be as the services write them.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,7 @@ from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
 from deploy.backup.installers import UPLOADS, parse_upload
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.backup.records import documents
-from deploy.tenant_archive.record_rules import check_record
+from deploy.tenant_archive.record_rules import CHECKS, check_record
 from deploy.tenant_archive.record_types import BadRecord
 from upload_service.inspection.inspector import State
 from upload_service.model import Damage, Status, StorageKind, Upload
@@ -33,19 +33,6 @@ from upload_service.uploads.records import LEASE_FREE
 MAX_INT64 = 2**63 - 1
 DECODED: CodecOptions[Document] = CodecOptions(tz_aware=True, tzinfo=UTC)
 _REQUEST_ID = re.compile(r"[\w.-]{0,128}", re.ASCII)
-# The values of finished work, which the services' background tasks leave alone.
-SETTLED: Mapping[str, Mapping[str, object]] = {
-    "catalog.packages.bson": {"halfway": False},
-    "catalog.versions.bson": {"halfway": False, "state": "active"},
-    "catalog.finished_uploads.bson": {"linked": True},
-    "clients.releases.bson": {"status": "active"},
-    "clients.clients.bson": {},
-    "clients.entries.bson": {},
-    "clients.groups.bson": {},
-    "auth.audit_log.bson": {},
-    "auth.audit_heads.bson": {},
-    "auth.users.bson": {},
-}
 TENANT = "auth.tenants.bson"
 
 
@@ -58,13 +45,13 @@ class ArchiveValidator:
 
     def check(self) -> Tenant:
         """Check all records; the tenant."""
-        if {entry.name for entry in self.manifest.records} != {*SETTLED, TENANT, UPLOADS}:
+        if {entry.name for entry in self.manifest.records} != {*CHECKS, TENANT, UPLOADS}:
             raise BackupProblem("the archive has other records than this version exports")
         if not is_tenant_id(self.manifest.tenant_id):
             raise BackupProblem("the archive contains an invalid tenant id")
         files = {upload.server_filename for upload, _ in self.installers()}
-        for name in SETTLED:
-            for document in self.records(name):
+        for name in CHECKS:
+            for document in self.documents(name):
                 try:
                     check_record(name, document)
                 except BadRecord as reason:
@@ -73,17 +60,10 @@ class ArchiveValidator:
                     _check_installer(document, files)
         return self._tenant()
 
-    def records(self, name: str) -> Iterator[Document]:
-        """The documents of one collection."""
-        for document in self._documents(name):
-            if any(document.get(field) != value for field, value in SETTLED[name].items()):
-                raise BackupProblem(f"{name}: has a record of unfinished work")
-            yield document
-
     def installers(self) -> Iterator[tuple[Upload, Entry]]:
         """Each installer's record and its file, in the archive's order."""
         entries = iter(self.manifest.files)
-        for document in self._documents(UPLOADS):
+        for document in self.documents(UPLOADS):
             entry, upload = next(entries, None), parse_upload(document)
             if entry is None or not _is_of_file(upload, entry) or not _is_sound(upload):
                 raise BackupProblem(f"{UPLOADS}: has a record that does not match an installer of the archive")
@@ -91,7 +71,8 @@ class ArchiveValidator:
         if next(entries, None) is not None:
             raise BackupProblem(f"{UPLOADS}: lacks the record of an installer of the archive")
 
-    def _documents(self, name: str) -> Iterator[Document]:
+    def documents(self, name: str) -> Iterator[Document]:
+        """The documents of one collection."""
         for raw in documents(self.folder / name):
             try:
                 document = bson.decode(raw.raw, DECODED)
@@ -102,7 +83,7 @@ class ArchiveValidator:
             yield document
 
     def _tenant(self) -> Tenant:
-        rows = list(self._documents(TENANT))
+        rows = list(self.documents(TENANT))
         try:
             (document,) = rows
             networks = [parse_network("allowed_networks", text) for text in document["allowed_networks"]]

@@ -1,4 +1,4 @@
-"""`pkgrepo storage migrate` beside replicas that move files too."""
+"""`pkgrepo storage migrate` while replicas move files too."""
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ from upload_service.storage.migration_store import MongoMoveStore
 
 @pytest.fixture
 def migration(estate: Estate, monkeypatch: pytest.MonkeyPatch) -> StorageMigration:
-    """The command, which pauses for nothing."""
+    """The command without pauses."""
 
     @asynccontextmanager
     async def opened(*_: str) -> AsyncIterator[MongoDatabase]:
@@ -39,7 +39,7 @@ async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
     looks = iter(("first", "before a round", "after it", "after another"))
 
     class Beside(MongoMoveStore):
-        """The records, with others at work on them from look to look."""
+        """The records, which other replicas change between the checks."""
 
         async def remaining(self, home: StorageKind, passed_over: Collection[str] = ()) -> tuple[int, int]:
             look = next(looks, "")

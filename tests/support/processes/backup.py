@@ -1,4 +1,4 @@
-"""Backups and archives as the tests take them: by the command, or within the test's own process."""
+"""Backups and archives for tests: by the command, or in the process of the test."""
 
 import os
 import shutil
@@ -61,7 +61,7 @@ class RecordedProgress(FileProgress):
 
 
 def addresses_of(fleet: Fleet, audit_key: str = KEY, installers: Path | None = None) -> StoreAddresses:
-    """Where an operator's command finds the stores of a fleet."""
+    """The addresses of a fleet's stores, for operators' commands."""
     addresses = Addresses("", fleet.stores.mongo_url, fleet.stores.redis_url)
     return StoreAddresses(addresses, installers or fleet.stores.installers, SecretStr(audit_key), KEYS)
 
@@ -87,7 +87,7 @@ async def restore_documents(
 
 
 async def heads(where: StoreAddresses, *tenant_ids: str) -> list[str]:
-    """How far the logs reach, all of which is as it was written."""
+    """The verified heads of the logs."""
     async with open_operator_audit(where) as record:
         return [str(await verify(record.store, record.seals, tenant_id)) for tenant_id in tenant_ids]
 
@@ -107,7 +107,7 @@ async def bring_in(fleet: Fleet, archive: Path, audit_key: str = KEY) -> TenantI
 
 
 async def run_and_kill(module: str, name: str, *arguments: str, **environment: str) -> int | None:
-    """Run a command that is killed when it comes to the third call of a function; its status."""
+    """Run a command and kill it at the third call of a function; its status."""
     hasher = password_hasher()  # An import takes hashes of these costs only, which the tests may have lowered.
     costs = {cost: getattr(hasher, cost) for cost in ("time_cost", "memory_cost", "parallelism")}
     program = KILLED.format(module=module, name=name, **costs)
@@ -119,7 +119,7 @@ async def run_and_kill(module: str, name: str, *arguments: str, **environment: s
 
 
 async def wipe(fleet: Fleet) -> None:
-    """Stop all services and lose everything that they had."""
+    """Stop all services and delete their data."""
     for replica in [replica for replicas in fleet.replicas.values() for replica in replicas]:
         await replica.stop()
     for name in DATABASES:

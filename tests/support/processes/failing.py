@@ -1,4 +1,4 @@
-"""Runs a service that dies where it is told to: `python -m tests.support.processes.failing upload_service`.
+"""Runs a service that dies at a given step: `python -m tests.support.processes.failing upload_service`.
 
 Nothing of this is in the product: the drivers' and the service's own functions are wrapped before the service runs.
 One that may kill itself is forked, and forked anew whenever it was killed. What to do is told by the environment:
@@ -119,7 +119,7 @@ def _changed(result: object) -> bool:
 
 
 def _product_function(frame: FrameType | None) -> str | None:
-    """The innermost function of the product that is on its way, as `module:Class.method`; a public one if there is."""
+    """The innermost running function of the product, as `module:Class.method`; a public one if possible."""
     found = "a worker thread" if threading.current_thread().name.startswith(WORKERS) else None
     while frame is not None:
         module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_qualname
@@ -132,7 +132,7 @@ def _product_function(frame: FrameType | None) -> str | None:
 
 
 def patch(patches: dict[str, Any]) -> None:
-    """Let constants be others."""
+    """Replace constants."""
     for place, value in patches.items():
         module, _, name = place.partition(":")
         assert hasattr(importlib.import_module(module), name), f"there is no {place}"
@@ -179,7 +179,7 @@ def serve(service: str, *, failpoint: str = "") -> None:
 
 
 def main(service: str) -> int:
-    """Fork the service, and again as often as it is killed; ends with it where it ends by itself."""
+    """Fork the service, and again after each kill; ends when the service ends by itself."""
     importlib.import_module(f"{service}.app")
     patch(json.loads(os.environ.get("PATCHES", "{}")))
     failpoint, child, asked = os.environ.get("FAILPOINT", ""), 0, False

@@ -45,7 +45,7 @@ async def project(store_images: dict[str, str]) -> AsyncIterator[Composition]:
 
 @dataclass(frozen=True)
 class Rotation:
-    """A key rotation that was begun and ended under load. The session and the address are from before it."""
+    """A complete key rotation under load. The session and the address are from before it."""
 
     failures: Counter[str]
     failures_of_the_end: Counter[str]

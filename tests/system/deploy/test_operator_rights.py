@@ -21,7 +21,7 @@ from tests.support.whole.stories import add_package, package_id, publish
 
 @dataclass(frozen=True)
 class Installation:
-    """Stores with the users of the services, which have served a tenant with a version."""
+    """Stores with the users of the services, and with a published version."""
 
     folder: Path
     mongo_url: str  # root's
@@ -82,7 +82,7 @@ async def test_tenants_and_users_are_created_and_edited(installation: Installati
     )
 
 
-async def test_the_commands_of_maintenance_run(installation: Installation) -> None:
+async def test_the_maintenance_commands_run(installation: Installation) -> None:
     commands = ("quota", "quota --repair", "scrub", "migrate --check", "migrate", "audit verify")
     await installation.pkgrepo(*(command.split() for command in commands))
 

@@ -1,4 +1,4 @@
-"""`pkgrepo storage migrate` beside a running `pkgrepo up`, and `pkgrepo up` with an object storage."""
+"""`pkgrepo storage migrate` during a running `pkgrepo up`, and `pkgrepo up` with an object storage."""
 
 import asyncio
 import hashlib
@@ -32,7 +32,7 @@ def storage(object_server: ObjectServer) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 async def folder(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Path]:
-    """The data of an `up` that runs, knows of no object storage and has a few installers."""
+    """The data folder of a running `up` without object storage, with a few installers."""
     data = tmp_path_factory.mktemp("moving")
     async with up(data, "--demo"):
         yield data
@@ -46,7 +46,7 @@ async def migrate(folder: Path, storage: Mapping[str, str], home: str) -> tuple[
     return await pkgrepo("storage", "migrate", "--to", home, "--data", str(folder), **storage)
 
 
-async def test_a_move_to_no_object_storage_is_refused(folder: Path) -> None:
+async def test_a_move_without_an_object_storage_is_refused(folder: Path) -> None:
     status, said = await migrate(folder, {}, "s3")
     assert (status, said) == (1, "pkgrepo: S3_URL: is missing; set it as for the upload service")
 
@@ -84,7 +84,7 @@ async def test_an_interrupted_move_continues_where_it_stopped(folder: Path, stor
     assert f"{SAMPLES} files were moved to the object storage." in again
 
 
-async def test_files_are_moved_back_as_they_were(folder: Path, storage: dict[str, str]) -> None:
+async def test_files_are_moved_back_unchanged(folder: Path, storage: dict[str, str]) -> None:
     assert (await migrate(folder, storage, "s3"))[0] == 0
     status, said = await migrate(folder, storage, "folder")
     assert status == 0, said

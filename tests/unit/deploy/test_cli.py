@@ -1,4 +1,4 @@
-"""What the operator's command refuses before it does anything."""
+"""Options that `pkgrepo` refuses before it does anything."""
 
 import re
 from collections.abc import Coroutine, Sequence
@@ -30,7 +30,7 @@ from tests.support.winget.manifests import make
         (("up", "--port", "65536"), "--port"),
     ],
 )
-def test_a_number_too_large_to_keep_is_refused(arguments: tuple[str, ...], option: str) -> None:
+def test_a_number_above_the_limit_is_refused(arguments: tuple[str, ...], option: str) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert option in re.sub(r"\x1b\[[0-9;]*m", "", result.output)
@@ -38,7 +38,7 @@ def test_a_number_too_large_to_keep_is_refused(arguments: tuple[str, ...], optio
 
 @patch("deploy.cli.main.configure_logs")
 @patch("deploy.cli.main.app", side_effect=PermissionError(EACCES, "Permission denied", "/backups/lock"))
-def test_a_file_that_cannot_be_used_is_named(*_: object) -> None:
+def test_an_unusable_file_is_named(*_: object) -> None:
     with pytest.raises(SystemExit, match="pkgrepo: /backups/lock: Permission denied"):
         main()
 
@@ -75,7 +75,9 @@ def test_options_of_manifests_are_refused_with_an_archive(
     assert str(result.exception) == f"{option.partition('=')[0]}: cannot be used with the archive of a tenant"
 
 
-def test_a_file_that_is_neither_manifest_nor_archive_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_neither_manifest_nor_archive_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("MONGO_URL", "REDIS_URL"):
         monkeypatch.setenv(name, f"{name.partition('_')[0].lower().replace('mongo', 'mongodb')}://127.0.0.1:1/")
     monkeypatch.setenv("INSTALLERS", str(tmp_path))
@@ -85,7 +87,7 @@ def test_a_file_that_is_neither_manifest_nor_archive_is_told(tmp_path: Path, mon
     assert "is not an archive" in str(result.exception)
 
 
-def test_what_an_archive_says_of_itself_does_not_speak_to_the_terminal(
+def test_texts_of_an_archive_are_escaped_on_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def done(work: Coroutine[object, object, object], _: object) -> object:

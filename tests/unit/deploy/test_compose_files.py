@@ -1,4 +1,4 @@
-"""The compose files say what the services read, and nothing that they do not."""
+"""The compose files set the settings of the services, and no others."""
 
 import os
 import re
@@ -25,7 +25,7 @@ OF_LIBRARIES = {"PYTHONPATH", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"}
 
 
 class _Loader(yaml.SafeLoader):
-    """Knows the tags of compose."""
+    """A loader for the tags of compose."""
 
 
 _Loader.add_constructor("!reset", lambda *_: None)
@@ -56,7 +56,7 @@ def test_a_service_is_given_every_address_and_every_secret(service: str) -> None
 
 
 @each("service", SETTINGS)
-def test_a_secret_is_read_from_a_file_that_is_made_for_the_service(service: str, tmp_path: Path) -> None:
+def test_a_service_reads_its_secrets_from_generated_files(service: str, tmp_path: Path) -> None:
     ClusterSecrets(tmp_path).generate()
     for variable, value in services(BASE)[service]["environment"].items():
         if variable.endswith("_FILE"):
@@ -67,7 +67,7 @@ def test_a_secret_is_read_from_a_file_that_is_made_for_the_service(service: str,
             )
 
 
-def test_secrets_that_are_there_stay_and_only_what_is_missing_is_made(tmp_path: Path) -> None:
+def test_existing_secrets_stay_and_missing_ones_are_generated(tmp_path: Path) -> None:
     secrets = ClusterSecrets(tmp_path)
     made = {file: file.read_bytes() for file in secrets.generate()}
     lost = tmp_path / "keys" / "gateway" / "session_key"
@@ -76,7 +76,7 @@ def test_secrets_that_are_there_stay_and_only_what_is_missing_is_made(tmp_path: 
     assert {file: file.read_bytes() for file in made} == made
 
 
-def test_secrets_are_their_owners_alone(tmp_path: Path) -> None:
+def test_only_its_owner_can_read_a_secret(tmp_path: Path) -> None:
     for file in ClusterSecrets(tmp_path / "secrets").generate():
         assert file.stat().st_mode & 0o077 == 0
         assert file.parent.stat().st_mode & 0o077 == 0
@@ -87,7 +87,7 @@ def test_services_share_the_keys_of_shared_settings_and_no_others(tmp_path: Path
     assert len({file.read_text() for file in keys}) == len({file.name for file in keys}) < len(keys)
 
 
-def test_only_the_gateway_is_reached_from_outside() -> None:
+def test_only_the_gateway_has_a_published_port() -> None:
     assert [name for name, service in services(BASE).items() if service.get("ports")] == ["gateway"]
 
 
@@ -176,7 +176,7 @@ def test_operators_have_room_for_the_records_of_an_archive() -> None:
     assert re.fullmatch(r".*:size=[1-9]\d*g,mode=1777", place)
 
 
-def test_what_watches_has_no_more_rights_than_it_needs() -> None:
+def test_monitoring_containers_have_minimal_rights() -> None:
     for service in watching().values():
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
         assert service["security_opt"] == ["no-new-privileges:true"]

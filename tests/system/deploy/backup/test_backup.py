@@ -1,4 +1,4 @@
-"""A backup that was made during work brings back everything that was acknowledged before it, and nothing by half."""
+"""A backup during work restores everything that was acknowledged before, and nothing incomplete."""
 
 import asyncio
 import os
@@ -44,13 +44,13 @@ pytestmark = pytest.mark.full  # test_hostile.py and ../test_operator_rights.py 
 
 @pytest.fixture(scope="module")
 async def published(running_fleet: Fleet) -> list[Published]:
-    """Versions of a tenant, the fewest that a backup can be cut short between."""
+    """Versions of a tenant, enough to interrupt a backup between two."""
     api, name = await running_fleet.services.tenant(), package_id()
     await add_package(api, name)
     return [await publish(api, name, f"1.{number}") for number in range(5)]
 
 
-async def test_acknowledged_work_is_there_after_a_restore(running_fleet: Fleet, tmp_path: Path) -> None:
+async def test_a_restore_returns_acknowledged_work(running_fleet: Fleet, tmp_path: Path) -> None:
     api, content = await running_fleet.services.tenant(client_authentication=True), os.urandom(2000)
     client = (await api.call("POST", "add_client", data={"client_name": "pc-1"})).body
     uploads = running_fleet.mongo["upload"]["uploads"]
@@ -147,7 +147,7 @@ async def test_a_record_is_in_a_backup_with_its_file_or_not_at_all(
     assert named == [passing[1].content]
 
 
-async def test_a_second_backup_copies_new_files_alone(
+async def test_a_second_backup_copies_only_new_files(
     running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
 ) -> None:
     api, name = await running_fleet.services.tenant(), package_id()
@@ -178,7 +178,7 @@ async def test_progress_counts_only_installers_that_are_copied(
     assert (third.progress.phases, third.copied) == ([("checking", total)], 0)
 
 
-async def test_a_damaged_installer_is_named_and_all_else_backed_up(running_fleet: Fleet, tmp_path: Path) -> None:
+async def test_a_backup_names_damaged_installers_and_has_all_others(running_fleet: Fleet, tmp_path: Path) -> None:
     api, name = await running_fleet.services.tenant(), package_id()
     await add_package(api, name)
     for version in ("1.0", "2.0"):

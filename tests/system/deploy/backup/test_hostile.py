@@ -1,4 +1,4 @@
-"""A restore from a folder in which somebody else has written: it writes nothing outside, and trusts no change."""
+"""A restore from a folder that an attacker changed: it writes nothing outside, and refuses every change."""
 
 import hashlib
 import json
@@ -48,7 +48,7 @@ OTHER_KEY = "another-key-that-is-long-enough-to-be-one"
 
 @pytest.fixture(scope="module")
 async def mongo_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    """A MongoDB of these tests alone: the databases have fixed names."""
+    """A separate MongoDB, because the databases have fixed names."""
     async with servers.mongod(tmp_path_factory.mktemp("mongodb")) as url:
         yield url
 
@@ -194,7 +194,7 @@ async def test_a_seal_is_verified_with_the_old_key_behind_the_new_one(
     assert await upload["uploads"].distinct("tenant_id") == ["acme"]
 
 
-async def test_a_link_in_the_place_of_an_installer_is_refused(where: StoreAddresses, tmp_path: Path) -> None:
+async def test_a_link_instead_of_an_installer_is_refused(where: StoreAddresses, tmp_path: Path) -> None:
     installer = tmp_path / "backups" / "files" / "acme" / NAME
     installer.rename(tmp_path / "elsewhere")
     installer.symlink_to(tmp_path / "elsewhere")
@@ -203,9 +203,7 @@ async def test_a_link_in_the_place_of_an_installer_is_refused(where: StoreAddres
     assert files_below(tmp_path / "after") == set()
 
 
-async def test_a_pipe_in_the_place_of_an_installer_is_reported_as_missing(
-    where: StoreAddresses, tmp_path: Path
-) -> None:
+async def test_a_pipe_instead_of_an_installer_is_reported_as_missing(where: StoreAddresses, tmp_path: Path) -> None:
     installer = tmp_path / "backups" / "files" / "acme" / NAME
     installer.unlink()
     os.mkfifo(installer)

@@ -1,4 +1,4 @@
-"""A tenant as an archive: out of one installation and into another, with all that it has for good."""
+"""A tenant moves with its data from one installation to another, as an archive."""
 
 import os
 import tarfile
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.full  # ../test_operator_rights.py has a sample.
 
 @pytest.fixture
 async def published(running_fleet: Fleet) -> tuple[Api, list[Published]]:
-    """A tenant with a few versions, which say what winget shows of them."""
+    """A tenant with a few versions with winget metadata."""
     api, name = await running_fleet.services.tenant(client_authentication=True), package_id()
     await add_package(api, name, tags="trap,bird", locales='[{"package_locale": "de-DE", "license": "frei"}]')
     return api, [await publish(api, name, f"1.{number}", release_notes="New.", commands="trap") for number in range(4)]
@@ -46,7 +46,7 @@ async def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 async def all_said(api: Api, version: Published) -> list[object]:
-    """All that a version and its package say of themselves."""
+    """All metadata of a version and its package."""
     found = await api.call("GET", "get_package_details", version.package_id)
     return [found.body, (await api.call("GET", "get_version_details", version.uid)).body]
 
@@ -121,17 +121,16 @@ async def test_a_killed_export_and_import_continue_where_they_stopped(
     api, versions = published
     archive = tmp_path / "tenant.tar"
     environment = running_fleet.environment
-    assert (
-        await run_and_kill(
-            "deploy.tenant_archive.exporter", "checked", "export", api.tenant_id, str(archive), **environment
-        )
-        == -9
-    )
+    exporter = ("deploy.tenant_archive.exporter", "verify_blocks", "export", api.tenant_id, str(archive))
+    assert await run_and_kill(*exporter, **environment) == -9
     assert not archive.exists()
     assert (await export(running_fleet, api.tenant_id, archive)).resumed == 2
     assert not part_path(archive).exists()
     await forget(running_fleet, api)
-    assert await run_and_kill("deploy.tenant_archive.importer", "copy", "import", str(archive), **environment) == -9
+    assert (
+        await run_and_kill("deploy.tenant_archive.importer", "copy_installer", "import", str(archive), **environment)
+        == -9
+    )
     assert len(list((running_fleet.stores.installers / api.tenant_id).glob("*"))) == 2
     assert (await api.anonymous().call("POST", "get_packages")).status == 404
     await bring_in(running_fleet, archive)
@@ -145,7 +144,7 @@ async def test_an_export_restarts_where_its_versions_were_deleted(
     api, (first, *others) = published
     archive = tmp_path / "tenant.tar"
     with monkeypatch.context() as stopped:
-        stopped.setattr("deploy.tenant_archive.exporter.checked", None)
+        stopped.setattr("deploy.tenant_archive.exporter.verify_blocks", None)
         with pytest.raises(TypeError):  # where the first installer was to be written
             await export(running_fleet, api.tenant_id, archive)
     assert part_path(archive).exists()

@@ -1,4 +1,4 @@
-"""A folder of backups may lie where others can write: links are not followed, and a seal shows every change."""
+"""A folder of backups that others can write to: links are not followed, and a seal shows every change."""
 
 import os
 from datetime import UTC, datetime
@@ -95,7 +95,7 @@ def test_a_link_on_the_way_to_an_installer_is_refused(folder: BackupFolder, tmp_
         folder.file("acme", NAME)
 
 
-def test_dropping_old_backups_deletes_nothing_behind_a_link(folder: BackupFolder, tmp_path: Path) -> None:
+def test_deleting_old_backups_follows_no_link(folder: BackupFolder, tmp_path: Path) -> None:
     elsewhere = tmp_path / "installers"
     elsewhere.mkdir()
     (elsewhere / NAME).touch()
@@ -109,7 +109,7 @@ def test_dropping_old_backups_deletes_nothing_behind_a_link(folder: BackupFolder
     assert not unused.exists()
 
 
-def test_a_link_in_the_place_of_the_lock_changes_no_other_file(folder: BackupFolder, tmp_path: Path) -> None:
+def test_a_link_instead_of_the_lock_changes_no_other_file(folder: BackupFolder, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("text")
     (folder.path / ".lock").symlink_to(other)
@@ -125,21 +125,21 @@ def test_a_link_to_a_backup_is_no_backup(folder: BackupFolder, tmp_path: Path) -
     assert folder.names() == []
 
 
-def test_records_that_are_no_plain_file_are_refused_and_not_opened(folder: BackupFolder) -> None:
+def test_records_that_are_not_regular_files_are_not_opened(folder: BackupFolder) -> None:
     os.mkfifo(folder.path / UPLOADS)
     with pytest.raises(BackupProblem, match="is not a regular file"):
         check_records(folder.path, [Entry(name=UPLOADS, size=0, sha256="0" * 64)])
 
 
 @pytest.mark.parametrize("tenant_id", ["../../pwn", "", "UPPER", None, 1, ["acme"], {"$ne": 1}])
-def test_a_record_of_an_impossible_tenant_is_refused(folder: BackupFolder, tenant_id: object) -> None:
+def test_a_record_with_an_invalid_tenant_id_is_refused(folder: BackupFolder, tenant_id: object) -> None:
     entry = write_records(folder.path, "catalog.packages.bson", {"_id": 1, "tenant_id": tenant_id})
     with pytest.raises(BackupProblem, match="an invalid tenant id"):
         check_records(folder.path, [entry])
 
 
 @pytest.mark.parametrize("record", [{"tenant_id": "acme"}, {"tenant_id": "internal"}, {}])
-def test_a_record_of_a_tenant_of_the_operators_or_of_nobody_is_taken(
+def test_records_of_tenants_operators_and_without_tenant_are_accepted(
     folder: BackupFolder, record: dict[str, str]
 ) -> None:
     check_records(folder.path, [write_records(folder.path, "auth.audit_log.bson", {"_id": 1, **record})])
@@ -152,13 +152,13 @@ def write_records(folder: Path, name: str, *records: dict[str, object]) -> Entry
     return Entry(name=name, size=len(content), sha256=sha256(content).hexdigest())
 
 
-def test_backups_without_an_installer_are_kept_in_number(folder: BackupFolder) -> None:
+def test_keeping_the_newest_works_for_backups_without_installers(folder: BackupFolder) -> None:
     first, second = make_backup(folder), make_backup(folder)
     assert folder.keep_newest(1) == [first]
     assert folder.names() == [second]
 
 
-def test_a_pipe_in_the_place_of_records_is_refused(folder: BackupFolder) -> None:
+def test_a_pipe_instead_of_records_is_refused(folder: BackupFolder) -> None:
     records = folder.records(make_backup(folder)) / UPLOADS
     records.unlink()
     os.mkfifo(records)
@@ -166,7 +166,7 @@ def test_a_pipe_in_the_place_of_records_is_refused(folder: BackupFolder) -> None
         folder.keep_newest(1)
 
 
-def test_a_pipe_in_the_place_of_the_lock_keeps_nobody_waiting(folder: BackupFolder) -> None:
+def test_a_pipe_instead_of_the_lock_does_not_block(folder: BackupFolder) -> None:
     os.mkfifo(folder.path / ".lock")
     with folder.locked():
         assert folder.names() == []

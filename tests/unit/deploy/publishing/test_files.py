@@ -1,4 +1,4 @@
-"""The file that `pkgrepo publish` sends, and how it shows how far it has come."""
+"""The file that `pkgrepo publish` sends, and its progress."""
 
 import hashlib
 import io
@@ -34,7 +34,7 @@ async def test_a_file_that_changed_gives_no_more_bytes(tmp_path: Path, content: 
 
 
 @pytest.mark.parametrize("name", ["pipe.exe", "zero.exe", "folder.exe"])
-async def test_what_is_no_file_is_not_waited_for_and_not_read(name: str, tmp_path: Path) -> None:
+async def test_pipes_devices_and_folders_are_refused_without_blocking(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.exe")
     (tmp_path / "zero.exe").symlink_to("/dev/zero")
     (tmp_path / "folder.exe").mkdir()
@@ -43,7 +43,7 @@ async def test_what_is_no_file_is_not_waited_for_and_not_read(name: str, tmp_pat
             pass
 
 
-async def test_a_file_that_is_empty_or_missing_is_told(tmp_path: Path) -> None:
+async def test_empty_and_missing_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "empty.exe").touch()
     for name in ("empty.exe", "missing.exe"):
         with pytest.raises(FileUnusable, match=name):

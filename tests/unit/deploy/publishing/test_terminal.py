@@ -1,4 +1,4 @@
-"""What strangers wrote is shown as text: no terminal obeys it, and nothing of it is hidden."""
+"""Text from outside is escaped: a terminal does not obey it, and nothing is hidden."""
 
 import json
 from io import StringIO
@@ -12,13 +12,13 @@ HOSTILE = ["\x1b]0;owned\x07", "\x9b31m", "a\rb", "a\nb", "a\x08b", "a\x7fb", "\
 
 
 @each("text", HOSTILE)
-def test_what_a_terminal_would_obey_or_hide_is_visible(text: str) -> None:
+def test_control_and_hidden_characters_are_escaped(text: str) -> None:
     assert visible(text).isprintable()
     assert visible(text).encode().decode("unicode_escape") == text
 
 
 @each("text", ["Größer", "日本語 🙂", "10\u00a0MB", "日本\u3000語", "a\\b", "[red]:x:[/red]"])
-def test_other_text_is_shown_as_it_is(text: str) -> None:
+def test_printable_text_is_unchanged(text: str) -> None:
     told = StringIO()
     print_line(Console(file=told, force_terminal=True, soft_wrap=True), text)
     assert told.getvalue().strip() == text
@@ -26,7 +26,7 @@ def test_other_text_is_shown_as_it_is(text: str) -> None:
 
 @each("terminal", [True, False])
 @each("text", [*HOSTILE, "[red]:x:[/red]"])
-def test_a_files_name_is_text_beside_its_progress(text: str, terminal: bool) -> None:
+def test_a_file_name_in_the_progress_is_escaped(text: str, terminal: bool) -> None:
     told = StringIO()
     console = Console(file=told, force_terminal=terminal, soft_wrap=True, width=200)
     with show_progress(console) as rows, rows(text) as row:
@@ -47,7 +47,7 @@ def test_log_shows_checked_bytes_apart_from_copied_bytes() -> None:
 
 
 @each("text", HOSTILE)
-def test_json_is_of_printable_characters_and_has_the_texts_whole(text: str) -> None:
+def test_json_is_printable_and_keeps_the_texts(text: str) -> None:
     told = json_text({"file": text})
     assert all(line.isascii() and line.isprintable() for line in told.split("\n"))
     assert json.loads(told) == {"file": text}

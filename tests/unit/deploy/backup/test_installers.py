@@ -1,4 +1,4 @@
-"""An installer is copied whole, from where it is by then, or not at all."""
+"""An installer is copied completely from its current storage, or not at all."""
 
 import hashlib
 from dataclasses import replace
@@ -26,7 +26,7 @@ UPLOAD = Upload(
 
 
 class Records:
-    """What the database says by the time that it is asked again."""
+    """The record at the time of the second read."""
 
     def __init__(self, now: Upload | None) -> None:
         self._now = now
@@ -56,7 +56,7 @@ def home(folder: Path, content: bytes | None) -> FolderInstallers:
     ],
     ids=["there", "moved", "missing", "deleted", "being-deleted", "shorter", "other-bytes"],
 )
-async def test_what_becomes_of_it(
+async def test_a_copy_has_the_expected_outcome(
     tmp_path: Path, here: bytes | None, there: bytes | None, now: Upload | None, outcome: CopyOutcome
 ) -> None:
     homes = StorageBackends(
@@ -79,6 +79,6 @@ async def test_what_becomes_of_it(
     ],
     ids=["tenant", "upload", "file", "earlier file"],
 )
-def test_the_part_of_a_transfer_is_not_looked_for_elsewhere(tmp_path: Path, upload: Upload) -> None:
+def test_the_path_of_a_part_stays_in_its_folder(tmp_path: Path, upload: Upload) -> None:
     with pytest.raises(ValueError, match="not one plain name"):
         Parts(tmp_path).path(upload)

@@ -1,4 +1,4 @@
-"""What the options of `pkgrepo publish` make of the files."""
+"""The options of `pkgrepo publish`."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ GUIDE = (Path(__file__).parents[4] / "deploy" / "docs" / "publishing.md").read_t
 FILES = [Path("app-x64.exe"), Path("app-arm64.msi")]
 
 
-def test_a_value_that_is_given_once_is_for_all_files() -> None:
+def test_a_single_value_applies_to_all_files() -> None:
     made = installers(FILES, "Acme.App", FileOptions(["1"]), SharedOptions(channel="beta"))
     assert [(one.path, one.version, one.architecture, one.file_type, one.channel) for one in made] == [
         (FILES[0], "1", "x64", "EXE", "beta"),
@@ -24,7 +24,7 @@ def test_a_value_that_is_given_once_is_for_all_files() -> None:
     ]
 
 
-def test_values_that_are_given_for_each_file_go_by_their_order() -> None:
+def test_values_for_each_file_follow_the_order_of_files() -> None:
     per_file = FileOptions(
         ["1", "2"], [Architecture.X86, Architecture.ARM], [FileType.INNO, FileType.WIX], ["{A}", "{B}"]
     )
@@ -45,12 +45,12 @@ def test_values_that_are_given_for_each_file_go_by_their_order() -> None:
         ([Path("setup.run")], FileOptions(["1"]), "--type: the suffix of setup.run is not one of an installer"),
     ],
 )
-def test_what_does_not_fit_the_files_is_refused(files: list[Path], per_file: FileOptions, reason: str) -> None:
+def test_values_that_do_not_fit_the_files_are_refused(files: list[Path], per_file: FileOptions, reason: str) -> None:
     with pytest.raises(BadSetting, match=re.escape(reason)):
         installers(files, "Acme.App", per_file, SharedOptions())
 
 
-def test_switches_have_the_interface_s_names() -> None:
+def test_switches_have_the_names_of_the_interface() -> None:
     assert switches(["silent=/S", "silent-with-progress=/P=1", "InstallLocation="]) == [
         ("switch_Silent", "/S"),
         ("switch_SilentWithProgress", "/P=1"),
@@ -61,7 +61,7 @@ def test_switches_have_the_interface_s_names() -> None:
             switches([wrong])
 
 
-def test_packages_needed_have_their_lowest_versions_beside_them() -> None:
+def test_package_dependencies_have_their_minimum_versions() -> None:
     assert package_dependencies(["Acme.Runtime=2.0", "Acme.Fonts"]) == [
         ("dep_pkg_identifier", "Acme.Runtime"),
         ("dep_pkg_min_version", "2.0"),
@@ -80,7 +80,7 @@ def test_packages_needed_have_their_lowest_versions_beside_them() -> None:
         (("--package-name", "App"), {"PKGREPO_TOKEN": "t"}, "--package-name and --publisher: give both"),
     ],
 )
-def test_what_the_command_lacks_is_said_before_anything_is_sent(
+def test_missing_options_are_reported_before_anything_is_sent(
     tmp_path: Path, arguments: tuple[str, ...], environment: dict[str, str], reason: str
 ) -> None:
     file = tmp_path / "setup.exe"
