@@ -65,7 +65,7 @@ def up(
     port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 chooses a free port.")] = 8080,
     deployment: Annotated[
         Deployment, Option(help="Paths begin with a tenant id (multi) or with client/api (single).")
-    ] = (Deployment.MULTI),
+    ] = Deployment.MULTI,
     demo: Annotated[bool, Option(help="Publish a few sample packages.")] = False,
 ) -> None:
     """Run MongoDB, Redis and all five services on this machine until Ctrl-C."""

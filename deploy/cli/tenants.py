@@ -4,6 +4,8 @@ import asyncio
 import re
 import secrets
 import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,8 +17,8 @@ from auth_service.model import User
 from auth_service.tenants.service import in_words
 from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
 from deploy.cli.options import Data, TenantId
-from deploy.operator.audit import open_operator_audit
-from deploy.operator.operations import delete_tenant, open_operator
+from deploy.operator.audit import OperatorAudit, open_operator_audit
+from deploy.operator.operations import Operator, delete_tenant, open_operator
 from deploy.operator.stores import StoreAddresses, store_addresses
 
 tenants = typer.Typer(no_args_is_help=True)
@@ -51,13 +53,12 @@ def create(
         max_clients=max_clients,
     )
 
-    async def work(where: StoreAddresses) -> None:
-        async with open_operator(where.addresses) as operator, open_operator_audit(where) as audit:
-            await operator.tenants.create(tenant)
-            settings = {name: in_words(value) for name, value in vars(tenant).items()}
-            await audit.add(tenant_id, "tenant_create", **settings)
+    async def work(operator: Operator, audit: OperatorAudit) -> None:
+        await operator.tenants.create(tenant)
+        settings = {name: in_words(value) for name, value in vars(tenant).items()}
+        await audit.add(tenant_id, "tenant_create", **settings)
 
-    asyncio.run(work(store_addresses(data)))
+    _run(work, data)
     console.print(f"Tenant {tenant_id} was created. Add an administrator: `pkgrepo user create {tenant_id} NAME`")
 
 
@@ -110,11 +111,10 @@ def edit(
     }
     changes |= {name: value for name, value in options.items() if value is not None}
 
-    async def work(where: StoreAddresses) -> None:
-        async with open_operator(where.addresses) as operator, open_operator_audit(where) as audit:
-            await audit.add(tenant_id, "tenant_edit", await operator.tenants.edit(tenant_id, changes))
+    async def work(operator: Operator, audit: OperatorAudit) -> None:
+        await audit.add(tenant_id, "tenant_edit", await operator.tenants.edit(tenant_id, changes))
 
-    asyncio.run(work(store_addresses(data)))
+    _run(work, data)
     console.print(f"Tenant {tenant_id} was changed.")
 
 
@@ -145,13 +145,12 @@ def create_user(tenant_id: TenantId, username: Username, password_stdin: FromInp
     """Create a user. Without --password-stdin a password is generated and shown once."""
     password, message = _password(from_input=password_stdin)
 
-    async def work(where: StoreAddresses) -> None:
-        async with open_operator(where.addresses) as operator, open_operator_audit(where) as audit:
-            await operator.tenants.find(tenant_id)
-            await operator.users.create(tenant_id, username, password)
-            await audit.add(tenant_id, "user_create", username=username)
+    async def work(operator: Operator, audit: OperatorAudit) -> None:
+        await operator.tenants.find(tenant_id)
+        await operator.users.create(tenant_id, username, password)
+        await audit.add(tenant_id, "user_create", username=username)
 
-    asyncio.run(work(store_addresses(data)))
+    _run(work, data)
     console.print(f"User {username} of {tenant_id} was created.{message}", markup=False)
 
 
@@ -174,12 +173,11 @@ def list_users(tenant_id: TenantId, data: Data = None) -> None:
 def delete_user(tenant_id: TenantId, username: Username, data: Data = None) -> None:
     """Delete a user and end the user's sessions. The last user of a tenant cannot be deleted."""
 
-    async def work(where: StoreAddresses) -> None:
-        async with open_operator(where.addresses) as operator, open_operator_audit(where) as audit:
-            await operator.users.delete(tenant_id, username)
-            await audit.add(tenant_id, "user_delete", username=username)
+    async def work(operator: Operator, audit: OperatorAudit) -> None:
+        await operator.users.delete(tenant_id, username)
+        await audit.add(tenant_id, "user_delete", username=username)
 
-    asyncio.run(work(store_addresses(data)))
+    _run(work, data)
     console.print(f"User {username} of {tenant_id} was deleted.", markup=False)
 
 
@@ -190,13 +188,23 @@ def change_password(
     """Change the password of a user and end the user's sessions."""
     password, message = _password(from_input=password_stdin)
 
-    async def work(where: StoreAddresses) -> None:
-        async with open_operator(where.addresses) as operator, open_operator_audit(where) as audit:
-            await operator.users.reset_password(tenant_id, username, password)
-            await audit.add(tenant_id, "user_password", username=username)
+    async def work(operator: Operator, audit: OperatorAudit) -> None:
+        await operator.users.reset_password(tenant_id, username, password)
+        await audit.add(tenant_id, "user_password", username=username)
 
-    asyncio.run(work(store_addresses(data)))
+    _run(work, data)
     console.print(f"The password of {username} was changed.{message}", markup=False)
+
+
+def _run(work: Callable[[Operator, OperatorAudit], Awaitable[None]], data: Path | None) -> None:
+    """Run an action that the audit log records."""
+
+    async def run() -> None:
+        where = store_addresses(data)
+        async with open_operator(where.addresses) as operator, open_operator_audit(where) as audit:
+            await work(operator, audit)
+
+    asyncio.run(run())
 
 
 def _password(*, from_input: bool) -> tuple[str, str]:

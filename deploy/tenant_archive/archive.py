@@ -67,12 +67,12 @@ class ArchiveReader(_ArchiveFile):
     def read(self, folder: str, entry: Entry) -> Iterator[bytes]:
         """Read the next entry in blocks. Raises ArchiveMismatch, for a wrong digest at the end."""
         self._expect(folder, entry)
-        digest, left = hashlib.sha256(), entry.size
-        while left:
-            block = self._file.read(min(left, BLOCK))
+        digest, remaining = hashlib.sha256(), entry.size
+        while remaining:
+            block = self._file.read(min(remaining, BLOCK))
             if not block:
                 raise self._mismatch(f"ends within {entry.name}")
-            left -= len(block)
+            remaining -= len(block)
             digest.update(block)
             yield block
         self._skip_padding(entry.size)
