@@ -10,15 +10,12 @@ from typer import Option
 
 from common.settings import load
 from common.tenants import is_tenant_id
-from deploy.cli.options import TenantId
+from deploy.cli.options import TenantId, run_recorded
 from deploy.cluster.mongodb import prepare
 from deploy.cluster.owners import prepare_backup_folder
 from deploy.cluster.secrets import ClusterSecrets
 from deploy.cluster.stores import OtherStores
 from deploy.local.first_tenant import ADMINISTRATOR, create_first_tenant
-from deploy.operator.audit import open_operator_audit
-from deploy.operator.operations import open_operator
-from deploy.operator.stores import store_addresses
 
 app = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False, soft_wrap=True)
@@ -100,12 +97,7 @@ def first_tenant(
     if not is_tenant_id(tenant_id):
         raise typer.BadParameter("must be 1 to 63 of a-z, 0-9, _ and -, and not a reserved word")
 
-    async def create() -> str | None:
-        where = store_addresses(None)
-        async with open_operator(where.addresses) as operator, open_operator_audit(where) as audit:
-            return await create_first_tenant(operator, audit, tenant_id, password_file)
-
-    if asyncio.run(create()) is None:
+    if run_recorded(lambda *stores: create_first_tenant(*stores, tenant_id, password_file), None) is None:
         console.print(f"Tenant {tenant_id} exists already.")
     else:
         console.print(f"Tenant {tenant_id} has the administrator {ADMINISTRATOR}; the password is in {password_file}.")

@@ -1,7 +1,7 @@
 """Options, exit codes and messages that several commands share."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -9,6 +9,9 @@ from rich.console import Console
 from typer import Argument, Exit, Option
 
 from common.http.server import until_stopped
+from deploy.operator.audit import OperatorAudit, open_operator_audit
+from deploy.operator.operations import Operator, open_operator
+from deploy.operator.stores import store_addresses
 
 INTERRUPTED = 130  # the exit code of a shell for Ctrl-C
 RESUMES = "Run the same command again to resume."
@@ -38,3 +41,14 @@ def run_until_stopped(work: Coroutine[object, object, Result], console: Console)
         console.print(f"Stopped. {RESUMES}")
         raise Exit(INTERRUPTED)
     return results[0]
+
+
+def run_recorded(work: Callable[[Operator, OperatorAudit], Awaitable[Result]], data: Path | None) -> Result:
+    """The result of work that the audit log records."""
+
+    async def run() -> Result:
+        where = store_addresses(data)
+        async with open_operator(where.addresses) as operator, open_operator_audit(where) as audit:
+            return await work(operator, audit)
+
+    return asyncio.run(run())

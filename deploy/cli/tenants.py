@@ -4,8 +4,6 @@ import asyncio
 import re
 import secrets
 import sys
-from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,7 +14,7 @@ from typer import Argument, Option
 from auth_service.model import User
 from auth_service.tenants.service import in_words
 from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
-from deploy.cli.options import Data, TenantId
+from deploy.cli.options import Data, TenantId, run_recorded
 from deploy.operator.audit import OperatorAudit, open_operator_audit
 from deploy.operator.operations import Operator, delete_tenant, open_operator
 from deploy.operator.stores import StoreAddresses, store_addresses
@@ -58,7 +56,7 @@ def create(
         settings = {name: in_words(value) for name, value in vars(tenant).items()}
         await audit.add(tenant_id, "tenant_create", **settings)
 
-    _run(work, data)
+    run_recorded(work, data)
     console.print(f"Tenant {tenant_id} was created. Add an administrator: `pkgrepo user create {tenant_id} NAME`")
 
 
@@ -114,7 +112,7 @@ def edit(
     async def work(operator: Operator, audit: OperatorAudit) -> None:
         await audit.add(tenant_id, "tenant_edit", await operator.tenants.edit(tenant_id, changes))
 
-    _run(work, data)
+    run_recorded(work, data)
     console.print(f"Tenant {tenant_id} was changed.")
 
 
@@ -150,7 +148,7 @@ def create_user(tenant_id: TenantId, username: Username, password_stdin: FromInp
         await operator.users.create(tenant_id, username, password)
         await audit.add(tenant_id, "user_create", username=username)
 
-    _run(work, data)
+    run_recorded(work, data)
     console.print(f"User {username} of {tenant_id} was created.{message}", markup=False)
 
 
@@ -177,7 +175,7 @@ def delete_user(tenant_id: TenantId, username: Username, data: Data = None) -> N
         await operator.users.delete(tenant_id, username)
         await audit.add(tenant_id, "user_delete", username=username)
 
-    _run(work, data)
+    run_recorded(work, data)
     console.print(f"User {username} of {tenant_id} was deleted.", markup=False)
 
 
@@ -192,19 +190,8 @@ def change_password(
         await operator.users.reset_password(tenant_id, username, password)
         await audit.add(tenant_id, "user_password", username=username)
 
-    _run(work, data)
+    run_recorded(work, data)
     console.print(f"The password of {username} was changed.{message}", markup=False)
-
-
-def _run(work: Callable[[Operator, OperatorAudit], Awaitable[None]], data: Path | None) -> None:
-    """Run an action that the audit log records."""
-
-    async def run() -> None:
-        where = store_addresses(data)
-        async with open_operator(where.addresses) as operator, open_operator_audit(where) as audit:
-            await work(operator, audit)
-
-    asyncio.run(run())
 
 
 def _password(*, from_input: bool) -> tuple[str, str]:
