@@ -1,6 +1,7 @@
 """`pkgrepo cluster`: the one-time preparation of a deployment in containers."""
 
 import asyncio
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,8 @@ from deploy.cluster.owners import prepare_backup_folder
 from deploy.cluster.secrets import ClusterSecrets
 from deploy.cluster.stores import OtherStores
 from deploy.local.first_tenant import ADMINISTRATOR, create_first_tenant
+from deploy.operator.audit import OperatorAudit
+from deploy.operator.operations import Operator
 
 app = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False, soft_wrap=True)
@@ -97,7 +100,10 @@ def first_tenant(
     if not is_tenant_id(tenant_id):
         raise typer.BadParameter("must be 1 to 63 of a-z, 0-9, _ and -, and not a reserved word")
 
-    if run_recorded(lambda *stores: create_first_tenant(*stores, tenant_id, password_file), None) is None:
+    def create(operator: Operator, audit: OperatorAudit) -> Awaitable[str | None]:
+        return create_first_tenant(operator, audit, tenant_id, password_file)
+
+    if run_recorded(create, None) is None:
         console.print(f"Tenant {tenant_id} exists already.")
     else:
         console.print(f"Tenant {tenant_id} has the administrator {ADMINISTRATOR}; the password is in {password_file}.")
