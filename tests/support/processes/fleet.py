@@ -133,7 +133,7 @@ class Fleet:
         log = folder / f"{service}-{number}.log"
         patches = {place: value for place, value in self.patches.items() if place.startswith(f"{service}.")}
         if patches and not command:
-            command = (sys.executable, "-m", "tests.support.processes.failing", service)
+            command = (sys.executable, "-m", "tests.support.processes.failpoints", service)
             environment = {"PATCHES": json.dumps(patches), **environment}
         replica = Replica(service, address, log, {**self.environment, **environment}, command)
         self.replicas[service].append(replica)
@@ -149,7 +149,7 @@ async def fleet(
 ) -> AsyncIterator[Fleet]:
     """Start every service, once or as often as `counts` says (0 for not at all); all ready, and stopped afterwards.
 
-    `environment` has further settings for all of them, `patches` constants that are others, as in `failing`.
+    `environment` has further settings for all of them, `patches` constants that are others, as in `failpoints`.
     """
     names = (*SERVICES, "gateway")
     async with AsyncExitStack() as stack:

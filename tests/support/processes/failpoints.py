@@ -1,12 +1,12 @@
-"""Runs a service that dies at a given step: `python -m tests.support.processes.failing upload_service`.
+"""Runs a service that dies at a given step: `python -m tests.support.processes.failpoints upload_service`.
 
 Nothing of this is in the product: the drivers' and the service's own functions are wrapped before the service runs.
 One that may kill itself is forked, and forked anew whenever it was killed. What to do is told by the environment:
 
 PATCHES    JSON, `{"upload_service.app:COLLECTION_PAUSE": 0.1}`: constants that are others.
 FAILPOINT  `upload_service.uploads.store:MongoUploadStore.advance:after:3`: die `before` or `after` the third call;
-           or `hold` for SIGSTOP after it. The process in its place goes on for good.
-STEPS      a folder: whatever changes something outside the process is a step. See `steps.Steps`, which writes there.
+           or `hold` for SIGSTOP after it. The process that replaces it runs on.
+STEPS      a folder of `failpoint_control.Steps`. Each change outside the process is a step.
 
 Steps are what MongoDB changed, what became of files, what the broker took or was told, and what another service
 answered; so a step that is added to the product tomorrow is one here.
@@ -46,7 +46,7 @@ def die() -> None:
 
 
 class StepWatch:
-    """Counts the steps of this process, and dies after the one that `order` names; see `steps.Steps`."""
+    """Counts the steps of this process, and dies after the one that `order` names; see `failpoint_control.Steps`."""
 
     def __init__(self, folder: Path) -> None:
         self._order = folder / "order"

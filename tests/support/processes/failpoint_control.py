@@ -1,4 +1,4 @@
-"""Makes services of `failing` count their steps, or die after one."""
+"""Makes services of `failpoints` count their steps, or die after one."""
 
 import json
 import sys
@@ -53,13 +53,13 @@ class Steps:
 async def add_failing(
     fleet: Fleet, service: str, *, failpoint: str = "", patches: Mapping[str, Any] | None = None
 ) -> tuple[Replica, Steps]:
-    """Start another replica that can be ordered to die; the failpoint and the patches as in `failing`."""
+    """Start another replica that can be ordered to die; the failpoint and the patches as in `failpoints`."""
     folder = fleet.stores.folder / f"steps-{uuid4().hex[:8]}"
     folder.mkdir()
     all_patches = {place: value for place, value in fleet.patches.items() if place.startswith(f"{service}.")}
     all_patches |= patches or {}
     environment = {"STEPS": str(folder), "PATCHES": json.dumps(all_patches), "FAILPOINT": failpoint}
-    command = (sys.executable, "-m", "tests.support.processes.failing", service)
+    command = (sys.executable, "-m", "tests.support.processes.failpoints", service)
     return await fleet.add(service, environment=environment, command=command), Steps(folder)
 
 
