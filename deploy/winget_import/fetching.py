@@ -24,11 +24,10 @@ from aiohttp import (
 from yarl import URL
 
 from common.errors import Problem
-from deploy.publish.files import LocalFile, open_file
-from deploy.publish.guesses import suffix
+from deploy.publish.files import LocalFile, open_file, suffix_of
 from deploy.publish.model import Installer
-from deploy.publish.problems import retry_after, wait
-from deploy.publish.progress import Row
+from deploy.publish.problems import retry_after, retry_delay
+from deploy.terminal import FileProgress
 from deploy.winget_import.networks import AddressForbidden, CheckedResolver, Networks
 
 BLOCK = 1 << 20  # bytes
@@ -40,7 +39,7 @@ LIMITS = ClientTimeout(total=3600, sock_connect=15, sock_read=60)  # seconds
 
 _patiently = stamina.AsyncRetryingCaller(
     attempts=ATTEMPTS, timeout=None, wait_initial=1.0, wait_max=20.0, wait_jitter=1.0
-).on(lambda error: wait(error, LONGEST_PAUSE))
+).on(lambda error: retry_delay(error, LONGEST_PAUSE))
 
 
 class NotFetched(Problem):
@@ -66,14 +65,14 @@ class Fetcher:
     most: int
 
     @asynccontextmanager
-    async def open(self, installer: Installer, row: Row) -> AsyncIterator[LocalFile]:
+    async def open(self, installer: Installer, row: FileProgress) -> AsyncIterator[LocalFile]:
         """The installer's file, there for as long as the block lasts.
 
         Raises:
             AddressForbidden: the address, or one that it leads to, is not one to ask.
             NotFetched: it does not give the installer, not even after further attempts where one may help.
         """
-        path = self.folder / f"{id(row):x}{suffix(installer.path)}"
+        path = self.folder / f"{id(row):x}{suffix_of(installer.path)}"
         try:
             await _patiently(self._fetch, installer.url, path, row)
             async with open_file(path) as file:
@@ -97,7 +96,7 @@ class Fetcher:
             self.networks.check(url.host, [str(ip_address(url.host))])
         return url
 
-    async def _fetch(self, address: str, path: Path, row: Row) -> None:
+    async def _fetch(self, address: str, path: Path, row: FileProgress) -> None:
         url = self.check(address)
         try:
             for _ in range(MOST_REDIRECTS + 1):
@@ -113,12 +112,12 @@ class Fetcher:
             raise problem(f"{url.host} does not give {address}: {reason}.") from None
         raise NotFetched(f"{address} leads elsewhere more than {MOST_REDIRECTS} times.")
 
-    async def _keep(self, response: ClientResponse, path: Path, row: Row) -> None:
+    async def _keep(self, response: ClientResponse, path: Path, row: FileProgress) -> None:
         if response.status == 429 or response.status >= 500:
             raise MakerAway(f"{response.url} answers {response.status}.", retry_after=retry_after(response.headers))
         if response.status != 200:
             raise NotFetched(f"{response.url} answers {response.status}.")
-        row.copying(response.content_length or 0, 0)
+        row.start("copying", response.content_length or 0)
         taken = 0
         with path.open("wb") as file:
             async for block in response.content.iter_chunked(BLOCK):
@@ -126,7 +125,7 @@ class Fetcher:
                 if max(taken, response.content_length or 0) > self.most:
                     raise NotFetched(f"{response.url} is larger than {self.most >> 20} MiB.")
                 await asyncio.to_thread(file.write, block)
-                row.at(taken)
+                row.update(taken)
 
 
 def _may_pass(error: Exception) -> bool:

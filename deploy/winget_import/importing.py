@@ -9,7 +9,7 @@ from catalog_service.model.ordering import VersionOrder
 from common.errors import Problem
 from deploy.publish.interface import Interface
 from deploy.publish.model import Installer, NewPackage, NotPublished, Published
-from deploy.publish.problems import may_pass
+from deploy.publish.problems import is_transient
 from deploy.publish.publisher import Catalog
 from deploy.winget_import import report
 from deploy.winget_import.discovery import Refused
@@ -97,7 +97,7 @@ class ManifestImport:
             done = [NotPublished(installer, problem) for installer in installers]
         self.rows += [report.of_published(*one, came) for one, came in zip(named, done, strict=True)]
         for came in done:
-            if isinstance(came, NotPublished) and may_pass(came.problem):
+            if isinstance(came, NotPublished) and is_transient(came.problem):
                 self.gave_up = came.problem
 
     def _wanted(self, manifest: Manifest) -> Sequence[Wanted]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from deploy.publish.files import LocalFile, open_file, open_regular
 from deploy.publish.model import Installer
 from deploy.publish.problems import OtherBytes
-from deploy.publish.progress import Row
+from deploy.terminal import FileProgress
 from deploy.winget_import.fetching import Fetcher
 from deploy.winget_import.problems import InstallerMissing
 
@@ -83,7 +83,7 @@ class Sources:
     fetcher: Fetcher | None
 
     @asynccontextmanager
-    async def open(self, installer: Installer, row: Row) -> AsyncIterator[LocalFile]:
+    async def open(self, installer: Installer, row: FileProgress) -> AsyncIterator[LocalFile]:
         """The installer's file.
 
         Raises:

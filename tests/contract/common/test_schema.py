@@ -235,8 +235,8 @@ async def test_entries_from_before_the_chain_are_in_it_after_migration(database:
         )
     schema = auth_schema(SecretStr(KEY))
     await migrate(database, schema)
-    store, seals = MongoAuditStore(database), AuditSigner(KEY)
-    assert [(await verify(store, seals, tenant)).sequence for tenant in ("acme", "other")] == [3, 3]
+    store, signer = MongoAuditStore(database), AuditSigner(KEY)
+    assert [(await verify(store, signer, tenant)).sequence for tenant in ("acme", "other")] == [3, 3]
     found: list[Document] = [row async for row in database["audit_log"].find({"tenant_id": "acme"}).sort("sequence")]
     assert [row["operation"] for row in found] == ["old_0", "old_1", "old_2"]
     await migrate_again(database, schema, 0)

@@ -1,4 +1,4 @@
-"""`pkgrepo storage migrate` beside replicas that move files too."""
+"""`pkgrepo storage migrate` while replicas move files too."""
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from common.mongo import MongoDatabase
-from deploy.cli import storage as cli_storage
-from deploy.cli.storage import Moving
+from deploy.cli import migrate as cli_migrate
+from deploy.cli.migrate import StorageMigration
 from deploy.local.folder import Addresses
 from deploy.operator.storage import Storage
 from deploy.operator.stores import StoreAddresses
@@ -17,20 +17,23 @@ from upload_service.storage.migration_store import MongoMoveStore
 
 
 @pytest.fixture
-def moving(storages: StoragePair, monkeypatch: pytest.MonkeyPatch) -> Moving:
-    """The command, which pauses for nothing."""
+def migration(storages: StoragePair, monkeypatch: pytest.MonkeyPatch) -> StorageMigration:
+    """The command without pauses."""
 
     @asynccontextmanager
     async def opened(*_: str) -> AsyncIterator[MongoDatabase]:
         yield storages.database
 
-    monkeypatch.setattr(cli_storage, "open_database", opened)
-    monkeypatch.setattr(cli_storage, "PAUSE", 0)
-    return Moving(Storage(storages.root, storages.homes, storages.staging, StorageKind.S3), StorageKind.S3)
+    monkeypatch.setattr(cli_migrate, "open_database", opened)
+    monkeypatch.setattr(cli_migrate, "PAUSE", 0)
+    return StorageMigration(Storage(storages.root, storages.homes, storages.staging, StorageKind.S3), StorageKind.S3)
 
 
 async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
-    storages: StoragePair, moving: Moving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    storages: StoragePair,
+    migration: StorageMigration,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     failing, left = await storages.keep(), await storages.keep()
     content = storages.folder.path(failing).read_bytes()
@@ -39,7 +42,7 @@ async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
     looks = iter(("first", "before a round", "after it", "after another"))
 
     class Beside(MongoMoveStore):
-        """The records, with others at work on them from look to look."""
+        """The records, which other replicas change between the checks."""
 
         async def remaining(self, home: StorageKind, passed_over: Collection[str] = ()) -> tuple[int, int]:
             look = next(looks, "")
@@ -52,9 +55,9 @@ async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
                 await storages.let_leases_pass()
             return await super().remaining(home, passed_over)
 
-    monkeypatch.setattr(cli_storage, "MongoMoveStore", Beside)
-    await moving.run(StoreAddresses(Addresses("", "", ""), storages.root, None))
-    moving.report()
+    monkeypatch.setattr(cli_migrate, "MongoMoveStore", Beside)
+    await migration.run(StoreAddresses(Addresses("", "", ""), storages.root, None))
+    migration.report()
     await storages.expect_at(StorageKind.S3, left)
     await storages.expect_at(StorageKind.S3, failing)
     assert f"{failing.tenant_id}/{failing.server_filename}: failed" in capsys.readouterr().out

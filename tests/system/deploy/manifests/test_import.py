@@ -3,18 +3,18 @@
 import json
 import ssl
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from rich.console import Console
 
 from common.auth.callers import Deployment
 from common.tenants import VersionKey
 from deploy.publish.interface import Interface
-from deploy.publish.progress import Lines
 from deploy.publish.publisher import Publisher
+from deploy.terminal import FileProgress
 from deploy.winget_import.discovery import find
 from deploy.winget_import.importing import ManifestImport, Trial
 from deploy.winget_import.installers import InstallersFolder, Sources
@@ -35,7 +35,7 @@ async def imported(api: Api, tree: Path, *, trial: bool = False, keep_addresses:
     sources = Sources(InstallersFolder(tree / "installers"), None)
     async with session_of(api) as session:
         interface = Interface(session, timeout=20)
-        publisher = Publisher(interface, Lines(Console(quiet=True)), 1 << 20, open_installer=sources.open)
+        publisher = Publisher(interface, lambda _: nullcontext(FileProgress()), 1 << 20, open_installer=sources.open)
         one = await interface.one_installer_a_version()
         publish = Trial(interface, sources).publish if trial else publisher.publish
         work = ManifestImport(publish, one_installer_a_version=one, at_once=4, keep_addresses=keep_addresses)

@@ -1,4 +1,4 @@
-"""One replica of upload_service called past the balancer, as the gateway would."""
+"""Calls one replica of upload_service directly, as the gateway does."""
 
 import time
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ SERVICE = "upload_service"
 
 @asynccontextmanager
 async def direct(fleet: Fleet, replica: Replica, *, address: str = "") -> AsyncIterator[UploadApi]:
-    """A way to the replica's socket, or to `address`, `host:port`, where something lies between."""
+    """A client of the replica's socket, or of `address`, `host:port`, for a proxy between."""
     connector = None if address else UnixConnector(replica.address.removeprefix("unix:"))
     async with ClientSession(connector=connector) as session:
         api = ServiceApi(session, f"http://{address or 'localhost'}", SERVICE)
@@ -30,7 +30,7 @@ async def direct(fleet: Fleet, replica: Replica, *, address: str = "") -> AsyncI
 
 @dataclass(frozen=True)
 class At(ServiceApi):
-    """The same for a caller whose clock is `ahead` by so many seconds."""
+    """The same for a caller whose clock is `ahead`, in seconds."""
 
     ahead: float = 0
 

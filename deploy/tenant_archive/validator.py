@@ -1,12 +1,12 @@
 """Validates the records of an archive that anyone may have made.
 
-The maker of an archive is trusted as an administrator of its tenant, and no further: a record is accepted if an
-administrator could have made it through the interface: see `record_rules`. Files, and what services look for across
-all tenants, must be as the services write them.
+The maker of an archive gets the rights of an administrator of its tenant, and no more. A record is accepted if an
+administrator could have made it through the interface: see `record_rules`. Files, and fields that services use across
+tenants, must be as the services write them.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,50 +21,37 @@ from client_registry.model import uuid_text
 from common.errors import Problem
 from common.mongo import Document
 from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
-from deploy.backup.copies import UPLOADS, parse_upload
+from deploy.backup.installers import UPLOADS, parse_upload
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.backup.records import documents
-from deploy.tenant_archive.record_rules import BadRecord, check_record
+from deploy.tenant_archive.record_rules import CHECKS, check_record
+from deploy.tenant_archive.record_types import BadRecord
 from upload_service.inspection.inspector import State
 from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.store import LEASE_FREE
 
-MOST = 2**63 - 1
+MAX_INT64 = 2**63 - 1
 DECODED: CodecOptions[Document] = CodecOptions(tz_aware=True, tzinfo=UTC)
 _REQUEST_ID = re.compile(r"[\w.-]{0,128}", re.ASCII)
-# What no sweeper of the services has anything to do with.
-SETTLED: Mapping[str, Mapping[str, object]] = {
-    "catalog.packages.bson": {"halfway": False},
-    "catalog.versions.bson": {"halfway": False, "state": "active"},
-    "catalog.finished_uploads.bson": {"linked": True},
-    "clients.releases.bson": {"status": "active"},
-    "clients.clients.bson": {},
-    "clients.entries.bson": {},
-    "clients.groups.bson": {},
-    "auth.audit_log.bson": {},
-    "auth.audit_heads.bson": {},
-    "auth.users.bson": {},
-}
 TENANT = "auth.tenants.bson"
 
 
 @dataclass(frozen=True)
 class ArchiveValidator:
-    """The records of an archive, unpacked into a folder. Every method raises BackupProblem for what is not let in."""
+    """The records of an archive, unpacked into a folder. Every method raises BackupProblem for an invalid record."""
 
     folder: Path
     manifest: ArchiveManifest
 
     def check(self) -> Tenant:
-        """Look at all of them; the tenant."""
-        names = {entry.name for entry in self.manifest.records}
-        if names != {*SETTLED, TENANT, UPLOADS}:
+        """Check all records; the tenant."""
+        if {entry.name for entry in self.manifest.records} != {*CHECKS, TENANT, UPLOADS}:
             raise BackupProblem("the archive has other records than this version exports")
         if not is_tenant_id(self.manifest.tenant_id):
-            raise BackupProblem("the archive is of a tenant that cannot be: its id is none")
+            raise BackupProblem("the archive contains an invalid tenant id")
         files = {upload.server_filename for upload, _ in self.installers()}
-        for name in SETTLED:
-            for document in self.records(name):
+        for name in CHECKS:
+            for document in self.documents(name):
                 try:
                     check_record(name, document)
                 except BadRecord as reason:
@@ -73,44 +60,32 @@ class ArchiveValidator:
                     _check_installer(document, files)
         return self._tenant()
 
-    def records(self, name: str) -> Iterator[Document]:
-        """The documents of one collection."""
-        for document in self._documents(name):
-            if any(document.get(field) != value for field, value in SETTLED[name].items()):
-                raise BackupProblem(f"{name}: has a record of something that is halfway")
-            yield document
-
     def installers(self) -> Iterator[tuple[Upload, Entry]]:
-        """What each installer's record says, beside its file, in the archive's order."""
+        """Each installer's record and its file, in the archive's order."""
         entries = iter(self.manifest.files)
-        for document in self._documents(UPLOADS):
-            entry = next(entries, None)
-            upload = parse_upload(document)
-            named = entry is not None and (upload.server_filename, upload.size, upload.sha256) == (
-                entry.name,
-                entry.size,
-                entry.sha256,
-            )
-            if entry is None or not named or not _is_sound(upload):
-                raise BackupProblem(f"{UPLOADS}: has a record that is none of an installer in the archive")
+        for document in self.documents(UPLOADS):
+            entry, upload = next(entries, None), parse_upload(document)
+            if entry is None or not _is_of_file(upload, entry) or not _is_sound(upload):
+                raise BackupProblem(f"{UPLOADS}: has a record that does not match an installer of the archive")
             yield upload, entry
         if next(entries, None) is not None:
-            raise BackupProblem(f"{UPLOADS}: lacks the record of an installer in the archive")
+            raise BackupProblem(f"{UPLOADS}: lacks the record of an installer of the archive")
 
-    def _documents(self, name: str) -> Iterator[Document]:
+    def documents(self, name: str) -> Iterator[Document]:
+        """The documents of one collection."""
         for raw in documents(self.folder / name):
             try:
                 document = bson.decode(raw.raw, DECODED)
             except (BSONError, RecursionError):
-                raise BackupProblem(f"{name}: holds what is no document") from None
+                raise BackupProblem(f"{name}: contains an invalid document") from None
             if document.get("tenant_id") != self.manifest.tenant_id or "_id" not in document:
                 raise BackupProblem(f"{name}: has a record of another tenant")
             yield document
 
     def _tenant(self) -> Tenant:
-        found = list(self._documents(TENANT))
+        rows = list(self.documents(TENANT))
         try:
-            (document,) = found
+            (document,) = rows
             networks = [parse_network("allowed_networks", text) for text in document["allowed_networks"]]
             return Tenant(
                 self.manifest.tenant_id,
@@ -123,11 +98,11 @@ class ArchiveValidator:
                 source_agreements=source_agreements(document.get("source_agreements", "")),
             )
         except (KeyError, ValueError, TypeError, AttributeError, Problem):
-            raise BackupProblem(f"{TENANT}: does not say what a tenant is") from None
+            raise BackupProblem(f"{TENANT}: is not the record of one tenant") from None
 
 
 def installer_document(upload: Upload) -> Document:
-    """The record of an installer that is in the folder: complete, announced, linked, and read just now."""
+    """The record of an installer in the folder: complete, announced, linked, and verified now."""
     now = datetime.now(UTC)
     return {
         "tenant_id": upload.tenant_id,
@@ -149,18 +124,22 @@ def installer_document(upload: Upload) -> Document:
         "request_id": upload.request_id,
         "announced": True,
         "announcing_until": LEASE_FREE,
-        "inspection": State.WAITING,  # What the archive says of it is not taken over.
+        "inspection": State.WAITING,  # The archive's inspection result is not trusted.
         "checked_at": now,
         "updated_at": now,
     }
 
 
+def _is_of_file(upload: Upload, entry: Entry) -> bool:
+    return (upload.server_filename, upload.size, upload.sha256) == (entry.name, entry.size, entry.sha256)
+
+
 def _is_sound(upload: Upload) -> bool:
-    """Whether the values that are taken over are as the services write them; those of `parse_upload` aside."""
+    """Whether the imported values are as the services write them; `parse_upload` checks the others."""
     return (
         upload.status is Status.LINKED
         and isinstance(upload.fence, int)
-        and 0 <= upload.fence <= MOST
+        and 0 <= upload.fence <= MAX_INT64
         and isinstance(upload.version_uid, str)
         and uuid_text(upload.version_uid) == upload.version_uid
         and isinstance(upload.request_id, str)
@@ -171,12 +150,10 @@ def _is_sound(upload: Upload) -> bool:
 def _check_installer(document: Document, files: Set[str]) -> None:
     version = version_of(document)
     if version.server_filename not in ({""} if version.installer_url else files):
-        raise BackupProblem(
-            "catalog.versions.bson: has a version whose installer is not either in the archive or elsewhere"
-        )
+        raise BackupProblem("catalog.versions.bson: a version's installer is neither in the archive nor external")
 
 
 def _limit(value: object) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST):
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_INT64):
         return value
     raise ValueError("no limit")

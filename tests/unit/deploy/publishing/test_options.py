@@ -1,4 +1,4 @@
-"""What the options of `pkgrepo publish` make of the files."""
+"""The options of `pkgrepo publish`."""
 
 import re
 from pathlib import Path
@@ -9,24 +9,26 @@ from typer.testing import CliRunner
 from catalog_service.model.enumerations import Architecture, FileType
 from common.settings import BadSetting
 from deploy.cli.main import app
-from deploy.publish.choices import ForAll, PerFile, installers, packages_needed, switches
+from deploy.publish.options import FileOptions, SharedOptions, installers, package_dependencies, switches
 from tests.support.tables import each
 
 GUIDE = (Path(__file__).parents[4] / "deploy" / "docs" / "publishing.md").read_text(encoding="utf-8")
 FILES = [Path("app-x64.exe"), Path("app-arm64.msi")]
 
 
-def test_a_value_that_is_given_once_is_for_all_files() -> None:
-    made = installers(FILES, "Acme.App", PerFile(["1"]), ForAll(channel="beta"))
+def test_a_single_value_applies_to_all_files() -> None:
+    made = installers(FILES, "Acme.App", FileOptions(["1"]), SharedOptions(channel="beta"))
     assert [(one.path, one.version, one.architecture, one.file_type, one.channel) for one in made] == [
         (FILES[0], "1", "x64", "EXE", "beta"),
         (FILES[1], "1", "arm64", "MSI", "beta"),
     ]
 
 
-def test_values_that_are_given_for_each_file_go_by_their_order() -> None:
-    per_file = PerFile(["1", "2"], [Architecture.X86, Architecture.ARM], [FileType.INNO, FileType.WIX], ["{A}", "{B}"])
-    made = installers(FILES, "Acme.App", per_file, ForAll())
+def test_values_for_each_file_follow_the_order_of_files() -> None:
+    per_file = FileOptions(
+        ["1", "2"], [Architecture.X86, Architecture.ARM], [FileType.INNO, FileType.WIX], ["{A}", "{B}"]
+    )
+    made = installers(FILES, "Acme.App", per_file, SharedOptions())
     assert [(one.version, one.architecture, one.file_type, dict(one.more)) for one in made] == [
         ("1", "x86", "INNO", {"productcode": "{A}"}),
         ("2", "arm", "WIX", {"productcode": "{B}"}),
@@ -36,19 +38,19 @@ def test_values_that_are_given_for_each_file_go_by_their_order() -> None:
 @each(
     ("files", "per_file", "reason"),
     [
-        (FILES, PerFile(["1", "2", "3"]), "--version: give it once, or once for each of the 2 files"),
-        (FILES, PerFile(["1"], product_codes=["{A}", "{B}", "{C}"]), "--product-code"),
-        (FILES, PerFile([""]), "--version: must not be empty"),
-        ([Path("a.exe"), Path("b.exe")], PerFile(["1"]), "a.exe and b.exe would be the same version, 1 for x64"),
-        ([Path("setup.run")], PerFile(["1"]), "--type: setup.run does not say its type"),
+        (FILES, FileOptions(["1", "2", "3"]), "--version: give it once, or once for each of the 2 files"),
+        (FILES, FileOptions(["1"], product_codes=["{A}", "{B}", "{C}"]), "--product-code"),
+        (FILES, FileOptions([""]), "--version: must not be empty"),
+        ([Path("a.exe"), Path("b.exe")], FileOptions(["1"]), "a.exe and b.exe would be the same version, 1 for x64"),
+        ([Path("setup.run")], FileOptions(["1"]), "--type: the suffix of setup.run is not one of an installer"),
     ],
 )
-def test_what_does_not_fit_the_files_is_refused(files: list[Path], per_file: PerFile, reason: str) -> None:
+def test_values_that_do_not_fit_the_files_are_refused(files: list[Path], per_file: FileOptions, reason: str) -> None:
     with pytest.raises(BadSetting, match=re.escape(reason)):
-        installers(files, "Acme.App", per_file, ForAll())
+        installers(files, "Acme.App", per_file, SharedOptions())
 
 
-def test_switches_have_the_interface_s_names() -> None:
+def test_switches_have_the_names_of_the_interface() -> None:
     assert switches(["silent=/S", "silent-with-progress=/P=1", "InstallLocation="]) == [
         ("switch_Silent", "/S"),
         ("switch_SilentWithProgress", "/P=1"),
@@ -59,8 +61,8 @@ def test_switches_have_the_interface_s_names() -> None:
             switches([wrong])
 
 
-def test_packages_needed_have_their_lowest_versions_beside_them() -> None:
-    assert packages_needed(["Acme.Runtime=2.0", "Acme.Fonts"]) == [
+def test_package_dependencies_have_their_minimum_versions() -> None:
+    assert package_dependencies(["Acme.Runtime=2.0", "Acme.Fonts"]) == [
         ("dep_pkg_identifier", "Acme.Runtime"),
         ("dep_pkg_min_version", "2.0"),
         ("dep_pkg_identifier", "Acme.Fonts"),
@@ -74,11 +76,11 @@ def test_packages_needed_have_their_lowest_versions_beside_them() -> None:
         ((), {"PKGREPO_USER": "admin"}, "set PKGREPO_USER and PKGREPO_PASSWORD"),
         (("--url", "packages.example.com/acme"), {"PKGREPO_TOKEN": "t"}, "--url: must be https://host/tenant"),
         (("--url", "https://packages.example.com/"), {"PKGREPO_TOKEN": "t"}, "--url: must be https://host/tenant"),
-        (("--url", "https://a:b@packages.example.com/acme"), {"PKGREPO_TOKEN": "t"}, "neither credentials"),
+        (("--url", "https://a:b@packages.example.com/acme"), {"PKGREPO_TOKEN": "t"}, "must not contain credentials"),
         (("--package-name", "App"), {"PKGREPO_TOKEN": "t"}, "--package-name and --publisher: give both"),
     ],
 )
-def test_what_the_command_lacks_is_said_before_anything_is_sent(
+def test_missing_options_are_reported_before_anything_is_sent(
     tmp_path: Path, arguments: tuple[str, ...], environment: dict[str, str], reason: str
 ) -> None:
     file = tmp_path / "setup.exe"

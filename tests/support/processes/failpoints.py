@@ -1,12 +1,12 @@
-"""Runs a service that dies where it is told to: `python -m tests.support.processes.failing upload_service`.
+"""Runs a service that dies at a given step: `python -m tests.support.processes.failpoints upload_service`.
 
 Nothing of this is in the product: the drivers' and the service's own functions are wrapped before the service runs.
 One that may kill itself is forked, and forked anew whenever it was killed. What to do is told by the environment:
 
 PATCHES    JSON, `{"upload_service.app:COLLECTION_PAUSE": 0.1}`: constants that are others.
 FAILPOINT  `upload_service.uploads.store:MongoUploadStore.advance:after:3`: die `before` or `after` the third call;
-           or `hold` for SIGSTOP after it. The process in its place goes on for good.
-STEPS      a folder: whatever changes something outside the process is a step. See `steps.Steps`, which writes there.
+           or `hold` for SIGSTOP after it. The process that replaces it runs on.
+STEPS      a folder of `failpoint_control.Steps`. Each change outside the process is a step.
 
 Steps are what MongoDB changed, what became of files, what the broker took or was told, and what another service
 answered; so a step that is added to the product tomorrow is one here.
@@ -46,7 +46,7 @@ def die() -> None:
 
 
 class StepWatch:
-    """Counts the steps of this process, and dies after the one that `order` names; see `steps.Steps`."""
+    """Counts the steps of this process, and dies after the one that `order` names; see `failpoint_control.Steps`."""
 
     def __init__(self, folder: Path) -> None:
         self._order = folder / "order"
@@ -119,7 +119,7 @@ def _changed(result: object) -> bool:
 
 
 def _product_function(frame: FrameType | None) -> str | None:
-    """The innermost function of the product that is on its way, as `module:Class.method`; a public one if there is."""
+    """The innermost running function of the product, as `module:Class.method`; a public one if possible."""
     found = "a worker thread" if threading.current_thread().name.startswith(WORKERS) else None
     while frame is not None:
         module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_qualname
@@ -132,7 +132,7 @@ def _product_function(frame: FrameType | None) -> str | None:
 
 
 def patch(patches: dict[str, Any]) -> None:
-    """Let constants be others."""
+    """Replace constants."""
     for place, value in patches.items():
         module, _, name = place.partition(":")
         assert hasattr(importlib.import_module(module), name), f"there is no {place}"
@@ -179,7 +179,7 @@ def serve(service: str, *, failpoint: str = "") -> None:
 
 
 def main(service: str) -> int:
-    """Fork the service, and again as often as it is killed; ends with it where it ends by itself."""
+    """Fork the service, and again after each kill; ends when the service ends by itself."""
     importlib.import_module(f"{service}.app")
     patch(json.loads(os.environ.get("PATCHES", "{}")))
     failpoint, child, asked = os.environ.get("FAILPOINT", ""), 0, False

@@ -1,4 +1,4 @@
-"""An installer is copied whole, from where it is by then, or not at all."""
+"""An installer is copied completely from its current storage, or not at all."""
 
 import hashlib
 from dataclasses import replace
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.backup.copies import Outcome, Source
+from deploy.backup.installers import CopyOutcome, InstallerSource
+from deploy.terminal import FileProgress
 from upload_service.model import Status, StorageKind, Upload
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.uploads.part_files import PartFiles
@@ -25,7 +26,7 @@ UPLOAD = Upload(
 
 
 class Records:
-    """What the database says by the time that it is asked again."""
+    """The record at the time of the second read."""
 
     def __init__(self, now: Upload | None) -> None:
         self._now = now
@@ -45,27 +46,27 @@ def home(folder: Path, content: bytes | None) -> FolderStorage:
 @pytest.mark.parametrize(
     ("here", "there", "now", "outcome"),
     [
-        (CONTENT, None, UPLOAD, Outcome.COPIED),
-        (None, CONTENT, replace(UPLOAD, storage=StorageKind.S3), Outcome.COPIED),
-        (None, None, UPLOAD, Outcome.MISSING),
-        (None, None, None, Outcome.GONE),
-        (None, None, replace(UPLOAD, status=Status.DELETING), Outcome.GONE),
-        (CONTENT[:-1], None, UPLOAD, Outcome.ALTERED),
-        (CONTENT[:-1] + b"?", None, UPLOAD, Outcome.ALTERED),
+        (CONTENT, None, UPLOAD, CopyOutcome.COPIED),
+        (None, CONTENT, replace(UPLOAD, storage=StorageKind.S3), CopyOutcome.COPIED),
+        (None, None, UPLOAD, CopyOutcome.MISSING),
+        (None, None, None, CopyOutcome.GONE),
+        (None, None, replace(UPLOAD, status=Status.DELETING), CopyOutcome.GONE),
+        (CONTENT[:-1], None, UPLOAD, CopyOutcome.ALTERED),
+        (CONTENT[:-1] + b"?", None, UPLOAD, CopyOutcome.ALTERED),
     ],
     ids=["there", "moved", "missing", "deleted", "being-deleted", "shorter", "other-bytes"],
 )
-async def test_what_becomes_of_it(
-    tmp_path: Path, here: bytes | None, there: bytes | None, now: Upload | None, outcome: Outcome
+async def test_a_copy_has_the_expected_outcome(
+    tmp_path: Path, here: bytes | None, there: bytes | None, now: Upload | None, outcome: CopyOutcome
 ) -> None:
     homes = StorageBackends(
         {StorageKind.FOLDER: home(tmp_path / "here", here), StorageKind.S3: home(tmp_path / "there", there)}
     )
-    target, counted = tmp_path / "copies" / "acme" / UPLOAD.server_filename, [0]
-    assert await Source(Records(now), homes).copy(UPLOAD, target, counted.append) is outcome
+    target, progress = tmp_path / "copies" / "acme" / UPLOAD.server_filename, FileProgress()
+    assert await InstallerSource(Records(now).find, homes).copy(UPLOAD, target, progress) is outcome
     left = [path.name for path in target.parent.iterdir()]
-    assert left == ([target.name] if outcome is Outcome.COPIED else [])
-    assert sum(counted) == (len(CONTENT) if outcome is Outcome.COPIED else 0)
+    assert left == ([target.name] if outcome is CopyOutcome.COPIED else [])
+    assert progress.done == (len(CONTENT) if outcome is CopyOutcome.COPIED else 0)
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,6 @@ async def test_what_becomes_of_it(
     ],
     ids=["tenant", "upload", "file", "earlier file"],
 )
-def test_the_part_of_a_transfer_is_not_looked_for_elsewhere(tmp_path: Path, upload: Upload) -> None:
+def test_the_path_of_a_part_stays_in_its_folder(tmp_path: Path, upload: Upload) -> None:
     with pytest.raises(ValueError, match="not one plain name"):
         PartFiles(tmp_path).path(upload)

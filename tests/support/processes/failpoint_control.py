@@ -1,4 +1,4 @@
-"""Tells services that run by `failing` to count their steps, or to die after one of them."""
+"""Makes services of `failpoints` count their steps, or die after one."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from tests.support.processes.replica import Replica
 
 @dataclass(frozen=True)
 class Steps:
-    """What one replica is told through a folder that both know.
+    """The orders to one replica, in a shared folder.
 
     A step is named by the function of the product it happens in, what happens, and which time it is since the telling:
     `upload_service.uploads.store:MongoUploadStore.advance update_one #1`.
@@ -24,12 +24,12 @@ class Steps:
     folder: Path
 
     def count(self) -> None:
-        """From now on."""
+        """Start counting."""
         (self.folder / "counted").write_text("")
         self._tell(f"count {uuid4()}")
 
     def counted(self) -> list[str]:
-        """The steps since then, in order; the counting ends."""
+        """Stop counting; the steps in order."""
         (self.folder / "order").unlink()
         return (self.folder / "counted").read_text(encoding="utf-8").splitlines()
 
@@ -38,7 +38,7 @@ class Steps:
 
     @property
     def died(self) -> bool:
-        """Whether the last told step came, and was the last."""
+        """Whether the replica reached the ordered step and died."""
         return not (self.folder / "order").exists()
 
     def disarm(self) -> None:
@@ -53,19 +53,19 @@ class Steps:
 async def add_failing(
     fleet: Fleet, service: str, *, failpoint: str = "", patches: Mapping[str, Any] | None = None
 ) -> tuple[Replica, Steps]:
-    """One more replica of a service, which can be told to die; the failpoint and the patches as in `failing`."""
+    """Start another replica that can be ordered to die; the failpoint and the patches as in `failpoints`."""
     folder = fleet.stores.folder / f"steps-{uuid4().hex[:8]}"
     folder.mkdir()
     all_patches = {place: value for place, value in fleet.patches.items() if place.startswith(f"{service}.")}
     all_patches |= patches or {}
     environment = {"STEPS": str(folder), "PATCHES": json.dumps(all_patches), "FAILPOINT": failpoint}
-    command = (sys.executable, "-m", "tests.support.processes.failing", service)
+    command = (sys.executable, "-m", "tests.support.processes.failpoints", service)
     return await fleet.add(service, environment=environment, command=command), Steps(folder)
 
 
 @asynccontextmanager
 async def alone(fleet: Fleet, service: str, *, patches: Mapping[str, Any] | None = None) -> AsyncIterator[Steps]:
-    """Run one replica of a service that can be told to die, and no other, within the block."""
+    """Run one replica that can be ordered to die, as the only one, within the block."""
     others = list(fleet.replicas[service])
     for replica in others:
         await fleet.remove(replica)
