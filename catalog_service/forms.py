@@ -10,7 +10,7 @@ from aiohttp import web
 
 from catalog_service.app_keys import LOGOS
 from catalog_service.logos.limits import LOGO_LIMIT
-from catalog_service.model.manifest.fields import manifest_of, of_form, plain
+from catalog_service.model.manifest.fields import parse_changes, parse_manifest
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package, PackageChanges, PackageNotFound, VersionNotFound
 from catalog_service.packages.search import Order, Wanted
@@ -53,7 +53,7 @@ def package_of(form: Form, logo: bytes) -> DescribedPackage:
         description=form.text("package_description", limit=DESCRIPTION_LIMIT, required=False, lines=True),
         logo=logo,
     )
-    return DescribedPackage(package, manifest_of(PackageManifest, form))
+    return DescribedPackage(package, parse_manifest(PackageManifest, form))
 
 
 async def package_changes(request: web.Request) -> PackageChanges:
@@ -64,7 +64,7 @@ async def package_changes(request: web.Request) -> PackageChanges:
         publisher=_sent(form, "package_publisher", NAME_LIMIT),
         description=_sent(form, "package_description", DESCRIPTION_LIMIT, required=False, lines=True),
         logo=await _logo(request, form),
-        manifest=plain(of_form(PackageManifest, form)),
+        manifest=parse_changes(PackageManifest, form),
     )
 
 

@@ -3,7 +3,7 @@
 import time
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,7 +11,7 @@ import orjson
 
 from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.model.enumerations import Switch
-from catalog_service.model.manifest.fields import plain
+from catalog_service.model.manifest.fields import Fields, to_document
 from catalog_service.model.packages import FinishedUpload
 from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.search import FoundPackage, logo_tag
@@ -102,7 +102,7 @@ def package_details(described: DescribedPackage) -> dict[str, Any]:
         "package_description": package.description,
         "package_active": "1" if package.active else "0",
         "package_logo": logo_tag(package.logo),
-        **_all(described.manifest),
+        **_all_fields(described.manifest),
     }
 
 
@@ -130,17 +130,17 @@ def version_details(version: PackageVersion, refused: Sequence[str]) -> dict[str
         "dep_external": needed.external,
         "dep_pkg_identifier": [package.package_id for package in needed.packages],
         "dep_pkg_min_version": [package.min_version for package in needed.packages],
-        **_all(version.manifest),
+        **_all_fields(version.manifest),
         "installer_url": version.installer_url,
         "installer_sha256": version.sha256 if version.installer_url else "",
         "winget_refusals": refused,
     }
 
 
-def _all(manifest: Any) -> Mapping[str, Any]:
-    """Every field of a manifest, those too that are empty: "", [] or false."""
-    values = {member.name: getattr(manifest, member.name) for member in fields(manifest)}
-    return {name: "" if value is None else plain(value) for name, value in values.items()}
+def _all_fields(manifest: Fields) -> Mapping[str, Any]:
+    """Every field of a manifest; an empty one is "", [] or false."""
+    values = {**type(manifest)().model_dump(mode="json"), **to_document(manifest)}
+    return {name: "" if value is None else value for name, value in values.items()}
 
 
 def installer_url(version: PackageVersion, caller: Caller, settings: CatalogSettings, *, expires: int) -> str:

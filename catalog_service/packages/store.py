@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pymongo import ASCENDING, DESCENDING
 from pymongo.errors import DuplicateKeyError
 
-from catalog_service.model.manifest.fields import kept, plain, said
+from catalog_service.model.manifest.fields import from_document, is_set, to_document
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package, PackageChanges, PackageExists, PackageNotFound
 from catalog_service.packages.search import Heading, Order, Wanted
@@ -31,7 +31,7 @@ class MongoPackageStore:
         self._revisions = revisions
 
     async def add(self, tenant_id: str, package: Package, manifest: PackageManifest = NOTHING_SAID) -> None:
-        document = {"tenant_id": tenant_id, "halfway": False, **vars(package), "manifest": plain(manifest)}
+        document = {"tenant_id": tenant_id, "halfway": False, **vars(package), "manifest": to_document(manifest)}
         async with self._revisions.changing(tenant_id, package.package_id):
             try:
                 await self._packages.insert_one(document)
@@ -42,7 +42,7 @@ class MongoPackageStore:
         # Setting the id to what it is makes an edit that changes nothing a valid one.
         change: Document = {"$set": {"package_id": package_id, **changes.fields}}
         for name, value in changes.manifest.items():
-            change.setdefault("$set" if said(value) else "$unset", {})[f"manifest.{name}"] = value
+            change.setdefault("$set" if is_set(value) else "$unset", {})[f"manifest.{name}"] = value
         async with self._revisions.changing(tenant_id, package_id):
             found = await self._packages.find_one_and_update(
                 {"tenant_id": tenant_id, "package_id": package_id, "halfway": False},
@@ -151,7 +151,7 @@ def older_than(age: int) -> Document:
 
 
 def _described(document: Document) -> DescribedPackage:
-    return DescribedPackage(_package(document), kept(PackageManifest, document.get("manifest", {})))
+    return DescribedPackage(_package(document), from_document(PackageManifest, document.get("manifest", {})))
 
 
 def _package(document: Document) -> Package:

@@ -5,8 +5,9 @@ from uuid import uuid4
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, Switch, UpgradeBehavior
 from catalog_service.model.external_installers import parse_address
-from catalog_service.model.manifest.fields import manifest_of, rules_of
+from catalog_service.model.manifest.fields import parse_manifest
 from catalog_service.model.manifest.rules import contradictions
+from catalog_service.model.manifest.values import Source
 from catalog_service.model.manifest.version import SHA256, VersionManifest
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches
 from common.errors import InvalidField, InvalidRequest
@@ -20,7 +21,7 @@ NAME_LIMIT = 256
 
 # A form with a contradiction in one of these fields is refused. Other contradictions come from the specification's own
 # fields: the version is created, and winget clients are not offered it.
-REFUSED_FIELDS = frozenset([*rules_of(VersionManifest), "dep_windows_features"])
+REFUSED_FIELDS = frozenset([*VersionManifest.model_fields, "dep_windows_features"])
 
 _GUID = re.compile(r"\{[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
 _ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:")
@@ -62,9 +63,9 @@ def parse_version(form: Form, package_id: str) -> PackageVersion:
             external=form.texts("dep_external", limit=NAME_LIMIT),
             packages=_package_dependencies(form),
         ),
-        manifest=manifest_of(VersionManifest, form),
+        manifest=parse_manifest(VersionManifest, form),
         installer_url=installer_url,
-        sha256=SHA256.read("installer_sha256", form.get("installer_sha256")).lower() if installer_url else "",
+        sha256=_sha256(form) if installer_url else "",
     )
 
 
@@ -84,6 +85,13 @@ def _installer(form: Form) -> tuple[str, str]:
     if not address and form.get("installer_sha256"):
         raise InvalidField("installer_sha256", "is for installer_url only; that of a stored file is known")
     return server_filename, parse_address(address) if address else ""
+
+
+def _sha256(form: Form) -> str:
+    try:
+        return SHA256.check(form.get("installer_sha256"), Source.FORM).lower()
+    except ValueError as problem:
+        raise InvalidField("installer_sha256", str(problem)) from None
 
 
 def _switches(form: Form) -> Switches:

@@ -22,7 +22,7 @@ from auth_service.users.service import parse_username
 from catalog_service import forms as catalog_forms
 from catalog_service import views
 from catalog_service.logos.limits import EDGE, LOGO_LIMIT
-from catalog_service.model.manifest.fields import kept, plain
+from catalog_service.model.manifest.fields import from_document, to_document
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package
 from catalog_service.packages.service import DescribedPackage
@@ -203,11 +203,11 @@ def _check_package(document: Document) -> None:
         record.logo,
         record.active,
     )
-    described = DescribedPackage(package, kept(PackageManifest, record.manifest))
+    described = DescribedPackage(package, from_document(PackageManifest, record.manifest))
     parsed = catalog_forms.package_of(_form_of(views.package_details(described)), record.logo)
     again = replace(parsed.package, package_uid=package.package_uid, active=package.active)
     _require(again == package)
-    _require(_is_same(plain(parsed.manifest), record.manifest))
+    _require(_is_same(to_document(parsed.manifest), record.manifest))
     _require(not record.logo or _is_logo(record.logo))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from catalog_service.model.manifest.fields import plain
+from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.versions import Dependencies, PackageVersion
 from catalog_service.winget.contracts import WITH_NESTED, Contract
 from catalog_service.winget.installable import PACKAGED
@@ -22,7 +22,7 @@ ELSEWHERE = (
 
 def installer(version: PackageVersion, contract: Contract, address: str) -> Mapping[str, Any]:
     """As much of it as the contract knows."""
-    told = {name: value for name, value in plain(version.manifest).items() if name not in ELSEWHERE}
+    told = {name: value for name, value in to_document(version.manifest).items() if name not in ELSEWHERE}
     entries = _entries(version, told.pop("apps_and_features_entries", ()))
     markets = {name: told.pop(name) for name in ("allowed_markets", "excluded_markets") if name in told}
     left = {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from catalog_service.model.manifest.fields import plain
+from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.version import VersionManifest
 from catalog_service.packages.service import DescribedPackage
 from catalog_service.winget.naming import named, said
@@ -15,10 +15,10 @@ UNKNOWN_LICENSE = "Unknown"  # Every package has to name one.
 
 def locales(described: DescribedPackage, version: VersionManifest) -> Mapping[str, Any]:
     """`DefaultLocale`, and `Locales` where there are further ones."""
-    package, texts = described.package, plain(described.manifest)
+    package, texts = described.package, to_document(described.manifest)
     default = texts.pop("package_locale", DEFAULT_LANGUAGE)
     others = {local.pop("package_locale"): local for local in texts.pop("locales", ())}
-    for local in plain(version).get("locales", ()):
+    for local in to_document(version).get("locales", ()):
         language = local.pop("package_locale")
         others[language] = {**others.get(language, {}), **local}
     description = package.description.strip()

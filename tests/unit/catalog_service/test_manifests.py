@@ -2,15 +2,15 @@
 
 import json
 from contextlib import suppress
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog_service.model.manifest.fields import Rule, kept, manifest_of, of_form, plain, rules_of
+from catalog_service.model.manifest.fields import Fields, from_document, parse_changes, parse_manifest, to_document
 from catalog_service.model.manifest.package import PackageManifest
-from catalog_service.model.manifest.values import Beside, Choice, Day, Flag, Listed, Record, Records, ReturnCode, Text
+from catalog_service.model.manifest.values import Aliases, Choice, Day, Flag, Listed, Records, ReturnCode, Text
 from catalog_service.model.manifest.version import VersionManifest
 from common.errors import InvalidField
 from common.http.forms import Form
@@ -18,36 +18,42 @@ from tests.support.samples.described import PACKAGE, VERSION, form_of
 from tests.support.samples.openapi import DOCUMENT, resolved
 from tests.support.tables import each
 
+
+def part_of(annotation: Any) -> type[Fields] | None:
+    """Return the kind of the objects that a field holds, if it holds objects."""
+    kinds = [kind for kind in get_args(annotation) if isinstance(kind, type) and issubclass(kind, Fields)]
+    return kinds[0] if kinds else None
+
+
 ADDRESS = "https://a.example/"
-KINDS = [(PackageManifest, PACKAGE), (VersionManifest, VERSION)]
-FIELDS = [(kind, name) for kind, _ in KINDS for name in rules_of(kind)]
-JSON_FIELDS = [(kind, name) for kind, name in FIELDS if isinstance(rules_of(kind)[name], Record | Records)]
+KINDS: list[tuple[type[Fields], dict[str, Any]]] = [(PackageManifest, PACKAGE), (VersionManifest, VERSION)]
+FIELDS = [(kind, name) for kind, _ in KINDS for name in kind.model_fields]
+JSON_FIELDS = [(kind, name) for kind, name in FIELDS if part_of(kind.model_fields[name].annotation)]
 
 
 def form(sent: dict[str, Any]) -> Form:
     return Form({name: (value,) if isinstance(value, str) else tuple(value) for name, value in sent.items()})
 
 
-def read(kind: type, **sent: Any) -> dict[str, Any]:
+def read(kind: type[Fields], **sent: Any) -> dict[str, Any]:
     """What a manifest of this kind has after a form, as documents have it."""
-    found: dict[str, Any] = plain(manifest_of(kind, form(sent)))
-    return found
+    return to_document(parse_manifest(kind, form(sent)))
 
 
 @each(("kind", "said"), KINDS, ids=["package", "version"])
-def test_everything_that_can_be_said_is_kept_and_read_again(kind: type, said: dict[str, Any]) -> None:
-    assert said.keys() == rules_of(kind).keys()
+def test_everything_that_can_be_said_is_kept_and_read_again(kind: type[Fields], said: dict[str, Any]) -> None:
+    assert said.keys() == kind.model_fields.keys()
 
-    manifest = manifest_of(kind, form(form_of(said)))
+    manifest = parse_manifest(kind, form(form_of(said)))
 
-    assert plain(manifest) == {name: value for name, value in said.items() if value}
-    assert kept(kind, json.loads(json.dumps(plain(manifest)))) == manifest
+    assert to_document(manifest) == {name: value for name, value in said.items() if value}
+    assert from_document(kind, json.loads(json.dumps(to_document(manifest)))) == manifest
 
 
 @each(("kind", "said"), KINDS, ids=["package", "version"])
-def test_what_is_empty_is_absent(kind: type, said: dict[str, Any]) -> None:
+def test_what_is_empty_is_absent(kind: type[Fields], said: dict[str, Any]) -> None:
     assert read(kind) == read(kind, **dict.fromkeys(said, "")) == {}
-    assert of_form(kind, form({"locales": "", "tags": ("", "")})).get("locales", "") is None
+    assert parse_changes(kind, form({"locales": "", "tags": ("", "")})).get("locales", "") is None
     empty: list[dict[str, Any]] = [{"package_locale": "de", "license": "", "tags": [], "author": None}]
     assert read(PackageManifest, locales=json.dumps(empty)) == {"locales": [{"package_locale": "de"}]}
 
@@ -79,7 +85,7 @@ def test_what_is_empty_is_absent(kind: type, said: dict[str, Any]) -> None:
         (VersionManifest, "unsupported_os_architectures", "ARM64", ["arm64"]),
     ],
 )
-def test_a_value_is_taken_in_its_usual_spelling(kind: type, field: str, sent: Any, taken: Any) -> None:
+def test_a_value_is_taken_in_its_usual_spelling(kind: type[Fields], field: str, sent: Any, taken: Any) -> None:
     assert read(kind, **{field: sent}) == {field: taken}
 
 
@@ -138,7 +144,7 @@ def test_a_value_is_taken_in_its_usual_spelling(kind: type, field: str, sent: An
         (VersionManifest, "unsupported_os_architectures", "neutral"),
     ],
 )
-def test_a_value_that_winget_would_not_know_is_refused_by_its_field(kind: type, field: str, sent: Any) -> None:
+def test_a_value_that_winget_would_not_know_is_refused_by_its_field(kind: type[Fields], field: str, sent: Any) -> None:
     with pytest.raises(InvalidField, match=rf"^{field}(\[\d+\])?: "):
         read(kind, **{field: sent})
 
@@ -255,53 +261,60 @@ ANYTHING = st.recursive(
 
 @settings(max_examples=50, deadline=None)
 @given(st.sampled_from(JSON_FIELDS), st.text() | ANYTHING.map(json.dumps))
-def test_whatever_a_field_of_objects_holds_is_kept_whole_or_refused(field: tuple[type, str], sent: str) -> None:
+def test_whatever_a_field_of_objects_holds_is_kept_whole_or_refused(field: tuple[type[Fields], str], sent: str) -> None:
     kept_or_refused(field, [sent])
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.sampled_from(FIELDS), st.lists(st.text(st.characters(exclude_categories=[])), max_size=3))
-def test_whatever_a_field_holds_is_kept_whole_or_refused(field: tuple[type, str], sent: list[str]) -> None:
+def test_whatever_a_field_holds_is_kept_whole_or_refused(field: tuple[type[Fields], str], sent: list[str]) -> None:
     kept_or_refused(field, sent)
 
 
-def kept_or_refused(field: tuple[type, str], sent: list[str]) -> None:
+def kept_or_refused(field: tuple[type[Fields], str], sent: list[str]) -> None:
     kind, name = field
     with suppress(InvalidField):
-        manifest = manifest_of(kind, form({name: sent}))
-        assert kept(kind, plain(manifest)) == manifest
+        manifest = parse_manifest(kind, form({name: sent}))
+        assert from_document(kind, to_document(manifest)) == manifest
 
 
-def documented(kind: type) -> dict[str, Any]:
+def documented(kind: type[Fields]) -> dict[str, Any]:
     """The fields of a kind of manifest in the interface's document."""
     found: dict[str, Any] = DOCUMENT["components"]["schemas"][f"{kind.__name__}Fields"]["properties"]
     return found
 
 
 @each("kind", [kind for kind, _ in KINDS])
-def test_the_document_says_what_the_rules_say(kind: type) -> None:
-    assert list(documented(kind)) == list(rules_of(kind))
+def test_openapi_document_has_the_limits_of_the_schema(kind: type[Fields]) -> None:
+    assert documented(kind).keys() == kind.model_fields.keys()
     for name, schema in documented(kind).items():
-        check(rules_of(kind)[name], schema, of_form=True)
+        check(kind, name, schema, of_form=True)
 
 
-def check(rule: Rule, schema: dict[str, Any], *, of_form: bool = False) -> None:
-    """Whether a schema has the limits of a rule, and the schemas of what it holds."""
-    found = resolved(schema)
+def check(kind: type[Fields], name: str, schema: dict[str, Any], *, of_form: bool = False) -> None:
+    """Check that a schema of the document has the limits of a field."""
+    field, found = kind.model_fields[name], resolved(schema)
+    if part := part_of(field.annotation):
+        item = found["contentSchema"] if of_form else found
+        for rule in field.metadata:
+            assert isinstance(rule, Records)
+            assert (item["type"], item["maxItems"], item["uniqueItems"]) == ("array", rule.most, True)
+            item = item["items"]
+        item = resolved(item)
+        assert (item["properties"].keys(), item["additionalProperties"]) == (part.model_fields.keys(), False)
+        for member, member_schema in item["properties"].items():
+            check(part, member, member_schema)
+    else:
+        [rule] = field.metadata
+        check_rule(rule, found)
+
+
+def check_rule(rule: object, found: dict[str, Any]) -> None:
     match rule:
-        case Records(of=record, most=most):
-            listed = found["contentSchema"] if of_form else found
-            assert (listed["type"], listed["maxItems"], listed["uniqueItems"]) == ("array", most, True)
-            check(record, listed["items"])
-        case Record(kind=kind):
-            item, rules = resolved(found["contentSchema"]) if of_form else found, rules_of(kind)
-            assert (item["properties"].keys(), item["additionalProperties"]) == (rules.keys(), False)
-            for name, member in item["properties"].items():
-                check(rules[name], member)
-        case Listed(of=one, most=most):
+        case Listed(of=item, most=most):
             assert (found["type"], found["maxItems"]) == ("array", most)
-            assert found.get("uniqueItems", False) is not isinstance(rule, Beside)
-            check(one, found["items"])
+            assert found.get("uniqueItems", False) is not isinstance(rule, Aliases)
+            check_rule(item, resolved(found["items"]))
         case Text(limit=limit, least=least):
             assert (found["type"], found.get("minLength", least), found.get("maxLength", limit)) == (
                 "string",

@@ -131,9 +131,9 @@ def names(members: Mapping[int, str], minor: int) -> set[str]:
 
 
 def test_everything_that_can_be_said_is_said_here() -> None:
-    assert SAID_BY_PACKAGE.keys() == {member.name for member in fields(PackageManifest)}
+    assert SAID_BY_PACKAGE.keys() == PackageManifest.model_fields.keys()
     own = {member.name for member in fields(PackageVersion)}
-    assert SAID_BY_VERSION.keys() - own == {member.name for member in fields(VersionManifest)} - {
+    assert SAID_BY_VERSION.keys() - own == VersionManifest.model_fields.keys() - {
         "portable_command_alias",
         "allowed_markets",
     }
