@@ -14,7 +14,7 @@ from common.settings import load
 from deploy.cli.publish import INTERRUPTED, asking, check_address, console, say_that_it_is_tried_again, told
 from deploy.publish.session import Credentials
 from deploy.publish.terminal import say, visible
-from deploy.winget_import.exporting import ManifestExport, Written
+from deploy.winget_import.exporter import ExportedManifest, ManifestExport
 
 
 def manifests(
@@ -35,7 +35,7 @@ def manifests(
     credentials = load(Credentials)
     credentials.check()
     check_address(url)
-    done: list[Written] = []
+    done: list[ExportedManifest] = []
     finished: list[bool] = []
 
     async def work() -> None:

@@ -17,7 +17,7 @@ from aiohttp import web
 from catalog_service.model.enumerations import Architecture, FileType
 from deploy.publish.model import Installer
 from deploy.publish.problems import may_pass
-from deploy.winget_import.fetching import ATTEMPTS, MOST_REDIRECTS, Fetcher, NotFetched, open_fetcher
+from deploy.winget_import.fetcher import ATTEMPTS, MOST_REDIRECTS, Fetcher, NotFetched, open_fetcher
 from deploy.winget_import.networks import AddressForbidden, Networks
 from tests.support.servers.certificates import self_signed
 from tests.support.tables import each

@@ -1,4 +1,4 @@
-"""Where the installers that manifests name are taken from: a folder first, then their makers' addresses."""
+"""Finds the installers of manifests: in a folder first, then at their addresses."""
 
 import asyncio
 import hashlib
@@ -9,28 +9,35 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from common.errors import Problem
 from deploy.publish.files import LocalFile, open_file, open_regular
 from deploy.publish.model import Installer
 from deploy.publish.problems import OtherBytes
 from deploy.publish.progress import Row
-from deploy.winget_import.fetching import Fetcher
-from deploy.winget_import.problems import InstallerMissing
+from deploy.winget_import.fetcher import Fetcher
+
+
+class InstallerMissing(Problem):
+    """No source has the installer."""
+
+    status = 404
+    code = "installer_missing"
 
 
 class InstallersFolder:
-    """Installers below a folder, found by the name in their address, or else by their SHA-256.
+    """Finds installers below a folder by the name in their address, or else by their SHA-256.
 
-    What is hashed once is not hashed again.
+    Each file is hashed once.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known: dict[Path, str] = {}
+        self._digests: dict[Path, str] = {}
         self._by_digest: dict[str, Path] = {}
         self._hashing = asyncio.Lock()
 
     async def find(self, installer: Installer) -> Path:
-        """Where the installer is. Raises InstallerMissing and OtherBytes."""
+        """Return the path of the installer. Raises InstallerMissing and OtherBytes."""
         async with self._hashing:
             return await asyncio.to_thread(self._find, installer)
 
@@ -40,55 +47,55 @@ class InstallersFolder:
 
     @cached_property
     def _by_name(self) -> Mapping[str, Sequence[Path]]:
-        """The files by their names, and by what stands before the ending, which may be a digest."""
-        found: dict[str, list[Path]] = defaultdict(list)
+        """The files by their names, with and without the ending. Without it the name may be a digest."""
+        files: dict[str, list[Path]] = defaultdict(list)
         for path in self._files:
             for name in {path.name.casefold(), path.stem.casefold()}:
-                found[name].append(path)
-        return found
+                files[name].append(path)
+        return files
 
     @cached_property
     def _unread(self) -> Iterator[Path]:
         return iter(self._files)
 
     def _find(self, installer: Installer) -> Path:
-        named = self._by_name.get(installer.path.name.casefold(), ())
-        for path in (*named, *self._by_name.get(installer.sha256, ())):
+        same_name = self._by_name.get(installer.path.name.casefold(), ())
+        for path in (*same_name, *self._by_name.get(installer.sha256, ())):
             if self._sha256(path) == installer.sha256:
                 return path
         while installer.sha256 not in self._by_digest and (unread := next(self._unread, None)):
             self._sha256(unread)
-        if found := self._by_digest.get(installer.sha256):
-            return found
-        if named:
-            raise OtherBytes(named[0], installer.sha256, self._sha256(named[0]))
+        if path_found := self._by_digest.get(installer.sha256):
+            return path_found
+        if same_name:
+            raise OtherBytes(same_name[0], installer.sha256, self._sha256(same_name[0]))
         raise InstallerMissing(f"{installer.path.name} is not in {self._path}, nor any file of its SHA-256.")
 
     def _sha256(self, path: Path) -> str:
-        if path not in self._known:
+        if path not in self._digests:
             try:
                 with open(path, "rb", opener=open_regular) as file:
-                    self._known[path] = hashlib.file_digest(file, "sha256").hexdigest()
+                    self._digests[path] = hashlib.file_digest(file, "sha256").hexdigest()
             except OSError:
-                self._known[path] = ""
-            self._by_digest.setdefault(self._known[path], path)
-        return self._known[path]
+                self._digests[path] = ""
+            self._by_digest.setdefault(self._digests[path], path)
+        return self._digests[path]
 
 
 @dataclass(frozen=True)
-class Sources:
-    """Where installers are looked for."""
+class InstallerSources:
+    """The folder and the fetcher that may have an installer."""
 
     folder: InstallersFolder | None
     fetcher: Fetcher | None
 
     @asynccontextmanager
     async def open(self, installer: Installer, row: Row) -> AsyncIterator[LocalFile]:
-        """The installer's file.
+        """Open the installer's file.
 
         Raises:
-            InstallerMissing: it is nowhere.
-            OtherBytes: the folder has another of its name.
+            InstallerMissing: no source has it.
+            OtherBytes: the folder has another file of its name.
             FileUnusable: it cannot be read.
             AddressForbidden, NotFetched: see `Fetcher.open`.
         """
@@ -100,7 +107,7 @@ class Sources:
                 yield await stack.enter_async_context(self.fetcher.open(installer, row))
 
     async def find(self, installer: Installer) -> Path | None:
-        """Where the installer is in the folder; None where it is to be fetched. Raises as `open` does."""
+        """Return the path of the installer in the folder, None if it has to be fetched. Raises as `open` does."""
         try:
             if self.folder:
                 return await self.folder.find(installer)

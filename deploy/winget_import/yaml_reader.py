@@ -1,6 +1,6 @@
-"""YAML as a manifest may be written in it: plain data without aliases, every scalar a text.
+"""Reads YAML as manifests use it: plain data without aliases, every scalar a text.
 
-YAML would take the version 1.10 for the number 1.1, and a date for a date; here what is written is what is read.
+YAML would read the version 1.10 as the number 1.1.
 """
 
 from collections.abc import Iterator
@@ -8,20 +8,27 @@ from typing import Any
 
 import yaml
 
-from deploy.winget_import.problems import ManifestRefused
+from common.errors import Problem
 
-MOST_BYTES = 1 << 20
-MOST_VALUES = 50_000
-DEEPEST = 12
+MAX_BYTES = 1 << 20
+MAX_VALUES = 50_000
+MAX_DEPTH = 12
 NULLS = frozenset(["", "~", "null", "Null", "NULL"])
 
 Value = Any  # a text, a list of values, or a dict of values by texts; None within a list
 
 
-def read(content: bytes) -> Value:
-    """What a file says. Raises ManifestRefused."""
-    if len(content) > MOST_BYTES:
-        raise ManifestRefused(f"is larger than {MOST_BYTES >> 20} MiB")
+class ManifestRefused(Problem):
+    """A file is no manifest that can be published; the text has the place and the reason."""
+
+    status = 400
+    code = "manifest_refused"
+
+
+def parse_yaml(content: bytes) -> Value:
+    """Return a file's content. Raises ManifestRefused."""
+    if len(content) > MAX_BYTES:
+        raise ManifestRefused(f"is larger than {MAX_BYTES >> 20} MiB")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -35,14 +42,14 @@ def read(content: bytes) -> Value:
 
 
 class _Reader:
-    """Builds values from the parser's events, one at a time: what is refused is not read any further."""
+    """Builds values from the parser's events, one at a time, and stops at the first that is refused."""
 
     def __init__(self, events: Iterator[yaml.Event]) -> None:
         self._events = events
         self._values = 0
 
     def document(self) -> Value:
-        self._next()  # the stream's beginning
+        self._next()  # the start of the stream
         if isinstance(self._next(), yaml.StreamEndEvent):
             raise ManifestRefused("is empty")
         value = self._value(self._next(), 0)
@@ -61,8 +68,8 @@ class _Reader:
 
     def _value(self, event: yaml.Event, depth: int) -> Value:
         self._values += 1
-        if depth > DEEPEST or self._values > MOST_VALUES:
-            raise self._refused(event, f"more than {DEEPEST} levels or {MOST_VALUES} values")
+        if depth > MAX_DEPTH or self._values > MAX_VALUES:
+            raise self._refused(event, f"more than {MAX_DEPTH} levels or {MAX_VALUES} values")
         if isinstance(event, yaml.SequenceStartEvent):
             items = []
             while not isinstance(event := self._next(), yaml.SequenceEndEvent):
@@ -84,11 +91,11 @@ class _Reader:
                 raise self._refused(event, f"{event.value} stands there twice")
             names.add(event.value)
             value = self._value(self._next(), depth + 1)
-            if value is not None:  # null is as if it were not there
+            if value is not None:  # null is the same as no member
                 members[event.value] = value
         return members
 
     @staticmethod
-    def _refused(event: yaml.Event, why: str) -> ManifestRefused:
+    def _refused(event: yaml.Event, reason: str) -> ManifestRefused:
         where = f"line {event.start_mark.line + 1}: " if event.start_mark else ""
-        return ManifestRefused(f"{where}{why}")
+        return ManifestRefused(f"{where}{reason}")

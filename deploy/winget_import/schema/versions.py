@@ -1,13 +1,12 @@
-"""Which fields and values each version of manifests has: clients pass over later ones, so they are mistakes in it."""
+"""The schema version that brought each field and value. Clients ignore newer ones, so a manifest must not have them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 NEWEST = 28  # of the versions 1.x
 
-# The catalog's contracts with winget (`catalog_service.winget.contracts`) have a table of their own, for theirs is
-# another history: there is no contract 1.2, so what manifests have from 1.2 on is in answers from 1.4 on, answers have
-# members that no manifest has, and no Authentication.
+# `catalog_service.winget.contracts` has a table of its own, because contracts have another history: there is no
+# contract 1.2, responses have members that no manifest has, and they have no Authentication.
 _SINCE = {
     name: minor
     for minor, names in {
@@ -41,16 +40,15 @@ _VALUES_SINCE = {
 }
 
 
-def too_new(value: Any, minor: int, where: str = "") -> Iterator[str]:
-    """What a manifest of the version 1.`minor` does not have yet, and from which version on."""
+def newer_fields(value: Any, minor: int, parent: str = "") -> Iterator[str]:
+    """Yield a reason for each field and value that a manifest of the version 1.`minor` must not have."""
     for name, member in _members(value):
-        place = f"{where}[{name}]" if isinstance(name, int) else f"{where}.{name}".strip(".")
-        named = str(name)
-        kept = member if isinstance(member, str) else ""
-        for since, what in ((_SINCE.get(named, 0), place), (_VALUES_SINCE.get((named, kept), 0), f"{place}: {kept}")):
-            if since > minor:
-                yield f"{what} is there from ManifestVersion 1.{since} on"
-        yield from too_new(member, minor, place)
+        place = f"{parent}[{name}]" if isinstance(name, int) else f"{parent}.{name}".strip(".")
+        if (since := _SINCE.get(str(name), 0)) > minor:
+            yield f"{place} is there from ManifestVersion 1.{since} on"
+        if isinstance(member, str) and (since := _VALUES_SINCE.get((str(name), member), 0)) > minor:
+            yield f"{place}: {member} is there from ManifestVersion 1.{since} on"
+        yield from newer_fields(member, minor, place)
 
 
 def _members(value: Any) -> Iterator[tuple[str | int, Any]]:

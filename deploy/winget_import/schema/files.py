@@ -1,16 +1,20 @@
-"""The files of a manifest as the newest schema has them; what older ones do not have is in `versions`."""
+"""The files of a manifest in the newest version of winget's schema; `versions` has what older versions lack."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from deploy.winget_import.schema.installer_schema import Installer, InstallerFields
-from deploy.winget_import.schema.text_schema import DefaultTexts, Texts
-from deploy.winget_import.schema.values import Fields, LanguageTag, ManifestVersion, PackageId, PackageVersion, text
+from catalog_service.model.manifest.fields import Fields
+from catalog_service.model.manifest.values import LanguageTag, Text
+from deploy.winget_import.schema.installers import Installer, InstallerFields, PackageId, PackageVersion
+from deploy.winget_import.schema.texts import DefaultTexts, LocaleTexts
+
+_NUMBER = r"(0|[1-9][0-9]{0,4})"
+ManifestVersion = Annotated[str, Text(20, pattern=rf"{_NUMBER}(\.{_NUMBER}){{2}}", like="a version such as 1.10.0")]
 
 
 class File(Fields):
-    """What stands in every file."""
+    """The fields of every file."""
 
     package_identifier: PackageId
     package_version: PackageVersion
@@ -22,7 +26,7 @@ class VersionFile(File):
     default_locale: LanguageTag
 
 
-class LocaleFile(File, Texts):
+class LocaleFile(File, LocaleTexts):
     manifest_type: Literal["locale"]
 
 
@@ -31,7 +35,7 @@ class DefaultLocaleFile(File, DefaultTexts):
 
 
 class InstallersFile(File, InstallerFields):
-    channel: Annotated[str, text(16)] | None = None
+    channel: Annotated[str, Text(16)] = ""
     installers: Annotated[list[Installer], Field(min_length=1, max_length=1024)]
 
 
