@@ -7,6 +7,7 @@ from aiohttp import web
 
 from catalog_service import forms, views
 from catalog_service.app_keys import (
+    CATALOG_CACHE,
     DAMAGED_INSTALLERS,
     FINISHED_UPLOADS,
     INSPECTIONS,
@@ -14,7 +15,6 @@ from catalog_service.app_keys import (
     PACKAGE_SEARCH,
     PACKAGES,
     SETTINGS,
-    SNAPSHOTS,
     VERSIONS,
 )
 from catalog_service.catalog import response
@@ -34,7 +34,7 @@ routes = web.RouteTableDef()
 async def get_packages(request: web.Request) -> web.StreamResponse:
     include_disabled = forms.include_disabled(request)
     hidden = await request.app[PACKAGES].hidden_from(caller_of(request))
-    return await response.catalog(request, request.app[SNAPSHOTS], View(include_disabled, hidden))
+    return await response.catalog(request, request.app[CATALOG_CACHE], View(include_disabled, hidden))
 
 
 @routes.post("/{tenant_id}/add_package")
@@ -87,8 +87,8 @@ async def find_packages(request: web.Request) -> web.Response:
 async def get_package_logo(request: web.Request) -> web.Response:
     logo = await request.app[PACKAGE_SEARCH].logo(caller_of(request), forms.package_in_path(request))
     tag = logo_tag(logo)
-    kept = response.KEPT_FOR_GOOD if request.query.get("package_logo") == tag else response.KEPT
-    headers = {"ETag": f'"{tag}"', "Cache-Control": kept}
+    cache_control = response.IMMUTABLE if request.query.get("package_logo") == tag else response.REVALIDATE
+    headers = {"ETag": f'"{tag}"', "Cache-Control": cache_control}
     if if_none_match(request, headers["ETag"]):
         return web.Response(status=304, headers=headers)
     return web.Response(body=logo, headers=headers, content_type="image/png")

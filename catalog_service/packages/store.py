@@ -32,7 +32,7 @@ class MongoPackageStore:
 
     async def add(self, tenant_id: str, package: Package, manifest: PackageManifest = NOTHING_SAID) -> None:
         document = {"tenant_id": tenant_id, "halfway": False, **vars(package), "manifest": to_document(manifest)}
-        async with self._revisions.changing(tenant_id, package.package_id):
+        async with self._revisions.record_change(tenant_id, package.package_id):
             try:
                 await self._packages.insert_one(document)
             except DuplicateKeyError:
@@ -43,7 +43,7 @@ class MongoPackageStore:
         change: Document = {"$set": {"package_id": package_id, **changes.fields}}
         for name, value in changes.manifest.items():
             change.setdefault("$set" if is_set(value) else "$unset", {})[f"manifest.{name}"] = value
-        async with self._revisions.changing(tenant_id, package_id):
+        async with self._revisions.record_change(tenant_id, package_id):
             found = await self._packages.find_one_and_update(
                 {"tenant_id": tenant_id, "package_id": package_id, "halfway": False},
                 change,
@@ -126,7 +126,7 @@ class MongoPackageStore:
         return str(found["package_uid"]) if found else None
 
     async def begin_deletion(self, tenant_id: str, package_id: str) -> str:
-        async with self._revisions.changing(tenant_id, package_id):
+        async with self._revisions.record_change(tenant_id, package_id):
             found = await self._packages.find_one_and_update(
                 {"tenant_id": tenant_id, "package_id": package_id},
                 {"$set": {"halfway": True}, "$currentDate": {"changed_at": True}},

@@ -85,7 +85,7 @@ class MongoVersionStore:
         return _pending(found) if found else None
 
     async def activate(self, tenant_id: str, version: PackageVersion, file: InstallerFile) -> bool:
-        async with self._revisions.changing(tenant_id, version.package_id):
+        async with self._revisions.record_change(tenant_id, version.package_id):
             done = await self._versions.update_one(
                 {"tenant_id": tenant_id, "uid": version.uid, "state": "pending"},
                 {"$set": {"state": "active", "halfway": False, **file_fields(version, file)}},
@@ -156,7 +156,7 @@ class MongoVersionStore:
         for uid in uids:
             if uid not in there:
                 raise VersionNotFound(uid)
-        async with self._revisions.changing(tenant_id, package_id):
+        async with self._revisions.record_change(tenant_id, package_id):
             await self._versions.update_many({**wanted, "state": "active"}, _HIDE)
 
     async def hide_all(self, tenant_id: str, package_uid: str) -> Sequence[str]:

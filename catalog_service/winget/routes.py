@@ -11,16 +11,16 @@ from aiohttp import web
 
 from catalog_service import views
 from catalog_service.app_keys import (
+    CATALOG_CACHE,
     PACKAGE_SEARCH,
     PACKAGES,
     SEARCH_LIMIT,
-    SEARCHES,
     SETTINGS,
-    SNAPSHOTS,
     SOURCE_ENTRIES,
+    WINGET_SEARCH,
 )
 from catalog_service.catalog.reader import WholeEntry
-from catalog_service.catalog.response import KEPT_FOR_GOOD
+from catalog_service.catalog.response import IMMUTABLE
 from catalog_service.model.manifest.rules import PACKAGE_ID
 from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.search import LogoNotFound
@@ -51,7 +51,7 @@ async def search(request: web.Request) -> web.Response:
         wanted = wanted.continued(token)
     hidden = await request.app[PACKAGES].hidden_from(caller)
     async with request.app[SEARCH_LIMIT].acquire(caller) if wanted.scans_texts else nullcontext():
-        found, revision = await request.app[SEARCHES].find(caller.tenant_id, wanted, hidden, contract)
+        found, revision = await request.app[WINGET_SEARCH].find(caller.tenant_id, wanted, hidden, contract)
     page = found[: wanted.page]
     anew = sum(len(record.since) for record in page if not contract.knows_all(record))
     hits = await asyncio.to_thread(_page, contract, page) if anew > MANY else _page(contract, page)
@@ -69,7 +69,7 @@ async def package_manifest(request: web.Request) -> web.Response:
     if not PACKAGE_ID.fullmatch(package_id):  # The client asks for whatever its user typed.
         return BytesResponse(status=204)
     hidden = await request.app[PACKAGES].hidden_from(caller)
-    revision = (await request.app[SNAPSHOTS].look(caller.tenant_id)).revision
+    revision = (await request.app[CATALOG_CACHE].check(caller.tenant_id)).state.stable_revision
     entry = await request.app[SOURCE_ENTRIES].find(caller.tenant_id, package_id, hidden)
     expires = views.expiry(settings.download_lifetime)
 
@@ -106,7 +106,7 @@ async def icon(request: web.Request) -> web.Response:
     logo = await request.app[PACKAGE_SEARCH].logo(caller, package_id)
     if file_name(logo) != name:
         raise LogoNotFound(package_id)
-    headers = {"ETag": f'"{name}"', "Cache-Control": KEPT_FOR_GOOD}
+    headers = {"ETag": f'"{name}"', "Cache-Control": IMMUTABLE}
     if if_none_match(request, headers["ETag"]):
         return web.Response(status=304, headers=headers)
     return web.Response(body=logo, headers=headers, content_type="image/png")

@@ -382,7 +382,7 @@ async def test_every_filter_begins_with_the_tenant(stores: Stores) -> None:
     await catalog.versions.of_package(tenant_id, "acme.editor")
     names = [name async for names in catalog.versions.names(tenant_id) for name in names]
     assert names == [VersionName("acme.editor", "1.0", version.uid)]
-    await catalog.revisions.standing(tenant_id, "")
+    await catalog.revisions.state(tenant_id, "")
     await catalog.versions.hide(tenant_id, "acme.editor", [version.uid])
     await catalog.versions.hide_all(tenant_id, "a package")
     await catalog.versions.remove(tenant_id, [version.uid])

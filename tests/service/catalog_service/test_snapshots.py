@@ -19,7 +19,7 @@ from aiohttp import web
 
 from catalog_service.catalog import response as answers
 from catalog_service.catalog.reader import CatalogEntry
-from catalog_service.revisions.model import Standing
+from catalog_service.revisions.model import CatalogState
 from catalog_service.revisions.store import MongoRevisions
 from common.auth.callers import INTERNAL_TOKEN, Caller, sign
 from common.errors import Unavailable
@@ -141,14 +141,19 @@ async def test_what_one_replica_answered_is_seen_by_the_next_read_of_another(
     assert after[0].headers["ETag"] == after[1].headers["ETag"]
 
 
+def without_expiry(versions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the versions without the part of their addresses that changes with the time."""
+    return [{**version, "INSTALLER_URL": version["INSTALLER_URL"].partition("?")[0]} for version in versions]
+
+
 @pytest.mark.parametrize("write", WRITES)
-async def test_the_versions_that_one_replica_answers_are_those_that_another_left(
+async def test_each_replica_lists_the_versions_after_a_write_to_another(
     replicas: tuple[Catalog, Catalog], caller: Caller, write: str
 ) -> None:
     one, other = replicas
     await one.add_package(caller)
     await one.add_version(caller)
-    before = [await replica.versions(caller) for replica in (*replicas, *replicas)]
+    before = [without_expiry(await replica.versions(caller)) for replica in (*replicas, *replicas)]
     assert before == before[:1] * 4
 
     await WRITES[write](one, caller)
@@ -168,7 +173,7 @@ async def test_versions_that_are_being_changed_are_read_each_time(
     uid = await one.add_version(caller)
     known = await other.call(caller, "GET", "get_package_versions", "acme.editor")
     assert REVISION_HEADER in known.headers
-    await MongoRevisions(one.database).changing(caller.tenant_id, "acme.editor").__aenter__()
+    await MongoRevisions(one.database).record_change(caller.tenant_id, "acme.editor").__aenter__()
     assert [version["UID"] for version in await other.versions(caller)] == [uid]
 
     await one.database["versions"].delete_one({"tenant_id": caller.tenant_id, "uid": uid})
@@ -254,7 +259,7 @@ async def test_a_write_whose_service_died_after_it_is_seen_by_all(
     await one.add_package(caller)
     await answer_of(other, caller)
     revisions = MongoRevisions(one.database)
-    await revisions.changing(caller.tenant_id, "acme.editor").__aenter__()
+    await revisions.record_change(caller.tenant_id, "acme.editor").__aenter__()
     early = await answer_of(other, caller)  # kept by one who looks between the announcement and the write
 
     await one.database["packages"].update_one({"tenant_id": caller.tenant_id}, {"$set": {"name": "New"}})
@@ -268,7 +273,7 @@ async def test_a_write_whose_service_died_after_it_is_seen_by_all(
 async def test_a_change_whose_writer_died_is_settled_after_a_minute(catalog: Catalog, caller: Caller) -> None:
     await catalog.add_package(caller)
     before = await tag_of(catalog, caller)
-    changing = MongoRevisions(catalog.database).changing(caller.tenant_id, "acme.editor")
+    changing = MongoRevisions(catalog.database).record_change(caller.tenant_id, "acme.editor")
     await changing.__aenter__()
     open_since = {"$dateSubtract": {"startDate": "$$NOW", "unit": "second", "amount": 61}}
     (token,) = (await catalog.database["revisions"].find_one({"tenant_id": caller.tenant_id}) or {})["open"]
@@ -294,26 +299,26 @@ async def test_a_reader_that_is_far_behind_reads_everything(
     revisions = MongoRevisions(one.database)
     await edit(one, caller, package_name="New")
     for _ in range(8):
-        async with revisions.changing(caller.tenant_id, "acme.viewer"):
+        async with revisions.record_change(caller.tenant_id, "acme.viewer"):
             pass
 
     assert [package["PACKAGE_NAME"] for package in await other.packages(caller)] == ["New"]
 
 
 async def test_gateways_are_notified_before_a_change_and_after_it(catalog: Catalog, caller: Caller) -> None:
-    seen: list[Standing] = []
+    seen: list[CatalogState] = []
 
     @asynccontextmanager
     async def telling(tenant_id: str) -> AsyncIterator[None]:
         for _ in range(2):
-            seen.append(await MongoRevisions(catalog.database).standing(tenant_id, ""))
+            seen.append(await MongoRevisions(catalog.database).state(tenant_id, ""))
             if len(seen) == 1:
                 yield
 
-    async with MongoRevisions(catalog.database, telling).changing(caller.tenant_id, "an.app"):
+    async with MongoRevisions(catalog.database, telling).record_change(caller.tenant_id, "an.app"):
         assert len(seen) == 1
 
-    assert [standing.unsettled for standing in seen] == [frozenset()] * 2
+    assert [state.changing for state in seen] == [frozenset()] * 2
     assert seen[0].revision != seen[1].revision
 
 
@@ -355,13 +360,13 @@ async def test_a_write_renders_one_package_anew_at_any_size(
     await answer_of(catalog, caller)
     await edit(catalog, caller, "package.00500", package_name="New")
     rendered: list[str] = []
-    render = catalog.snapshots._render
+    render = catalog.catalogs._reader._render
 
     def counting(entry: CatalogEntry) -> bytes:
         rendered.append(entry.package.package_id)
         return render(entry)
 
-    monkeypatch.setattr(catalog.snapshots, "_render", counting)
+    monkeypatch.setattr(catalog.catalogs._reader, "_render", counting)
     async with catalog.queries() as asked:
         shown = await catalog.packages(caller)
 
@@ -455,7 +460,7 @@ async def test_catalogs_take_no_more_memory_than_they_may(mongo_url: str, redis_
         for caller in callers:
             await seed(catalog, caller, 100, description="x" * 500)
             await catalog.packages(caller)
-            assert 0 < catalog.snapshots.size <= memory
+            assert 0 < catalog.catalogs.size <= memory
 
         async with catalog.queries() as asked:
             await catalog.packages(callers[-1])
@@ -486,7 +491,7 @@ async def test_a_catalog_is_shown_alike_however_little_of_it_fits_into_memory(
                 assert [package["PACKAGE_NAME"] for package in answer.body] == [str(number) for number in numbers]
                 known = {"If-None-Match": answer.headers["ETag"], "Accept-Encoding": encoding}
                 assert (await answer_of(catalog, who, known, **query)).status == 304
-            assert catalog.snapshots.size <= memory
+            assert catalog.catalogs.size <= memory
 
 
 async def test_a_catalog_that_grows_beyond_what_there_is_is_kept_no_more(mongo_url: str, redis_url: str) -> None:
@@ -495,7 +500,7 @@ async def test_a_catalog_that_grows_beyond_what_there_is_is_kept_no_more(mongo_u
         for number in range(18):
             await catalog.add_package(caller, f"an.app.{number}", package_description="x" * 500)
             assert len(await catalog.packages(caller)) == number + 1
-            assert catalog.snapshots.size <= 10_000
+            assert catalog.catalogs.size <= 10_000
 
 
 async def test_a_catalog_that_shrinks_is_kept_again(mongo_url: str, redis_url: str) -> None:
@@ -524,7 +529,7 @@ async def test_an_answer_that_breaks_off_is_no_whole_answer(
 
     async with serving_catalog(mongo_url, redis_url, catalog_memory=0) as catalog:
         await seed(catalog, caller, 1)
-        monkeypatch.setattr(catalog.snapshots, "stream", broken)
+        monkeypatch.setattr(catalog.catalogs, "stream", broken)
         with pytest.raises(Exception, match=r"payload|disconnected|reset"):
             await answer_of(catalog, caller)
 
@@ -534,17 +539,17 @@ async def test_a_catalog_that_takes_long_to_be_read_is_begun_to_be_answered(
     mongo_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, memory: int
 ) -> None:
     caller, go_on = make_caller(), asyncio.Event()
-    monkeypatch.setattr(answers, "SOON", 0.01)
+    monkeypatch.setattr(answers, "START_TIMEOUT", 0.01)
     async with serving_catalog(mongo_url, redis_url, catalog_memory=memory) as catalog:
         await seed(catalog, caller, 300)
-        read = catalog.snapshots._entries.read
+        read = catalog.catalogs._reader._entries.read
 
         async def slowly(*which: Any) -> AsyncIterator[Any]:
             await go_on.wait()
             async for entries in read(*which):
                 yield entries
 
-        monkeypatch.setattr(catalog.snapshots._entries, "read", slowly)
+        monkeypatch.setattr(catalog.catalogs._reader._entries, "read", slowly)
         address = f"{catalog.api.address}/{caller.tenant_id}/get_packages"
         token = sign(KEY, caller, service="catalog_service", operation="get_packages")
         headers = {INTERNAL_TOKEN: token, "Accept-Encoding": "gzip"}

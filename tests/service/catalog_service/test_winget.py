@@ -18,7 +18,7 @@ from catalog_service.winget.manifest.manifest import manifest
 from catalog_service.winget.search.cooperative_yield import SEARCHES_OF_NETWORK, SEARCHES_OF_TENANT
 from catalog_service.winget.search.records import record_of
 from catalog_service.winget.search.requests import Search
-from catalog_service.winget.search.searches import Found, Searches
+from catalog_service.winget.search.service import SearchResult, WingetSearch
 from common.auth.callers import Caller, Kind
 from common.errors import Unavailable
 from common.tenants import VersionKey
@@ -227,7 +227,7 @@ async def test_many_versions_are_read_and_told_beside_the_event_loop(
         return noting
 
     monkeypatch.setattr("catalog_service.versions.store.version_of", watched("reading", version_of))
-    monkeypatch.setattr("catalog_service.winget.search.searches.record_of", watched("finding", record_of))
+    monkeypatch.setattr("catalog_service.winget.search.service.record_of", watched("finding", record_of))
     monkeypatch.setattr(Contract, "hit", watched("telling", Contract.hit))
     monkeypatch.setattr("catalog_service.versions.store.MANY", 1)
     monkeypatch.setattr("catalog_service.winget.routes.MANY", 1)
@@ -291,9 +291,9 @@ async def test_indexes_of_all_tenants_stay_within_their_bound(catalog: Catalog) 
         await catalog.add_package(caller, "Acme.Editor")
         await catalog.add_version(caller, "Acme.Editor")
     entries = Entries(catalog.store.packages.described, catalog.store.versions.whole)
-    one = Searches(catalog.store.revisions, entries, memory=1 << 20)
+    one = WingetSearch(catalog.store.revisions, entries, memory=1 << 20)
     await one.find(callers[0].tenant_id, Search(), frozenset())
-    bounded = Searches(catalog.store.revisions, entries, memory=2 * one.size)
+    bounded = WingetSearch(catalog.store.revisions, entries, memory=2 * one.size)
     for caller in callers * 2:
         (record,) = (await bounded.find(caller.tenant_id, Search(), frozenset())).records
         assert record.package_id == "Acme.Editor"
@@ -383,9 +383,9 @@ class Gate:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.opened, self.running, self.most = asyncio.Event(), 0, 0
         self.by_tenant: Counter[str] = Counter()
-        find = Searches.find
+        find = WingetSearch.find
 
-        async def held(searches: Searches, tenant_id: str, wanted: Search, *others: Any) -> Found:
+        async def held(searches: WingetSearch, tenant_id: str, wanted: Search, *others: Any) -> SearchResult:
             if all(match.of_whole_values for match in (*wanted.either, *wanted.filters)):
                 return await find(searches, tenant_id, wanted, *others)
             self.running += 1
@@ -395,7 +395,7 @@ class Gate:
             self.running -= 1
             return await find(searches, tenant_id, wanted, *others)
 
-        monkeypatch.setattr(Searches, "find", held)
+        monkeypatch.setattr(WingetSearch, "find", held)
         monkeypatch.setattr("catalog_service.winget.search.cooperative_yield.SEARCH_TIMEOUT", TIMEOUT)
         monkeypatch.setattr("catalog_service.winget.search.cooperative_yield.SEARCHES_WAITING", SEARCHES_WAITING)
 

@@ -178,7 +178,7 @@ async def test_a_refused_manifest_is_reported_and_stops_no_other(tenant: Api, tm
         ("Acme.App1", "installer_missing", "setup-1.exe is not in"),
         ("Acme.App2", "sha256_differs", "setup-2.exe has the SHA-256"),
         ("Acme.App3", "manifest_refused", "may lack Acme.App3.locale.en-US.yaml, which is refused"),
-        ("Acme.App3.locale.en-US.yaml", "manifest_refused", "License: String should have at least 3 characters"),
+        ("Acme.App3.locale.en-US.yaml", "manifest_refused", "License: is shorter than 3 characters"),
         ("Acme.App4", "invalid_field", "author"),
     ):
         problem = problems[named]

@@ -1,4 +1,4 @@
-"""How searches share a service: what each tenant is shown stays right while others need room, and their turn."""
+"""Searches of several tenants share memory and processor time, and stay correct."""
 
 import asyncio
 import time
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from catalog_service.catalog.reader import WholeEntry
-from catalog_service.revisions.model import Change, Standing
+from catalog_service.revisions.model import CatalogState, Change
 from catalog_service.winget.search.fields import Field
 from catalog_service.winget.search.index import Index
 from catalog_service.winget.search.index_segment import IndexSegment
 from catalog_service.winget.search.matching import Match, MatchType
 from catalog_service.winget.search.requests import Search
-from catalog_service.winget.search.searches import PASSING, Searches
+from catalog_service.winget.search.service import UNCACHED_READS, WingetSearch
 from tests.support.samples.sources import make_entry, make_version
 
 
@@ -24,21 +24,20 @@ def entries_of(*package_ids: str) -> list[WholeEntry]:
 
 @dataclass
 class Catalogs:
-    """Where catalogs stand, and what is in them.
+    """The states and packages of catalogs.
 
-    Who reads only some packages, or the catalog of a tenant that is `slow`, waits until it is let on; `reading` is how
-    many do.
+    Reads of single packages, or of the catalog of the `slow` tenant, wait for `let_on`; `reading` counts them.
     """
 
     entries: dict[str, Sequence[WholeEntry]] = field(default_factory=dict)
-    standings: dict[str, Standing] = field(default_factory=dict)
+    states: dict[str, CatalogState] = field(default_factory=dict)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     let_on: asyncio.Event = field(default_factory=asyncio.Event)
     slow: str = ""
     reading: int = 0
 
-    async def standing(self, tenant_id: str, known: str) -> Standing:
-        return self.standings.get(tenant_id, Standing("1"))
+    async def state(self, tenant_id: str, known: str) -> CatalogState:
+        return self.states.get(tenant_id, CatalogState("1"))
 
     async def read(
         self, tenant_id: str, package_ids: Collection[str] | None = None
@@ -51,18 +50,18 @@ class Catalogs:
         yield [one for one in self.entries[tenant_id] if package_ids is None or one.package.package_id in package_ids]
 
 
-async def ids(searches: Searches, tenant_id: str) -> list[str]:
+async def ids(searches: WingetSearch, tenant_id: str) -> list[str]:
     return [record.package_id for record in (await searches.find(tenant_id, Search(), frozenset())).records]
 
 
 async def test_a_search_is_answered_while_its_index_is_replaced() -> None:
     catalogs = Catalogs({"one": entries_of("Acme.Editor"), "other": entries_of("Acme.Other", "Acme.Third")})
-    alone = Searches(catalogs, catalogs, memory=1 << 20)
+    alone = WingetSearch(catalogs, catalogs, memory=1 << 20)
     assert await ids(alone, "one") == ["Acme.Editor"]
-    searches = Searches(catalogs, catalogs, memory=alone.size * 5 // 2)  # not enough for both
+    searches = WingetSearch(catalogs, catalogs, memory=alone.size * 5 // 2)  # not enough for both
     assert await ids(searches, "one") == ["Acme.Editor"]
     catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
-    catalogs.standings["one"] = Standing("2", [Change("1", ""), Change("2", "Acme.Later")])
+    catalogs.states["one"] = CatalogState("2", [Change("1", ""), Change("2", "Acme.Later")])
     renewing = asyncio.create_task(ids(searches, "one"))
     await catalogs.asked.wait()
     assert await ids(searches, "other") == ["Acme.Other", "Acme.Third"]
@@ -71,31 +70,31 @@ async def test_a_search_is_answered_while_its_index_is_replaced() -> None:
     assert 0 < searches.size <= alone.size * 5 // 2
 
 
-async def test_what_gives_way_to_another_tenants_is_counted() -> None:
+async def test_evicted_indexes_are_counted() -> None:
     catalogs = Catalogs({name: entries_of("Acme.Editor") for name in ("one", "other", "third")})
-    alone = Searches(catalogs, catalogs, memory=1 << 20)
+    alone = WingetSearch(catalogs, catalogs, memory=1 << 20)
     await ids(alone, "one")
     drops = 0
 
-    def dropped() -> None:
+    def on_evict() -> None:
         nonlocal drops
         drops += 1
 
-    searches = Searches(catalogs, catalogs, memory=2 * alone.size, dropped=dropped)
+    searches = WingetSearch(catalogs, catalogs, memory=2 * alone.size, on_evict=on_evict)
     for tenant_id, expected in (("one", 0), ("other", 0), ("one", 0), ("third", 1), ("one", 1), ("other", 2)):
         assert await ids(searches, tenant_id) == ["Acme.Editor"]
         assert drops == expected
     assert searches.size == 2 * alone.size
 
 
-async def test_a_tenant_that_is_forgotten_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_removed_tenant_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     catalogs = Catalogs({name: entries_of("Acme.Editor") for name in ("one", "other")})
-    searches = Searches(catalogs, catalogs, memory=1 << 20)
+    searches = WingetSearch(catalogs, catalogs, memory=1 << 20)
     await ids(searches, "one")
     size = searches.size
-    monkeypatch.setattr("catalog_service.winget.search.searches.TENANTS", 1)
+    monkeypatch.setattr("common.caching.tenant_cache.MAX_TENANTS", 1)
     catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
-    catalogs.standings["one"] = Standing("2", [Change("1", ""), Change("2", "Acme.Later")])
+    catalogs.states["one"] = CatalogState("2", [Change("1", ""), Change("2", "Acme.Later")])
     renewing = asyncio.create_task(ids(searches, "one"))
     await catalogs.asked.wait()
     assert await ids(searches, "other") == ["Acme.Editor"]
@@ -106,29 +105,29 @@ async def test_a_tenant_that_is_forgotten_takes_no_room(monkeypatch: pytest.Monk
 
 async def test_a_reader_of_a_huge_catalog_does_not_delay_other_tenants() -> None:
     catalogs = Catalogs({name: entries_of("Acme.Editor") for name in ("one", "other")})
-    searches = Searches(catalogs, catalogs, memory=0)
+    searches = WingetSearch(catalogs, catalogs, memory=0)
     for tenant_id in catalogs.entries:
         await ids(searches, tenant_id)
     catalogs.slow = "one"
-    waiting = [asyncio.create_task(ids(searches, "one")) for _ in range(2 * PASSING)]
+    waiting = [asyncio.create_task(ids(searches, "one")) for _ in range(2 * UNCACHED_READS)]
     await catalogs.asked.wait()
     assert await ids(searches, "other") == ["Acme.Editor"]
     assert catalogs.reading == 1
     catalogs.let_on.set()
-    assert await asyncio.gather(*waiting) == [["Acme.Editor"]] * 2 * PASSING
+    assert await asyncio.gather(*waiting) == [["Acme.Editor"]] * 2 * UNCACHED_READS
 
 
-async def test_what_did_not_change_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unchanged_index_is_not_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
     catalogs = Catalogs({"one": entries_of("Acme.Editor")})
-    searches = Searches(catalogs, catalogs, memory=1 << 20)
+    searches = WingetSearch(catalogs, catalogs, memory=1 << 20)
     await ids(searches, "one")
     monkeypatch.delattr(Index, "replaced")
     assert await ids(searches, "one") == ["Acme.Editor"]
 
 
-async def test_others_have_their_turn_between_two_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_tasks_run_between_two_matches(monkeypatch: pytest.MonkeyPatch) -> None:
     catalogs = Catalogs({"one": entries_of("Acme.Editor")})
-    searches = Searches(catalogs, catalogs, memory=1 << 20)
+    searches = WingetSearch(catalogs, catalogs, memory=1 << 20)
     assert await ids(searches, "one") == ["Acme.Editor"]
     running: list[int] = []
     turns = 0

@@ -1,4 +1,4 @@
-"""A catalog that is kept: what changed is put in its place, and all else stays what it was."""
+"""The catalog cache: snapshots replace changed packages only, within a memory limit."""
 
 import asyncio
 import gzip
@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog_service import views
-from catalog_service.catalog.cache import CatalogBody, Snapshots
+from catalog_service.catalog.cache import CatalogBody, CatalogCache
 from catalog_service.catalog.compression import PLAIN, Gzip, Part
 from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.catalog.snapshot import SEGMENT, Fragment, Segment, Snapshot, View
 from catalog_service.model.packages import Package
-from catalog_service.revisions.model import Change, Standing
+from catalog_service.revisions.model import CatalogState, Change
 from tests.support.tables import each
 from tests.support.waiting import until
 
@@ -128,13 +128,13 @@ def test_a_catalog_of_which_nothing_may_be_seen_is_empty() -> None:
     [("3", {"open"}), ("2", {"c", "open"}), ("1", {"a", "c", "open"}), ("0", None), ("", None)],
 )
 def test_changes_since_one_of_the_latest_revisions_are_known(known: str, changed: set[str] | None) -> None:
-    standing = Standing("3", [Change("1", "b"), Change("2", "a"), Change("3", "c")], frozenset(["open"]))
+    state = CatalogState("3", [Change("1", "b"), Change("2", "a"), Change("3", "c")], frozenset(["open"]))
 
-    assert standing.since(known) == changed
+    assert state.since(known) == changed
 
 
-class Looks:
-    """Answers as the database would: a revision for each look, and one package that every change was about."""
+class Revisions:
+    """A database with a new revision for each query, and one package that every change concerns."""
 
     def __init__(self, text: str = "") -> None:
         self.number = 0
@@ -143,12 +143,12 @@ class Looks:
         self.reads: list[object] = []
         self.asked, self.go_on = asyncio.Event(), asyncio.Event()
 
-    async def standing(self, tenant_id: str, known: str) -> Standing:
+    async def state(self, tenant_id: str, known: str) -> CatalogState:
         self.number += 1
-        standing = Standing(str(self.number), [Change(str(number), "a") for number in range(self.number + 1)])
+        state = CatalogState(str(self.number), [Change(str(number), "a") for number in range(self.number + 1)])
         self.asked.set()
         await self.go_on.wait()
-        return standing
+        return state
 
     async def read(
         self, tenant_id: str, package_ids: Collection[str] | None = None
@@ -157,49 +157,49 @@ class Looks:
         yield [CatalogEntry(Package("a", "", f"{tenant_id} {self.number}", self.text, active=self.active), [])]
 
 
-async def test_who_comes_while_the_database_is_asked_is_told_what_it_says_next() -> None:
-    looks = Looks()
-    snapshots = Snapshots(looks, looks, views.rendered, memory=10_000)
-    first = asyncio.create_task(snapshots.look("acme"))
-    await looks.asked.wait()
-    late = [asyncio.create_task(snapshots.look("acme")) for _ in range(5)]
+async def test_a_request_during_a_query_waits_for_the_next_query() -> None:
+    revisions = Revisions()
+    catalogs = CatalogCache(revisions, revisions, views.rendered, memory=10_000)
+    first = asyncio.create_task(catalogs.check("acme"))
+    await revisions.asked.wait()
+    late = [asyncio.create_task(catalogs.check("acme")) for _ in range(5)]
     await asyncio.sleep(0)
-    looks.go_on.set()
+    revisions.go_on.set()
 
-    assert (await first).revision == "1"
-    assert [(await look).revision for look in late] == ["2"] * 5
+    assert (await first).state.revision == "1"
+    assert [(await check).state.revision for check in late] == ["2"] * 5
 
 
-async def test_a_look_that_another_has_overtaken_reads_nothing() -> None:
-    looks = Looks()
-    snapshots = Snapshots(looks, looks, views.rendered, memory=10_000)
-    looks.go_on.set()
-    first, second, third = [await snapshots.look("acme") for _ in range(3)]
+async def test_a_check_older_than_the_cached_value_reads_nothing() -> None:
+    revisions = Revisions()
+    catalogs = CatalogCache(revisions, revisions, views.rendered, memory=10_000)
+    revisions.go_on.set()
+    first, second, third = [await catalogs.check("acme") for _ in range(3)]
 
-    answers = [await snapshots.answer("acme", look, ALL, PLAIN) for look in (first, third, second)]
+    answers = [await catalogs.body("acme", check, ALL, PLAIN) for check in (first, third, second)]
 
-    assert looks.reads == [None, {"a"}]
+    assert revisions.reads == [None, {"a"}]
     assert all(answer and b"acme 3" in b"".join(answer.blocks) for answer in answers)
 
 
 @pytest.fixture
-def large() -> Looks:
+def large() -> Revisions:
     """Catalogs of one package of some 3,000 bytes."""
-    looks = Looks("x" * 3000)
-    looks.go_on.set()
-    return looks
+    revisions = Revisions("x" * 3000)
+    revisions.go_on.set()
+    return revisions
 
 
-def memory_of(looks: Looks) -> Snapshots:
-    return Snapshots(looks, looks, views.rendered, memory=10_000)
+def memory_of(revisions: Revisions) -> CatalogCache:
+    return CatalogCache(revisions, revisions, views.rendered, memory=10_000)
 
 
-async def read(snapshots: Snapshots, view: View = ALL, tenant_id: str = "acme") -> CatalogBody | None:
-    return await snapshots.answer(tenant_id, await snapshots.look(tenant_id), view, PLAIN)
+async def read(catalogs: CatalogCache, view: View = ALL, tenant_id: str = "acme") -> CatalogBody | None:
+    return await catalogs.body(tenant_id, await catalogs.check(tenant_id), view, PLAIN)
 
 
-async def nothing_is_held(snapshots: Snapshots) -> bool:
-    return snapshots._held.size == 0
+async def nothing_is_retained(catalogs: CatalogCache) -> bool:
+    return catalogs._retained.size == 0
 
 
 async def until_answered(ask: Callable[[], Awaitable[CatalogBody | None]]) -> None:
@@ -211,47 +211,47 @@ async def until_answered(ask: Callable[[], Awaitable[CatalogBody | None]]) -> No
     await until(is_answered)
 
 
-async def test_what_slow_readers_hold_of_catalogs_as_they_were_is_bounded(large: Looks) -> None:
-    snapshots = memory_of(large)
+async def test_memory_of_old_catalogs_for_slow_clients_is_bounded(large: Revisions) -> None:
+    catalogs = memory_of(large)
 
-    slow = [await read(snapshots) for _ in range(20)]
+    slow = [await read(catalogs) for _ in range(20)]
 
     assert [answer is not None for answer in slow] == [True] * 4 + [False] * 16  # Three of before are too many.
-    assert snapshots.size <= 10_000
+    assert catalogs.size <= 10_000
     slow.clear()
     for _ in range(20):
-        await until_answered(lambda: read(snapshots))
+        await until_answered(lambda: read(catalogs))
 
 
-async def test_copies_that_slow_readers_hold_are_bounded(large: Looks) -> None:
-    snapshots, view = memory_of(large), View(include_disabled=True, hidden=frozenset("a"))
-    await read(snapshots)
-    look = await snapshots.look("acme")
-    await snapshots.answer("acme", look, ALL, PLAIN)
-    await until(partial(nothing_is_held, snapshots))
+async def test_memory_of_copies_for_slow_clients_is_bounded(large: Revisions) -> None:
+    catalogs, view = memory_of(large), View(include_disabled=True, hidden=frozenset("a"))
+    await read(catalogs)
+    check = await catalogs.check("acme")
+    await catalogs.body("acme", check, ALL, PLAIN)
+    await until(partial(nothing_is_retained, catalogs))
 
-    slow = [await snapshots.answer("acme", look, view, PLAIN) for _ in range(20)]
+    slow = [await catalogs.body("acme", check, view, PLAIN) for _ in range(20)]
 
     assert [answer is not None for answer in slow] == [True] * 3 + [False] * 17
     slow.clear()
-    await until_answered(lambda: snapshots.answer("acme", look, view, PLAIN))
+    await until_answered(lambda: catalogs.body("acme", check, view, PLAIN))
 
 
-async def test_tenants_that_nobody_asks_for_are_forgotten(large: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("catalog_service.catalog.cache.TENANTS", 3)
-    snapshots = memory_of(large)
-    before = await snapshots.look("acme")
+async def test_tenants_without_recent_requests_are_removed(large: Revisions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.caching.tenant_cache.MAX_TENANTS", 3)
+    catalogs = memory_of(large)
+    before = await catalogs.check("acme")
     for tenant_id in ("one", "two", "three", "four"):
-        await read(snapshots, tenant_id=tenant_id)
+        await read(catalogs, tenant_id=tenant_id)
 
-    assert len(snapshots._tenants) == 3
-    for look in (before, await snapshots.look("acme")):  # Who was forgotten meanwhile is shown what is there now.
-        answer = await snapshots.answer("acme", look, ALL, PLAIN)
+    assert len(catalogs._snapshots._entries) == 3
+    for check in (before, await catalogs.check("acme")):  # A removed tenant gets the current catalog.
+        answer = await catalogs.body("acme", check, ALL, PLAIN)
         assert answer
         assert b"acme 6" in b"".join(answer.blocks)
 
 
-async def test_what_is_inactive_is_left_out_on_a_thread(large: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_inactive_is_left_out_on_a_thread(large: Revisions, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = []
 
     def watched(segment: Segment, hidden: Set[str]) -> bytes:
