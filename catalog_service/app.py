@@ -109,7 +109,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[PACKAGE_SEARCH] = PackageSearch(store.packages, store.versions)
         entries = Entries(store.packages.read, store.versions.names)
         catalogs = app[CATALOG_CACHE] = CatalogCache(
-            store.revisions, entries, views.rendered, memory=settings.catalog_memory
+            store.revisions, entries, views.rendered_package, memory=settings.catalog_memory
         )
         register_metrics(app[METRICS], catalogs)
         whole = Entries(store.packages.described, store.versions.whole)

@@ -13,7 +13,7 @@ from catalog_service.logos.limits import LOGO_LIMIT
 from catalog_service.model.manifest.fields import parse_changes, parse_manifest
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package, PackageChanges, PackageNotFound, VersionNotFound
-from catalog_service.packages.search import Order, Wanted
+from catalog_service.packages.search import Order, PackageQuery
 from catalog_service.packages.service import DescribedPackage
 from common.errors import InvalidField
 from common.http.bodies import FORM_LIMIT
@@ -90,7 +90,7 @@ def uid_in_path(request: web.Request) -> str:
     return _uid(request.match_info["version_uid"])
 
 
-def listed_uids(form: Form) -> tuple[str, ...]:
+def version_uids(form: Form) -> tuple[str, ...]:
     """The versions that `delete_package_version` is to delete, each once.
 
     Raises:
@@ -108,10 +108,10 @@ def include_disabled(request: web.Request) -> bool:
     return flag("include_disabled", request.query.get("include_disabled", "false"))
 
 
-def wanted_packages(request: web.Request) -> Wanted:
+def package_query(request: web.Request) -> PackageQuery:
     """Which packages `find_packages` is to find. Raises InvalidField."""
     query = query_form(request)
-    return Wanted(
+    return PackageQuery(
         text=query.text("text", limit=NAME_LIMIT, required=False),
         active=query.flag("active") if query.get("active") else None,
         order=query.choice("sort", Order, default=Order.ID),

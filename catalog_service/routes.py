@@ -79,7 +79,7 @@ async def get_package_details(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/find_packages")
 async def find_packages(request: web.Request) -> web.Response:
-    found, total = await request.app[PACKAGE_SEARCH].page(caller_of(request), forms.wanted_packages(request))
+    found, total = await request.app[PACKAGE_SEARCH].page(caller_of(request), forms.package_query(request))
     return json_response(views.found_packages(found, total))
 
 
@@ -97,7 +97,7 @@ async def get_package_logo(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_package_versions/{package_id:[^/]+}")
 async def get_package_versions(request: web.Request) -> web.Response:
     caller, package_id, settings = caller_of(request), forms.package_in_path(request), request.app[SETTINGS]
-    expires = views.expiry(settings.download_lifetime)
+    expires = views.expiry_time(settings.download_lifetime)
 
     def render(versions: Sequence[PackageVersion]) -> bytes:
         return orjson.dumps([views.package_version(version, caller, settings, expires=expires) for version in versions])
@@ -112,7 +112,7 @@ async def get_specific_package_version(request: web.Request) -> web.Response:
     caller, settings = caller_of(request), request.app[SETTINGS]
     version = await request.app[VERSIONS].find(caller, forms.uid_in_path(request))
     return json_response(
-        views.package_version(version, caller, settings, expires=views.expiry(settings.download_lifetime))
+        views.package_version(version, caller, settings, expires=views.expiry_time(settings.download_lifetime))
     )
 
 
@@ -127,7 +127,7 @@ async def add_package_version(request: web.Request) -> web.Response:
     package_id, form = forms.package_in_path(request), await read_form(request)
     inspections = request.app[INSPECTIONS]
     version = new_version(await inspections.completed(caller_of(request), form), package_id)
-    told = {"package_id": package_id, "version": version.version, **views.elsewhere(version)}
+    told = {"package_id": package_id, "version": version.version, **views.external_installer(version)}
     audit(request, **told, uid=version.uid)
     await inspections.wait_for_identifiers(caller_of(request), version)
     uid = await request.app[VERSIONS].add(caller_of(request), version)
@@ -138,7 +138,7 @@ async def add_package_version(request: web.Request) -> web.Response:
 @routes.delete("/{tenant_id}/delete_package_version/{package_id:[^/]+}")
 async def delete_package_version(request: web.Request) -> web.Response:
     package_id, form = forms.package_in_path(request), await read_form(request)
-    uids = forms.listed_uids(form)
+    uids = forms.version_uids(form)
     audit(request, package_id=package_id, uids=uids)
     await request.app[VERSIONS].delete(caller_of(request), package_id, uids)
     return json_response({"Message": "Package versions deleted successfully!"})

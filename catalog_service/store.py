@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 from pymongo import ASCENDING, IndexModel
 
-from catalog_service.packages.store import HEADINGS, MongoPackageStore
+from catalog_service.packages.store import SUMMARY_INDEX, MongoPackageStore
 from catalog_service.revisions.store import InvalidateDuring, MongoRevisions
 from catalog_service.uploads.store import MongoUploadStore
 from catalog_service.versions.store import MongoVersionStore
@@ -19,7 +19,7 @@ _HALFWAY = {"name": "halfway", "partialFilterExpression": {"halfway": True}}
 INDEXES: Indexes = {
     "packages": [
         IndexModel([("tenant_id", ASCENDING), ("package_id", ASCENDING)], unique=True),
-        IndexModel(list(HEADINGS.items())),
+        IndexModel(list(SUMMARY_INDEX.items())),
         IndexModel([("changed_at", ASCENDING)], **_HALFWAY),
     ],
     "versions": [

@@ -23,12 +23,12 @@ class HiddenVersion:
     uid: str
 
 
-class HalfwayPackages(Protocol):
+class UnfinishedPackages(Protocol):
     async def halfway(self, age: int) -> Sequence[tuple[str, str]]:
         """Tenant and `package_uid` of the deletions that began more than `age` seconds ago."""
 
 
-class HalfwayVersions(Protocol):
+class UnfinishedVersions(Protocol):
     async def halfway(self, age: int) -> Sequence[PendingVersion | HiddenVersion]:
         """The versions that were left halfway more than `age` seconds ago."""
 
@@ -43,8 +43,8 @@ class Sweeper:
         packages: Packages,
         versions: Versions,
         installers: Installers,
-        halfway_packages: HalfwayPackages,
-        halfway_versions: HalfwayVersions,
+        halfway_packages: UnfinishedPackages,
+        halfway_versions: UnfinishedVersions,
     ) -> None:
         self._packages = packages
         self._versions = versions

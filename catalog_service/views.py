@@ -37,12 +37,12 @@ def package(entry: CatalogEntry) -> dict[str, Any]:
     }
 
 
-def rendered(entry: CatalogEntry) -> bytes:
+def rendered_package(entry: CatalogEntry) -> bytes:
     """The same in JSON."""
     return orjson.dumps(package(entry))
 
 
-def expiry(lifetime: int) -> int:
+def expiry_time(lifetime: int) -> int:
     """Until when an address is good that is given now for `lifetime` seconds, in seconds since 1970.
 
     It is the same for some seconds, at most a hundredth of its lifetime: so are the answers that have it in them.
@@ -155,7 +155,7 @@ def installer_url(version: PackageVersion, caller: Caller, settings: CatalogSett
     )
 
 
-def elsewhere(version: PackageVersion) -> dict[str, str]:
+def external_installer(version: PackageVersion) -> dict[str, str]:
     """At which host an installer stays, without the rest of its address, in which a secret may be; and its digest."""
     if not version.installer_url:
         return {}

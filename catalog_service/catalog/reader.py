@@ -6,28 +6,28 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from catalog_service.model.ordering import Named, newest_first
+from catalog_service.model.ordering import HasVersionName, newest_first
 from catalog_service.model.packages import Package
 from catalog_service.model.versions import PackageVersion, VersionName
 from catalog_service.packages.service import DescribedPackage
 
 
-class Identified(Protocol):
+class HasPackageId(Protocol):
     """A package, or as much of one as is wanted."""
 
     @property
     def package_id(self) -> str: ...
 
 
-class Belonging(Named, Protocol):
+class HasVersion(HasVersionName, Protocol):
     """A version, or as much of one as is wanted, and the package that it is of."""
 
     @property
     def package_id(self) -> str: ...
 
 
-Some = TypeVar("Some", bound=Identified)
-Version = TypeVar("Version", bound=Belonging)
+Some = TypeVar("Some", bound=HasPackageId)
+Version = TypeVar("Version", bound=HasVersion)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ _Part = tuple[int, bool, str]
 _ZERO: _Part = (0, True, "")
 
 
-class Named(Protocol):
+class HasVersionName(Protocol):
     """Something with a version string and a UID."""
 
     @property
@@ -24,7 +24,7 @@ class Named(Protocol):
     def uid(self) -> str: ...
 
 
-Versioned = TypeVar("Versioned", bound=Named)
+Versioned = TypeVar("Versioned", bound=HasVersionName)
 
 
 @total_ordering

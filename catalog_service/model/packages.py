@@ -9,7 +9,7 @@ from typing import Any
 
 from common.errors import Conflict, NotFound, Problem
 
-TOLD_LIMIT = 256  # characters of a text that stands in the audit log as it is
+AUDIT_TEXT_LIMIT = 256  # characters of a text that stands in the audit log as it is
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def _told(value: Any) -> str:
     if isinstance(value, list):
         value = json.dumps(value)
     content = value.encode() if isinstance(value, str) else value
-    if isinstance(value, str) and len(value) <= TOLD_LIMIT:
+    if isinstance(value, str) and len(value) <= AUDIT_TEXT_LIMIT:
         return value
     return f"sha256:{hashlib.sha256(content).hexdigest()}" if content else ""
 

@@ -10,11 +10,11 @@ from catalog_service.versions.damaged import DamagedFile
 from common.auth.callers import Caller
 from common.service_client.client import ServiceClient
 
-SLICE = 100  # versions whose files are removed by one question
-SLICES = 4  # questions at once
+RELEASE_BATCH = 100  # versions whose files are removed by one question
+CONCURRENT_RELEASES = 4  # questions at once
 REMOVAL_TIMEOUT = 25.0  # seconds
 INSPECTION_TIMEOUT = 30.0  # seconds
-NAMES = 1000  # files in one question
+NAMES_BATCH = 1000  # files in one question
 
 
 class UploadService:
@@ -57,15 +57,17 @@ class UploadService:
 
     async def release(self, caller: Caller, version_uids: Sequence[str]) -> None:
         """Delete the files of these versions; those that are gone already do not matter. Raises Unavailable."""
-        slices = [list(version_uids[start : start + SLICE]) for start in range(0, len(version_uids), SLICE)]
-        for first in range(0, len(slices), SLICES):
-            await asyncio.gather(*(self._release(caller, uids) for uids in slices[first : first + SLICES]))
+        slices = [
+            list(version_uids[start : start + RELEASE_BATCH]) for start in range(0, len(version_uids), RELEASE_BATCH)
+        ]
+        for first in range(0, len(slices), CONCURRENT_RELEASES):
+            await asyncio.gather(*(self._release(caller, uids) for uids in slices[first : first + CONCURRENT_RELEASES]))
 
     async def unclaimed(self, caller: Caller, server_filenames: Sequence[str]) -> Set[str]:
         """Which of these files are there and belong to nothing. Raises Unavailable."""
         found: set[str] = set()
-        for start in range(0, len(server_filenames), NAMES):
-            question = {"server_filenames": server_filenames[start : start + NAMES]}
+        for start in range(0, len(server_filenames), NAMES_BATCH):
+            question = {"server_filenames": server_filenames[start : start + NAMES_BATCH]}
             found |= set((await self._service.json(caller, "unclaimed_installers", question))["server_filenames"])
         return found
 

@@ -25,7 +25,7 @@ class Order(StrEnum):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PackageQuery:
     """Which packages: `text` stands in their id, name or publisher, whatever its letter case; None: `active` or not."""
 
     text: str = ""
@@ -37,7 +37,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Heading:
+class PackageSummary:
     """A package without what is long of it."""
 
     package_id: str
@@ -50,7 +50,7 @@ class Heading:
 class FoundPackage:
     """A package as a list shows it, with its newest version; `logo` changes with its picture, "" where it has none."""
 
-    heading: Heading
+    heading: PackageSummary
     versions: int
     newest_version: str
     logo: str
@@ -63,17 +63,17 @@ class LogoNotFound(NotFound):
         super().__init__(f"The package {package_id!r} has no logo.")
 
 
-class HeadingStore(Protocol):
+class SummaryStore(Protocol):
     """Where packages are kept."""
 
-    async def headings(self, tenant_id: str, wanted: Wanted) -> tuple[Sequence[Heading], int]:
+    async def headings(self, tenant_id: str, wanted: PackageQuery) -> tuple[Sequence[PackageSummary], int]:
         """Those on the wanted page, in order, and how many there are on all pages."""
 
     async def logos(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, bytes]:
         """The logos of those of these packages that are there, empty ones too."""
 
 
-class NameStore(Protocol):
+class VersionNameStore(Protocol):
     """Where versions are kept."""
 
     def names(self, tenant_id: str, package_ids: Collection[str]) -> AsyncIterator[Sequence[VersionName]]: ...
@@ -82,11 +82,11 @@ class NameStore(Protocol):
 class PackageSearch:
     """Finds packages of a tenant, a page at a time."""
 
-    def __init__(self, packages: HeadingStore, versions: NameStore) -> None:
+    def __init__(self, packages: SummaryStore, versions: VersionNameStore) -> None:
         self._packages = packages
         self._versions = versions
 
-    async def page(self, caller: Caller, wanted: Wanted) -> tuple[Sequence[FoundPackage], int]:
+    async def page(self, caller: Caller, wanted: PackageQuery) -> tuple[Sequence[FoundPackage], int]:
         """The packages of the wanted page, and how many there are on all pages."""
         headings, total = await self._packages.headings(caller.tenant_id, wanted)
         ids = [heading.package_id for heading in headings]

@@ -9,18 +9,18 @@ from pymongo.errors import DuplicateKeyError
 from catalog_service.model.manifest.fields import from_document, is_set, to_document
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package, PackageChanges, PackageExists, PackageNotFound
-from catalog_service.packages.search import Heading, Order, Wanted
+from catalog_service.packages.search import Order, PackageQuery, PackageSummary
 from catalog_service.packages.service import DescribedPackage
 from catalog_service.revisions.store import MongoRevisions
 from common.mongo import Document, MongoDatabase
 
 FIRST_BATCH = 100_000  # The server ends a batch at 16 MiB in any case.
-BATCH = 2000  # packages that the server sends at once
-ROW = 256  # packages that are given at once
-NOTHING_SAID = PackageManifest()
+BATCH_SIZE = 2000  # packages that the server sends at once
+YIELD_SIZE = 256  # packages that are given at once
+EMPTY_MANIFEST = PackageManifest()
 FIELD_OF = {Order.ID: "package_id", Order.NAME: "name", Order.PUBLISHER: "publisher", Order.ACTIVE: "active"}
-HEADING = tuple(FIELD_OF.values())
-HEADINGS = {"tenant_id": ASCENDING, "halfway": ASCENDING, **dict.fromkeys(HEADING, ASCENDING)}  # an index
+SUMMARY_FIELDS = tuple(FIELD_OF.values())
+SUMMARY_INDEX = {"tenant_id": ASCENDING, "halfway": ASCENDING, **dict.fromkeys(SUMMARY_FIELDS, ASCENDING)}  # an index
 
 
 class MongoPackageStore:
@@ -30,7 +30,7 @@ class MongoPackageStore:
         self._packages = database["packages"]
         self._revisions = revisions
 
-    async def add(self, tenant_id: str, package: Package, manifest: PackageManifest = NOTHING_SAID) -> None:
+    async def add(self, tenant_id: str, package: Package, manifest: PackageManifest = EMPTY_MANIFEST) -> None:
         document = {"tenant_id": tenant_id, "halfway": False, **vars(package), "manifest": to_document(manifest)}
         async with self._revisions.record_change(tenant_id, package.package_id):
             try:
@@ -61,7 +61,7 @@ class MongoPackageStore:
         found = await self._packages.find_one({"tenant_id": tenant_id, "package_id": package_id, "halfway": False})
         return _described(found) if found else None
 
-    async def headings(self, tenant_id: str, wanted: Wanted) -> tuple[Sequence[Heading], int]:
+    async def headings(self, tenant_id: str, wanted: PackageQuery) -> tuple[Sequence[PackageSummary], int]:
         match: Document = {"tenant_id": tenant_id, "halfway": False}
         if wanted.active is not None:
             match["active"] = wanted.active
@@ -73,20 +73,20 @@ class MongoPackageStore:
                 {"$sort": {"place": direction, "package_id": direction}},
                 {"$skip": wanted.offset},
                 {"$limit": wanted.limit},
-                {"$project": dict.fromkeys(HEADING, True)},
+                {"$project": dict.fromkeys(SUMMARY_FIELDS, True)},
             ],
         }
         # The index has all of this: no logo, and no manifest, is touched. It would be, were each field asked for the
         # text. No field holds the line break that stands between them.
         pipeline: list[Document] = [
             {"$match": match},
-            {"$project": {"_id": False, **dict.fromkeys(HEADING, True)}},
+            {"$project": {"_id": False, **dict.fromkeys(SUMMARY_FIELDS, True)}},
             {"$set": {"place": place, "text": {"$concat": ["$package_id", "\n", "$name", "\n", "$publisher"]}}},
             {"$match": {"text": {"$regex": re.escape(wanted.text), "$options": "i"}}},
             {"$facet": pages},
         ]
         (found,) = await self._packages.aggregate(pipeline).to_list(1)
-        return [Heading(**row) for row in found["page"]], sum(row["packages"] for row in found["total"])
+        return [PackageSummary(**row) for row in found["page"]], sum(row["packages"] for row in found["total"])
 
     async def logos(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, bytes]:
         found = self._packages.find(
@@ -115,8 +115,8 @@ class MongoPackageStore:
         wanted: Document = {"tenant_id": tenant_id, "halfway": False}
         if package_ids is not None:
             wanted["package_id"] = {"$in": list(package_ids)}
-        found = self._packages.find(wanted, shown, sort=[("package_id", ASCENDING)], batch_size=BATCH)
-        while documents := await found.to_list(ROW):
+        found = self._packages.find(wanted, shown, sort=[("package_id", ASCENDING)], batch_size=BATCH_SIZE)
+        while documents := await found.to_list(YIELD_SIZE):
             yield documents
 
     async def package_uid(self, tenant_id: str, package_id: str) -> str | None:

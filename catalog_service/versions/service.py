@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from catalog_service.model.manifest.rules import refusals
+from catalog_service.model.manifest.rules import winget_refusals
 from catalog_service.model.ordering import newest_first
 from catalog_service.model.packages import InstallerFile, PackageNotFound, VersionExists, VersionNotFound
 from catalog_service.model.versions import PackageVersion
@@ -110,7 +110,7 @@ class Versions:
         version = await self.find(caller, uid)
         others = await self._store.of_package(caller.tenant_id, version.package_id) or ()
         side_by_side = [version, *(other for other in others if other.channel == version.channel and other.uid != uid)]
-        return version, refusals(side_by_side).get(uid, ())
+        return version, winget_refusals(side_by_side).get(uid, ())
 
     async def add(self, caller: Caller, version: PackageVersion) -> str:
         """Create a version around an uploaded file, and give its uid.

@@ -21,9 +21,9 @@ from catalog_service.versions.inspections import file_fields
 from catalog_service.versions.service import PendingVersion
 from common.mongo import Document, MongoDatabase
 
-NAMES = 10_000  # versions that the server names at once
-ROW = 1000  # names that are given at once
-MANY = 50  # whole versions that are made on the event loop
+BATCH_SIZE = 10_000  # versions that the server names at once
+YIELD_SIZE = 1000  # names that are given at once
+MAX_IN_LOOP = 50  # whole versions that are made on the event loop
 
 _HIDE: list[Document] = [
     {
@@ -136,8 +136,8 @@ class MongoVersionStore:
         wanted: Document = {"tenant_id": tenant_id, "state": "active"}
         if package_ids is not None:
             wanted["package_id"] = {"$in": list(package_ids)}
-        found = self._versions.find(wanted, shown, sort=[("package_id", ASCENDING)], batch_size=NAMES)
-        while documents := await found.to_list(ROW):
+        found = self._versions.find(wanted, shown, sort=[("package_id", ASCENDING)], batch_size=BATCH_SIZE)
+        while documents := await found.to_list(YIELD_SIZE):
             yield documents
 
     async def named(self, tenant_id: str, uids: Sequence[str]) -> Sequence[VersionName]:
@@ -187,7 +187,7 @@ class MongoVersionStore:
 
 async def _made(documents: Sequence[Document]) -> Sequence[PackageVersion]:
     """Versions of their documents; many are made beside the event loop, for that takes long."""
-    if len(documents) <= MANY:
+    if len(documents) <= MAX_IN_LOOP:
         return [version_of(document) for document in documents]
     return await asyncio.to_thread(lambda: [version_of(document) for document in documents])
 

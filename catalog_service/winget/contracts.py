@@ -101,6 +101,6 @@ class Contract:
 LATEST = Contract(28)
 
 
-def since(*types: FileType | None) -> int:
+def since_contract(*types: FileType | None) -> int:
     """From which contract on, 1.x, installers of these types are known."""
     return max(_TYPES_SINCE.get(kind, 0) for kind in types if kind)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from catalog_service.catalog.reader import WholeEntry
 from catalog_service.model.enumerations import FileType
-from catalog_service.model.manifest.rules import refusals
+from catalog_service.model.manifest.rules import winget_refusals
 from catalog_service.model.ordering import newest_first
 from catalog_service.model.versions import PackageVersion
 
@@ -27,7 +27,7 @@ def installable_versions(entry: WholeEntry) -> Sequence[InstallableVersion]:
     if not package.active or not package.name.strip() or not package.publisher.strip():
         return []
     stable = newest_first(version for version in entry.names if version.channel == CHANNEL)
-    refused = refusals(stable)
+    refused = winget_refusals(stable)
     by_version: dict[str, list[PackageVersion]] = {}
     for version in stable:
         if version.uid not in refused:

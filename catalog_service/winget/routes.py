@@ -46,7 +46,7 @@ PAGE_SIZE = 256 << 10  # bytes of hits in JSON; a page has one at least, however
 @routes.post("/{tenant_id}/winget/manifestSearch")
 async def search(request: web.Request) -> web.Response:
     caller, contract = caller_of(request), Contract.parse(request.headers.get("Version"))
-    wanted = requests.search(await read_body(request, BODY_LIMIT))
+    wanted = requests.parse_search(await read_body(request, BODY_LIMIT))
     if token := request.headers.get("ContinuationToken"):
         wanted = wanted.continued(token)
     hidden = await request.app[PACKAGES].hidden_from(caller)
@@ -64,20 +64,20 @@ async def search(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/winget/packageManifests/{package_id:[^/]+}")
 async def package_manifest(request: web.Request) -> web.Response:
     caller, settings = caller_of(request), request.app[SETTINGS]
-    contract, query = Contract.parse(request.headers.get("Version")), requests.query(request.query)
+    contract, query = Contract.parse(request.headers.get("Version")), requests.parse_query(request.query)
     package_id = request.match_info["package_id"]
     if not PACKAGE_ID.fullmatch(package_id):  # The client asks for whatever its user typed.
         return BytesResponse(status=204)
     hidden = await request.app[PACKAGES].hidden_from(caller)
     revision = (await request.app[CATALOG_CACHE].check(caller.tenant_id)).state.stable_revision
     entry = await request.app[SOURCE_ENTRIES].find(caller.tenant_id, package_id, hidden)
-    expires = views.expiry(settings.download_lifetime)
+    expires = views.expiry_time(settings.download_lifetime)
 
     def address(version: PackageVersion) -> str:
         lifetime = settings.download_lifetime
         if signature_of(version):
             lifetime = max(lifetime, INSTALLATION_LIFETIME)
-        return views.installer_url(version, caller, settings, expires=views.expiry(lifetime))
+        return views.installer_url(version, caller, settings, expires=views.expiry_time(lifetime))
 
     found = b""
     if entry and query.of_our_channel:

@@ -15,7 +15,7 @@ VERSION = re.compile(r'[^\\/:*?"<>|\x01-\x1f]+')
 WINDOWS_FEATURE = re.compile("[A-Za-z0-9_-]+")
 # These write no entry of Apps and Features, which a product code names; and several may be in one archive.
 WITHOUT_ENTRY = {FileType.MSIX, FileType.APPX, FileType.FONT}
-SEVERAL = {FileType.PORTABLE, FileType.FONT}
+WITH_SEVERAL_FILES = {FileType.PORTABLE, FileType.FONT}
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,13 @@ def _in_archive(version: PackageVersion) -> Iterator[Contradiction]:
     paths = [path.casefold() for path in version.nested_paths]
     if not paths:
         yield Contradiction("file_nested_path", "is required with ZIP")
-    elif len(paths) > 1 and version.nested_type not in SEVERAL:
+    elif len(paths) > 1 and version.nested_type not in WITH_SEVERAL_FILES:
         yield Contradiction("file_nested_path", "may be sent once only, but for portable programs and fonts")
     elif len(set(paths)) < len(paths):
         yield Contradiction("file_nested_path", "holds a path twice")
 
 
-def refusals(versions: Sequence[PackageVersion]) -> Mapping[str, Sequence[str]]:
+def winget_refusals(versions: Sequence[PackageVersion]) -> Mapping[str, Sequence[str]]:
     """Why winget clients would refuse each of these versions of one package, by uid; those they take are left out.
 
     Of installers of one version that clients cannot tell apart the first is taken, whatever order they come in.

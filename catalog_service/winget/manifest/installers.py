@@ -7,7 +7,7 @@ from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.versions import Dependencies, PackageVersion
 from catalog_service.winget.contracts import WITH_NESTED, Contract
 from catalog_service.winget.installable import PACKAGED
-from catalog_service.winget.naming import named, said
+from catalog_service.winget.naming import with_winget_names, without_empty
 
 # What a version's manifest says that stands elsewhere in the protocol, or under another name.
 ELSEWHERE = (
@@ -33,9 +33,9 @@ def installer(version: PackageVersion, contract: Contract, address: str) -> Mapp
     if contract.minor < WITH_NESTED and version.effective_type not in PACKAGED:
         family_name = ""  # Only later there are installers of other types that install packaged apps.
     return contract.known(
-        said(
+        without_empty(
             {
-                **named(told),
+                **with_winget_names(told),
                 "Architecture": version.architecture.value,
                 "InstallerType": version.installer_type.lower(),
                 "InstallerUrl": address,
@@ -46,11 +46,11 @@ def installer(version: PackageVersion, contract: Contract, address: str) -> Mapp
                 "UpgradeBehavior": version.upgrades.value,
                 "ProductCode": version.product_code,
                 "PackageFamilyName": family_name,
-                "InstallerSwitches": named(said(vars(version.switches))),
+                "InstallerSwitches": with_winget_names(without_empty(vars(version.switches))),
                 "Dependencies": _dependencies(version.dependencies),
                 "AppsAndFeaturesEntries": entries,
-                "InstallationMetadata": named(said(left)),
-                "Markets": named(markets),
+                "InstallationMetadata": with_winget_names(without_empty(left)),
+                "Markets": with_winget_names(markets),
                 **_nested(version),
             }
         )
@@ -72,7 +72,7 @@ def _entries(version: PackageVersion, written: Sequence[Mapping[str, Any]]) -> S
         if not entries:
             entries.append({})
         entries[0].setdefault("upgrade_code", version.upgrade_code)
-    return [named(entry) for entry in entries]
+    return [with_winget_names(entry) for entry in entries]
 
 
 def _nested(version: PackageVersion) -> Mapping[str, Any]:
@@ -83,17 +83,17 @@ def _nested(version: PackageVersion) -> Mapping[str, Any]:
     return {
         "NestedInstallerType": version.effective_type.lower(),
         "NestedInstallerFiles": [
-            said({"RelativeFilePath": path, "PortableCommandAlias": alias}) for path, alias in files
+            without_empty({"RelativeFilePath": path, "PortableCommandAlias": alias}) for path, alias in files
         ],
     }
 
 
 def _dependencies(needed: Dependencies) -> Mapping[str, Any]:
     packages = [
-        said({"PackageIdentifier": package.package_id, "MinimumVersion": package.min_version})
+        without_empty({"PackageIdentifier": package.package_id, "MinimumVersion": package.min_version})
         for package in needed.packages
     ]
-    return said(
+    return without_empty(
         {
             "WindowsFeatures": needed.windows_features,
             "WindowsLibraries": needed.windows_libraries,

@@ -6,7 +6,7 @@ from typing import Any
 from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.version import VersionManifest
 from catalog_service.packages.service import DescribedPackage
-from catalog_service.winget.naming import named, said
+from catalog_service.winget.naming import with_winget_names, without_empty
 
 DEFAULT_LANGUAGE = "en-US"
 SHORT = 256  # characters of a short description
@@ -34,8 +34,8 @@ def locales(described: DescribedPackage, version: VersionManifest) -> Mapping[st
         "release_notes_url": version.release_notes_url,
     }
     further = [_locale(language, local) for language, local in others.items() if local and language != default]
-    return said({"DefaultLocale": _locale(default, {**own, **texts}), "Locales": further})
+    return without_empty({"DefaultLocale": _locale(default, {**own, **texts}), "Locales": further})
 
 
 def _locale(language: str, texts: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"PackageLocale": language, **named(said(texts))}
+    return {"PackageLocale": language, **with_winget_names(without_empty(texts))}

@@ -5,7 +5,7 @@ from typing import Any
 
 from catalog_service.catalog.reader import WholeEntry
 from catalog_service.model.versions import PackageVersion
-from catalog_service.winget.contracts import Contract, since
+from catalog_service.winget.contracts import Contract, since_contract
 from catalog_service.winget.installable import InstallableVersion, installable_versions
 from catalog_service.winget.manifest.installers import installer
 from catalog_service.winget.manifest.locales import locales
@@ -34,5 +34,5 @@ def _known(offer: InstallableVersion, contract: Contract, market: str) -> Iterat
     for version in offer.installers:
         allowed, excluded = version.manifest.allowed_markets, version.manifest.excluded_markets
         here = not market or (market.upper() in allowed if allowed else market.upper() not in excluded)
-        if here and contract.minor >= since(version.installer_type, version.nested_type):
+        if here and contract.minor >= since_contract(version.installer_type, version.nested_type):
             yield version

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from catalog_service.winget.search.fields import folded
-from catalog_service.winget.search.text_index import SIEVE, TextIndex
+from catalog_service.winget.search.text_index import FILTER_SIZE, TextIndex
 
 SIZE = 512  # packages; twice as many become two blocks
 OVERHEAD = 400  # bytes that a package takes beside its texts
@@ -42,7 +42,7 @@ class IndexSegment:
         self.ids = [record.package_id for record in records]
         texts = [[folded(line) for line in record.texts] for record in records]
         self.texts = TextIndex(texts, sieved=True)
-        self.size = sum(record.size for record in records) + (SIEVE if self.texts.sieve else 0)
+        self.size = sum(record.size for record in records) + (FILTER_SIZE if self.texts.sieve else 0)
         self._numbers: dict[str, int | list[int]] = {}
         for number, record in enumerate(records):
             for line in {*texts[number], *record.codes}:

@@ -7,7 +7,7 @@ import orjson
 
 from catalog_service.catalog.reader import WholeEntry
 from catalog_service.model.versions import PackageVersion
-from catalog_service.winget.contracts import since
+from catalog_service.winget.contracts import since_contract
 from catalog_service.winget.installable import InstallableVersion, installable_versions
 from catalog_service.winget.search.fields import ANY_MARKET, NOT_IN, TEXTS, Field, folded
 from catalog_service.winget.search.index_segment import Record
@@ -39,7 +39,9 @@ def record_of(entry: WholeEntry) -> Record | None:
         values |= {(field, value) for name, field in CODE_FIELDS.items() for value in of_version.get(name, ())}
     texts = {field.mark + value for field, value in values if field in TEXTS}
     codes = {field.mark + folded(value) for field, value in values if field not in TEXTS}
-    needed = tuple(min(since(one.installer_type, one.nested_type) for one in offer.installers) for offer in offered)
+    needed = tuple(
+        min(since_contract(one.installer_type, one.nested_type) for one in offer.installers) for offer in offered
+    )
     return Record(package.package_id, tuple(sorted(texts)), tuple(sorted(codes)), orjson.dumps(hit), needed)
 
 

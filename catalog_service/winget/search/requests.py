@@ -87,7 +87,7 @@ class Search:
         return hashlib.sha256(orjson.dumps(wanted)).digest()[:12]
 
 
-def search(body: bytes) -> Search:
+def parse_search(body: bytes) -> Search:
     """The search that the body of a request asks for. Raises InvalidRequest."""
     try:
         asked = orjson.loads(body)
@@ -129,7 +129,7 @@ class Query:
         return self.channel.casefold() in {"", CHANNEL}
 
 
-def query(sent: Mapping[str, str]) -> Query:
+def parse_query(sent: Mapping[str, str]) -> Query:
     """The query of an address, its names in any letter case. Raises InvalidField."""
     named = {name.casefold(): value for name, value in sent.items()}
     for name in ("Version", "Channel", "Market"):

@@ -10,8 +10,8 @@ from itertools import accumulate, pairwise
 from catalog_service.winget.search.fields import CODES, SEPARATOR, squeezed
 
 GRAM = 3  # characters
-SIEVE = 16 << 10  # bytes
-LONG = 4 << 10  # characters of a text, from which on a sieve is worth its bytes
+FILTER_SIZE = 16 << 10  # bytes
+FILTER_THRESHOLD = 4 << 10  # characters of a text, from which on a sieve is worth its bytes
 _CODE_MARKS = frozenset(field.mark for field in CODES)
 
 
@@ -19,7 +19,7 @@ class TrigramFilter:
     """Tells of most pieces that a text lacks that it does, and goes through none of it."""
 
     def __init__(self, text: str) -> None:
-        self._has = bytearray(SIEVE)
+        self._has = bytearray(FILTER_SIZE)
         for place in _places(text):
             self._has[place] = True
 
@@ -30,7 +30,7 @@ class TrigramFilter:
 
 def _places(text: str) -> Collection[int]:
     """Where a sieve has every part of a text that is `GRAM` characters long; nowhere in what is shorter."""
-    return [hash(part) % SIEVE for part in {text[start : start + GRAM] for start in range(len(text) - GRAM + 1)}]
+    return [hash(part) % FILTER_SIZE for part in {text[start : start + GRAM] for start in range(len(text) - GRAM + 1)}]
 
 
 _places_of_piece = lru_cache(_places)  # The same piece is looked for in all blocks.
@@ -40,9 +40,9 @@ class TextIndex:
     """One line after the other, and whose each is."""
 
     def __init__(self, of_packages: Sequence[Sequence[str]], *, sieved: bool = False) -> None:
-        """`sieved` is for what is gone through often: it takes longer to make, and `SIEVE` bytes where it is long."""
+        """`sieved` is for what is gone through often: it takes longer to make, and `FILTER_SIZE` bytes where it is long."""
         self.text = "".join(f"{line}{SEPARATOR}" for lines in of_packages for line in lines)
-        self.sieve = TrigramFilter(self.text) if sieved and len(self.text) >= LONG else None
+        self.sieve = TrigramFilter(self.text) if sieved and len(self.text) >= FILTER_THRESHOLD else None
         self._ends = array("L", accumulate(sum(len(line) + 1 for line in lines) for lines in of_packages))
 
     @cached_property

@@ -23,7 +23,7 @@ from catalog_service.model.packages import (
     VersionNotFound,
 )
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches, VersionName
-from catalog_service.packages.search import Order, Wanted
+from catalog_service.packages.search import Order, PackageQuery
 from catalog_service.store import COLLECTIONS, INDEXES, MongoCatalogStore
 from catalog_service.sweeper import HiddenVersion
 from catalog_service.versions.documents import document_of, version_of
@@ -354,7 +354,9 @@ async def test_packages_are_found_in_an_index_alone(stores: Stores, order: Order
         await stores.catalog.packages.add(stores.tenant_id, make_package(package_id=f"acme.{number}", logo=b"png"))
     await stores.database.command("profile", 2)
 
-    found, total = await stores.catalog.packages.headings(stores.tenant_id, Wanted(text="ED", order=order, limit=3))
+    found, total = await stores.catalog.packages.headings(
+        stores.tenant_id, PackageQuery(text="ED", order=order, limit=3)
+    )
 
     await stores.database.command("profile", 0)
     (asked,) = await stores.database["system.profile"].find({"command.aggregate": "packages"}).to_list(None)
@@ -371,7 +373,7 @@ async def test_every_filter_begins_with_the_tenant(stores: Stores) -> None:
     await catalog.packages.change(tenant_id, "acme.editor", PackageChanges(active=False))
     assert len(await stores.packages()) == 1
     await catalog.packages.package_uid(tenant_id, "acme.editor")
-    await catalog.packages.headings(tenant_id, Wanted(text="e", active=False))
+    await catalog.packages.headings(tenant_id, PackageQuery(text="e", active=False))
     await catalog.packages.logos(tenant_id, ["acme.editor"])
     await catalog.packages.begin_deletion(tenant_id, "acme.editor")
     await catalog.packages.end_deletion(tenant_id, "a package")

@@ -186,7 +186,7 @@ async def test_unchanged_versions_take_one_small_query_and_others_one_more(
     catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     until = int(time.time()) + 3600
-    monkeypatch.setattr("catalog_service.views.expiry", lambda _: until)
+    monkeypatch.setattr("catalog_service.views.expiry_time", lambda _: until)
     for package_id in ("acme.editor", "acme.viewer"):
         await catalog.add_package(caller, package_id)
         await catalog.add_version(caller, package_id)

@@ -229,7 +229,7 @@ async def test_many_versions_are_read_and_told_beside_the_event_loop(
     monkeypatch.setattr("catalog_service.versions.store.version_of", watched("reading", version_of))
     monkeypatch.setattr("catalog_service.winget.search.service.record_of", watched("finding", record_of))
     monkeypatch.setattr(Contract, "hit", watched("telling", Contract.hit))
-    monkeypatch.setattr("catalog_service.versions.store.MANY", 1)
+    monkeypatch.setattr("catalog_service.versions.store.MAX_IN_LOOP", 1)
     monkeypatch.setattr("catalog_service.winget.routes.MANY", 1)
     await catalog.add_package(caller, "Acme.Editor")
     for version in ("1.0", "2.0"):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from catalog_service.model.enumerations import FileType, Locale
-from catalog_service.model.manifest.rules import contradictions, refusals
+from catalog_service.model.manifest.rules import contradictions, winget_refusals
 from catalog_service.model.versions import Dependencies, PackageVersion
 from catalog_service.versions.forms import new_version
 from common.errors import InvalidField
@@ -55,7 +55,7 @@ def test_what_a_winget_client_takes_is_offered(fields: dict[str, Any]) -> None:
     version = read(**fields)
 
     assert list(contradictions(version)) == []
-    assert refusals([version]) == {}
+    assert winget_refusals([version]) == {}
 
 
 @each(
@@ -106,14 +106,14 @@ def test_fields_of_winget_s_own_that_contradict_each_other_are_refused(field: st
 def test_what_the_specification_allows_is_taken_and_not_offered(field: str, fields: dict[str, Any]) -> None:
     version = read(**fields)
 
-    ((reason,),) = refusals([version]).values()
+    ((reason,),) = winget_refusals([version]).values()
     assert reason.startswith(f"{field}: ")
 
 
 def test_stored_version_with_a_wrong_windows_feature_is_not_offered() -> None:
     version = replace(read(), dependencies=Dependencies(windows_features=("NetFx3", "Net Fx 4")))
 
-    assert refusals([version]) == {
+    assert winget_refusals([version]) == {
         version.uid: ["dep_windows_features: must have names of letters, digits, - and _ only"]
     }
 
@@ -127,7 +127,7 @@ def test_stored_version_with_a_wrong_windows_feature_is_not_offered() -> None:
     ids=["packages", "archives"],
 )
 def test_msix_and_appx_are_one_installer_type(one: dict[str, str], other: dict[str, str]) -> None:
-    assert len(refusals([read(**one), read(**other)])) == 1
+    assert len(winget_refusals([read(**one), read(**other)])) == 1
 
 
 @each(
@@ -136,21 +136,21 @@ def test_msix_and_appx_are_one_installer_type(one: dict[str, str], other: dict[s
     ids=str,
 )
 def test_other_installer_types_differ(one: FileType, other: FileType) -> None:
-    assert refusals([read(file_type=one), read(file_type=other)]) == {}
+    assert winget_refusals([read(file_type=one), read(file_type=other)]) == {}
 
 
 @each("package_id", ["editor", "acme.", "acme..editor", "acme.an editor", f"acme.{'e' * 33}"])
 def test_a_package_whose_id_winget_refuses_is_not_offered(package_id: str) -> None:
     version = replace(read(), package_id=package_id)
 
-    ((reason,),) = refusals([version]).values()
+    ((reason,),) = winget_refusals([version]).values()
     assert reason.startswith("package_id: ")
 
 
 def test_a_version_is_not_refused_for_another() -> None:
     good, bad = read(), read(package_version="<2")
 
-    assert refusals([good, bad]).keys() == {bad.uid}
+    assert winget_refusals([good, bad]).keys() == {bad.uid}
 
 
 @each(
@@ -166,7 +166,7 @@ def test_a_version_is_not_refused_for_another() -> None:
 def test_of_installers_that_clients_cannot_tell_apart_one_is_offered(other: dict[str, str]) -> None:
     one, two = sorted([read(), read(**other)], key=lambda version: version.uid)
 
-    assert refusals([one, two]).keys() == refusals([two, one]).keys() == {two.uid}
+    assert winget_refusals([one, two]).keys() == winget_refusals([two, one]).keys() == {two.uid}
 
 
 @each(
@@ -183,14 +183,14 @@ def test_of_installers_that_clients_cannot_tell_apart_one_is_offered(other: dict
     ids=repr,
 )
 def test_installers_that_clients_can_tell_apart_are_all_offered(other: dict[str, Any]) -> None:
-    assert refusals([read(), read(**other)]) == {}
+    assert winget_refusals([read(), read(**other)]) == {}
 
 
 def test_a_refused_installer_does_not_hide_others_like_it() -> None:
     bad = replace(read(**{**ZIP, "file_nested_path": ""}), uid="0")
     good = replace(read(**ZIP), uid="1")
 
-    assert refusals([bad, good]).keys() == {"0"}
+    assert winget_refusals([bad, good]).keys() == {"0"}
 
 
 def test_the_installer_s_own_language_is_what_tells_it_from_others() -> None:

@@ -16,8 +16,8 @@ from catalog_service.winget.search.fields import CODES, Field, folded, squeezed
 from catalog_service.winget.search.index_segment import IndexSegment
 from catalog_service.winget.search.matching import MatchType
 from catalog_service.winget.search.records import record_of
-from catalog_service.winget.search.requests import search
-from catalog_service.winget.search.text_index import LONG, TrigramFilter
+from catalog_service.winget.search.requests import parse_search
+from catalog_service.winget.search.text_index import FILTER_THRESHOLD, TrigramFilter
 from tests.support.samples.sources import make_entry, make_version
 from tests.support.tables import each
 
@@ -83,7 +83,7 @@ def asked(field: Field, kind: MatchType, keyword: str) -> dict[str, Any]:
 
 
 def within(block: IndexSegment, **body: Any) -> Collection[int]:
-    return asyncio.run(search(orjson.dumps(body)).within(block, CooperativeYield()))
+    return asyncio.run(parse_search(orjson.dumps(body)).within(block, CooperativeYield()))
 
 
 def found(**body: Any) -> list[str]:
@@ -175,12 +175,12 @@ def test_what_a_block_is_gone_through_by_is_made_once() -> None:
 TEXTS = st.text(st.sampled_from("ab.É* "), min_size=1, max_size=6).filter(str.strip)
 
 
-@pytest.mark.parametrize("long", [0, LONG])
+@pytest.mark.parametrize("long", [0, FILTER_THRESHOLD])
 @given(names=st.lists(TEXTS, max_size=8), keyword=TEXTS)
 def test_scanning_finds_what_looking_at_each_package_finds(long: int, names: list[str], keyword: str) -> None:
     entries = [make_entry(f"A.{number}", make_version(f"A.{number}"), name=name) for number, name in enumerate(names)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("catalog_service.winget.search.text_index.LONG", long)
+        patch.setattr("catalog_service.winget.search.text_index.FILTER_THRESHOLD", long)
         block = IndexSegment([record for entry in entries if (record := record_of(entry))])
     assert (block.texts.sieve is not None) is (long == 0)
     wanted, small = keyword.casefold(), [name.casefold() for name in names]

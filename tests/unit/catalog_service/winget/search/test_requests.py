@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from catalog_service.winget.contracts import Contract
-from catalog_service.winget.search.requests import KEYWORD_LIMIT, MATCHES, PAGE, PARTS, query, search
+from catalog_service.winget.search.requests import KEYWORD_LIMIT, MATCHES, PAGE, PARTS, parse_query, parse_search
 from common.errors import InvalidRequest
 from tests.support.tables import each
 
@@ -49,7 +49,7 @@ FILTER = {"PackageMatchField": "Tag", "RequestMatch": GOOD}
 def test_what_cannot_be_understood_is_refused_by_its_name(body: Any, named: str) -> None:
     sent = body if isinstance(body, bytes) else orjson.dumps(body)
     with pytest.raises(InvalidRequest, match=named.replace("[", r"\[").replace(".", r"\.")):
-        search(sent)
+        parse_search(sent)
 
 
 def parts(number: int, field: str = "Tag", kind: str = "Substring") -> list[dict[str, Any]]:
@@ -61,56 +61,56 @@ def parts(number: int, field: str = "Tag", kind: str = "Substring") -> list[dict
 def test_a_search_goes_through_all_values_a_few_times_only(kind: str) -> None:
     typed = {"KeyWord": "a", "MatchType": kind}
     either, filters, whole = parts(3, kind=kind), parts(PARTS - 4, "Moniker", kind), parts(60, kind="Exact")
-    assert search(orjson.dumps({"Query": typed, "Inclusions": [*either, *whole], "Filters": [*filters, *whole]}))
+    assert parse_search(orjson.dumps({"Query": typed, "Inclusions": [*either, *whole], "Filters": [*filters, *whole]}))
     one_more = parts(1, "PackageName", kind)
     for inclusions, also in (([*either, *one_more], filters), (either, [*filters, *one_more])):
         with pytest.raises(InvalidRequest, match="at most 8 may look for other than whole values"):
-            search(orjson.dumps({"Query": typed, "Inclusions": inclusions, "Filters": also}))
+            parse_search(orjson.dumps({"Query": typed, "Inclusions": inclusions, "Filters": also}))
 
 
 @each("kind", ["Wildcard", "Fuzzy", "FuzzySubstring"])
 def test_a_search_has_at_most_two_wildcard_or_fuzzy_parts(kind: str) -> None:
     typed, (part, other) = {"KeyWord": "a", "MatchType": kind}, parts(2, kind=kind)
     whole = parts(MATCHES, "ProductCode", kind)  # Codes are looked up as whole values, whatever the match type is.
-    assert search(orjson.dumps({"Query": typed, "Inclusions": whole, "Filters": [part, *parts(6)]}))
+    assert parse_search(orjson.dumps({"Query": typed, "Inclusions": whole, "Filters": [part, *parts(6)]}))
     for body in (
         {"Query": typed, "Inclusions": [part], "Filters": [other]},
         {"Inclusions": [part, other, *parts(1, "Moniker", "Fuzzy")]},
         {"Filters": [part, other, *parts(1, "Moniker", "Wildcard")]},
     ):
         with pytest.raises(InvalidRequest, match="at most 2 may be Wildcard, Fuzzy or FuzzySubstring"):
-            search(orjson.dumps(body))
+            parse_search(orjson.dumps(body))
 
 
 def test_whole_values_are_as_many_as_a_client_sends() -> None:
-    assert len(search(orjson.dumps({"Inclusions": parts(MATCHES, "ProductCode", "Exact")})).either) == MATCHES
-    assert len(search(orjson.dumps({"Inclusions": parts(MATCHES, "ProductCode", "Fuzzy")})).either) == MATCHES
+    assert len(parse_search(orjson.dumps({"Inclusions": parts(MATCHES, "ProductCode", "Exact")})).either) == MATCHES
+    assert len(parse_search(orjson.dumps({"Inclusions": parts(MATCHES, "ProductCode", "Fuzzy")})).either) == MATCHES
 
 
 def test_what_is_asked_twice_is_looked_for_once() -> None:
     (once,) = parts(1)
-    asked = search(orjson.dumps({"Inclusions": [once] * MATCHES, "Filters": [once] * MATCHES}))
+    asked = parse_search(orjson.dumps({"Inclusions": [once] * MATCHES, "Filters": [once] * MATCHES}))
     assert (len(asked.either), len(asked.filters)) == (1, 1)
 
 
 def test_names_are_understood_in_any_letter_case() -> None:
     body = {"Filters": [{"PackageMatchField": "TAG", "RequestMatch": {"KeyWord": "a", "MatchType": "exact"}}]}
-    assert search(orjson.dumps(body)) == search(orjson.dumps({"Filters": [FILTER]}))
+    assert parse_search(orjson.dumps(body)) == parse_search(orjson.dumps({"Filters": [FILTER]}))
 
 
 @each(("most", "page"), [(None, PAGE), (0, PAGE), (7, 7), (10**9, PAGE)])
 def test_a_page_has_as_many_as_are_wanted_and_no_more_than_fit(most: int | None, page: int) -> None:
-    assert search(orjson.dumps({"MaximumResults": most})).page == page
+    assert parse_search(orjson.dumps({"MaximumResults": most})).page == page
 
 
 def test_a_search_goes_on_after_what_its_token_names() -> None:
-    asked = search(orjson.dumps({"Filters": [FILTER]}))
+    asked = parse_search(orjson.dumps({"Filters": [FILTER]}))
     assert asked.continued(asked.token("Acme.Édîteur")).after == "Acme.Édîteur"
     assert asked.continued(asked.token("A" * 128)).after == "A" * 128
 
 
 def test_a_token_is_good_for_its_own_search_only() -> None:
-    asked, other = search(b"{}"), search(orjson.dumps({"Filters": [FILTER]}))
+    asked, other = parse_search(b"{}"), parse_search(orjson.dumps({"Filters": [FILTER]}))
     good = asked.token("Acme.Editor")
     altered = base64.urlsafe_b64encode(b"\0" + base64.urlsafe_b64decode(good)[1:]).decode()
     broken = base64.urlsafe_b64encode(base64.urlsafe_b64decode(good)[:13] + b"\xff").decode()
@@ -130,17 +130,17 @@ def test_a_token_is_good_for_its_own_search_only() -> None:
 
 
 def test_a_token_is_good_at_every_replica() -> None:
-    asked = search(orjson.dumps({"Query": GOOD, "Filters": [FILTER]}))
+    asked = parse_search(orjson.dumps({"Query": GOOD, "Filters": [FILTER]}))
     assert asked.token("Acme.Editor") == "Zwr6jeyE7VUCpStUQWNtZS5FZGl0b3I="  # as another process has it
 
 
 def test_a_query_is_understood_in_any_letter_case() -> None:
-    assert query({"VERSION": "1", "channel": "Stable", "MarKet": "de"}) == query(
+    assert parse_query({"VERSION": "1", "channel": "Stable", "MarKet": "de"}) == parse_query(
         {"Version": "1", "Channel": "Stable", "Market": "de"}
     )
     for name in ("Version", "Channel", "Market"):
         with pytest.raises(InvalidRequest, match=name):
-            query({name: "a" * 129})
+            parse_query({name: "a" * 129})
 
 
 @each(
