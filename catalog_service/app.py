@@ -112,7 +112,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             store.revisions, entries, views.rendered_package, memory=settings.catalog_memory
         )
         register_metrics(app[METRICS], catalogs)
-        whole = Entries(store.packages.described, store.versions.whole)
+        whole = Entries(store.packages.described, store.versions.versions)
         search = app[WINGET_SEARCH] = WingetSearch(
             store.revisions, whole, memory=settings.search_memory, on_evict=count_evictions(app[METRICS])
         )

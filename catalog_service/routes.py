@@ -126,7 +126,7 @@ async def get_version_details(request: web.Request) -> web.Response:
 async def add_package_version(request: web.Request) -> web.Response:
     package_id, form = forms.package_in_path(request), await read_form(request)
     inspections = request.app[INSPECTIONS]
-    version = new_version(await inspections.completed(caller_of(request), form), package_id)
+    version = new_version(await inspections.complete(caller_of(request), form), package_id)
     told = {"package_id": package_id, "version": version.version, **views.external_installer(version)}
     audit(request, **told, uid=version.uid)
     await inspections.wait_for_identifiers(caller_of(request), version)
@@ -146,7 +146,7 @@ async def delete_package_version(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/get_finished_uploads")
 async def get_finished_uploads(request: web.Request) -> web.Response:
-    waiting = await request.app[FINISHED_UPLOADS].waiting(caller_of(request))
+    waiting = await request.app[FINISHED_UPLOADS].unassigned(caller_of(request))
     return json_response([views.finished_upload(upload) for upload in waiting])
 
 

@@ -24,15 +24,15 @@ class HiddenVersion:
 
 
 class UnfinishedPackages(Protocol):
-    async def halfway(self, age: int) -> Sequence[tuple[str, str]]:
+    async def find_unfinished(self, age: int) -> Sequence[tuple[str, str]]:
         """Tenant and `package_uid` of the deletions that began more than `age` seconds ago."""
 
 
 class UnfinishedVersions(Protocol):
-    async def halfway(self, age: int) -> Sequence[PendingVersion | HiddenVersion]:
+    async def find_unfinished(self, age: int) -> Sequence[PendingVersion | HiddenVersion]:
         """The versions that were left halfway more than `age` seconds ago."""
 
-    async def forget(self, hidden: HiddenVersion) -> None: ...
+    async def delete_record(self, hidden: HiddenVersion) -> None: ...
 
 
 class Sweeper:
@@ -54,8 +54,8 @@ class Sweeper:
 
     async def sweep(self) -> None:
         """Settle what has been halfway for a minute; what cannot be settled now is left for the next time."""
-        await with_each("sweeper", await self._halfway_packages.halfway(AGE), self._finish_deletion)
-        await with_each("sweeper", await self._halfway_versions.halfway(AGE), self._settle)
+        await with_each("sweeper", await self._halfway_packages.find_unfinished(AGE), self._finish_deletion)
+        await with_each("sweeper", await self._halfway_versions.find_unfinished(AGE), self._settle)
 
     async def _finish_deletion(self, begun: tuple[str, str]) -> None:
         tenant_id, package_uid = begun
@@ -65,7 +65,7 @@ class Sweeper:
         caller = _service_of(version.tenant_id)
         if isinstance(version, HiddenVersion):
             await self._installers.release(caller, [version.uid])
-            await self._halfway_versions.forget(version)
+            await self._halfway_versions.delete_record(version)
             return
         try:
             await self._versions.finish(caller, version)

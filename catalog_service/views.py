@@ -80,7 +80,7 @@ def found_packages(found: Sequence[FoundPackage], total: int) -> dict[str, Any]:
 
 
 def _found_package(found: FoundPackage) -> dict[str, Any]:
-    heading = found.heading
+    heading = found.summary
     return {
         "package_id": heading.package_id,
         "package_name": heading.name,

@@ -47,7 +47,7 @@ class PackageChanges:
         """Those of the package itself that are to change."""
         return {name: value for name, value in vars(self).items() if value is not None and name != "manifest"}
 
-    def told(self) -> dict[str, str]:
+    def to_audit_texts(self) -> dict[str, str]:
         """The values in the words of the audit log; long texts and logos by their SHA-256."""
         return {name: _told(value) for name, value in {**self.fields, **self.manifest}.items()}
 

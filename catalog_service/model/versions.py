@@ -101,7 +101,7 @@ class PackageVersion:
         return self.manifest.installer_locale or self.locale.replace("_", "-")
 
     @property
-    def told_apart_by(self) -> tuple[object, ...]:
+    def client_key(self) -> tuple[object, ...]:
         """What winget clients tell the installers of one version apart by."""
         types = (self.installer_type.client_type, self.effective_type and self.effective_type.client_type)
         return self.version, *types, self.architecture, self.language, self.scope

@@ -42,7 +42,7 @@ class UploadService:
             signature_sha256=answer.get("signature_sha256", ""),
         )
 
-    async def inspected(self, caller: Caller, server_filename: str) -> Mapping[str, Any]:
+    async def inspect(self, caller: Caller, server_filename: str) -> Mapping[str, Any]:
         """What a file says of itself, under the names of the form's fields; it is inspected now if it was not before.
 
         Raises:

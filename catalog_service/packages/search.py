@@ -50,7 +50,7 @@ class PackageSummary:
 class FoundPackage:
     """A package as a list shows it, with its newest version; `logo` changes with its picture, "" where it has none."""
 
-    heading: PackageSummary
+    summary: PackageSummary
     versions: int
     newest_version: str
     logo: str
@@ -66,7 +66,7 @@ class LogoNotFound(NotFound):
 class SummaryStore(Protocol):
     """Where packages are kept."""
 
-    async def headings(self, tenant_id: str, wanted: PackageQuery) -> tuple[Sequence[PackageSummary], int]:
+    async def summaries(self, tenant_id: str, wanted: PackageQuery) -> tuple[Sequence[PackageSummary], int]:
         """Those on the wanted page, in order, and how many there are on all pages."""
 
     async def logos(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, bytes]:
@@ -88,7 +88,7 @@ class PackageSearch:
 
     async def page(self, caller: Caller, wanted: PackageQuery) -> tuple[Sequence[FoundPackage], int]:
         """The packages of the wanted page, and how many there are on all pages."""
-        headings, total = await self._packages.headings(caller.tenant_id, wanted)
+        headings, total = await self._packages.summaries(caller.tenant_id, wanted)
         ids = [heading.package_id for heading in headings]
         logos, versions = await asyncio.gather(
             self._packages.logos(caller.tenant_id, ids), self._names(caller.tenant_id, ids)

@@ -76,8 +76,8 @@ class Packages:
 
     async def edit(self, caller: Caller, package_id: str, changes: PackageChanges) -> dict[str, tuple[str, str]]:
         """What was before and is after, by the changed fields' names, for the audit log. Raises PackageNotFound."""
-        before = (await self._store.change(caller.tenant_id, package_id, changes)).told()
-        return {name: (before[name], after) for name, after in changes.told().items()}
+        before = (await self._store.change(caller.tenant_id, package_id, changes)).to_audit_texts()
+        return {name: (before[name], after) for name, after in changes.to_audit_texts().items()}
 
     async def delete(self, caller: Caller, package_id: str) -> None:
         """Remove a package with its versions and files: hidden first, gone last, so that repeating it finishes it.

@@ -61,7 +61,7 @@ class MongoPackageStore:
         found = await self._packages.find_one({"tenant_id": tenant_id, "package_id": package_id, "halfway": False})
         return _described(found) if found else None
 
-    async def headings(self, tenant_id: str, wanted: PackageQuery) -> tuple[Sequence[PackageSummary], int]:
+    async def summaries(self, tenant_id: str, wanted: PackageQuery) -> tuple[Sequence[PackageSummary], int]:
         match: Document = {"tenant_id": tenant_id, "halfway": False}
         if wanted.active is not None:
             match["active"] = wanted.active
@@ -138,7 +138,7 @@ class MongoPackageStore:
     async def end_deletion(self, tenant_id: str, package_uid: str) -> None:
         await self._packages.delete_one({"tenant_id": tenant_id, "package_uid": package_uid, "halfway": True})
 
-    async def halfway(self, age: int) -> Sequence[tuple[str, str]]:
+    async def find_unfinished(self, age: int) -> Sequence[tuple[str, str]]:
         """Tenant and `package_uid` of the deletions that began more than `age` seconds ago, in all tenants."""
         found = self._packages.find(older_than(age), {"tenant_id": True, "package_uid": True})
         return [(document["tenant_id"], document["package_uid"]) for document in await found.to_list(None)]

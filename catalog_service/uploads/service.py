@@ -24,7 +24,7 @@ class FinishedUploads:
         self._store = store
         self._installers = installers
 
-    async def waiting(self, caller: Caller) -> Sequence[FinishedUpload]:
+    async def unassigned(self, caller: Caller) -> Sequence[FinishedUpload]:
         """The oldest first. Raises Unavailable where upload_service does not answer.
 
         It is asked, because an announcement may be old: files are discarded and collected, and releases have some.

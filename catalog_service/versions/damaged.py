@@ -29,7 +29,7 @@ class DamagedInstaller:
 
 
 class NamedVersions(Protocol):
-    async def named(self, tenant_id: str, uids: Sequence[str]) -> Sequence[VersionName]:
+    async def names_of(self, tenant_id: str, uids: Sequence[str]) -> Sequence[VersionName]:
         """Those of these that can be seen."""
 
 
@@ -49,7 +49,7 @@ class DamagedInstallers:
         """The one found first at the top. Raises Unavailable where upload_service does not answer."""
         files = await self._installers.damaged(caller)
         uids = [file.version_uid for file in files if file.version_uid]
-        names = {name.uid: name for name in await self._versions.named(caller.tenant_id, uids)} if uids else {}
+        names = {name.uid: name for name in await self._versions.names_of(caller.tenant_id, uids)} if uids else {}
         return [
             DamagedInstaller(file, name.package_id, name.version)
             if (name := names.get(file.version_uid))

@@ -56,7 +56,7 @@ class InstallerContradicts(InvalidField):
 class Installers(Protocol):
     """The files, which upload_service keeps."""
 
-    async def inspected(self, caller: Caller, server_filename: str) -> Mapping[str, Any]:
+    async def inspect(self, caller: Caller, server_filename: str) -> Mapping[str, Any]:
         """What one says of itself. Raises Answered where there is none of this name, and Unavailable."""
 
 
@@ -66,7 +66,7 @@ class Inspections:
     def __init__(self, installers: Installers) -> None:
         self._installers = installers
 
-    async def completed(self, caller: Caller, form: Form) -> Form:
+    async def complete(self, caller: Caller, form: Form) -> Form:
         """The form with those required fields that it left out and its installer says.
 
         Raises:
@@ -79,7 +79,7 @@ class Inspections:
         if not server_filename or not (left_out or caller.tenant.strict_installers):
             return form
         try:
-            found = await self._installers.inspected(caller, server_filename)
+            found = await self._installers.inspect(caller, server_filename)
         except UpstreamProblem as problem:
             if problem.status >= 500:
                 raise
@@ -98,7 +98,7 @@ class Inspections:
         if version.installer_url or all(attrgetter(name)(version) for name in _SAID_BY.get(version.installer_type, ())):
             return
         with suppress(UpstreamProblem, Overloaded, Unavailable):
-            await self._installers.inspected(caller, version.server_filename)
+            await self._installers.inspect(caller, version.server_filename)
 
 
 def file_fields(version: PackageVersion, file: InstallerFile) -> dict[str, Any]:

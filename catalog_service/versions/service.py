@@ -42,7 +42,7 @@ class VersionStore(Protocol):
     async def has_version(self, tenant_id: str, package_id: str, version: str) -> bool:
         """Whether there is one with this version string, pending ones included."""
 
-    async def pending_like(self, pending: PendingVersion) -> PendingVersion | None:
+    async def find_equal_pending(self, pending: PendingVersion) -> PendingVersion | None:
         """A pending version that is equal in all but its uid."""
 
     async def activate(self, tenant_id: str, version: PackageVersion, file: InstallerFile) -> bool:
@@ -190,7 +190,7 @@ class Versions:
                 raise VersionExists(version.version)
             await self._store.reserve(pending, version.version if by_version else version.installer_key)
         except VersionExists:
-            halfway = await self._store.pending_like(pending)
+            halfway = await self._store.find_equal_pending(pending)
             if halfway is None:
                 raise
             return halfway

@@ -76,7 +76,7 @@ class MongoVersionStore:
         }
         return await self._versions.find_one(wanted, {"_id": True}) is not None
 
-    async def pending_like(self, pending: PendingVersion) -> PendingVersion | None:
+    async def find_equal_pending(self, pending: PendingVersion) -> PendingVersion | None:
         alike = {name: value for name, value in document_of(pending.version).items() if name != "uid"}
         alike["installer_url"] = alike["installer_url"] or {"$in": ["", None]}  # Earlier versions lack the field.
         found = await self._versions.find_one(
@@ -123,7 +123,7 @@ class MongoVersionStore:
         async for documents in self._read(tenant_id, package_ids, shown):
             yield [VersionName(**document) for document in documents]
 
-    async def whole(
+    async def versions(
         self, tenant_id: str, package_ids: Collection[str] | None = None
     ) -> AsyncIterator[Sequence[PackageVersion]]:
         """The same versions with all that they are."""
@@ -140,7 +140,7 @@ class MongoVersionStore:
         while documents := await found.to_list(YIELD_SIZE):
             yield documents
 
-    async def named(self, tenant_id: str, uids: Sequence[str]) -> Sequence[VersionName]:
+    async def names_of(self, tenant_id: str, uids: Sequence[str]) -> Sequence[VersionName]:
         shown = {"_id": False, "package_id": True, "version": True, "uid": True}
         found = self._versions.find({"tenant_id": tenant_id, "uid": {"$in": list(uids)}, "state": "active"}, shown)
         return [VersionName(**document) for document in await found.to_list(None)]
@@ -168,7 +168,7 @@ class MongoVersionStore:
     async def remove(self, tenant_id: str, uids: Sequence[str]) -> None:
         await self._versions.delete_many({"tenant_id": tenant_id, "uid": {"$in": list(uids)}, "state": "deleting"})
 
-    async def halfway(self, age: int) -> Sequence[PendingVersion | HiddenVersion]:
+    async def find_unfinished(self, age: int) -> Sequence[PendingVersion | HiddenVersion]:
         """The versions that were left halfway more than `age` seconds ago, in all tenants."""
         found = await self._versions.find(older_than(age)).to_list(None)
         return [
@@ -178,7 +178,7 @@ class MongoVersionStore:
             for document in found
         ]
 
-    async def forget(self, hidden: HiddenVersion) -> None:
+    async def delete_record(self, hidden: HiddenVersion) -> None:
         """Remove a hidden version, abandoned ones too."""
         await self._versions.delete_one(
             {"tenant_id": hidden.tenant_id, "uid": hidden.uid, "state": {"$in": ["deleting", "abandoned"]}}

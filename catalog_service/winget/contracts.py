@@ -61,20 +61,20 @@ class Contract:
             raise InvalidRequest("Version: must be a contract from 1.0 on, such as 1.10.0.")
         return cls(int(found[1] or 0))
 
-    def knows_all(self, record: Record) -> bool:
+    def supports_all(self, record: Record) -> bool:
         """Whether it knows all that a search tells of a package."""
         return self.minor >= max(LATEST_OF_HITS, *record.since)
 
     def hit(self, record: Record) -> bytes:
         """What a search tells of a package, in JSON: made anew where not all of it is known, else as it is kept."""
-        if self.knows_all(record):
+        if self.supports_all(record):
             return record.hit
         hit = orjson.loads(record.hit)
         versions = zip(hit["Versions"], record.since, strict=True)
-        hit["Versions"] = [self.known(version) for version, minor in versions if self.minor >= minor]
+        hit["Versions"] = [self.supported(version) for version, minor in versions if self.minor >= minor]
         return orjson.dumps(hit)
 
-    def known(self, members: Mapping[str, Any]) -> dict[str, Any]:
+    def supported(self, members: Mapping[str, Any]) -> dict[str, Any]:
         """Of an object what the contract knows, and nothing that is empty then."""
         known = {
             name: self._known(value)
@@ -85,7 +85,7 @@ class Contract:
 
     def _known(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return self.known(value)
+            return self.supported(value)
         if isinstance(value, list | tuple):
             return [self._known(item) for item in value if self._knows_all_of(item)]
         return value

@@ -53,7 +53,7 @@ async def search(request: web.Request) -> web.Response:
     async with request.app[SEARCH_LIMIT].acquire(caller) if wanted.scans_texts else nullcontext():
         found, revision = await request.app[WINGET_SEARCH].find(caller.tenant_id, wanted, hidden, contract)
     page = found[: wanted.page]
-    anew = sum(len(record.since) for record in page if not contract.knows_all(record))
+    anew = sum(len(record.since) for record in page if not contract.supports_all(record))
     hits = await asyncio.to_thread(_page, contract, page) if anew > MANY else _page(contract, page)
     body = [b'{"Data":[', b",".join(hits), b"]"]
     if len(found) > len(hits):

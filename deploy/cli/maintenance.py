@@ -110,7 +110,7 @@ class Reading:
                 done = 0
                 async for installer in store.kept(self.tenant_id):
                     if damage := await _look(work, installer):
-                        names = await versions.named(installer.tenant_id, [installer.version_uid])
+                        names = await versions.names_of(installer.tenant_id, [installer.version_uid])
                         package_id, version = (names[0].package_id, names[0].version) if names else ("", "")
                         self.findings.append(
                             Finding(installer.tenant_id, package_id, version, installer.server_filename, damage)

@@ -84,7 +84,7 @@ def winget_refusals(versions: Sequence[PackageVersion]) -> Mapping[str, Sequence
         for contradiction in contradictions(version):
             found[version.uid].append(str(contradiction))
         if version.uid not in found:
-            other = taken.setdefault(version.told_apart_by, version.uid)
+            other = taken.setdefault(version.client_key, version.uid)
             if other != version.uid:
                 found[version.uid].append(f"The version {other} has an installer that cannot be told from this one.")
     return found

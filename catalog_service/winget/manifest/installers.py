@@ -32,7 +32,7 @@ def installer(version: PackageVersion, contract: Contract, address: str) -> Mapp
     family_name = version.package_family_name
     if contract.minor < WITH_NESTED and version.effective_type not in PACKAGED:
         family_name = ""  # Only later there are installers of other types that install packaged apps.
-    return contract.known(
+    return contract.supported(
         without_empty(
             {
                 **with_winget_names(told),

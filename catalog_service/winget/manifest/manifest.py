@@ -20,7 +20,7 @@ def manifest(entry: WholeEntry, contract: Contract, query: Query, address: Addre
     versions = [
         {
             "PackageVersion": offer.version,
-            **contract.known(locales(entry.package, installers[0].manifest)),
+            **contract.supported(locales(entry.package, installers[0].manifest)),
             "Installers": [installer(version, contract, address(version)) for version in installers],
         }
         for offer in installable_versions(entry)

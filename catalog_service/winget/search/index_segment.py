@@ -42,7 +42,7 @@ class IndexSegment:
         self.ids = [record.package_id for record in records]
         texts = [[folded(line) for line in record.texts] for record in records]
         self.texts = TextIndex(texts, sieved=True)
-        self.size = sum(record.size for record in records) + (FILTER_SIZE if self.texts.sieve else 0)
+        self.size = sum(record.size for record in records) + (FILTER_SIZE if self.texts.filter else 0)
         self._numbers: dict[str, int | list[int]] = {}
         for number, record in enumerate(records):
             for line in {*texts[number], *record.codes}:
@@ -57,7 +57,7 @@ class IndexSegment:
         """Seldom gone through, and longer than the texts: made once, and only where it is asked for."""
         return TextIndex([record.codes for record in self.records])
 
-    def having(self, line: str) -> Sequence[int]:
+    def numbers_of(self, line: str) -> Sequence[int]:
         """The numbers of the packages that have this folded value, after its field's mark."""
         found = self._numbers.get(line, ())
         return (found,) if isinstance(found, int) else found

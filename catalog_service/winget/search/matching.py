@@ -47,7 +47,7 @@ class Match:
             return True
         return self.kind in GUESSED and self.fields <= CODES
 
-    def within(self, block: IndexSegment) -> Set[int]:
+    def numbers_in(self, block: IndexSegment) -> Set[int]:
         """The numbers of the packages that have it."""
         return self._found(block)
 
@@ -71,7 +71,7 @@ class Match:
     def _whole(self, block: IndexSegment) -> Set[int]:
         found: set[int] = set()
         for field, line in self._lines:
-            numbers = block.having(line)
+            numbers = block.numbers_of(line)
             if not numbers:
                 continue
             if self.kind is MatchType.EXACT and field in TEXTS:
@@ -83,25 +83,25 @@ class Match:
     def _to_be_had(self, block: IndexSegment) -> Set[int]:
         """Those with an installer for a market; part of a market's name is none."""
         mark = Field.MARKET.mark
-        anywhere, here = (block.having(mark + value) for value in (ANY_MARKET, self._folded))
-        return {*anywhere, *here}.difference(block.having(mark + NOT_IN + self._folded))
+        anywhere, here = (block.numbers_of(mark + value) for value in (ANY_MARKET, self._folded))
+        return {*anywhere, *here}.difference(block.numbers_of(mark + NOT_IN + self._folded))
 
     def _in(self, lines: TextIndex) -> set[int]:
         match self.kind:
             case MatchType.SUBSTRING if self._folded:
-                return set(lines.having(self._folded, self._marks))
+                return set(lines.find(self._folded, self._marks))
             case MatchType.WILDCARD:
-                return set(lines.matching(self._pattern))
+                return set(lines.find_matches(self._pattern))
             case MatchType.FUZZY:
                 return self._beginning(lines.squeezed, self._squeezed + SEPARATOR)
             case MatchType.FUZZY_SUBSTRING if self._squeezed:
-                return set(lines.squeezed.having(self._squeezed, self._marks))
+                return set(lines.squeezed.find(self._squeezed, self._marks))
             case MatchType.FUZZY_SUBSTRING:
                 return self._beginning(lines, "")
         return self._beginning(lines, self._folded)
 
     def _beginning(self, lines: TextIndex, text: str) -> set[int]:
-        return {number for mark in self._marks for number in lines.having(mark + text)}
+        return {number for mark in self._marks for number in lines.find(mark + text)}
 
     @cached_property
     def _lines(self) -> Sequence[tuple[Field, str]]:

@@ -52,7 +52,7 @@ class Search:
         found: Set[int] | None = None
         for match in self.filters:
             await turn.pause()
-            numbers = match.within(block)
+            numbers = match.numbers_in(block)
             found = numbers if found is None else found & numbers
             if not found:
                 return ()
@@ -60,7 +60,7 @@ class Search:
             any_of: set[int] = set()
             for match in self.either:
                 await turn.pause()
-                any_of |= match.within(block)
+                any_of |= match.numbers_in(block)
             found = any_of if found is None else found & any_of
         return range(len(block.records)) if found is None else found
 

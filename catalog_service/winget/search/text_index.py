@@ -42,7 +42,7 @@ class TextIndex:
     def __init__(self, of_packages: Sequence[Sequence[str]], *, sieved: bool = False) -> None:
         """`sieved` is for what is gone through often: it takes longer to make, and `FILTER_SIZE` bytes where it is long."""
         self.text = "".join(f"{line}{SEPARATOR}" for lines in of_packages for line in lines)
-        self.sieve = TrigramFilter(self.text) if sieved and len(self.text) >= FILTER_THRESHOLD else None
+        self.filter = TrigramFilter(self.text) if sieved and len(self.text) >= FILTER_THRESHOLD else None
         self._ends = array("L", accumulate(sum(len(line) + 1 for line in lines) for lines in of_packages))
 
     @cached_property
@@ -53,9 +53,9 @@ class TextIndex:
             [[line[0] + squeezed(line[1:]) for line in lines if line[0] not in _CODE_MARKS] for lines in of_packages]
         )
 
-    def having(self, piece: str, marks: str = "") -> Iterator[int]:
+    def find(self, piece: str, marks: str = "") -> Iterator[int]:
         """The numbers of the packages that have a piece, in a line that begins with one of these marks if any."""
-        if self.sieve and not self.sieve.may_have(piece):
+        if self.filter and not self.filter.may_have(piece):
             return
         place = self.text.find(piece)
         while place >= 0:
@@ -73,7 +73,7 @@ class TextIndex:
         places = (self.text.find(SEPARATOR + mark, after) for mark in marks)
         return min((place for place in places if place >= 0), default=len(self.text))
 
-    def matching(self, pattern: re.Pattern[str]) -> Iterator[int]:
+    def find_matches(self, pattern: re.Pattern[str]) -> Iterator[int]:
         """The numbers of the packages of which a pattern matches a line."""
         found = pattern.search(self.text)
         while found:

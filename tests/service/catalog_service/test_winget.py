@@ -290,7 +290,7 @@ async def test_indexes_of_all_tenants_stay_within_their_bound(catalog: Catalog) 
     for caller in callers:
         await catalog.add_package(caller, "Acme.Editor")
         await catalog.add_version(caller, "Acme.Editor")
-    entries = Entries(catalog.store.packages.described, catalog.store.versions.whole)
+    entries = Entries(catalog.store.packages.described, catalog.store.versions.versions)
     one = WingetSearch(catalog.store.revisions, entries, memory=1 << 20)
     await one.find(callers[0].tenant_id, Search(), frozenset())
     bounded = WingetSearch(catalog.store.revisions, entries, memory=2 * one.size)

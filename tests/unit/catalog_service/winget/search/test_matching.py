@@ -182,7 +182,7 @@ def test_scanning_finds_what_looking_at_each_package_finds(long: int, names: lis
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("catalog_service.winget.search.text_index.FILTER_THRESHOLD", long)
         block = IndexSegment([record for entry in entries if (record := record_of(entry))])
-    assert (block.texts.sieve is not None) is (long == 0)
+    assert (block.texts.filter is not None) is (long == 0)
     wanted, small = keyword.casefold(), [name.casefold() for name in names]
     for kind, numbers in {
         MatchType.EXACT: [number for number, name in enumerate(names) if name == keyword],

@@ -132,12 +132,12 @@ async def test_other_tasks_run_between_two_matches(monkeypatch: pytest.MonkeyPat
     running: list[int] = []
     turns = 0
 
-    def within(_: Match, block: IndexSegment) -> set[int]:
+    def numbers_in(_: Match, block: IndexSegment) -> set[int]:
         running.append(turns)
         time.sleep(0.006)
         return {0}
 
-    monkeypatch.setattr(Match, "within", within)
+    monkeypatch.setattr(Match, "numbers_in", numbers_in)
 
     async def others() -> None:
         nonlocal turns
