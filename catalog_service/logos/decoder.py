@@ -1,4 +1,4 @@
-"""Decodes a logo and encodes its pixels anew, so that nothing else of the file remains."""
+"""Decodes a logo and encodes its pixels again, so that nothing else of the file remains."""
 
 import io
 import re
@@ -19,7 +19,7 @@ warnings.simplefilter("error", Image.DecompressionBombWarning)
 
 
 def decode_logo(image: bytes) -> bytes:
-    """The PNG or JPEG image as a PNG of at most 256 by 256 pixels without metadata.
+    """Convert a PNG or JPEG image to a PNG of at most 256 by 256 pixels without metadata.
 
     Raises:
         LogoRefused: it is no such image, or has too many pixels or scans.

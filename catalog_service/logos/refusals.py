@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class Refusal(IntEnum):
-    """The exit status by which the decoding process tells the reason."""
+    """The exit statuses of the decoding process."""
 
     NOT_AN_IMAGE = 10
     TOO_MANY_PIXELS = 11
