@@ -57,11 +57,11 @@ class UploadService:
 
     async def release(self, caller: Caller, version_uids: Sequence[str]) -> None:
         """Delete the files of these versions, as far as they exist. Raises Unavailable."""
-        slices = [
-            list(version_uids[start : start + RELEASE_BATCH]) for start in range(0, len(version_uids), RELEASE_BATCH)
-        ]
-        for first in range(0, len(slices), CONCURRENT_RELEASES):
-            await asyncio.gather(*(self._release(caller, uids) for uids in slices[first : first + CONCURRENT_RELEASES]))
+        starts = range(0, len(version_uids), RELEASE_BATCH)
+        batches = [list(version_uids[start : start + RELEASE_BATCH]) for start in starts]
+        while batches:
+            await asyncio.gather(*(self._release(caller, uids) for uids in batches[:CONCURRENT_RELEASES]))
+            del batches[:CONCURRENT_RELEASES]
 
     async def unclaimed(self, caller: Caller, server_filenames: Sequence[str]) -> Set[str]:
         """Return which of these files exist and are unused. Raises Unavailable."""

@@ -1,4 +1,4 @@
-"""A version as the document that the database keeps, and back."""
+"""Converts versions to documents of the database and back."""
 
 from dataclasses import asdict
 from typing import Any
@@ -8,11 +8,11 @@ from catalog_service.model.manifest.fields import from_document, to_document
 from catalog_service.model.manifest.version import VersionManifest
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches
 
-_EMPTY_MANIFEST = VersionManifest()  # one for the thousands of versions that have none
+_EMPTY_MANIFEST = VersionManifest()  # shared by all versions without one
 
 
 def document_of(version: PackageVersion) -> dict[str, Any]:
-    """All fields by their names; enumerations are texts, sequences are lists."""
+    """Return all fields by their names; enumerations are texts, sequences are lists."""
     dependencies = version.dependencies
     return {
         **vars(version),
@@ -35,7 +35,7 @@ def document_of(version: PackageVersion) -> dict[str, Any]:
 
 
 def version_of(document: dict[str, Any]) -> PackageVersion:
-    """The version of a document that `document_of` made; other fields of it are left out."""
+    """Return the version of a document of `document_of`, without its further fields."""
     needed, manifest = document["dependencies"], document.get("manifest")
     return PackageVersion(
         uid=document["uid"],

@@ -28,7 +28,7 @@ _ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:")
 
 
 def new_version(form: Form, package_id: str) -> PackageVersion:
-    """The version that `add_package_version` is to make. Raises InvalidField."""
+    """Return the version that `add_package_version` creates. Raises InvalidField."""
     version = parse_version(form, package_id)
     for contradiction in contradictions(version):
         if contradiction.field in REFUSED_FIELDS:
@@ -37,7 +37,7 @@ def new_version(form: Form, package_id: str) -> PackageVersion:
 
 
 def parse_version(form: Form, package_id: str) -> PackageVersion:
-    """The version of a form, also one that winget clients would refuse. Raises InvalidField."""
+    """Return the version of a form, also one that winget clients refuse. Raises InvalidField."""
     server_filename, installer_url = _installer(form)
     installer_type = form.choice("file_type", FileType)
     return PackageVersion(
@@ -70,7 +70,7 @@ def parse_version(form: Form, package_id: str) -> PackageVersion:
 
 
 def _installer(form: Form) -> tuple[str, str]:
-    """The name of its file here, or else the address where it stays. Raises InvalidRequest."""
+    """Return the name of the stored file, or else the external address. Raises InvalidRequest."""
     server_filename, address = form.text("server_filename", limit=NAME_LIMIT, required=False), form.get("installer_url")
     if not server_filename and not address:
         raise InvalidField(
@@ -115,7 +115,7 @@ def _guid(form: Form, name: str) -> str:
 
 
 def _nested_paths(form: Form) -> tuple[str, ...]:
-    """Relative paths inside the archive; one may hold a comma."""
+    """Return relative paths inside the archive; a path may have commas."""
     paths = [clean("file_nested_path", path, limit=PATH_LIMIT) for path in form.fields.get("file_nested_path", ())]
     for path in paths:
         if _ABSOLUTE.match(path) or ".." in re.split(r"[/\\]", path):
@@ -128,14 +128,14 @@ def _package_dependencies(form: Form) -> tuple[PackageDependency, ...]:
     minimums = form.fields.get("dep_pkg_min_version", ()) or ("",) * len(identifiers)
     if len(identifiers) != len(minimums):
         raise InvalidField("dep_pkg_min_version", "must be sent once for each dep_pkg_identifier")
-    found = []
+    dependencies = []
     for identifier, minimum in zip(identifiers, minimums, strict=True):
-        needed = PackageDependency(
+        dependency = PackageDependency(
             clean("dep_pkg_identifier", identifier, limit=VERSION_LIMIT),
             clean("dep_pkg_min_version", minimum, limit=VERSION_LIMIT),
         )
-        if needed.package_id:
-            found.append(needed)
-        elif needed.min_version:
+        if dependency.package_id:
+            dependencies.append(dependency)
+        elif dependency.min_version:
             raise InvalidField("dep_pkg_identifier", "is required with dep_pkg_min_version")
-    return tuple(found)
+    return tuple(dependencies)

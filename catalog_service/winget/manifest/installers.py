@@ -1,4 +1,4 @@
-"""An installer of a version, as its manifest tells of it."""
+"""The installers in a manifest."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from catalog_service.winget.contracts import WITH_NESTED, Contract
 from catalog_service.winget.installable import PACKAGED
 from catalog_service.winget.naming import with_winget_names, without_empty
 
-# What a version's manifest says that stands elsewhere in the protocol, or under another name.
+# Fields that have another place or another name in the protocol.
 ELSEWHERE = (
     "locales",
     "release_notes",
@@ -21,21 +21,21 @@ ELSEWHERE = (
 
 
 def installer(version: PackageVersion, contract: Contract, address: str) -> Mapping[str, Any]:
-    """As much of it as the contract knows."""
-    told = {name: value for name, value in to_document(version.manifest).items() if name not in ELSEWHERE}
-    entries = _entries(version, told.pop("apps_and_features_entries", ()))
-    markets = {name: told.pop(name) for name in ("allowed_markets", "excluded_markets") if name in told}
-    left = {
-        "default_install_location": told.pop("default_install_location", ""),
-        "files": told.pop("installed_files", ()),
+    """Return the members of an installer that the contract supports."""
+    fields = {name: value for name, value in to_document(version.manifest).items() if name not in ELSEWHERE}
+    entries = _entries(version, fields.pop("apps_and_features_entries", ()))
+    markets = {name: fields.pop(name) for name in ("allowed_markets", "excluded_markets") if name in fields}
+    metadata = {
+        "default_install_location": fields.pop("default_install_location", ""),
+        "files": fields.pop("installed_files", ()),
     }
     family_name = version.package_family_name
     if contract.minor < WITH_NESTED and version.effective_type not in PACKAGED:
-        family_name = ""  # Only later there are installers of other types that install packaged apps.
+        family_name = ""  # Older clients know no other types that install packaged apps.
     return contract.supported(
         without_empty(
             {
-                **with_winget_names(told),
+                **with_winget_names(fields),
                 "Architecture": version.architecture.value,
                 "InstallerType": version.installer_type.lower(),
                 "InstallerUrl": address,
@@ -49,7 +49,7 @@ def installer(version: PackageVersion, contract: Contract, address: str) -> Mapp
                 "InstallerSwitches": with_winget_names(without_empty(vars(version.switches))),
                 "Dependencies": _dependencies(version.dependencies),
                 "AppsAndFeaturesEntries": entries,
-                "InstallationMetadata": with_winget_names(without_empty(left)),
+                "InstallationMetadata": with_winget_names(without_empty(metadata)),
                 "Markets": with_winget_names(markets),
                 **_nested(version),
             }
@@ -58,13 +58,13 @@ def installer(version: PackageVersion, contract: Contract, address: str) -> Mapp
 
 
 def signature_of(version: PackageVersion) -> str:
-    """The SHA-256 of the signature by which winget checks an MSIX or APPX; "" for another installer, or without one."""
+    """Return the SHA-256 of the signature of an MSIX or APPX; "" for other installers, or if it is unknown."""
     return version.manifest.signature_sha256 if version.installer_type in PACKAGED else ""
 
 
-def _entries(version: PackageVersion, written: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """What it writes into Apps and Features; the version's own upgrade code has no other place."""
-    entries = [dict(entry) for entry in written]
+def _entries(version: PackageVersion, declared: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return the entries of Apps and Features, with the version's upgrade code."""
+    entries = [dict(entry) for entry in declared]
     for entry in entries:
         if "installer_type" in entry:
             entry["installer_type"] = entry["installer_type"].lower()
@@ -88,16 +88,16 @@ def _nested(version: PackageVersion) -> Mapping[str, Any]:
     }
 
 
-def _dependencies(needed: Dependencies) -> Mapping[str, Any]:
+def _dependencies(dependencies: Dependencies) -> Mapping[str, Any]:
     packages = [
         without_empty({"PackageIdentifier": package.package_id, "MinimumVersion": package.min_version})
-        for package in needed.packages
+        for package in dependencies.packages
     ]
     return without_empty(
         {
-            "WindowsFeatures": needed.windows_features,
-            "WindowsLibraries": needed.windows_libraries,
+            "WindowsFeatures": dependencies.windows_features,
+            "WindowsLibraries": dependencies.windows_libraries,
             "PackageDependencies": packages,
-            "ExternalDependencies": needed.external,
+            "ExternalDependencies": dependencies.external,
         }
     )

@@ -1,4 +1,4 @@
-"""What a version says of itself in each language."""
+"""The texts of a manifest in each language."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +10,11 @@ from catalog_service.winget.naming import with_winget_names, without_empty
 
 DEFAULT_LANGUAGE = "en-US"
 SHORT = 256  # characters of a short description
-UNKNOWN_LICENSE = "Unknown"  # Every package has to name one.
+UNKNOWN_LICENSE = "Unknown"  # Manifests require a license.
 
 
 def locales(described: DescribedPackage, version: VersionManifest) -> Mapping[str, Any]:
-    """`DefaultLocale`, and `Locales` where there are further ones."""
+    """Return `DefaultLocale`, and `Locales` if there are further languages."""
     package, texts = described.package, to_document(described.manifest)
     default = texts.pop("package_locale", DEFAULT_LANGUAGE)
     others = {local.pop("package_locale"): local for local in texts.pop("locales", ())}

@@ -106,7 +106,7 @@ class WingetSearch:
                 await cooperative.pause()
                 if segment.ids[-1] <= search.after:
                     continue
-                for number in sorted(await search.within(segment, cooperative)):
+                for number in sorted(await search.numbers_in(segment, cooperative)):
                     record = segment.records[number]
                     supported = contract.minor >= min(record.since)
                     if supported and record.package_id > search.after and record.package_id not in hidden:

@@ -83,7 +83,7 @@ def asked(field: Field, kind: MatchType, keyword: str) -> dict[str, Any]:
 
 
 def within(block: IndexSegment, **body: Any) -> Collection[int]:
-    return asyncio.run(parse_search(orjson.dumps(body)).within(block, CooperativeYield()))
+    return asyncio.run(parse_search(orjson.dumps(body)).numbers_in(block, CooperativeYield()))
 
 
 def found(**body: Any) -> list[str]:
