@@ -1,4 +1,4 @@
-"""`pkgrepo manifests`: what a tenant offers winget, as manifests in files."""
+"""`pkgrepo manifests`: exports a tenant's packages as winget manifests."""
 
 import asyncio
 import sys
@@ -35,12 +35,12 @@ def manifests(
     credentials = load(Credentials)
     credentials.check()
     check_address(url)
-    done: list[ExportedManifest] = []
+    exported: list[ExportedManifest] = []
     finished: list[bool] = []
 
     async def work() -> None:
         async with asking(url, ca_file, credentials, patience) as interface:
-            done.extend(await ManifestExport(interface, folder).run(package or ()))
+            exported.extend(await ManifestExport(interface, folder).run(package or ()))
             finished.append(True)
 
     stamina.instrumentation.set_on_retry_hooks([say_that_it_is_tried_again])
@@ -51,10 +51,10 @@ def manifests(
     if not finished:
         console.print("Stopped.")
         raise typer.Exit(INTERRUPTED)
-    for one in done:
-        if one.problem:
-            say(console, f"{one.package_id} {one.version}: {one.problem.detail}", "red")
+    for manifest in exported:
+        if manifest.problem:
+            say(console, f"{manifest.package_id} {manifest.version}: {manifest.problem.detail}", "red")
         else:
-            typer.echo(visible(one.folder))
-    if any(one.problem for one in done):
+            typer.echo(visible(manifest.folder))
+    if any(manifest.problem for manifest in exported):
         raise typer.Exit(1)

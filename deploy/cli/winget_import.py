@@ -1,4 +1,4 @@
-"""`pkgrepo import`: winget's manifests with their installers into a tenant, or a tenant from its archive."""
+"""`pkgrepo import`: imports winget manifests with their installers, or a tenant's archive."""
 
 import asyncio
 import sys
@@ -150,10 +150,10 @@ def import_paths(
 
 
 def _archive(paths: Sequence[Path]) -> Path | None:
-    """The archive that is named, if one is: of files that are neither, it tells what is wrong."""
+    """Return the path of an archive, if the paths are one. A file of another kind counts as an archive."""
     [first, *others] = paths
-    named = not others and not first.is_dir() and first.suffix.lower() not in SUFFIXES
-    return first if named or (not others and first.is_file() and is_archive(first)) else None
+    is_other_file = not others and not first.is_dir() and first.suffix.lower() not in SUFFIXES
+    return first if is_other_file or (not others and first.is_file() and is_archive(first)) else None
 
 
 def _network(text: str) -> Network:
@@ -165,17 +165,17 @@ def _network(text: str) -> Network:
 
 
 def _check_options(context: typer.Context, *, of_archives: bool) -> None:
-    """Raise BadSetting for options that are given and of the other kind."""
+    """Raise BadSetting for options of the other kind of import."""
     for name in context.params:
         source = context.get_parameter_source(name)
-        given = source is not None and source.name == "COMMANDLINE"
-        if given and name != "paths" and (name in OF_ARCHIVES) is not of_archives:
+        is_set = source is not None and source.name == "COMMANDLINE"
+        if is_set and name != "paths" and (name in OF_ARCHIVES) is not of_archives:
             option = "--json" if name == "as_json" else f"--{name.replace('_', '-')}"
             raise BadSetting(f"{option}: is not for {'the archive of a tenant' if of_archives else 'manifests'}")
 
 
 def _report(rows: Sequence[Row], patience: float, *, as_json: bool) -> None:
-    """Say what came of each."""
+    """Print the report."""
     for row in rows:
         if row.problem:
             say(console, f"{row.manifest}: {row.label}: {told(row.problem, patience)}", "red")

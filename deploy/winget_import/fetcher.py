@@ -1,4 +1,4 @@
-"""Installers from their makers' addresses, which whoever wrote the manifest has chosen: none is trusted."""
+"""Downloads installers from the addresses in manifests, which are not trusted."""
 
 import asyncio
 import ssl
@@ -33,58 +33,58 @@ from deploy.winget_import.networks import AddressForbidden, CheckedResolver, Net
 
 BLOCK = 1 << 20  # bytes
 REDIRECTS = frozenset([301, 302, 303, 307, 308])
-MOST_REDIRECTS = 5
+MAX_REDIRECTS = 5
 ATTEMPTS = 4
-LONGEST_PAUSE = 60.0  # seconds that a maker may ask for between two of them
-LIMITS = ClientTimeout(total=3600, sock_connect=15, sock_read=60)  # seconds
+MAX_PAUSE = 60.0  # seconds that a server may request between two attempts
+TIMEOUTS = ClientTimeout(total=3600, sock_connect=15, sock_read=60)  # seconds
 
-_patiently = stamina.AsyncRetryingCaller(
+_with_retries = stamina.AsyncRetryingCaller(
     attempts=ATTEMPTS, timeout=None, wait_initial=1.0, wait_max=20.0, wait_jitter=1.0
-).on(lambda error: wait(error, LONGEST_PAUSE))
+).on(lambda error: wait(error, MAX_PAUSE))
 
 
 class NotFetched(Problem):
-    """The installer's address does not give it."""
+    """The address does not give the installer."""
 
     code = "not_fetched"
-    status = 404  # and not of ours: it is no reason to ask our server again
+    status = 404  # No status of our server, so publishing is not tried again.
 
 
-class MakerAway(NotFetched):
-    """It does not give it now, and may soon: the connection fails, or who answers has trouble or too much to do."""
+class SourceUnavailable(NotFetched):
+    """The address does not give the installer now: the connection failed, or the server has an error."""
 
     status = 503
 
 
 @dataclass(frozen=True)
 class Fetcher:
-    """Fetches into a folder of its own; `most` bytes of an installer."""
+    """Downloads installers of at most `max_size` bytes into a folder."""
 
     http: ClientSession
     networks: Networks
     folder: Path
-    most: int
+    max_size: int
 
     @asynccontextmanager
     async def open(self, installer: Installer, row: Row) -> AsyncIterator[LocalFile]:
-        """The installer's file, there for as long as the block lasts.
+        """Download the installer; its file exists within the block.
 
         Raises:
-            AddressForbidden: the address, or one that it leads to, is not one to ask.
-            NotFetched: it does not give the installer, not even after further attempts where one may help.
+            AddressForbidden: the address, or a redirect, is not allowed.
+            NotFetched: the download failed, also after further attempts.
         """
         path = self.folder / f"{id(row):x}{suffix(installer.path)}"
         try:
-            await _patiently(self._fetch, installer.url, path, row)
+            await _with_retries(self._fetch, installer.url, path, row)
             async with open_file(path) as file:
                 yield file
-        except MakerAway as problem:
+        except SourceUnavailable as problem:
             raise NotFetched(problem.detail) from None
         finally:
             path.unlink(missing_ok=True)
 
     def check(self, address: str) -> URL:
-        """An address that may be asked, as far as it says itself. Raises AddressForbidden."""
+        """Parse an address, before its name is resolved. Raises AddressForbidden."""
         try:
             url = URL(address)
         except ValueError:
@@ -100,45 +100,50 @@ class Fetcher:
     async def _fetch(self, address: str, path: Path, row: Row) -> None:
         url = self.check(address)
         try:
-            for _ in range(MOST_REDIRECTS + 1):
+            for _ in range(MAX_REDIRECTS + 1):
                 async with self.http.get(url, allow_redirects=False) as response:
                     if response.status not in REDIRECTS:
-                        await self._keep(response, path, row)
+                        await self._save(response, path, row)
                         return
                     url = self.check(str(url.join(URL(response.headers.get("Location", "")))))
         except (ClientError, OSError, ValueError) as error:
-            late = isinstance(error, TimeoutError)
-            reason = "it takes too long" if late else getattr(error, "strerror", None) or type(error).__name__
-            problem = MakerAway if _may_pass(error) else NotFetched
+            reason = (
+                "it takes too long"
+                if isinstance(error, TimeoutError)
+                else getattr(error, "strerror", None) or type(error).__name__
+            )
+            problem = SourceUnavailable if _is_temporary(error) else NotFetched
             raise problem(f"{url.host} does not give {address}: {reason}.") from None
-        raise NotFetched(f"{address} leads elsewhere more than {MOST_REDIRECTS} times.")
+        raise NotFetched(f"{address} leads elsewhere more than {MAX_REDIRECTS} times.")
 
-    async def _keep(self, response: ClientResponse, path: Path, row: Row) -> None:
+    async def _save(self, response: ClientResponse, path: Path, row: Row) -> None:
         if response.status == 429 or response.status >= 500:
-            raise MakerAway(f"{response.url} answers {response.status}.", retry_after=retry_after(response.headers))
+            raise SourceUnavailable(
+                f"{response.url} answers {response.status}.", retry_after=retry_after(response.headers)
+            )
         if response.status != 200:
             raise NotFetched(f"{response.url} answers {response.status}.")
         row.copying(response.content_length or 0, 0)
-        taken = 0
+        received = 0
         with path.open("wb") as file:
             async for block in response.content.iter_chunked(BLOCK):
-                taken += len(block)
-                if max(taken, response.content_length or 0) > self.most:
-                    raise NotFetched(f"{response.url} is larger than {self.most >> 20} MiB.")
+                received += len(block)
+                if max(received, response.content_length or 0) > self.max_size:
+                    raise NotFetched(f"{response.url} is larger than {self.max_size >> 20} MiB.")
                 await asyncio.to_thread(file.write, block)
-                row.at(taken)
+                row.at(received)
 
 
-def _may_pass(error: Exception) -> bool:
-    """Whether it is the connection that failed. One that took all its time, or is not to be trusted, will again."""
+def _is_temporary(error: Exception) -> bool:
+    """Whether another attempt may succeed: after a time-out or a TLS error it would fail again."""
     return isinstance(error, ClientConnectionError | ClientPayloadError) and not isinstance(error, ClientSSLError)
 
 
 @asynccontextmanager
-async def open_fetcher(networks: Networks, ca_file: Path | None, most: int) -> AsyncIterator[Fetcher]:
-    """A fetcher; `ca_file` has certificates to trust beside the system's.
+async def open_fetcher(networks: Networks, ca_file: Path | None, max_size: int) -> AsyncIterator[Fetcher]:
+    """Open a fetcher; `ca_file` has certificates to trust beside the system's.
 
-    It takes no proxy, which would connect to what it likes.
+    It uses no proxy, because a proxy would bypass the check of addresses.
     """
     context = ssl.create_default_context()
     if ca_file:
@@ -148,8 +153,8 @@ async def open_fetcher(networks: Networks, ca_file: Path | None, most: int) -> A
         async with ClientSession(
             connector=connector,
             cookie_jar=DummyCookieJar(),
-            timeout=LIMITS,
+            timeout=TIMEOUTS,
             auto_decompress=False,
             headers={"Accept-Encoding": "identity", "User-Agent": "pkgrepo"},
         ) as http:
-            yield Fetcher(http, networks, Path(folder), most)
+            yield Fetcher(http, networks, Path(folder), max_size)
