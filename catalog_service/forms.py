@@ -9,7 +9,7 @@ from uuid import uuid4
 from aiohttp import web
 
 from catalog_service.app_keys import LOGOS
-from catalog_service.logos.limits import LOGO_LIMIT
+from catalog_service.logos.model import LOGO_LIMIT
 from catalog_service.model.manifest.fields import parse_changes, parse_manifest
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package, PackageChanges, PackageNotFound, VersionNotFound

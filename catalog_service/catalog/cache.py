@@ -3,25 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol
 
 from catalog_service.catalog.compression import PLAIN, Encoding
 from catalog_service.catalog.memory_usage import RetainedBytes
-from catalog_service.catalog.reader import CatalogEntry
+from catalog_service.catalog.reader import CatalogEntry, CatalogReader
 from catalog_service.catalog.snapshot import Fragment, Segment, Snapshot, View
-from catalog_service.revisions.model import CatalogState
+from catalog_service.revisions.model import CatalogState, Revisions
 from common.caching.tenant_cache import RevisionCheck, TenantCache
-
-
-class Revisions(Protocol):
-    async def state(self, tenant_id: str, known: str) -> CatalogState:
-        """Return a catalog's state, without the latest changes if its revision is `known`."""
-
-
-class EntryReader(Protocol):
-    def read(
-        self, tenant_id: str, package_ids: Collection[str] | None = None
-    ) -> AsyncIterator[Sequence[CatalogEntry]]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +31,7 @@ class CatalogBody:
 class SnapshotReader:
     """Reads and renders catalogs."""
 
-    def __init__(self, entries: EntryReader, render: Callable[[CatalogEntry], bytes]) -> None:
+    def __init__(self, entries: CatalogReader, render: Callable[[CatalogEntry], bytes]) -> None:
         self._entries = entries
         self._render = render
 
@@ -79,7 +67,12 @@ class CatalogCache:
     """
 
     def __init__(
-        self, revisions: Revisions, entries: EntryReader, render: Callable[[CatalogEntry], bytes], *, memory: int
+        self,
+        revisions: Revisions,
+        entries: CatalogReader,
+        render: Callable[[CatalogEntry], bytes],
+        *,
+        memory: int,
     ) -> None:
         self._reader = SnapshotReader(entries, render)
         self._memory = memory

@@ -52,6 +52,17 @@ PackageReader = Callable[[str, Collection[str] | None], AsyncIterator[Sequence[A
 VersionReader = Callable[[str, Collection[str] | None], AsyncIterator[Sequence[AnyVersion]]]
 
 
+class EntryReader(Protocol[AnyPackage, AnyVersion]):
+    def read(
+        self, tenant_id: str, package_ids: Collection[str] | None = None
+    ) -> AsyncIterator[Sequence[Entry[AnyPackage, AnyVersion]]]:
+        """Yield all packages, or these, ordered by id, in batches."""
+
+
+CatalogReader = EntryReader[Package, VersionName]
+WholeReader = EntryReader[DescribedPackage, PackageVersion]
+
+
 class Entries(Generic[AnyPackage, AnyVersion]):
     """Reads a catalog in batches."""
 

@@ -6,8 +6,7 @@ import warnings
 
 from PIL import Image, MpoImagePlugin, TiffImagePlugin  # noqa: F401  for a JPEG of several pictures
 
-from catalog_service.logos.limits import EDGE, PIXELS_LIMIT, SCANS_LIMIT
-from catalog_service.logos.refusals import LogoRefused, Refusal
+from catalog_service.logos.model import EDGE, PIXELS_LIMIT, SCANS_LIMIT, LogoRefused, Refusal
 
 # In entropy-coded data FF 00 is a byte and FF D0 to FF D7 are restarts; any number of FF may precede a marker.
 _MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")

@@ -2,8 +2,7 @@
 
 import signal
 
-from catalog_service.logos.limits import LOGO_LIMIT, PIXELS_LIMIT, SCANS_LIMIT
-from catalog_service.logos.refusals import Refusal
+from catalog_service.logos.model import LOGO_LIMIT, PIXELS_LIMIT, SCANS_LIMIT, Refusal
 from common.concurrency.confined_process import ConfinedProcessFailed, run_confined
 from common.concurrency.confinement import OUT_OF_MEMORY
 from common.concurrency.limits import FairConcurrencyLimit

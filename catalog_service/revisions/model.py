@@ -6,6 +6,7 @@ reader reads its package again instead of showing an old state.
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -37,3 +38,8 @@ class CatalogState:
             if change.revision == revision:
                 return self.changing | {later.package_id for later in self.latest[place + 1 :]}
         return None
+
+
+class Revisions(Protocol):
+    async def state(self, tenant_id: str, known: str) -> CatalogState:
+        """Return a catalog's state, without the latest changes if its revision is `known`."""

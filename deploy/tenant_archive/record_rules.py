@@ -21,7 +21,7 @@ from auth_service.users.passwords import has_our_parameters
 from auth_service.users.service import parse_username
 from catalog_service import forms as catalog_forms
 from catalog_service import views
-from catalog_service.logos.limits import EDGE, LOGO_LIMIT
+from catalog_service.logos.model import EDGE, LOGO_LIMIT
 from catalog_service.model.manifest.fields import from_document, to_document
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package

@@ -3,7 +3,8 @@
 from typing import Annotated
 
 from catalog_service.model.manifest.fields import Fields
-from catalog_service.model.manifest.values import Records, Text, Url
+from catalog_service.model.manifest.lists import Records
+from catalog_service.model.manifest.values import Text, Url
 
 MODULE_NAME = Text(100, pattern=r"[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*", like="the name of a PowerShell module")
 RESOURCE_NAME = Text(100, pattern="[A-Za-z][A-Za-z0-9_-]*", like="the name of a resource")

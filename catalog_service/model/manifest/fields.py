@@ -5,7 +5,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
 
-from catalog_service.model.manifest.values import Records, Rule, Source, from_json
+from catalog_service.model.manifest.lists import Records, from_json
+from catalog_service.model.manifest.values import Rule, Source
 from common.errors import InvalidField
 from common.http.forms import Form
 

@@ -4,7 +4,8 @@ from enum import StrEnum
 from typing import Annotated
 
 from catalog_service.model.manifest.fields import Fields
-from catalog_service.model.manifest.values import Choice, LanguageTag, Listed, Records, Text, Url
+from catalog_service.model.manifest.lists import Listed, Records
+from catalog_service.model.manifest.values import Choice, LanguageTag, Text, Url
 
 WORD = Text(40)
 

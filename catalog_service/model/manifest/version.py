@@ -6,19 +6,8 @@ from typing import Annotated
 from catalog_service.model.enumerations import Architecture, FileType
 from catalog_service.model.manifest.desired_state import DesiredStateConfiguration
 from catalog_service.model.manifest.fields import Fields
-from catalog_service.model.manifest.values import (
-    Aliases,
-    Choice,
-    Day,
-    Flag,
-    LanguageTag,
-    Listed,
-    OptionalText,
-    Records,
-    ReturnCode,
-    Text,
-    Url,
-)
+from catalog_service.model.manifest.lists import Aliases, Listed, Records
+from catalog_service.model.manifest.values import Choice, Day, Flag, LanguageTag, OptionalText, ReturnCode, Text, Url
 
 CODE = Text(255)  # a product or upgrade code: a GUID for MSI, and whatever names the entry for others
 SHA256 = Text(64, pattern="[0-9A-Fa-f]{64}", like="a SHA-256 digest in hexadecimal")

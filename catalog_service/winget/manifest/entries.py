@@ -1,20 +1,14 @@
 """Reads one package with its logo and versions; letter case of its id does not matter."""
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from catalog_service.catalog.reader import Entry, WholeEntry
+from catalog_service.catalog.reader import Entry, WholeEntry, WholeReader
 from catalog_service.winget.search.fields import Field
 from catalog_service.winget.search.matching import Match, MatchType
 from catalog_service.winget.search.requests import Search
 from catalog_service.winget.search.service import WingetSearch
-
-
-class EntryReader(Protocol):
-    def read(
-        self, tenant_id: str, package_ids: Collection[str] | None = None
-    ) -> AsyncIterator[Sequence[WholeEntry]]: ...
 
 
 class LogoReader(Protocol):
@@ -24,7 +18,7 @@ class LogoReader(Protocol):
 class SourceEntries:
     """Reads current packages."""
 
-    def __init__(self, entries: EntryReader, search: WingetSearch, logos: LogoReader) -> None:
+    def __init__(self, entries: WholeReader, search: WingetSearch, logos: LogoReader) -> None:
         self._entries = entries
         self._search = search
         self._logos = logos

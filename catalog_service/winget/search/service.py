@@ -1,12 +1,12 @@
 """Searches the packages of each tenant in an index that is cached."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence, Set
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence, Set
 from contextlib import aclosing
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from catalog_service.catalog.reader import WholeEntry
-from catalog_service.revisions.model import CatalogState
+from catalog_service.catalog.reader import WholeEntry, WholeReader
+from catalog_service.revisions.model import Revisions
 from catalog_service.winget.contracts import LATEST, Contract
 from catalog_service.winget.search.cooperative_yield import CooperativeYield
 from catalog_service.winget.search.index import Index, blocks
@@ -26,21 +26,10 @@ class SearchResult(NamedTuple):
     revision: str
 
 
-class Revisions(Protocol):
-    async def state(self, tenant_id: str, known: str) -> CatalogState:
-        """Return a catalog's state, without the latest changes if its revision is `known`."""
-
-
-class EntryReader(Protocol):
-    def read(
-        self, tenant_id: str, package_ids: Collection[str] | None = None
-    ) -> AsyncIterator[Sequence[WholeEntry]]: ...
-
-
 class IndexReader:
     """Reads packages into indexes of at most `memory` bytes."""
 
-    def __init__(self, entries: EntryReader, memory: int) -> None:
+    def __init__(self, entries: WholeReader, memory: int) -> None:
         self._entries = entries
         self._memory = memory
 
@@ -72,7 +61,7 @@ class WingetSearch:
     def __init__(
         self,
         revisions: Revisions,
-        entries: EntryReader,
+        entries: WholeReader,
         *,
         memory: int,
         on_evict: Callable[[], None] = lambda: None,

@@ -4,8 +4,9 @@ from typing import Annotated, Literal
 
 from catalog_service.model.manifest import version
 from catalog_service.model.manifest.fields import Fields
+from catalog_service.model.manifest.lists import Listed, Records
 from catalog_service.model.manifest.rules import PACKAGE_ID, VERSION, WINDOWS_FEATURE
-from catalog_service.model.manifest.values import Listed, Records, Text, Url
+from catalog_service.model.manifest.values import Text, Url
 
 NestedType = Literal["msix", "msi", "appx", "exe", "inno", "nullsoft", "wix", "burn", "portable", "font"]
 PackageId = Annotated[

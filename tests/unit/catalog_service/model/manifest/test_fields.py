@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog_service.model.manifest.fields import Fields, from_document, parse_changes, parse_manifest, to_document
+from catalog_service.model.manifest.lists import Aliases, Listed, Records
 from catalog_service.model.manifest.package import PackageManifest
-from catalog_service.model.manifest.values import Aliases, Choice, Day, Flag, Listed, Records, ReturnCode, Text
+from catalog_service.model.manifest.values import Choice, Day, Flag, ReturnCode, Text
 from catalog_service.model.manifest.version import VersionManifest
 from common.errors import InvalidField
 from common.http.forms import Form

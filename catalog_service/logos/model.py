@@ -1,6 +1,11 @@
-"""Reasons to refuse a logo."""
+"""The limits of logos, and the reasons to refuse one."""
 
 from enum import IntEnum
+
+LOGO_LIMIT = 5 << 20  # bytes
+PIXELS_LIMIT = 4_000_000
+SCANS_LIMIT = 64  # of a progressive JPEG; usual ones have about ten
+EDGE = 256  # pixels; a stored logo is not wider and not higher
 
 
 class Refusal(IntEnum):
