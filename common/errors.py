@@ -42,6 +42,7 @@ class InvalidField(InvalidRequest):
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
         self.field = field
+        self.reason = reason
 
 
 class BodyTooLarge(Problem):

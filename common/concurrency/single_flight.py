@@ -1,33 +1,33 @@
-"""One call for all tasks that ask at the same time."""
+"""One call for all concurrent callers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 Result = TypeVar("Result")
-PAUSE = 0.002  # seconds between two calls under load, so that more tasks can join the second
+PAUSE = 0.002  # seconds between two calls under load, to collect more callers
 
 
 class SingleFlight(Generic[Result]):
-    """Calls a function once for all tasks that wait, one call at a time.
+    """Shares the results of an operation among concurrent callers, one call at a time.
 
-    A task never receives the result of a call that started before the task asked: it joins the next call.
+    A caller never receives the result of a call that started before it: it waits for the next call.
     """
 
-    def __init__(self, call: Callable[[], Awaitable[Result]]) -> None:
-        self._call = call
+    def __init__(self, operation: Callable[[], Awaitable[Result]]) -> None:
+        self._operation = operation
         self._running: asyncio.Task[Result] | None = None
         self._next: asyncio.Task[Result] | None = None
 
     async def run(self) -> Result:
-        """The result of the next call. Raises the errors of the call."""
+        """Return the result of the next call. Raises its error."""
         if self._next is None:
-            self._next = asyncio.create_task(self._run_after(self._running))
-        return await asyncio.shield(self._next)  # A cancelled task does not cancel the call for the others.
+            self._next = asyncio.create_task(self._call(self._running))
+        return await asyncio.shield(self._next)  # A caller that is cancelled does not cancel the call.
 
-    async def _run_after(self, previous: asyncio.Task[Result] | None) -> Result:
-        if previous is not None and not previous.done():
-            await asyncio.wait([previous])
+    async def _call(self, before: asyncio.Task[Result] | None) -> Result:
+        if before is not None and not before.done():
+            await asyncio.wait([before])
             await asyncio.sleep(PAUSE)
         self._running, self._next = self._next, None
-        return await self._call()
+        return await self._operation()

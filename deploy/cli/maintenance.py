@@ -115,7 +115,7 @@ class ScrubRun:
                     except OSError as error:  # A defect of the disk; other files may have one too.
                         damage = f"cannot be read: {error.strerror}"
                     if damage:
-                        names = await versions.named(installer.tenant_id, [installer.version_uid])
+                        names = await versions.names_of(installer.tenant_id, [installer.version_uid])
                         name = (names[0].package_id, names[0].version) if names else ("", "")
                         self.findings.append(Finding(installer.tenant_id, *name, installer.server_filename, damage))
                     self.files += 1

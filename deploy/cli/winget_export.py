@@ -15,7 +15,7 @@ from deploy.cli.options import INTERRUPTED, CaFile, Timeout, Url
 from deploy.cli.publish import check_address, console, describe_problem, open_interface, report_retry
 from deploy.publish.session import Credentials
 from deploy.terminal import print_line, visible
-from deploy.winget_import.exporting import ManifestExport, Written
+from deploy.winget_import.exporter import ExportedManifest, ManifestExport
 
 
 def manifests(
@@ -32,7 +32,7 @@ def manifests(
     credentials = load(Credentials)
     credentials.check()
     check_address(url)
-    done: list[Written] = []
+    done: list[ExportedManifest] = []
     finished: list[bool] = []
 
     async def work() -> None:

@@ -21,12 +21,12 @@ from deploy.publish.publisher import AT_ONCE, Publisher
 from deploy.publish.session import Credentials
 from deploy.tenant_archive.archive import is_archive
 from deploy.terminal import json_text, print_line, show_progress, visible
-from deploy.winget_import.discovery import SUFFIXES, find
-from deploy.winget_import.fetching import open_fetcher
-from deploy.winget_import.importing import ManifestImport, Trial
-from deploy.winget_import.installers import InstallersFolder, Sources
+from deploy.winget_import.fetcher import open_fetcher
+from deploy.winget_import.importer import DryRun, ManifestImport
+from deploy.winget_import.manifest_tree import SUFFIXES, find_manifests
 from deploy.winget_import.networks import Network, Networks
 from deploy.winget_import.report import Outcome, Row, summary
+from deploy.winget_import.sources import InstallersFolder, InstallerSources
 
 MANIFESTS = "Options for manifests"
 ARCHIVES = "Options for an archive"
@@ -124,14 +124,14 @@ def import_paths(
             interface = await stack.enter_async_context(open_interface(url, ca_file, credentials, timeout))
             progress = stack.enter_context(show_progress(console, keep=False))
             fetcher = await stack.enter_async_context(open_fetcher(networks, ca_file, max_size << 20))
-            sources = Sources(InstallersFolder(installers) if installers else None, fetcher if fetch else None)
+            sources = InstallerSources(InstallersFolder(installers) if installers else None, fetcher if fetch else None)
             publisher = Publisher(interface, progress, chunk_size << 20, at_once=at_once, open_installer=sources.open)
             one = await interface.one_installer_a_version()
-            publish = Trial(interface, sources).publish if dry_run else publisher.publish
+            publish = DryRun(interface, sources).publish if dry_run else publisher.publish
             work.append(
                 ManifestImport(publish, one_installer_a_version=one, at_once=at_once, keep_addresses=keep_addresses)
             )
-            await work[0].run(find(paths))
+            await work[0].run(find_manifests(paths))
             finished.append(True)
 
     finished: list[bool] = []
@@ -184,9 +184,9 @@ def _report(rows: Sequence[Row], timeout: float, *, as_json: bool) -> None:
     """Print the result of each installer."""
     for row in rows:
         if row.problem:
-            print_line(console, f"{row.manifest}: {row.named}: {describe_problem(row.problem, timeout)}", "red")
+            print_line(console, f"{row.manifest}: {row.label}: {describe_problem(row.problem, timeout)}", "red")
         for note in row.notes:
-            print_line(console, f"{row.manifest}: {row.named}: {note}")
+            print_line(console, f"{row.manifest}: {row.label}: {note}")
     counts = summary(rows)
     console.print(", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count) or "Nothing.")
     if as_json:

@@ -10,8 +10,8 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from catalog_service import forms, views
-from catalog_service.logos.limits import EDGE, LOGO_LIMIT
-from catalog_service.model.manifest.fields import kept, plain
+from catalog_service.logos.model import EDGE, LOGO_LIMIT
+from catalog_service.model.manifest.fields import from_document, to_document
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package
 from catalog_service.packages.service import DescribedPackage
@@ -70,10 +70,10 @@ def check_package(document: Document) -> None:
     record = PackageRecord.model_validate(document)
     fields = record.model_dump(exclude={"object_id", "tenant_id", "halfway", "manifest"})
     package = Package(**fields)
-    described = DescribedPackage(package, kept(PackageManifest, record.manifest))
+    described = DescribedPackage(package, from_document(PackageManifest, record.manifest))
     parsed = forms.package_of(_form_of(views.package_details(described)), record.logo)
     require(replace(parsed.package, package_uid=package.package_uid, active=package.active) == package)
-    require(_is_same(plain(parsed.manifest), record.manifest))
+    require(_is_same(to_document(parsed.manifest), record.manifest))
     require(not record.logo or _is_logo(record.logo))
 
 

@@ -10,8 +10,7 @@ from PIL import Image
 
 from catalog_service.forms import package_id
 from catalog_service.logos.decoder import decode_logo
-from catalog_service.logos.limits import EDGE
-from catalog_service.logos.refusals import LogoRefused
+from catalog_service.logos.model import EDGE, LogoRefused
 from catalog_service.model.ordering import VersionOrder, newest_first
 from client_registry.clients.hostnames import NAME_LIMIT, host_name
 from client_registry.releases.service import release_version

@@ -18,7 +18,7 @@ from auth_service.audit.model import AuditEntry
 from auth_service.audit.store import _document as audit_document
 from auth_service.users.passwords import password_hasher
 from catalog_service.model.enumerations import FileType
-from catalog_service.model.manifest.fields import plain
+from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.package import LocalTexts, PackageManifest
 from catalog_service.model.manifest.version import AppsAndFeaturesEntry, ExpectedReturnCode, ReturnResponse
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches
@@ -91,7 +91,7 @@ def package_record(**fields: Any) -> dict[str, Any]:
             "description": "Edits\ntext.",
             "logo": png(16),
             "active": True,
-            "manifest": plain(manifest),
+            "manifest": to_document(manifest),
             **fields,
         }
     )

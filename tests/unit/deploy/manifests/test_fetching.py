@@ -18,7 +18,7 @@ from catalog_service.model.enumerations import Architecture, FileType
 from deploy.publish.model import Installer
 from deploy.publish.problems import is_transient
 from deploy.terminal import FileProgress
-from deploy.winget_import.fetching import ATTEMPTS, MOST_REDIRECTS, Fetcher, NotFetched, open_fetcher
+from deploy.winget_import.fetcher import ATTEMPTS, MAX_REDIRECTS, Fetcher, NotFetched, open_fetcher
 from deploy.winget_import.networks import AddressForbidden, Networks
 from tests.support.servers.certificates import self_signed
 from tests.support.tables import each
@@ -200,7 +200,7 @@ async def test_redirects_end(maker: Maker, certificate: Path, dns: dict[str, lis
     async with fetching(certificate, "127.0.0.0/8") as fetcher:
         with pytest.raises(NotFetched, match="more than 5 times"):
             await fetched(fetcher, maker.url())
-    assert len(maker.paths) == MOST_REDIRECTS + 1
+    assert len(maker.paths) == MAX_REDIRECTS + 1
 
 
 ANSWERS: dict[str, Answer] = {
