@@ -9,7 +9,7 @@ from catalog_service.catalog.cache import CatalogBody, CatalogCache
 from catalog_service.catalog.compression import ENCODINGS, PLAIN
 from catalog_service.catalog.snapshot import View
 from catalog_service.revisions.model import CatalogState
-from common.auth.callers import HIDDEN, hidden_word
+from common.auth.callers import HIDDEN, hidden_digest
 from common.caching.tenant_cache import RevisionCheck
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import caller_of
@@ -26,7 +26,7 @@ async def catalog(request: web.Request, catalogs: CatalogCache, view: View) -> w
     """Respond with the packages of a view, in an encoding that the caller accepts; 304 if `If-None-Match` has them."""
     tenant_id = caller_of(request).tenant_id
     check = await catalogs.check(tenant_id)
-    headers = {"Vary": "Accept-Encoding", "Cache-Control": REVALIDATE, HIDDEN: hidden_word(view.hidden)}
+    headers = {"Vary": "Accept-Encoding", "Cache-Control": REVALIDATE, HIDDEN: hidden_digest(view.hidden)}
     if revision := check.state.stable_revision:
         headers["ETag"] = _tag(revision, view, headers[HIDDEN])
     if if_none_match(request, headers.get("ETag", "")):

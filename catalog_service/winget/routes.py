@@ -31,7 +31,7 @@ from catalog_service.winget.manifest.manifest import Address, manifest
 from catalog_service.winget.search import requests
 from catalog_service.winget.search.index_segment import Record
 from catalog_service.winget.search.requests import Query
-from common.auth.callers import HIDDEN, hidden_word
+from common.auth.callers import HIDDEN, hidden_digest
 from common.http.bodies import if_none_match, read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse, caller_of
 
@@ -133,5 +133,5 @@ def _page(contract: Contract, records: Sequence[Record]) -> Sequence[bytes]:
 def _response(body: bytes, hidden: frozenset[str], revision: str) -> web.Response:
     """Return a JSON response, 204 without a body. Its headers let the gateway cache it."""
     response = BytesResponse(body=body, content_type="application/json") if body else BytesResponse(status=204)
-    response.headers.update({HIDDEN: hidden_word(hidden), **({REVISION_HEADER: revision} if revision else {})})
+    response.headers.update({HIDDEN: hidden_digest(hidden), **({REVISION_HEADER: revision} if revision else {})})
     return response
