@@ -43,23 +43,25 @@ def source_agreements(sent: str) -> str:
     except orjson.JSONDecodeError:
         listed = None
     if not isinstance(listed, list):
-        raise InvalidField(name, "must be a list in JSON")
+        raise InvalidField(name, "must be a list in JSON", reason="not_a_json_list")
     found = [_agreement(name, one) for one in listed]
     return orjson.dumps(found).decode() if found else ""
 
 
 def _agreement(name: str, sent: Any) -> dict[str, str]:
     if not isinstance(sent, dict) or not all(isinstance(sent.get(member, ""), str) for member in AGREEMENT_LIMITS):
-        raise InvalidField(name, f"must have objects with the texts {', '.join(AGREEMENT_LIMITS)}")
+        names = ", ".join(AGREEMENT_LIMITS)
+        raise InvalidField(name, f"must have objects with the texts {names}", reason="not_objects", names=names)
     cleaned = {
         member: clean(name, sent.get(member, ""), limit=limit, lines=member == "text")
         for member, limit in AGREEMENT_LIMITS.items()
     }
     if cleaned["url"] and not cleaned["url"].startswith(("https://", "http://")):
-        raise InvalidField(name, "has an address that does not begin with https:// or http://")
+        message = "has an address that does not begin with https:// or http://"
+        raise InvalidField(name, message, reason="not_a_web_address")
     said = {member: text for member, text in cleaned.items() if text.strip()}
     if not said:
-        raise InvalidField(name, "has an agreement that says nothing")
+        raise InvalidField(name, "has an agreement that says nothing", reason="empty_agreement")
     return said
 
 

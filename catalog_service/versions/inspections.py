@@ -113,16 +113,22 @@ def file_fields(version: PackageVersion, file: InstallerFile) -> dict[str, Any]:
 
 def _compare(form: Form, found: Mapping[str, Any]) -> None:
     if found["state"] == "failed":
-        raise InstallerContradicts("file", f"cannot be read as an installer ({found['reason']})")
+        message = f"cannot be read as an installer ({found['reason']})"
+        raise InstallerContradicts("file", message, reason="unreadable_installer", cause=found["reason"])
     given, format_found = form.choice("file_type", FileType), str(found["file_type"])
     if given not in _MAY_BE.get(format_found, set()):
         if not format_found:
-            raise InstallerContradicts("file_type", f"is {given}, but the file is no known installer")
-        raise InstallerContradicts("file_type", f"is {given}, but the file is {format_found}")
+            message = f"is {given}, but the file is no known installer"
+            raise InstallerContradicts("file_type", message, reason="unknown_file_type", value=given)
+        message = f"is {given}, but the file is {format_found}"
+        raise InstallerContradicts("file_type", message, reason="other_file_type", value=given, actual=format_found)
     architecture, machine = form.choice("file_architect", Architecture), str(found["file_architect"])
     if given in _DATABASES | _PACKAGES and machine and machine != architecture:
-        raise InstallerContradicts("file_architect", f"is {architecture}, but the file is for {machine}")
+        message = f"is {architecture}, but the file is for {machine}"
+        raise InstallerContradicts(
+            "file_architect", message, reason="other_architecture", value=architecture, actual=machine
+        )
     for name in IDENTIFIERS:
         text, said = form.get(name) or "", str(found.get(name, ""))
         if text and said and text.casefold() != said.casefold():
-            raise InstallerContradicts(name, f"is not the file's, which is {said}")
+            raise InstallerContradicts(name, f"is not the file's, which is {said}", reason="not_the_files", actual=said)

@@ -1,7 +1,7 @@
 """The pages' languages: English stands in them, others in the catalogues of `texts`."""
 
 from functools import cache
-from gettext import GNUTranslations, NullTranslations
+from gettext import GNUTranslations
 from importlib.resources import files
 from io import BytesIO
 
@@ -36,10 +36,8 @@ def language_of(request: web.Request) -> str:
 
 
 @cache
-def translations(language: str) -> NullTranslations:
+def translations(language: str) -> GNUTranslations:
     """The texts of a language."""
-    if language == ENGLISH:
-        return NullTranslations()
     compiled = BytesIO()
     with (files("gateway") / "dashboard" / "texts" / f"{language}.po").open("rb") as catalogue:
         write_mo(compiled, read_po(catalogue, locale=language))

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from common.errors import Problem, UpstreamProblem
 from common.http.middleware import PROBLEM_RENDERER, ProblemRenderer, problem_response
-from gateway.dashboard.error_messages import in_words
+from gateway.dashboard.error_messages import localized
 from gateway.dashboard.languages import language_of
 from gateway.dashboard.page_request import PageRequest
 from gateway.forwarding.execute import execute_operation
@@ -46,7 +46,7 @@ def _told(language: str, problem: Problem) -> web.Response:
     """A problem in the words of the page's language, with a status that scripts may see."""
     status = TOO_LARGE if problem.status == STORAGE_EXCEEDED else problem.status
     told = UpstreamProblem(
-        in_words(problem, language),
+        localized(problem, language),
         status=status,
         code=problem.code,
         retry_after=problem.retry_after,

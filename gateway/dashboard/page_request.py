@@ -81,7 +81,8 @@ class PageRequest:
     def check_token(self, shown: str) -> None:
         """Raise Forbidden where what a request shows is not what this session's pages send."""
         if not hmac.compare_digest(shown.encode("utf-8", "replace"), self.csrf_token.encode()):
-            raise Forbidden("This was not sent by a page of your session; load the page again.")
+            detail = "This was not sent by a page of your session; load the page again."
+            raise Forbidden(detail, reason="foreign_page")
 
     async def ask(self, operation: str, /, *values: str, **query: str) -> Any:
         """The JSON answer of an operation that reads.

@@ -12,9 +12,8 @@ from jinja2 import PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 
 from common.errors import Problem
-from gateway.dashboard.error_messages import in_words
+from gateway.dashboard.error_messages import localized, localized_sentence
 from gateway.dashboard.languages import translations
-from gateway.dashboard.reasons import reason_in
 
 MARK = re.compile(r"~[0-9a-f]{32}\Z")  # what uploads.js puts behind a file's name
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -25,9 +24,9 @@ def set_up(app: web.Application) -> None:
     filters: dict[str, Callable[..., str]] = {
         "bytes": _bytes,
         "file_name": _file_name,
-        "in_words": _in_words,
+        "localized": _localized,
+        "localized_sentence": _localized_sentence,
         "number": _number,
-        "reason": _reason,
         "time": _time,
     }
     environment = aiohttp_jinja2.setup(
@@ -81,10 +80,10 @@ def _time(context: Context, value: str) -> str:
 
 
 @pass_context
-def _in_words(context: Context, problem: Problem) -> str:
-    return in_words(problem, context["language"])
+def _localized(context: Context, problem: Problem) -> str:
+    return localized(problem, context["language"])
 
 
 @pass_context
-def _reason(context: Context, said: str) -> str:
-    return reason_in(context["language"], said)
+def _localized_sentence(context: Context, sentence: str) -> str:
+    return localized_sentence(sentence, context["language"])

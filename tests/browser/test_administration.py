@@ -87,7 +87,7 @@ async def test_a_group_in_use_is_not_deleted_and_the_page_says_why(visitor: Visi
     await expect(page.get_by_role("region", name="Entries").get_by_text("Browsers")).to_be_visible()
     await page.get_by_role("button", name="Delete Browsers").click()
     await visitor.confirm("Browsers")
-    await expect(page.get_by_text("Entries of the blacklist use this group; delete them first.")).to_be_visible()
+    await expect(page.get_by_text("Blacklist entries use this group. Delete these entries first.")).to_be_visible()
 
 
 async def test_networks_without_the_own_address_are_refused(visitor: Visitor) -> None:
@@ -96,7 +96,7 @@ async def test_networks_without_the_own_address_are_refused(visitor: Visitor) ->
     networks, save = page.get_by_role("textbox", name="Networks"), page.get_by_role("button", name="Save").first
     await networks.fill("192.0.2.0/24")
     await save.click()
-    await expect(page.get_by_text("These networks would shut you out")).to_be_visible()
+    await expect(page.get_by_text("These networks do not include your own address.")).to_be_visible()
     await networks.fill("192.0.2.0/24\n127.0.0.0/8")
     await save.click()
     await expect(page.get_by_text("The settings are changed.")).to_be_visible()

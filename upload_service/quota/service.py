@@ -13,7 +13,7 @@ class TooManyUploads(TooManyRequests):
 
     def __init__(self, most: int) -> None:
         detail = f"{most} uploads are open or belong to no version; finish, publish or leave some."
-        super().__init__(detail, retry_after=60)
+        super().__init__(detail, retry_after=60, most=most)
 
 
 class QuotaStore(Protocol):

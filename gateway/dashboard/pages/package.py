@@ -54,7 +54,7 @@ async def show_version(visit: PageRequest, package_id: str, uid: str) -> web.Res
         visit.ask("get_version_details", uid), visit.ask("get_specific_package_version", uid)
     )
     if version["PACKAGE_ID"] != package_id:
-        raise NotFound("The package has no such version.")
+        raise NotFound("The package has no such version.", reason="other_packages_version")
     return visit.render("version.html", details=details, version=version, said=_said(details, OF_VERSIONS))
 
 

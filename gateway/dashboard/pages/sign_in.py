@@ -14,7 +14,7 @@ from common.http.middleware import PROBLEM_RENDERER, ProblemRenderer
 from common.redis import RedisError
 from common.service_client.client import problem_of
 from gateway.app_keys import SERVICES, SESSIONS
-from gateway.dashboard.error_messages import in_words
+from gateway.dashboard.error_messages import localized
 from gateway.dashboard.languages import language_of
 from gateway.dashboard.page_request import PageRequest, cookie_name, rendered
 from gateway.dashboard.redirects import safe_next_url
@@ -103,7 +103,7 @@ def _shown(request: web.Request, visitor: Caller, wanted: str, problem: Problem 
         language,
         status=problem.status if problem else 200,
         here=safe_next_url(wanted, visitor),
-        problem=in_words(problem, language) if problem else "",
+        problem=localized(problem, language) if problem else "",
     )
     response.headers.update(problem.headers if problem else {})
     # Without a referrer browsers would tell the origin of our own form as `null`.

@@ -28,8 +28,9 @@ def texts() -> Iterator[Text]:
 
 
 def catalogue(language: str) -> dict[Text, Text]:
+    """The texts of the pages in a language, without the messages of problems."""
     with (DASHBOARD / "texts" / f"{language}.po").open("rb") as source:
-        return {message.id: message.string for message in read_po(source) if message.id}
+        return {message.id: message.string for message in read_po(source) if message.id and not message.context}
 
 
 @each("language", OTHERS)
