@@ -60,7 +60,7 @@ async def test_a_link_without_an_answer_shows_a_problem(visitor: Visitor) -> Non
     await visitor.go()
     await visitor.page.route("**/dashboard/packages", lambda route: route.abort())
     await visitor.page.get_by_role("link", name="Packages").click()
-    await expect(visitor.page.get_by_text("The repository cannot be reached.")).to_be_visible()
+    await expect(visitor.page.get_by_text("The repository cannot be reached. Try again in a moment.")).to_be_visible()
 
 
 async def test_packages_are_found_while_typing_and_after_a_reload(visitor: Visitor) -> None:
@@ -75,7 +75,7 @@ async def test_packages_are_found_while_typing_and_after_a_reload(visitor: Visit
     await page.reload()
     await expect(rows).to_have_text(["Tool 1"])
     await page.get_by_role("searchbox").fill("nothing of the kind")
-    await expect(page.get_by_role("status").filter(has_text="Nothing was found.")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="No matching packages.")).to_be_visible()
     await page.get_by_role("link", name="Show all packages").click()
     await expect(rows).to_have_count(3)
 
@@ -131,7 +131,7 @@ async def test_an_edit_keeps_the_fields_that_it_does_not_name(visitor: Visitor) 
     await expect(page.get_by_role("heading", name="Anvil <b>2</b>", level=1)).to_be_visible()
     details = (await visitor.api.call("GET", "get_package_details", "Acme.Anvil")).body
     assert (details["package_name"], details["license"]) == ("Anvil <b>2</b>", "MIT")
-    await page.get_by_text("More that winget shows").click()
+    await page.get_by_text("Additional metadata").click()
     await expect(page.get_by_role("link", name="https://example.com/anvil")).to_be_visible()
     await expect(page.get_by_role("cell", name="draw, shape")).to_be_visible()
 
@@ -142,19 +142,19 @@ async def test_versions_and_packages_are_deleted_by_typing_the_id(visitor: Visit
         await publish(visitor.api, "Acme.Anvil", version)
     await visitor.go("/packages/Acme.Anvil")
     page = visitor.page
-    delete = page.get_by_role("button", name="Delete the chosen versions")
+    delete = page.get_by_role("button", name="Delete selected versions")
     await expect(delete).to_be_disabled()
     for version in ("1.0", "1.1"):
-        await page.get_by_label(f"Choose {version}").check()
+        await page.get_by_label(f"Select {version}").check()
     await delete.click()
     await expect(page.locator("#confirm-yes")).to_be_disabled()
     await page.locator("#confirm-id").fill("Acme.Anvil")
     await page.locator("#confirm-yes").click()
     await expect(page.locator("tbody th")).to_have_text(["2.0"])
-    await page.get_by_role("button", name="Delete the package").click()
+    await page.get_by_role("button", name="Delete package").click()
     await page.locator("#confirm-id").fill("Acme.Anvil")
     await page.locator("#confirm-id").press("Enter")
-    await expect(page.get_by_text("There are no packages yet.")).to_be_visible()
+    await expect(page.get_by_text("No packages yet.")).to_be_visible()
     assert (await visitor.api.call("POST", "get_packages")).body == []
 
 
@@ -165,8 +165,8 @@ async def test_a_version_page_shows_why_winget_is_not_offered_it(visitor: Visito
     await visitor.go("/packages/Acme.Anvil")
     page = visitor.page
     await page.get_by_role("link", name="1.0", exact=True).click()
-    await expect(page.get_by_text("winget is not offered this version")).to_be_visible()
+    await expect(page.get_by_text("This version is hidden from winget")).to_be_visible()
     details = (await visitor.api.call("GET", "get_version_details", published.uid)).body
     await expect(page.locator(".problem li")).to_have_text(details["winget_refusals"])
     await visitor.go(f"/packages/Acme.Trap/versions/{published.uid}")
-    await expect(page.get_by_role("heading", name="This did not work")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Request failed")).to_be_visible()

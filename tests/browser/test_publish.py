@@ -25,9 +25,9 @@ async def test_an_installer_becomes_the_first_version_of_a_new_package(visitor: 
     await drop(page, installer)
     await page.get_by_label("Package id").fill("Acme.Editor")
     await page.get_by_label("Package id").press("Tab")
-    await expect(page.get_by_role("group", name="This package is new")).to_be_visible()
+    await expect(page.get_by_role("group", name="New package")).to_be_visible()
     await page.get_by_role("button", name="Publish").click()
-    await expect(page.get_by_text("The version is published.")).to_be_visible()
+    await expect(page.get_by_text("Version published.")).to_be_visible()
     listed = (await visitor.api.call("GET", "get_package_versions", "Acme.Editor")).body
     assert [version["INSTALLER_SHA256"] for version in listed] == [sha256(installer)]
 
@@ -44,7 +44,7 @@ async def test_an_invalid_field_is_reported_beside_it(visitor: Visitor) -> None:
     await expect(page.get_by_label("Product code")).to_be_focused()
     await page.get_by_label("Product code").fill("")
     await page.get_by_role("button", name="Publish").click()
-    await expect(page.get_by_text("The version is published.")).to_be_visible()
+    await expect(page.get_by_text("Version published.")).to_be_visible()
 
 
 async def test_a_page_stops_polling_for_the_inspection_until_asked_again(
@@ -63,9 +63,9 @@ async def test_a_page_stops_polling_for_the_inspection_until_asked_again(
     async with page.expect_request(lambda request: "looks=1" in request.url) as look:
         await visitor.go(f"/publish/{name}?name=editor.msi&package=Acme.Editor")
     assert UNATTENDED.lower() in (await look.value).headers
-    await expect(page.get_by_text("The file has not been read yet")).to_be_visible()
+    await expect(page.get_by_text("The file is still in the queue")).to_be_visible()
     monkeypatch.setattr(PageRequest, "ask", ask)
-    await page.get_by_role("link", name="Look again").click()
+    await page.get_by_role("link", name="Check again").click()
     await expect(page.get_by_label("Package id")).to_have_value("Acme.Editor")
     await expect(page.get_by_text("editor.msi")).to_be_visible()
 
@@ -93,7 +93,7 @@ async def test_a_finished_upload_is_announced_only_to_its_own_tenant(
     async with colleague.page.expect_request("**/dashboard/publish") as renewal:
         name = await finish(visitor.api, "first", b"from elsewhere")
     assert UNATTENDED.lower() in (await renewal.value).headers
-    await expect(row(visitor.page, "first")).to_contain_text("Was uploaded just now")
+    await expect(row(visitor.page, "first")).to_contain_text("Uploaded just now")
     await expect(colleague.page.locator("#arrived").get_by_text(name)).to_be_visible()
     await finish(other_tenant, "second", b"the stranger's own")
     await expect(row(stranger.page, "second")).to_be_visible()
@@ -113,7 +113,7 @@ async def test_an_upload_is_shown_to_colleagues_by_its_own_name(
     await choose(visitor.page, installer)
     await arrived(visitor, installer)
     upload = row(colleague.page, "Ol-Gas-x64-.msi")
-    await expect(upload).to_contain_text("Was uploaded just now")
+    await expect(upload).to_contain_text("Uploaded just now")
     await colleague.go("/publish")
-    await colleague.page.get_by_role("button", name="Make a version").click()
+    await colleague.page.get_by_role("button", name="Create version").click()
     await expect(colleague.page.get_by_text("Ol-Gas-x64-.msi")).to_be_visible()

@@ -20,7 +20,7 @@ async def broken_off_after(visitor: Visitor, installer: Path, chunks: int) -> as
     await visitor.go("/publish")
     mended = await break_off_after(visitor.page, chunks)
     await choose(visitor.page, installer)
-    await expect(row(visitor.page, installer.name)).to_contain_text("Tried again in")
+    await expect(row(visitor.page, installer.name)).to_contain_text("Next attempt in")
     return mended
 
 
@@ -33,11 +33,11 @@ async def test_two_of_several_files_are_sent_at_once(visitor: Visitor, installer
     mended = await break_off_after(page, 0)
     await choose(page, installer, *others)
     for path in (installer, others[0]):
-        await expect(row(page, path.name)).to_contain_text("Tried again in")
-    await expect(row(page, others[1].name)).to_contain_text("Waits for its turn")
+        await expect(row(page, path.name)).to_contain_text("Next attempt in")
+    await expect(row(page, others[1].name)).to_contain_text("Queued")
     mended.set()
     for path in (installer, *others):
-        await expect(row(page, path.name)).to_contain_text("Is there")
+        await expect(row(page, path.name)).to_contain_text("Uploaded")
 
     async def listed() -> bool:
         uploads = (await visitor.api.call("GET", "get_finished_uploads")).body
@@ -57,7 +57,7 @@ async def test_after_a_reload_choosing_the_file_again_resumes_the_upload(visitor
     page.on("dialog", lambda dialog: dialog.accept())
     mended = await broken_off_after(visitor, installer, 2)
     await page.reload()
-    await expect(row(page, installer.name)).to_contain_text("choose the same file again")
+    await expect(row(page, installer.name)).to_contain_text("select the same file again")
     mended.set()
     async with page.expect_request(lambda request: request.method == "POST") as first:
         await choose(page, installer)
@@ -100,13 +100,13 @@ async def test_a_file_chosen_again_during_its_cancellation_is_a_new_upload(visit
     mended.set()
     await page.route("**/operations/upload_package_version", hold)
     await upload.get_by_role("button", name="Cancel").click()
-    await expect(upload).to_contain_text("Is being cancelled")
+    await expect(upload).to_contain_text("Cancelling")
     await choose(page, installer)
-    await expect(upload.filter(has_text="Is there")).to_be_visible()
+    await expect(upload.filter(has_text="Uploaded")).to_be_visible()
     await expect(upload).to_have_count(2)
     finish_cancellation.set()
     await expect(upload).to_have_count(1)
-    await expect(upload).to_contain_text("Is there")
+    await expect(upload).to_contain_text("Uploaded")
 
 
 async def test_a_full_storage_is_reported_beside_the_file(open_page: Open, services: Services, installer: Path) -> None:
@@ -135,7 +135,7 @@ async def test_a_file_changed_during_its_upload_is_not_retried(visitor: Visitor,
     installer.write_bytes(b"another")
     mended.set()
     await expect(upload.get_by_role("alert")).to_contain_text("Nothing can be read of editor.exe")
-    await expect(upload).to_contain_text("Not sent")
+    await expect(upload).to_contain_text("Upload failed")
 
 
 async def test_an_upload_resumes_in_the_next_session(visitor: Visitor, installer: Path) -> None:

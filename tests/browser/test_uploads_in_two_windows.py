@@ -35,7 +35,7 @@ async def cancel(visitor: Visitor, installer: Path) -> None:
 
 async def assert_cancelled(page: Page, visitor: Visitor, installer: Path) -> None:
     """The page says so, and the repository has nothing of the file."""
-    await expect(row(page, installer.name)).to_contain_text("Cancelled elsewhere.")
+    await expect(row(page, installer.name)).to_contain_text("Cancelled in another window.")
     assert (await visitor.api.call("GET", "server_information")).body["storage_reserved"] == 0
     assert (await visitor.api.call("GET", "get_finished_uploads")).body == []
 
@@ -56,7 +56,7 @@ async def test_cancelling_in_another_window_ends_an_interrupted_upload(
     await visitor.go("/publish")
     mended = await break_off_after(visitor.page, 2)
     await choose(visitor.page, installer)
-    await expect(row(visitor.page, installer.name)).to_contain_text("Tried again in")
+    await expect(row(visitor.page, installer.name)).to_contain_text("Next attempt in")
     await cancel(other, installer)
     mended.set()
     await assert_cancelled(visitor.page, visitor, installer)
@@ -79,7 +79,7 @@ async def test_the_window_whose_file_was_cancelled_can_send_it_again(
     await cancel(other, installer)
     held.release.set()
     upload = row(visitor.page, installer.name)
-    await expect(upload).to_contain_text("Cancelled elsewhere.")
+    await expect(upload).to_contain_text("Cancelled in another window.")
     await upload.get_by_role("button", name="Hide").click()
     await choose(visitor.page, installer)
     await arrived(visitor, installer)

@@ -11,7 +11,7 @@ from gateway.dashboard.languages import _
 from gateway.dashboard.page_request import PageRequest
 
 NAMES: Mapping[str, str] = {
-    "gateway": _("Gateway: the entry of the interface and of these pages"),
+    "gateway": _("Gateway: API and dashboard"),
     "auth_service": _("Tenants, users and the audit log"),
     "catalog_service": _("Packages and versions"),
     "upload_service": _("Installers and storage"),
@@ -21,17 +21,17 @@ STATUSES: Mapping[str, str] = {
     "ready": _("Ready"),
     "not ready": _("Not ready"),
     "stopping": _("Stopping"),
-    "away": _("Does not answer"),
+    "away": _("Unavailable"),
 }
 LACKS: Mapping[str, str] = {
-    "mongodb": _("Its database does not answer."),
-    "redis": _("Redis does not answer."),
-    "schema": _("Its database is not prepared yet."),
-    "installers": _("The folder of installers cannot be reached."),
-    "storage": _("The folder of installers is not the one of this database."),
-    "object_storage": _("The object storage does not answer, or is not the one of this database."),
+    "mongodb": _("The database is unavailable."),
+    "redis": _("Redis is unavailable."),
+    "schema": _("The database schema is not ready."),
+    "installers": _("The installer folder is unavailable."),
+    "storage": _("The installer folder does not belong to this database."),
+    "object_storage": _("The object storage is unavailable or does not belong to this database."),
 }
-UNKNOWN_LACK = _("Something that it needs is missing.")
+UNKNOWN_LACK = _("A dependency is unavailable.")
 
 
 async def show(visit: PageRequest) -> web.Response:

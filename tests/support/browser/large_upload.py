@@ -63,17 +63,17 @@ async def _send(visitor: Visitor, installer: Path) -> None:
     await chosen.set_input_files(installer)
     await _until(page, 0.3)
     await page.context.set_offline(True)
-    await expect(row).to_contain_text("Tried again in")
+    await expect(row).to_contain_text("Next attempt in")
     say(f"the network goes away: {await row.inner_text()!r}")
     await page.context.set_offline(False)
     await _until(page, 0.6)
     await page.reload()
-    await expect(row).to_contain_text("choose the same file again")
+    await expect(row).to_contain_text("select the same file again")
     say(f"the page is loaded anew: {await row.inner_text()!r}")
     async with page.expect_request(lambda request: request.method == "POST") as first:
         await chosen.set_input_files(installer)
     say(f"gone on with: {(await first.value).headers['content-range']}")
-    await expect(page.get_by_role("heading", name="Make a version")).to_be_visible(timeout=TIMEOUT)
+    await expect(page.get_by_role("heading", name="New version")).to_be_visible(timeout=TIMEOUT)
 
 
 async def _until(page: Page, part: float) -> None:

@@ -88,7 +88,7 @@ async def finish(api: Api, file_id: str, content: bytes) -> str:
 
 async def arrived(visitor: Visitor, path: Path) -> None:
     """Wait until a file is there as it was chosen."""
-    await expect(visitor.page.get_by_role("heading", name="Make a version")).to_be_visible()
+    await expect(visitor.page.get_by_role("heading", name="New version")).to_be_visible()
     name = visitor.page.url.rpartition("/")[2].partition("?")[0]
 
     async def listed() -> bool:

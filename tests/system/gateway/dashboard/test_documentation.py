@@ -79,7 +79,7 @@ async def test_where_nobody_can_be_signed_in_just_now_the_page_says_so(
     form = {"username": "admin", "password": PASSWORD}
     answer = await tenant.anonymous().call("POST", "sign_in", data=form)
     assert (answer.status, answer.headers["Content-Type"]) == (500, "text/html; charset=utf-8")
-    assert b"Something that is needed does not answer; try again soon." in answer.body
+    assert b"A required service is unavailable. Try again in a moment." in answer.body
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "", "x"])

@@ -96,7 +96,7 @@ async def test_a_full_storage_is_told_with_a_status_that_browsers_show(services:
 
 
 @pytest.mark.parametrize(
-    ("language", "words"), [("de", "Ein Paket mit dieser ID gibt es schon."), ("en", "A package with")]
+    ("language", "words"), [("de", "Ein Paket mit dieser ID existiert bereits."), ("en", "A package with")]
 )
 async def test_a_problem_is_told_in_the_language_of_the_page(tenant: Api, language: str, words: str) -> None:
     cookie = {"Cookie": f"{(await sign_in(tenant))['Cookie']}; language={language}"}
@@ -177,4 +177,4 @@ async def test_a_page_says_that_sessions_cannot_be_looked_up(services: Services,
         for page in ("dashboard", "docs"):
             answer = await alone.call("GET", page, headers=cookie)
             assert (answer.status, answer.headers["Content-Type"]) == (500, PAGE), page
-            assert b"Something that is needed does not answer" in answer.body, page
+            assert b"A required service is unavailable" in answer.body, page
