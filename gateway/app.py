@@ -36,7 +36,7 @@ from gateway.auth.client_directory import ClientDirectory
 from gateway.caching.catalogs import Catalogs
 from gateway.caching.client_releases import Releases
 from gateway.caching.package_responses import Listings
-from gateway.dashboard.templating import set_up
+from gateway.dashboard.templating import set_up_templates
 from gateway.forwarding.audit import AuditRecorder
 from gateway.forwarding.proxy import LONG_FORMS, LONG_FORMS_AT_ONCE
 from gateway.metrics import show
@@ -60,7 +60,7 @@ def create_app(settings: GatewaySettings, events: Events | None = None) -> web.A
     app.on_shutdown.append(_end_what_lasts)
     if events is not None:
         app[EVENTS] = events
-    set_up(app)
+    set_up_templates(app)
     app[CATCH_ALL_ROUTE] = app.router.add_route("*", "/{path:.*}", dispatch, expect_handler=expect)
     if settings.public_url.startswith("https:"):
         app.on_response_prepare.append(_stay_on_https)

@@ -4,9 +4,10 @@ from aiohttp import web
 
 from common.auth.callers import Caller
 from common.http.middleware import CALLER, PROBLEM_RENDERER, ROUTE, BytesResponse
-from gateway import dashboard, documentation, winget
+from gateway import documentation, winget
 from gateway.app_keys import AUTHENTICATOR, SETTINGS, TENANTS
-from gateway.dashboard.redirects import short_address
+from gateway.dashboard.redirects import url_without_alias
+from gateway.dashboard.routes import dispatch as dispatch_page
 from gateway.forwarding.execute import execute_operation
 from gateway.operations import Access
 from gateway.routing.client_address import base_url, caller_address
@@ -37,12 +38,12 @@ async def dispatch(request: web.Request) -> web.StreamResponse:
     request[CALLER] = visitor  # for the log
     if target.is_alias and target.operation.access in {Access.PAGE, Access.DASHBOARD}:
         # Links between pages are paths below the tenant's own, so pages have that one address.
-        return BytesResponse(status=307, headers={"Location": short_address(request, visitor, target)})
+        return BytesResponse(status=307, headers={"Location": url_without_alias(request, visitor, target)})
     caller = await gatekeeper.identify(request, target.operation, visitor, look)
     match target.operation.access:
         case Access.PAGE:
             return await documentation.page(request, caller, target)
         case Access.DASHBOARD:
-            return await dashboard.page(request, caller, target.segments[1:], look.stamp)
+            return await dispatch_page(request, caller, target.segments[1:], look.stamp)
         case _:
             return await execute_operation(request, caller, target, look.stamp)

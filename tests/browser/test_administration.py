@@ -60,7 +60,7 @@ async def test_an_entry_hides_a_package_from_its_client_until_it_is_deleted(visi
 
 
 async def test_one_of_many_clients_is_found_by_a_search(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.dashboard.pages.blacklist.CHOICES", 1)
+    monkeypatch.setattr("gateway.dashboard.pages.blacklist.MAX_OPTIONS", 1)
     for name in ("pc-10", "pc-1", "server-7"):
         await visitor.api.call("POST", "add_client", data={"client_name": name})
     await visitor.go("/blacklist")
@@ -165,7 +165,7 @@ async def test_the_audit_log_shows_actor_and_action_and_is_filtered(visitor: Vis
 async def test_paging_through_the_audit_log_shows_every_entry(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.dashboard.pages.audit.SIZE", 1)
+    monkeypatch.setattr("gateway.dashboard.pages.audit.PAGE_SIZE", 1)
     await visitor.api.call("POST", "add_client", data={"client_name": "pc-1"})
     seen, older = [], visitor.page.get_by_role("link", name="Older")
     await visitor.go("/audit")

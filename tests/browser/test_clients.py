@@ -20,7 +20,7 @@ async def enforced(open_page: Open, services: Services) -> Visitor:
 
 
 def issued(visitor: Visitor) -> Locator:
-    return visitor.page.get_by_role("region", name=f"The token of {NAME}").locator("code").first
+    return visitor.page.get_by_role("region", name=f"Token of {NAME}").locator("code").first
 
 
 async def add(visitor: Visitor) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from gateway.dashboard import paging
+from gateway.dashboard import pagination
 from tests.support.browser.visitors import Visitor
 from tests.support.services.catalog import picture
 from tests.support.whole.stories import add_package, publish
@@ -94,7 +94,7 @@ async def test_a_list_has_fifty_packages_a_page(visitor: Visitor) -> None:
 
 
 async def test_many_versions_of_a_package_are_shown_in_parts(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paging, "SIZE", 1)
+    monkeypatch.setattr(pagination, "PAGE_SIZE", 1)
     await add_package(visitor.api, "Acme.Anvil")
     for version in ("1.0", "2.0"):
         await publish(visitor.api, "Acme.Anvil", version)

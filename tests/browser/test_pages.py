@@ -103,7 +103,7 @@ async def test_a_session_warns_before_it_ends_and_leads_back_to_the_sign_in(visi
 async def test_an_idle_session_warns_before_it_ends_and_any_window_renews_it(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PageRequest, "idle", 600)
+    monkeypatch.setattr(PageRequest, "idle_timeout", 600)
     page, other = visitor.page, await visitor.page.context.new_page()
     warning, shown = page.locator("#session-ends"), "08:00"
     await page.clock.install()

@@ -50,21 +50,21 @@ async def test_an_invalid_field_is_reported_beside_it(visitor: Visitor) -> None:
 async def test_a_page_stops_polling_for_the_inspection_until_asked_again(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, ask = await finish(visitor.api, "a-file", MACHINE_MSI), PageRequest.ask
+    name, fetch = await finish(visitor.api, "a-file", MACHINE_MSI), PageRequest.fetch
 
-    async def unread(visit: PageRequest, operation: str, /, *values: str, **query: str) -> Any:
-        answer = await ask(visit, operation, *values, **query)
+    async def unread(page: PageRequest, operation: str, /, *values: str, **query: str) -> Any:
+        answer = await fetch(page, operation, *values, **query)
         return {**answer, "state": "waiting"} if operation == "inspect_upload" else answer
 
-    monkeypatch.setattr("gateway.dashboard.pages.publishing.LOOKS", 1)
-    monkeypatch.setattr(PageRequest, "ask", unread)
+    monkeypatch.setattr("gateway.dashboard.pages.publishing.MAX_POLLS", 1)
+    monkeypatch.setattr(PageRequest, "fetch", unread)
     page = visitor.page
-    await page.route("**/publish/*looks=1*", lambda route: route.abort(), times=1)
-    async with page.expect_request(lambda request: "looks=1" in request.url) as look:
+    await page.route("**/publish/*polls=1*", lambda route: route.abort(), times=1)
+    async with page.expect_request(lambda request: "polls=1" in request.url) as look:
         await visitor.go(f"/publish/{name}?name=editor.msi&package=Acme.Editor")
     assert UNATTENDED.lower() in (await look.value).headers
     await expect(page.get_by_text("The file is still in the queue")).to_be_visible()
-    monkeypatch.setattr(PageRequest, "ask", ask)
+    monkeypatch.setattr(PageRequest, "fetch", fetch)
     await page.get_by_role("link", name="Check again").click()
     await expect(page.get_by_label("Package id")).to_have_value("Acme.Editor")
     await expect(page.get_by_text("editor.msi")).to_be_visible()

@@ -42,7 +42,7 @@ async def test_over_plain_http_only_our_own_form_signs_in(open_page: Open, tenan
     await page.route("http://evil.test/", lambda route: route.fulfill(body=form, content_type="text/html"))
     await page.goto("http://evil.test/")
     await page.get_by_role("button", name="Win").click()
-    await expect(page.get_by_role("alert")).to_contain_text("sent by a page of another site")
+    await expect(page.get_by_role("alert")).to_contain_text("Another site sent this form.")
     assert await page.context.cookies() == []
 
 

@@ -57,7 +57,7 @@ async def tell(size: int) -> None:
 async def _send(visitor: Visitor, installer: Path) -> None:
     page = visitor.page
     page.on("dialog", lambda dialog: dialog.accept())
-    chosen = page.locator("[data-choose]")
+    chosen = page.locator("[data-file-picker]")
     row = page.get_by_role("list", name="Uploads").get_by_role("listitem")
     await visitor.go("/publish")
     await chosen.set_input_files(installer)

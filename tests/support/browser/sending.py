@@ -21,7 +21,7 @@ def sha256(path: Path) -> str:
 
 
 async def choose(page: Page, *paths: Path) -> None:
-    await page.locator("[data-choose]").set_input_files(paths)
+    await page.locator("[data-file-picker]").set_input_files(paths)
 
 
 async def drop(page: Page, path: Path) -> None:

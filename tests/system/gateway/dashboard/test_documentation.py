@@ -75,7 +75,7 @@ async def test_wrong_credentials_show_the_sign_in_page_again(either: Api) -> Non
 async def test_where_nobody_can_be_signed_in_just_now_the_page_says_so(
     tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sign_in_page, "_asked", AsyncMock(side_effect=Unavailable("Nobody answers.")))
+    monkeypatch.setattr(sign_in_page, "_post", AsyncMock(side_effect=Unavailable("Nobody answers.")))
     form = {"username": "admin", "password": PASSWORD}
     answer = await tenant.anonymous().call("POST", "sign_in", data=form)
     assert (answer.status, answer.headers["Content-Type"]) == (500, "text/html; charset=utf-8")
@@ -95,7 +95,7 @@ async def test_over_plain_http_a_sign_in_form_is_known_by_its_origin(either: Api
     for origin, status in {str(own.origin()): 303, elsewhere: 403, "http://evil.example": 403, "null": 403}.items():
         answer = await either.anonymous().call("POST", "sign_in", data=form, headers={"Origin": origin})
         assert (answer.status, "Set-Cookie" in answer.headers) == (status, status == 303), origin
-    assert b"The form was sent by a page of another site; sign in here." in answer.body
+    assert b"Another site sent this form. Sign in here." in answer.body
 
 
 async def test_a_browser_that_signs_in_again_ends_the_session_that_it_had(either: Api, other_tenant: Api) -> None:

@@ -118,11 +118,11 @@ async def test_an_error_of_a_field_has_the_language_of_the_page(tenant: Api) -> 
 async def test_a_script_without_session_is_refused_in_the_pages_language(tenant: Api) -> None:
     answer = await write(tenant, {"Accept-Language": "de"}, "", "add_package", **PACKAGE)
     assert (answer.status, answer.body["code"]) == (401, "not_authenticated")
-    assert answer.body["detail"] == "Ihre Sitzung ist beendet. Bitte neu anmelden."
+    assert answer.body["detail"] == "Ihre Sitzung ist beendet. Melden Sie sich neu an."
 
 
 async def test_files_that_wait_for_a_version_are_listed_in_parts(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.dashboard.paging.SIZE", 1)
+    monkeypatch.setattr("gateway.dashboard.pagination.PAGE_SIZE", 1)
     older, newer = [await upload(tenant, content) for content in (b"first", b"second")]
     cookie, way = await sign_in(tenant), ("dashboard", "publish")
     asked = [{"package": "A.B", "page": number} for number in ("1", "2")]
