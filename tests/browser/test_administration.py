@@ -1,4 +1,4 @@
-"""The pages beside packages: the blacklist, users, settings and the state of the services."""
+"""The pages of the blacklist, users, settings, audit log and server."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.full
 LONG_PASSWORD = "a password of theirs"
 
 
-async def test_the_overview_shows_a_new_tenant_the_commands_to_start_with(visitor: Visitor) -> None:
+async def test_the_overview_of_a_new_tenant_shows_the_first_commands(visitor: Visitor) -> None:
     base, page = visitor.api.base_url, visitor.page
     await visitor.go()
     source = f"winget source add -n {visitor.api.tenant_id} -t Microsoft.Rest --trust-level trusted -a {base}/winget"
@@ -25,13 +25,13 @@ async def test_the_overview_shows_a_new_tenant_the_commands_to_start_with(visito
     await expect(page.get_by_text(f"pkgrepo publish setup.msi --url {base} ")).to_be_visible()
 
 
-async def test_with_client_authentication_the_line_for_winget_has_a_token(open_page: Open, services: Services) -> None:
+async def test_the_winget_command_has_a_token_with_client_authentication(open_page: Open, services: Services) -> None:
     visitor = await start_session(await open_page(), await services.tenant(client_authentication=True))
     await visitor.go()
     await expect(visitor.page.get_by_text("/winget --header \"{'Token': '<token>'}\"")).to_be_visible()
 
 
-async def test_the_overview_shows_uploads_without_a_version(visitor: Visitor) -> None:
+async def test_the_overview_shows_unassigned_uploads(visitor: Visitor) -> None:
     await upload(visitor.api, b"x" * 2048)
 
     async def listed() -> bool:
@@ -76,7 +76,7 @@ async def test_one_of_many_clients_is_found_by_a_search(visitor: Visitor, monkey
     assert (await visitor.api.call("GET", "get_blacklist")).body == []
 
 
-async def test_a_group_in_use_is_not_deleted_and_the_page_says_why(visitor: Visitor) -> None:
+async def test_a_used_group_is_not_deleted_and_the_page_shows_the_reason(visitor: Visitor) -> None:
     page = visitor.page
     await visitor.go("/blacklist")
     await page.get_by_label("Name").fill("Browsers")
@@ -90,7 +90,7 @@ async def test_a_group_in_use_is_not_deleted_and_the_page_says_why(visitor: Visi
     await expect(page.get_by_text("Blacklist entries use this group. Delete these entries first.")).to_be_visible()
 
 
-async def test_networks_without_the_own_address_are_refused(visitor: Visitor) -> None:
+async def test_networks_without_the_own_address_are_rejected(visitor: Visitor) -> None:
     page = visitor.page
     await visitor.go("/settings")
     networks, save = page.get_by_role("textbox", name="Allowed networks"), page.get_by_role("button", name="Save").first
@@ -118,8 +118,8 @@ async def test_each_form_of_the_settings_changes_only_its_own_fields(visitor: Vi
         await page.get_by_role("button", name="Save").nth(2).click()
     assert (await answer.value).status == 200
     agreements = [{"label": "Terms", "url": "https://example.com/terms"}]
-    wanted = {**before, "strict_installers": True, "source_agreements": agreements}
-    assert (await visitor.api.call("GET", "server_information")).body["settings"] == wanted
+    settings = {**before, "strict_installers": True, "source_agreements": agreements}
+    assert (await visitor.api.call("GET", "server_information")).body["settings"] == settings
 
 
 async def test_a_new_user_signs_in_until_they_are_deleted(visitor: Visitor) -> None:
@@ -137,7 +137,7 @@ async def test_a_new_user_signs_in_until_they_are_deleted(visitor: Visitor) -> N
     assert (await helga.call("GET", "test")).status == 401
 
 
-async def test_the_own_password_is_changed_and_the_session_goes_on(visitor: Visitor) -> None:
+async def test_the_session_survives_a_change_of_the_own_password(visitor: Visitor) -> None:
     page = visitor.page
     await visitor.go("/users")
     for old, message in (
@@ -177,14 +177,14 @@ async def test_paging_through_the_audit_log_shows_every_entry(
     assert seen == ["add_client", "login", "login"]
 
 
-async def test_the_server_page_shows_services_that_are_not_ready_or_away(
+async def test_the_server_page_shows_services_that_are_not_ready(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = iter([{"status": "not ready", "missing": {"mongodb": "ServerSelectionTimeoutError"}}])
+    responses = iter([{"status": "not ready", "missing": {"mongodb": "ServerSelectionTimeoutError"}}])
 
     async def readiness(_: ServiceClient, *, timeout: float) -> dict[str, Any]:
-        for answer in asked:
-            return answer
+        for response in responses:
+            return response
         raise Unavailable("10.0.0.7 does not answer")
 
     monkeypatch.setattr(ServiceClient, "readiness", readiness)
@@ -198,7 +198,7 @@ async def test_the_server_page_shows_services_that_are_not_ready_or_away(
     assert "10.0.0.7" not in content
 
 
-async def test_the_server_page_works_without_the_figures(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_server_page_works_without_statistics(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     async def of(*_: object) -> None:
         raise Unavailable("The upload service does not answer; try again soon.")
 
@@ -208,7 +208,7 @@ async def test_the_server_page_works_without_the_figures(visitor: Visitor, monke
     await expect(visitor.page.locator("tbody tr")).to_have_count(5)
 
 
-async def test_the_documentation_links_to_the_interface_document(visitor: Visitor) -> None:
+async def test_the_documentation_links_to_the_api_reference(visitor: Visitor) -> None:
     await visitor.go("/documentation")
     await visitor.page.get_by_role("button", name="Open API reference").click()
     await expect(visitor.page).to_have_url(f"{visitor.api.base_url}/docs")

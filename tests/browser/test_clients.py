@@ -1,4 +1,4 @@
-"""The clients of a tenant, as their administrator sees and changes them."""
+"""The page of the clients."""
 
 import pytest
 from playwright.async_api import Locator, Route, expect

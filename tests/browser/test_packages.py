@@ -1,4 +1,4 @@
-"""What administrators do with their packages and versions."""
+"""The pages of packages and versions."""
 
 from pathlib import Path
 
@@ -56,7 +56,7 @@ async def test_a_failed_search_keeps_the_list_and_shows_the_problem(visitor: Vis
     await expect(page.locator("#found").get_by_text("Acme.Anvil")).to_be_visible()
 
 
-async def test_a_link_without_an_answer_shows_a_problem(visitor: Visitor) -> None:
+async def test_a_link_without_a_response_shows_a_problem(visitor: Visitor) -> None:
     await visitor.go()
     await visitor.page.route("**/dashboard/packages", lambda route: route.abort())
     await visitor.page.get_by_role("link", name="Packages").click()
@@ -120,7 +120,7 @@ async def test_a_switch_deactivates_a_package_and_flips_back_on_failure(visitor:
     await expect(switch).not_to_be_checked()
 
 
-async def test_an_edit_keeps_the_fields_that_it_does_not_name(visitor: Visitor) -> None:
+async def test_an_edit_keeps_all_other_fields(visitor: Visitor) -> None:
     await add_package(
         visitor.api, "Acme.Anvil", license="MIT", tags="draw,shape", package_url="https://example.com/anvil"
     )
@@ -158,7 +158,7 @@ async def test_versions_and_packages_are_deleted_by_typing_the_id(visitor: Visit
     assert (await visitor.api.call("POST", "get_packages")).body == []
 
 
-async def test_a_version_page_shows_why_winget_is_not_offered_it(visitor: Visitor) -> None:
+async def test_a_version_page_shows_why_winget_hides_the_version(visitor: Visitor) -> None:
     for package_id in ("Acme.Anvil", "Acme.Trap"):
         await add_package(visitor.api, package_id)
     published = await publish(visitor.api, "Acme.Anvil", "1.0", file_type="ZIP")

@@ -1,4 +1,4 @@
-"""Versions made in a browser from uploaded files, and the announcement of uploads to other windows."""
+"""New versions of uploaded files, and notifications of uploads in other windows."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from playwright.async_api import expect
 
 from gateway.dashboard.page_request import UNATTENDED, PageRequest
 from tests.browser.conftest import Open
-from tests.support.browser.sending import arrived, choose, drop, finish, row, sha256
+from tests.support.browser.uploads import drop_file, expect_uploaded, select_files, sha256, upload_by_api, upload_row
 from tests.support.browser.visitors import Visitor, start_session
 from tests.support.samples.installers import MACHINE_MSI
 from tests.support.whole.services import Api
@@ -22,7 +22,7 @@ async def test_an_installer_becomes_the_first_version_of_a_new_package(visitor: 
     installer.write_bytes(MACHINE_MSI)
     page = visitor.page
     await visitor.go("/publish")
-    await drop(page, installer)
+    await drop_file(page, installer)
     await page.get_by_label("Package id").fill("Acme.Editor")
     await page.get_by_label("Package id").press("Tab")
     await expect(page.get_by_role("group", name="New package")).to_be_visible()
@@ -35,7 +35,7 @@ async def test_an_installer_becomes_the_first_version_of_a_new_package(visitor: 
 async def test_an_invalid_field_is_reported_beside_it(visitor: Visitor) -> None:
     package = {"package_id": "Acme.Editor", "package_name": "Editor", "package_publisher": "Acme"}
     await visitor.api.call("POST", "add_package", data=package)
-    name = await finish(visitor.api, "a-file", MACHINE_MSI)
+    name = await upload_by_api(visitor.api, "a-file", MACHINE_MSI)
     page = visitor.page
     await visitor.go(f"/publish/{name}?package=Acme.Editor")
     await page.get_by_label("Product code").fill("no code")
@@ -47,10 +47,10 @@ async def test_an_invalid_field_is_reported_beside_it(visitor: Visitor) -> None:
     await expect(page.get_by_text("Version published.")).to_be_visible()
 
 
-async def test_a_page_stops_polling_for_the_inspection_until_asked_again(
+async def test_a_page_stops_polling_for_the_inspection_until_clicked(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, fetch = await finish(visitor.api, "a-file", MACHINE_MSI), PageRequest.fetch
+    name, fetch = await upload_by_api(visitor.api, "a-file", MACHINE_MSI), PageRequest.fetch
 
     async def unread(page: PageRequest, operation: str, /, *values: str, **query: str) -> Any:
         answer = await fetch(page, operation, *values, **query)
@@ -70,11 +70,11 @@ async def test_a_page_stops_polling_for_the_inspection_until_asked_again(
     await expect(page.get_by_text("editor.msi")).to_be_visible()
 
 
-async def test_packages_that_match_the_typed_text_are_offered(visitor: Visitor) -> None:
+async def test_the_form_suggests_packages_with_the_typed_text(visitor: Visitor) -> None:
     for package_id in ("Acme.Editor", "Acme.Viewer"):
         package = {"package_id": package_id, "package_name": package_id, "package_publisher": "Acme"}
         await visitor.api.call("POST", "add_package", data=package)
-    name = await finish(visitor.api, "a-file", MACHINE_MSI)
+    name = await upload_by_api(visitor.api, "a-file", MACHINE_MSI)
     await visitor.go(f"/publish/{name}")
     await visitor.page.get_by_label("Package id").fill("edit")
     offered = visitor.page.locator("#packages option")
@@ -86,33 +86,31 @@ async def test_a_finished_upload_is_announced_only_to_its_own_tenant(
     open_page: Open, visitor: Visitor, other_tenant: Api
 ) -> None:
     colleague = await start_session(await open_page(), visitor.api)
-    stranger = await start_session(await open_page(), other_tenant)
-    for watching, path in ((visitor, ""), (colleague, "/publish"), (stranger, "")):
+    other = await start_session(await open_page(), other_tenant)
+    for watching, path in ((visitor, ""), (colleague, "/publish"), (other, "")):
         async with watching.page.expect_response("**/dashboard/live"):
             await watching.go(path)
     async with colleague.page.expect_request("**/dashboard/publish") as renewal:
-        name = await finish(visitor.api, "first", b"from elsewhere")
+        name = await upload_by_api(visitor.api, "first", b"from elsewhere")
     assert UNATTENDED.lower() in (await renewal.value).headers
-    await expect(row(visitor.page, "first")).to_contain_text("Uploaded just now")
+    await expect(upload_row(visitor.page, "first")).to_contain_text("Uploaded just now")
     await expect(colleague.page.locator("#arrived").get_by_text(name)).to_be_visible()
-    await finish(other_tenant, "second", b"the stranger's own")
-    await expect(row(stranger.page, "second")).to_be_visible()
-    await expect(row(stranger.page, "first")).to_have_count(0)
-    await expect(row(visitor.page, "second")).to_have_count(0)
+    await upload_by_api(other_tenant, "second", b"the other's own")
+    await expect(upload_row(other.page, "second")).to_be_visible()
+    await expect(upload_row(other.page, "first")).to_have_count(0)
+    await expect(upload_row(visitor.page, "second")).to_have_count(0)
 
 
-async def test_an_upload_is_shown_to_colleagues_by_its_own_name(
-    open_page: Open, visitor: Visitor, tmp_path: Path
-) -> None:
+async def test_other_users_see_the_name_of_an_upload(open_page: Open, visitor: Visitor, tmp_path: Path) -> None:
     colleague = await start_session(await open_page(), visitor.api)
     async with colleague.page.expect_response("**/dashboard/live"):
         await colleague.go("")
     installer = tmp_path / "Öl & Gas (x64).msi"
     installer.write_bytes(MACHINE_MSI)
     await visitor.go("/publish")
-    await choose(visitor.page, installer)
-    await arrived(visitor, installer)
-    upload = row(colleague.page, "Ol-Gas-x64-.msi")
+    await select_files(visitor.page, installer)
+    await expect_uploaded(visitor, installer)
+    upload = upload_row(colleague.page, "Ol-Gas-x64-.msi")
     await expect(upload).to_contain_text("Uploaded just now")
     await colleague.go("/publish")
     await colleague.page.get_by_role("button", name="Create version").click()
