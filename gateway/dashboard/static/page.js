@@ -93,7 +93,7 @@ document.addEventListener("htmx:confirm", (event) => {
   event.preventDefault();
   document.getElementById("confirm-title").textContent = confirmTitle;
   document.getElementById("confirm-text").textContent = confirmText ?? "";
-  document.getElementById("confirm-wanted").textContent = id;
+  document.getElementById("confirm-expected").textContent = id;
   const typed = document.getElementById("confirm-id");
   const yes = document.getElementById("confirm-yes");
   yes.textContent = confirmYes ?? yes.dataset.text;

@@ -9,7 +9,7 @@ export const removeUpload = (fileId) => write(unfinishedUploads().filter((upload
 
 export const saveUpload = (upload) => {
   removeUpload(upload.fileId);
-  write([...kept(), upload]);
+  write([...unfinishedUploads(), upload]);
 };
 
 // Whether a selected file is the file of an upload.
