@@ -94,7 +94,7 @@ async def test_a_finished_upload_is_announced_only_to_its_own_tenant(
         name = await upload_by_api(visitor.api, "first", b"from elsewhere")
     assert UNATTENDED.lower() in (await renewal.value).headers
     await expect(upload_row(visitor.page, "first")).to_contain_text("Uploaded just now")
-    await expect(colleague.page.locator("#arrived").get_by_text(name)).to_be_visible()
+    await expect(colleague.page.locator("#unassigned").get_by_text(name)).to_be_visible()
     await upload_by_api(other_tenant, "second", b"the other's own")
     await expect(upload_row(other.page, "second")).to_be_visible()
     await expect(upload_row(other.page, "first")).to_have_count(0)
