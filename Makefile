@@ -77,7 +77,7 @@ audit: $(TOOLS)/.tools  ## ask PyPI whether anything locked is known to be vulne
 sbom: $(TOOLS)/.tools  ## write sbom.json: what requirements.lock installs, as CycloneDX; the same for the same lock
 	$(TOOLS)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o sbom.json requirements.lock
 
-# Made whole when it has pip: a failed attempt leaves a python behind.
+# The environment is complete when it has pip: a failed attempt leaves only python.
 $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV) || (deploy/install-packages python3-venv && $(PYTHON) -m venv --clear $(VENV))
 
@@ -97,7 +97,7 @@ $(VENV)/.fuzz: requirements-fuzz.lock $(VENV)/.test
 	$(BIN)/pip install --quiet --require-hashes -r requirements-fuzz.lock
 	touch $@
 
-# A lock of its own, because the tools need not fit what the product needs.
+# A separate lock, because the tools may need other versions than the product.
 $(TOOLS)/.tools: requirements-tools.lock | $(BIN)/pip
 	$(BIN)/python -m venv --clear $(TOOLS)
 	$(TOOLS)/bin/pip install --quiet --require-hashes -r requirements-tools.lock

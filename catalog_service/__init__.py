@@ -1,6 +1,1 @@
-"""Packages and their versions.
-
-Owns the database `catalog`.
-Answers the catalog to package clients, and what administrators do with packages and versions.
-Listens for `upload.finished`; announces nothing.
-"""
+"""The service of packages and their versions. It owns the database `catalog`; see README.md."""

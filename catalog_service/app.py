@@ -1,4 +1,4 @@
-"""catalog_service, put together."""
+"""The application of catalog_service."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,6 +9,7 @@ from aiohttp import web
 
 from catalog_service import views
 from catalog_service.app_keys import (
+    CATALOG_CACHE,
     DAMAGED_INSTALLERS,
     EVENTS,
     FINISHED_UPLOADS,
@@ -18,17 +19,16 @@ from catalog_service.app_keys import (
     PACKAGE_SEARCH,
     PACKAGES,
     SEARCH_LIMIT,
-    SEARCHES,
     SETTINGS,
-    SNAPSHOTS,
     SOURCE_ENTRIES,
     STORE,
     VERSIONS,
+    WINGET_SEARCH,
 )
-from catalog_service.catalog.cache import Snapshots
+from catalog_service.catalog.cache import CatalogCache
 from catalog_service.catalog.reader import Entries
 from catalog_service.logos.service import LogoDecoder
-from catalog_service.metrics import drops_counted, events_counted, show
+from catalog_service.metrics import count_events, count_evictions, register_metrics
 from catalog_service.migrations import SCHEMA
 from catalog_service.outgoing.client_registry import ClientRegistry
 from catalog_service.outgoing.upload_service import UploadService
@@ -47,7 +47,7 @@ from catalog_service.versions.service import Versions
 from catalog_service.winget.manifest.entries import SourceEntries
 from catalog_service.winget.routes import routes as winget_routes
 from catalog_service.winget.search.cooperative_yield import SearchLimit
-from catalog_service.winget.search.searches import Searches
+from catalog_service.winget.search.service import WingetSearch
 from common.caching.tenant_version import TenantVersions
 from common.concurrency.background import repeating
 from common.events import Events
@@ -65,10 +65,13 @@ SWEEP_PAUSE = 5  # seconds
 
 
 def create_app(settings: CatalogSettings, events: Events | None = None) -> web.Application:
-    """The application; `events` are given where all services share a process, else RabbitMQ is opened."""
-    answered = [*routes, *winget_routes]
+    """The application; without `events`, which services in one process share, it opens RabbitMQ."""
     app = service_app(
-        "catalog_service", settings.catalog_service_key, answered, connect, access_log=settings.access_log
+        "catalog_service",
+        settings.catalog_service_key,
+        [*routes, *winget_routes],
+        connect,
+        access_log=settings.access_log,
     )
     app[SETTINGS] = settings
     if events is not None:
@@ -77,7 +80,7 @@ def create_app(settings: CatalogSettings, events: Events | None = None) -> web.A
 
 
 async def connect(app: web.Application) -> AsyncIterator[None]:
-    """Open what catalog_service talks to; closed in reverse when the app stops."""
+    """Open the connections of the service; they are closed in reverse order when the app stops."""
     settings, readiness = app[SETTINGS], app[READINESS]
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(
@@ -94,9 +97,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         tell_version(app[METRICS], database)
         await stack.enter_async_context(readiness.preparing("schema", partial(migrate, database, SCHEMA)))
 
-        stamps = TenantVersions(redis)
+        tenant_versions = TenantVersions(redis)
         store = app[STORE] = MongoCatalogStore(
-            database, uploads_age=settings.finished_uploads_age, telling=stamps.invalidate_during
+            database, uploads_age=settings.finished_uploads_age, invalidate_during=tenant_versions.invalidate_during
         )
         installers = UploadService(upload_service)
         app[INSPECTIONS] = Inspections(installers)
@@ -105,20 +108,23 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[LOGOS] = LogoDecoder()
         app[PACKAGE_SEARCH] = PackageSearch(store.packages, store.versions)
         entries = Entries(store.packages.read, store.versions.names)
-        snapshots = app[SNAPSHOTS] = Snapshots(store.revisions, entries, views.rendered, memory=settings.catalog_memory)
-        show(app[METRICS], snapshots)
-        whole = Entries(store.packages.described, store.versions.whole)
-        drops = drops_counted(app[METRICS])
-        searches = app[SEARCHES] = Searches(store.revisions, whole, memory=settings.search_memory, dropped=drops)
+        catalogs = app[CATALOG_CACHE] = CatalogCache(
+            store.revisions, entries, views.rendered_package, memory=settings.catalog_memory
+        )
+        register_metrics(app[METRICS], catalogs)
+        whole = Entries(store.packages.described, store.versions.versions)
+        search = app[WINGET_SEARCH] = WingetSearch(
+            store.revisions, whole, memory=settings.search_memory, on_evict=count_evictions(app[METRICS])
+        )
         app[SEARCH_LIMIT] = SearchLimit()
-        app[SOURCE_ENTRIES] = SourceEntries(whole, searches, store.packages)
-        app[LISTINGS] = Listings(snapshots, versions)
+        app[SOURCE_ENTRIES] = SourceEntries(whole, search, store.packages)
+        app[LISTINGS] = Listings(catalogs, versions)
         app[FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
         app[DAMAGED_INSTALLERS] = DamagedInstallers(store.versions, installers)
         sweeper = Sweeper(packages, versions, installers, store.packages, store.versions)
 
         events = app[EVENTS] if EVENTS in app else await stack.enter_async_context(open_events(settings.rabbitmq_url))
-        count = events_counted(app[METRICS], UPLOAD_FINISHED)
+        count = count_events(app[METRICS], UPLOAD_FINISHED)
         await readiness.then(lambda: listen(events, store.uploads, count))
         await stack.enter_async_context(
             repeating("sweeper", sweeper.sweep, lambda: asyncio.sleep(SWEEP_PAUSE), after=readiness.prepared)

@@ -1,8 +1,8 @@
-"""Where the application keeps what its routes use."""
+"""The keys of the objects that the application shares with its routes."""
 
 from aiohttp import web
 
-from catalog_service.catalog.cache import Snapshots
+from catalog_service.catalog.cache import CatalogCache
 from catalog_service.logos.service import LogoDecoder
 from catalog_service.packages.search import PackageSearch
 from catalog_service.packages.service import Packages
@@ -15,18 +15,18 @@ from catalog_service.versions.listings import Listings
 from catalog_service.versions.service import Versions
 from catalog_service.winget.manifest.entries import SourceEntries
 from catalog_service.winget.search.cooperative_yield import SearchLimit
-from catalog_service.winget.search.searches import Searches
+from catalog_service.winget.search.service import WingetSearch
 from common.events import Events
 
 SETTINGS = web.AppKey("settings", CatalogSettings)
 EVENTS: web.AppKey[Events] = web.AppKey("events")
 PACKAGE_SEARCH = web.AppKey("package_search", PackageSearch)
 PACKAGES = web.AppKey("packages", Packages)
-SNAPSHOTS = web.AppKey("snapshots", Snapshots)
+CATALOG_CACHE = web.AppKey("catalog_cache", CatalogCache)
 LOGOS = web.AppKey("logos", LogoDecoder)
 LISTINGS = web.AppKey("listings", Listings)
 INSPECTIONS = web.AppKey("inspections", Inspections)
-SEARCHES = web.AppKey("searches", Searches)
+WINGET_SEARCH = web.AppKey("winget_search", WingetSearch)
 SEARCH_LIMIT = web.AppKey("search_limit", SearchLimit)
 SOURCE_ENTRIES = web.AppKey("source_entries", SourceEntries)
 VERSIONS = web.AppKey("versions", Versions)

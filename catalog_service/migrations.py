@@ -1,4 +1,4 @@
-"""How the database `catalog` came to look as it does: up to now its documents have kept their shape."""
+"""The migrations of the database `catalog`: none so far."""
 
 from catalog_service.store import INDEXES
 from common.mongo.schema import Schema

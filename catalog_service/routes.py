@@ -7,6 +7,7 @@ from aiohttp import web
 
 from catalog_service import forms, views
 from catalog_service.app_keys import (
+    CATALOG_CACHE,
     DAMAGED_INSTALLERS,
     FINISHED_UPLOADS,
     INSPECTIONS,
@@ -14,7 +15,6 @@ from catalog_service.app_keys import (
     PACKAGE_SEARCH,
     PACKAGES,
     SETTINGS,
-    SNAPSHOTS,
     VERSIONS,
 )
 from catalog_service.catalog import response
@@ -34,7 +34,7 @@ routes = web.RouteTableDef()
 async def get_packages(request: web.Request) -> web.StreamResponse:
     include_disabled = forms.include_disabled(request)
     hidden = await request.app[PACKAGES].hidden_from(caller_of(request))
-    return await response.catalog(request, request.app[SNAPSHOTS], View(include_disabled, hidden))
+    return await response.catalog(request, request.app[CATALOG_CACHE], View(include_disabled, hidden))
 
 
 @routes.post("/{tenant_id}/add_package")
@@ -79,7 +79,7 @@ async def get_package_details(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/find_packages")
 async def find_packages(request: web.Request) -> web.Response:
-    found, total = await request.app[PACKAGE_SEARCH].page(caller_of(request), forms.wanted_packages(request))
+    found, total = await request.app[PACKAGE_SEARCH].page(caller_of(request), forms.package_query(request))
     return json_response(views.found_packages(found, total))
 
 
@@ -87,8 +87,8 @@ async def find_packages(request: web.Request) -> web.Response:
 async def get_package_logo(request: web.Request) -> web.Response:
     logo = await request.app[PACKAGE_SEARCH].logo(caller_of(request), forms.package_in_path(request))
     tag = logo_tag(logo)
-    kept = response.KEPT_FOR_GOOD if request.query.get("package_logo") == tag else response.KEPT
-    headers = {"ETag": f'"{tag}"', "Cache-Control": kept}
+    cache_control = response.IMMUTABLE if request.query.get("package_logo") == tag else response.REVALIDATE
+    headers = {"ETag": f'"{tag}"', "Cache-Control": cache_control}
     if if_none_match(request, headers["ETag"]):
         return web.Response(status=304, headers=headers)
     return web.Response(body=logo, headers=headers, content_type="image/png")
@@ -97,7 +97,7 @@ async def get_package_logo(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_package_versions/{package_id:[^/]+}")
 async def get_package_versions(request: web.Request) -> web.Response:
     caller, package_id, settings = caller_of(request), forms.package_in_path(request), request.app[SETTINGS]
-    expires = views.expiry(settings.download_lifetime)
+    expires = views.expiry_time(settings.download_lifetime)
 
     def render(versions: Sequence[PackageVersion]) -> bytes:
         return orjson.dumps([views.package_version(version, caller, settings, expires=expires) for version in versions])
@@ -112,7 +112,7 @@ async def get_specific_package_version(request: web.Request) -> web.Response:
     caller, settings = caller_of(request), request.app[SETTINGS]
     version = await request.app[VERSIONS].find(caller, forms.uid_in_path(request))
     return json_response(
-        views.package_version(version, caller, settings, expires=views.expiry(settings.download_lifetime))
+        views.package_version(version, caller, settings, expires=views.expiry_time(settings.download_lifetime))
     )
 
 
@@ -126,8 +126,8 @@ async def get_version_details(request: web.Request) -> web.Response:
 async def add_package_version(request: web.Request) -> web.Response:
     package_id, form = forms.package_in_path(request), await read_form(request)
     inspections = request.app[INSPECTIONS]
-    version = new_version(await inspections.completed(caller_of(request), form), package_id)
-    told = {"package_id": package_id, "version": version.version, **views.elsewhere(version)}
+    version = new_version(await inspections.complete(caller_of(request), form), package_id)
+    told = {"package_id": package_id, "version": version.version, **views.external_installer(version)}
     audit(request, **told, uid=version.uid)
     await inspections.wait_for_identifiers(caller_of(request), version)
     uid = await request.app[VERSIONS].add(caller_of(request), version)
@@ -138,7 +138,7 @@ async def add_package_version(request: web.Request) -> web.Response:
 @routes.delete("/{tenant_id}/delete_package_version/{package_id:[^/]+}")
 async def delete_package_version(request: web.Request) -> web.Response:
     package_id, form = forms.package_in_path(request), await read_form(request)
-    uids = forms.listed_uids(form)
+    uids = forms.version_uids(form)
     audit(request, package_id=package_id, uids=uids)
     await request.app[VERSIONS].delete(caller_of(request), package_id, uids)
     return json_response({"Message": "Package versions deleted successfully!"})
@@ -146,7 +146,7 @@ async def delete_package_version(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/get_finished_uploads")
 async def get_finished_uploads(request: web.Request) -> web.Response:
-    waiting = await request.app[FINISHED_UPLOADS].waiting(caller_of(request))
+    waiting = await request.app[FINISHED_UPLOADS].unassigned(caller_of(request))
     return json_response([views.finished_upload(upload) for upload in waiting])
 
 

@@ -1,4 +1,4 @@
-"""What catalog_service is told."""
+"""The settings of catalog_service."""
 
 from pydantic import Field
 
@@ -18,7 +18,7 @@ from common.settings import (
 class CatalogSettings(ServiceSettings):
     """Lifetimes and ages are seconds, `catalog_memory` and `search_memory` are bytes.
 
-    `download_url` is where upload_service is reached past the gateway, if it is.
+    `download_url` is an address of upload_service past the gateway, or empty.
     """
 
     listen: Listen = "127.0.0.1:8082"

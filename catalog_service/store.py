@@ -1,25 +1,25 @@
-"""The catalog in MongoDB: its indexes, and its stores over one database."""
+"""The database of the catalog: its indexes and its stores."""
 
 from contextlib import nullcontext
 
 from pymongo import ASCENDING, IndexModel
 
-from catalog_service.packages.store import HEADINGS, MongoPackageStore
-from catalog_service.revisions.store import MongoRevisions, Telling
+from catalog_service.packages.store import SUMMARY_INDEX, MongoPackageStore
+from catalog_service.revisions.store import InvalidateDuring, MongoRevisions
 from catalog_service.uploads.store import MongoUploadStore
 from catalog_service.versions.store import MongoVersionStore
 from common.mongo import Indexes, MongoDatabase
 
-# Revisions name what the others hold: they go before it, and after, for what was still being written.
+# Revisions are deleted first, and again at the end because a concurrent write may have added them.
 COLLECTIONS = ("revisions", "versions", "packages", "finished_uploads", "revisions")
 
-# The sweeper looks at all tenants; only the few documents that are halfway stand in these two.
+# The sweeper queries all tenants; these two indexes have only the few unfinished documents.
 _HALFWAY = {"name": "halfway", "partialFilterExpression": {"halfway": True}}
 
 INDEXES: Indexes = {
     "packages": [
         IndexModel([("tenant_id", ASCENDING), ("package_id", ASCENDING)], unique=True),
-        IndexModel(list(HEADINGS.items())),
+        IndexModel(list(SUMMARY_INDEX.items())),
         IndexModel([("changed_at", ASCENDING)], **_HALFWAY),
     ],
     "versions": [
@@ -39,17 +39,19 @@ INDEXES: Indexes = {
 
 
 class MongoCatalogStore:
-    """All that the database `catalog` holds."""
+    """The stores of the database `catalog`."""
 
-    def __init__(self, database: MongoDatabase, *, uploads_age: int, telling: Telling = nullcontext) -> None:
-        """`uploads_age` is how many seconds a finished upload is kept in mind; `telling` is held around each change."""
+    def __init__(
+        self, database: MongoDatabase, *, uploads_age: int, invalidate_during: InvalidateDuring = nullcontext
+    ) -> None:
+        """`uploads_age` is the lifetime of a finished upload in seconds; see MongoRevisions for the other."""
         self._database = database
-        self.revisions = MongoRevisions(database, telling)
+        self.revisions = MongoRevisions(database, invalidate_during)
         self.packages = MongoPackageStore(database, self.revisions)
         self.versions = MongoVersionStore(database, self.revisions)
         self.uploads = MongoUploadStore(database, age=uploads_age)
 
     async def forget_tenant(self, tenant_id: str) -> None:
-        """Remove all that a tenant has here; the installer files are upload_service's to remove."""
+        """Delete all documents of a tenant; upload_service deletes the installer files."""
         for name in COLLECTIONS:
             await self._database[name].delete_many({"tenant_id": tenant_id})

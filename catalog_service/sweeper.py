@@ -1,4 +1,4 @@
-"""Settles what a crash, or a service that did not answer, left halfway: finished where possible, else undone."""
+"""Finishes or undoes operations that a crash, or a failed call to a service, interrupted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from common.errors import Problem
 from common.telemetry import log
 from common.tenants import Tenant
 
-AGE = 60  # seconds; a request is answered long before
+AGE = 60  # seconds; a request ends long before
 
 
 @dataclass(frozen=True)
@@ -23,56 +23,56 @@ class HiddenVersion:
     uid: str
 
 
-class HalfwayPackages(Protocol):
-    async def halfway(self, age: int) -> Sequence[tuple[str, str]]:
-        """Tenant and `package_uid` of the deletions that began more than `age` seconds ago."""
+class UnfinishedPackages(Protocol):
+    async def find_unfinished(self, age: int) -> Sequence[tuple[str, str]]:
+        """Return tenant and `package_uid` of the deletions that began more than `age` seconds ago."""
 
 
-class HalfwayVersions(Protocol):
-    async def halfway(self, age: int) -> Sequence[PendingVersion | HiddenVersion]:
-        """The versions that were left halfway more than `age` seconds ago."""
+class UnfinishedVersions(Protocol):
+    async def find_unfinished(self, age: int) -> Sequence[PendingVersion | HiddenVersion]:
+        """Return the versions whose creation or deletion stopped more than `age` seconds ago."""
 
-    async def forget(self, hidden: HiddenVersion) -> None: ...
+    async def delete_record(self, hidden: HiddenVersion) -> None: ...
 
 
 class Sweeper:
-    """Looks at all tenants. Several replicas may sweep at once: each step may be repeated."""
+    """Sweeps all tenants. Several replicas may sweep at once, because each step may be repeated."""
 
     def __init__(
         self,
         packages: Packages,
         versions: Versions,
         installers: Installers,
-        halfway_packages: HalfwayPackages,
-        halfway_versions: HalfwayVersions,
+        unfinished_packages: UnfinishedPackages,
+        unfinished_versions: UnfinishedVersions,
     ) -> None:
         self._packages = packages
         self._versions = versions
         self._installers = installers
-        self._halfway_packages = halfway_packages
-        self._halfway_versions = halfway_versions
+        self._unfinished_packages = unfinished_packages
+        self._unfinished_versions = unfinished_versions
 
     async def sweep(self) -> None:
-        """Settle what has been halfway for a minute; what cannot be settled now is left for the next time."""
-        await with_each("sweeper", await self._halfway_packages.halfway(AGE), self._finish_deletion)
-        await with_each("sweeper", await self._halfway_versions.halfway(AGE), self._settle)
+        """Finish or undo what stopped a minute ago; failures are tried again in the next sweep."""
+        await with_each("sweeper", await self._unfinished_packages.find_unfinished(AGE), self._finish_deletion)
+        await with_each("sweeper", await self._unfinished_versions.find_unfinished(AGE), self._finish_version)
 
     async def _finish_deletion(self, begun: tuple[str, str]) -> None:
         tenant_id, package_uid = begun
         await self._packages.finish_deletion(_service_of(tenant_id), package_uid)
 
-    async def _settle(self, version: PendingVersion | HiddenVersion) -> None:
+    async def _finish_version(self, version: PendingVersion | HiddenVersion) -> None:
         caller = _service_of(version.tenant_id)
         if isinstance(version, HiddenVersion):
             await self._installers.release(caller, [version.uid])
-            await self._halfway_versions.forget(version)
+            await self._unfinished_versions.delete_record(version)
             return
         try:
             await self._versions.finish(caller, version)
         except Problem as problem:
             if problem.status >= 500:
                 raise
-            log.info("version_undone", code=problem.code, detail=problem.detail)  # A refusal settles it as well.
+            log.info("version_undone", code=problem.code, detail=problem.detail)  # A refusal undoes the version.
 
 
 def _service_of(tenant_id: str) -> Caller:

@@ -1,9 +1,9 @@
-"""Packages and versions as the interface shows them (sections 2.1 and 2.2)."""
+"""Builds the response bodies of packages and versions (sections 2.1 and 2.2)."""
 
 import time
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,7 +11,7 @@ import orjson
 
 from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.model.enumerations import Switch
-from catalog_service.model.manifest.fields import plain
+from catalog_service.model.manifest.fields import Fields, to_document
 from catalog_service.model.packages import FinishedUpload
 from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.search import FoundPackage, logo_tag
@@ -23,29 +23,28 @@ from common.auth.downloads import download_url
 
 
 def package(entry: CatalogEntry) -> dict[str, Any]:
-    """A Package object; `VERSIONS` and `VERSIONS_UID` stand in the same order, the newest first."""
-    shown, versions = entry.package, entry.versions
+    """Return a Package object; `VERSIONS` and `VERSIONS_UID` have the same order, newest first."""
+    package, versions = entry.package, entry.versions
     return {
-        "PACKAGE_ID": shown.package_id,
-        "PACKAGE_NAME": shown.name,
-        "PACKAGE_PUBLISHER": shown.publisher,
-        "PACKAGE_DESCRIPTION": shown.description,
-        "PACKAGE_LOGO": f"data:image/png;base64,{b64encode(shown.logo).decode()}" if shown.logo else "",
-        "PACKAGE_ACTIVE": "1" if shown.active else "0",
+        "PACKAGE_ID": package.package_id,
+        "PACKAGE_NAME": package.name,
+        "PACKAGE_PUBLISHER": package.publisher,
+        "PACKAGE_DESCRIPTION": package.description,
+        "PACKAGE_LOGO": f"data:image/png;base64,{b64encode(package.logo).decode()}" if package.logo else "",
+        "PACKAGE_ACTIVE": "1" if package.active else "0",
         "VERSIONS": [version.version for version in versions],
         "VERSIONS_UID": [version.uid for version in versions],
     }
 
 
-def rendered(entry: CatalogEntry) -> bytes:
-    """The same in JSON."""
+def rendered_package(entry: CatalogEntry) -> bytes:
     return orjson.dumps(package(entry))
 
 
-def expiry(lifetime: int) -> int:
-    """Until when an address is good that is given now for `lifetime` seconds, in seconds since 1970.
+def expiry_time(lifetime: int) -> int:
+    """Return the expiry of an address with this lifetime in seconds, as seconds since 1970.
 
-    It is the same for some seconds, at most a hundredth of its lifetime: so are the answers that have it in them.
+    It stays the same for some seconds, so that responses with it can be cached.
     """
     now = int(time.time())
     return now - now % max(1, lifetime // 360) + lifetime
@@ -54,7 +53,7 @@ def expiry(lifetime: int) -> int:
 def package_version(
     version: PackageVersion, caller: Caller, settings: CatalogSettings, *, expires: int
 ) -> dict[str, Any]:
-    """A Package_Version object, with an address of its installer that is good until `expires`."""
+    """Return a Package_Version object with an installer address that is valid until `expires`."""
     return {
         "PACKAGE_ID": version.package_id,
         "VERSION": version.version,
@@ -74,18 +73,18 @@ def package_version(
     }
 
 
-def found_packages(found: Sequence[FoundPackage], total: int) -> dict[str, Any]:
-    """A page of packages, and how many there are on all pages."""
-    return {"packages": [_found_package(one) for one in found], "total": total}
+def found_packages(packages: Sequence[FoundPackage], total: int) -> dict[str, Any]:
+    """Return a page of packages, and the number of packages on all pages."""
+    return {"packages": [_found_package(package) for package in packages], "total": total}
 
 
 def _found_package(found: FoundPackage) -> dict[str, Any]:
-    heading = found.heading
+    summary = found.summary
     return {
-        "package_id": heading.package_id,
-        "package_name": heading.name,
-        "package_publisher": heading.publisher,
-        "package_active": "1" if heading.active else "0",
+        "package_id": summary.package_id,
+        "package_name": summary.name,
+        "package_publisher": summary.publisher,
+        "package_active": "1" if summary.active else "0",
         "versions": found.versions,
         "newest_version": found.newest_version,
         "package_logo": found.logo,
@@ -93,7 +92,7 @@ def _found_package(found: FoundPackage) -> dict[str, Any]:
 
 
 def package_details(described: DescribedPackage) -> dict[str, Any]:
-    """All that a package says of itself, by the names of the form that took it; of its logo only what names it."""
+    """Return all fields of a package by their names in the form; of the logo only its tag."""
     package = described.package
     return {
         "package_id": package.package_id,
@@ -102,13 +101,13 @@ def package_details(described: DescribedPackage) -> dict[str, Any]:
         "package_description": package.description,
         "package_active": "1" if package.active else "0",
         "package_logo": logo_tag(package.logo),
-        **_all(described.manifest),
+        **_all_fields(described.manifest),
     }
 
 
 def version_details(version: PackageVersion, refused: Sequence[str]) -> dict[str, Any]:
-    """The same of a version; `refused` is why winget clients are not offered it."""
-    needed = version.dependencies
+    """Return all fields of a version; `refused` has the reasons why winget clients refuse it."""
+    dependencies = version.dependencies
     return {
         "uid": version.uid,
         "package_id": version.package_id,
@@ -125,26 +124,26 @@ def version_details(version: PackageVersion, refused: Sequence[str]) -> dict[str
         "file_type_nested": version.nested_type or "",
         "file_nested_path": version.nested_paths,
         "upgrades": version.upgrades,
-        "dep_windows_features": needed.windows_features,
-        "dep_windows_libraries": needed.windows_libraries,
-        "dep_external": needed.external,
-        "dep_pkg_identifier": [package.package_id for package in needed.packages],
-        "dep_pkg_min_version": [package.min_version for package in needed.packages],
-        **_all(version.manifest),
+        "dep_windows_features": dependencies.windows_features,
+        "dep_windows_libraries": dependencies.windows_libraries,
+        "dep_external": dependencies.external,
+        "dep_pkg_identifier": [package.package_id for package in dependencies.packages],
+        "dep_pkg_min_version": [package.min_version for package in dependencies.packages],
+        **_all_fields(version.manifest),
         "installer_url": version.installer_url,
         "installer_sha256": version.sha256 if version.installer_url else "",
         "winget_refusals": refused,
     }
 
 
-def _all(manifest: Any) -> Mapping[str, Any]:
-    """Every field of a manifest, those too that are empty: "", [] or false."""
-    values = {member.name: getattr(manifest, member.name) for member in fields(manifest)}
-    return {name: "" if value is None else plain(value) for name, value in values.items()}
+def _all_fields(manifest: Fields) -> Mapping[str, Any]:
+    """Every field of a manifest; an empty one is "", [] or false."""
+    values = {**type(manifest)().model_dump(mode="json"), **to_document(manifest)}
+    return {name: "" if value is None else value for name, value in values.items()}
 
 
 def installer_url(version: PackageVersion, caller: Caller, settings: CatalogSettings, *, expires: int) -> str:
-    """Where a version's installer is to be had: with us until `expires`, or as long as it stays elsewhere."""
+    """Return the external address of an installer, or an address here that is valid until `expires`."""
     return version.installer_url or download_url(
         caller,
         settings.download_key,
@@ -155,20 +154,20 @@ def installer_url(version: PackageVersion, caller: Caller, settings: CatalogSett
     )
 
 
-def elsewhere(version: PackageVersion) -> dict[str, str]:
-    """At which host an installer stays, without the rest of its address, in which a secret may be; and its digest."""
+def external_installer(version: PackageVersion) -> dict[str, str]:
+    """Return the host and the digest of an external installer. The rest of its address may have a secret."""
     if not version.installer_url:
         return {}
     return {"installer_host": urlsplit(version.installer_url).netloc, "sha256": version.sha256}
 
 
 def finished_upload(upload: FinishedUpload) -> dict[str, Any]:
-    """An upload that waits for its version."""
+    """Return an upload without a version."""
     return asdict(upload)
 
 
 def damaged_installer(found: DamagedInstaller) -> dict[str, Any]:
-    """A file that is not served any more, and the version that lacks it."""
+    """Return a damaged file and its version."""
     return {
         "package_id": found.package_id,
         "version": found.version,

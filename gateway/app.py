@@ -1,4 +1,4 @@
-"""The gateway, put together."""
+"""Builds the gateway's application."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -17,31 +17,18 @@ from common.http.single_route import CATCH_ALL_ROUTE
 from common.redis import open_redis
 from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS
-from gateway.app_keys import (
-    AUTHENTICATOR,
-    CATALOGS,
-    EVENT_HUB,
-    EVENTS,
-    LISTINGS,
-    PAGES,
-    RECORDER,
-    RELEASES,
-    SERVICES,
-    SESSIONS,
-    SETTINGS,
-    TENANTS,
-)
+from gateway import app_keys as keys
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
-from gateway.caching.catalogs import Catalogs
-from gateway.caching.client_releases import Releases
-from gateway.caching.package_responses import Listings
+from gateway.caching.catalogs import CatalogCache
+from gateway.caching.client_releases import ClientReleaseCache
+from gateway.caching.package_responses import PackageResponseCache
 from gateway.dashboard.templating import set_up_templates
+from gateway.documentation.static_files import StaticFiles
 from gateway.forwarding.audit import AuditRecorder
-from gateway.forwarding.proxy import LONG_FORMS, LONG_FORMS_AT_ONCE
-from gateway.metrics import show
+from gateway.forwarding.proxy import LONG_FORMS, MAX_LONG_FORMS
+from gateway.metrics import register_metrics
 from gateway.operations import AUTH, CATALOG, CLIENTS, UPLOAD
-from gateway.pages import Pages
 from gateway.routes import dispatch
 from gateway.routing.tenant_directory import TenantDirectory
 from gateway.settings import GatewaySettings
@@ -51,26 +38,26 @@ UPLOAD_FINISHED = "upload.finished"
 
 
 def create_app(settings: GatewaySettings, events: Events | None = None) -> web.Application:
-    """The application; `events` are given where all services share a process, else they travel over RabbitMQ."""
+    """Create the application. `events` are for services in one process; without them, RabbitMQ delivers events."""
     app = watched_app("gateway", connect, access_log=settings.access_log)
-    app[SETTINGS] = settings
-    app[PAGES] = Pages()
-    app[EVENT_HUB] = EventHub()
-    app[LONG_FORMS] = FairConcurrencyLimit(LONG_FORMS_AT_ONCE)
-    app.on_shutdown.append(_end_what_lasts)
+    app[keys.SETTINGS] = settings
+    app[keys.STATIC_FILES] = StaticFiles()
+    app[keys.EVENT_HUB] = EventHub()
+    app[LONG_FORMS] = FairConcurrencyLimit(MAX_LONG_FORMS)
+    app.on_shutdown.append(_close_event_streams)
     if events is not None:
-        app[EVENTS] = events
+        app[keys.EVENTS] = events
     set_up_templates(app)
     app[CATCH_ALL_ROUTE] = app.router.add_route("*", "/{path:.*}", dispatch, expect_handler=expect)
     if settings.public_url.startswith("https:"):
-        app.on_response_prepare.append(_stay_on_https)
+        app.on_response_prepare.append(_require_https)
     return app
 
 
 async def connect(app: web.Application) -> AsyncIterator[None]:
-    """Open what the gateway talks to; closed in reverse when the app stops."""
-    settings = app[SETTINGS]
-    fellows = {
+    """Open the gateway's connections, and close them in reverse order when the app stops."""
+    settings = app[keys.SETTINGS]
+    addresses = {
         AUTH: (settings.auth_service_url, settings.auth_service_key),
         CATALOG: (settings.catalog_service_url, settings.catalog_service_key),
         UPLOAD: (settings.upload_service_url, settings.upload_service_key),
@@ -79,39 +66,35 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         redis = await stack.enter_async_context(open_redis(settings.redis_url))
         app[READINESS].check("redis", redis.ping)
-        services = {
-            name: await stack.enter_async_context(open_service(address, service=name, keys=keys))
-            for name, (address, keys) in fellows.items()
+        services = app[keys.SERVICES] = {
+            name: await stack.enter_async_context(open_service(address, service=name, keys=signing_keys))
+            for name, (address, signing_keys) in addresses.items()
         }
-        app[SERVICES] = services
-        recorder = app[RECORDER] = AuditRecorder(services[AUTH])
+        recorder = app[keys.AUDIT_RECORDER] = AuditRecorder(services[AUTH])
         stack.push_async_callback(recorder.close)
         await stack.enter_async_context(repeating("audit", recorder.retry_pending, recorder.pause))
-        app[SESSIONS] = Sessions(
-            redis,
-            keys=settings.session_key,
-            lifetime=settings.session_lifetime,
-            idle=settings.session_idle,
+        sessions = app[keys.SESSIONS] = Sessions(
+            redis, keys=settings.session_key, lifetime=settings.session_lifetime, idle=settings.session_idle
         )
-        app[TENANTS] = TenantDirectory(services[AUTH])
+        tenants = app[keys.TENANTS] = TenantDirectory(services[AUTH])
         clients = ClientDirectory(services[CLIENTS])
-        app[AUTHENTICATOR] = Authenticator(app[SESSIONS], clients)
-        app[RELEASES] = Releases(services[CLIENTS])
-        app[LISTINGS] = Listings(services[CATALOG], clients)
-        app[CATALOGS] = Catalogs(services[CATALOG], clients, budget=settings.catalog_memory)
-        show(app[METRICS], app[CATALOGS], recorder)
-        if EVENTS not in app and settings.rabbitmq_url:
-            app[EVENTS] = await stack.enter_async_context(open_events(settings.rabbitmq_url))
-        if EVENTS in app:
-            await app[EVENTS].listen_ephemeral(UPLOAD_FINISHED, app[EVENT_HUB].tell)
+        app[keys.AUTHENTICATOR] = Authenticator(settings, sessions, tenants, clients)
+        app[keys.CLIENT_RELEASES] = ClientReleaseCache(services[CLIENTS])
+        app[keys.PACKAGE_RESPONSES] = PackageResponseCache(services[CATALOG], clients)
+        catalogs = app[keys.CATALOGS] = CatalogCache(services[CATALOG], clients, budget=settings.catalog_memory)
+        register_metrics(app[METRICS], catalogs, recorder)
+        if keys.EVENTS not in app and settings.rabbitmq_url:
+            app[keys.EVENTS] = await stack.enter_async_context(open_events(settings.rabbitmq_url))
+        if keys.EVENTS in app:
+            await app[keys.EVENTS].listen_ephemeral(UPLOAD_FINISHED, app[keys.EVENT_HUB].publish)
         yield
 
 
-async def _end_what_lasts(app: web.Application) -> None:
-    app[EVENT_HUB].close()
+async def _close_event_streams(app: web.Application) -> None:
+    app[keys.EVENT_HUB].close()
 
 
-async def _stay_on_https(_: web.Request, response: web.StreamResponse) -> None:
+async def _require_https(_: web.Request, response: web.StreamResponse) -> None:
     response.headers["Strict-Transport-Security"] = "max-age=31536000"
 
 

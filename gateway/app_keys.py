@@ -1,4 +1,4 @@
-"""Where the application keeps what its handlers use."""
+"""Keys of the application's shared objects."""
 
 from collections.abc import Mapping
 
@@ -8,11 +8,11 @@ from common.auth.sessions import Sessions
 from common.events import Events
 from common.service_client.client import ServiceClient
 from gateway.auth.authenticator import Authenticator
-from gateway.caching.catalogs import Catalogs
-from gateway.caching.client_releases import Releases
-from gateway.caching.package_responses import Listings
+from gateway.caching.catalogs import CatalogCache
+from gateway.caching.client_releases import ClientReleaseCache
+from gateway.caching.package_responses import PackageResponseCache
+from gateway.documentation.static_files import StaticFiles
 from gateway.forwarding.audit import AuditRecorder
-from gateway.pages import Pages
 from gateway.routing.tenant_directory import TenantDirectory
 from gateway.settings import GatewaySettings
 from gateway.upload_events import EventHub
@@ -20,12 +20,12 @@ from gateway.upload_events import EventHub
 SETTINGS = web.AppKey("settings", GatewaySettings)
 SERVICES: web.AppKey[Mapping[str, ServiceClient]] = web.AppKey("services", Mapping)
 TENANTS = web.AppKey("tenants", TenantDirectory)
-AUTHENTICATOR = web.AppKey("gatekeeper", Authenticator)
-RECORDER = web.AppKey("recorder", AuditRecorder)
-CATALOGS = web.AppKey("catalogs", Catalogs)
-LISTINGS = web.AppKey("listings", Listings)
-RELEASES = web.AppKey("releases", Releases)
-PAGES = web.AppKey("pages", Pages)
+AUTHENTICATOR = web.AppKey("authenticator", Authenticator)
+AUDIT_RECORDER = web.AppKey("audit_recorder", AuditRecorder)
+CATALOGS = web.AppKey("catalogs", CatalogCache)
+PACKAGE_RESPONSES = web.AppKey("package_responses", PackageResponseCache)
+CLIENT_RELEASES = web.AppKey("client_releases", ClientReleaseCache)
+STATIC_FILES = web.AppKey("static_files", StaticFiles)
 SESSIONS = web.AppKey("sessions", Sessions)
 EVENTS: web.AppKey[Events] = web.AppKey("events")
-EVENT_HUB = web.AppKey("live", EventHub)
+EVENT_HUB = web.AppKey("event_hub", EventHub)

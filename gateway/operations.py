@@ -1,9 +1,9 @@
-"""THE TABLE: every operation of the interface, one row each. What has no row here has no entry from outside."""
+"""THE TABLE: every operation of the interface, one row each. The gateway answers no other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import zip_longest
 
 from common.auth.callers import operation_of
@@ -11,36 +11,36 @@ from common.http.bodies import FORM_LIMIT
 
 
 class Access(StrEnum):
-    """Who may call an operation (section 5)."""
+    """The callers who may use an operation (section 5)."""
 
     OPEN = "open"  # anyone from an allowed network
-    CLIENT = "client"  # a Bearer token, else a client token, else anyone where the tenant does not enforce them
+    CLIENT = "client"  # a Bearer token, else a client token, else anyone unless the tenant enforces tokens
     PACKAGE_MANAGER = "package_manager"  # as `CLIENT`, with the client token in a header, where winget can send it
     ADMINISTRATOR = "administrator"  # a Bearer token
-    SIGNED = "signed"  # whoever has the address; the service checks its signature
-    PAGE = "page"  # a browser; pages look for their session themselves
+    SIGNED = "signed"  # anyone with the signed address; the service checks the signature
+    PAGE = "page"  # a browser; each page checks its session itself
     DASHBOARD = "dashboard"  # a browser that is signed in; see `gateway.dashboard`
 
 
 class CacheKind(StrEnum):
-    """What the gateway may answer an operation from, and ask no service."""
+    """The cache that may answer an operation."""
 
     NOTHING = "nothing"
-    SESSION = "session"  # There is one: that is all it says.
+    SESSION = "session"  # no cache: the response says only that the session is valid
     RELEASE = "release"
     CATALOG = "catalog"
-    LISTING = "listing"  # a package's versions, or its manifest, or what winget finds
-    SOURCE = "source"  # what the tenant is as a source of winget's
+    PACKAGE = "package"  # a package's versions, its manifest, or the results of a winget search
+    SOURCE = "source"  # no cache: the response describes the tenant as a winget source
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One row. `path` begins with the operation's word or words; a part in braces is a value of the caller's.
+    """One row. `path` begins with the fixed parts, the operation's name; parts in braces are the caller's values.
 
-    `timeout` is how many seconds the service may take to answer. `one_call` operations take their installer in the
-    same multipart form, see `one_call`. `audited` writes reach the audit log through the gateway. `streamed`
-    operations have bodies or answers without bound; other bodies have at most `body_limit` bytes, as much as their
-    service takes, and are read before it is asked. `known` is what the gateway may answer from.
+    `timeout` is how many seconds the service may take to answer. `one_call` operations may bring their installer in the
+    same multipart form, see `one_call`. The gateway writes `audited` operations to the audit log. `streamed` operations
+    have bodies or responses of any length. Other bodies have at most `body_limit` bytes and are read before the service
+    is called.
     """
 
     method: str
@@ -52,20 +52,20 @@ class Operation:
     one_call: bool = False
     streamed: bool = False
     body_limit: int = FORM_LIMIT
-    known: CacheKind = CacheKind.NOTHING
+    cache: CacheKind = CacheKind.NOTHING
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
         return tuple(self.path.split("/"))
 
     @cached_property
-    def word(self) -> str:
-        """What names the operation, between services too."""
+    def name(self) -> str:
+        """The operation's name, between services too."""
         return operation_of(self.parts)
 
     @cached_property
-    def of_winget(self) -> bool:
-        """Whether it is one of the protocol that winget speaks, and not of ours."""
+    def is_winget(self) -> bool:
+        """Whether it belongs to winget's protocol instead of ours."""
         return self.parts[0] == WINGET
 
     @cached_property
@@ -73,80 +73,58 @@ class Operation:
         """The template of its addresses, as a service has it."""
         return f"/{{tenant_id}}/{self.path}"
 
-    def fits(self, segments: Sequence[str]) -> bool:
-        """Whether these parts of an address are this operation's, values of it possibly missing or empty."""
-        words = self.word.count("/") + 1
-        return words <= len(segments) <= len(self.parts) and all(
+    def matches(self, segments: Sequence[str]) -> bool:
+        """Whether a path of these segments is this operation's; values may be missing or empty."""
+        fixed = self.name.count("/") + 1
+        return fixed <= len(segments) <= len(self.parts) and all(
             is_value(part) or part == segment for part, segment in zip(self.parts, segments, strict=False)
         )
 
     def missing(self, segments: Sequence[str]) -> list[str]:
-        """The names of the parts that an address lacks."""
-        return [part.strip("{}") for part, given in zip_longest(self.parts, segments) if not given]
+        """The names of the values that a path lacks."""
+        return [part.strip("{}") for part, segment in zip_longest(self.parts, segments) if not segment]
 
 
 def is_value(part: str) -> bool:
     return part.startswith("{")
 
 
-def _read(method: str, path: str, service: str, *, known: CacheKind = CacheKind.NOTHING) -> Operation:
-    return Operation(method, path, service, Access.ADMINISTRATOR, known=known)
-
-
-def _write(
-    method: str,
-    path: str,
-    service: str,
-    *,
-    timeout: float = 3.0,
-    one_call: bool = False,
-    body_limit: int = FORM_LIMIT,
-) -> Operation:
-    return Operation(
-        method,
-        path,
-        service,
-        Access.ADMINISTRATOR,
-        timeout,
-        audited=True,
-        one_call=one_call,
-        body_limit=body_limit,
-    )
-
-
 WINGET = "winget"
 AUTH, CATALOG, UPLOAD, CLIENTS = "auth_service", "catalog_service", "upload_service", "client_registry"
 GATEWAY = "gateway"
-CREDENTIALS_LIMIT = 64 << 10  # bytes, of bodies that are read before it is known who sends them
-WITH_LOGO = 6 << 20  # bytes: a form and a logo of at most 5 MiB
-LONG = 120.0  # seconds: hashing and storing a large installer
+CREDENTIALS_LIMIT = 64 << 10  # bytes, of bodies that are read before the caller is known
+LOGO_FORM_LIMIT = 6 << 20  # bytes: a form and a logo of at most 5 MiB
+INSTALLER_TIMEOUT = 120.0  # seconds: hashing and storing a large installer
+
+_read = partial(Operation, access=Access.ADMINISTRATOR)
+_write = partial(Operation, access=Access.ADMINISTRATOR, audited=True)
 
 OPERATIONS: tuple[Operation, ...] = (
-    # Session (4.1). A login waits its turn for one of the few password hashes at once.
+    # Session (4.1). A login may wait for a slot: few password hashes run at once.
     Operation("POST", "login", AUTH, Access.OPEN, timeout=15.0, body_limit=CREDENTIALS_LIMIT),
     Operation("POST", "logout", AUTH, Access.OPEN, body_limit=CREDENTIALS_LIMIT),
-    _read("GET", "test", GATEWAY, known=CacheKind.SESSION),
+    _read("GET", "test", GATEWAY, cache=CacheKind.SESSION),
     # Client-facing (4.2)
-    Operation("POST", "client_version", CLIENTS, Access.CLIENT, known=CacheKind.RELEASE),
-    Operation("POST", "get_packages", CATALOG, Access.CLIENT, streamed=True, known=CacheKind.CATALOG),
+    Operation("POST", "client_version", CLIENTS, Access.CLIENT, cache=CacheKind.RELEASE),
+    Operation("POST", "get_packages", CATALOG, Access.CLIENT, streamed=True, cache=CacheKind.CATALOG),
     # Packages (4.3)
-    _write("POST", "add_package", CATALOG, timeout=15.0, body_limit=WITH_LOGO),
-    _write("PATCH", "edit_package/{package_id}", CATALOG, timeout=15.0, body_limit=WITH_LOGO),
+    _write("POST", "add_package", CATALOG, timeout=15.0, body_limit=LOGO_FORM_LIMIT),
+    _write("PATCH", "edit_package/{package_id}", CATALOG, timeout=15.0, body_limit=LOGO_FORM_LIMIT),
     _write("DELETE", "delete_package/{package_id}", CATALOG, timeout=30.0),
     _write("PATCH", "set_package_active/{package_id}", CATALOG),
     _read("GET", "find_packages", CATALOG),
     _read("GET", "get_package_details/{package_id}", CATALOG),
     _read("GET", "get_package_logo/{package_id}", CATALOG),
     # Package versions (4.4, 4.5)
-    _read("GET", "get_package_versions/{package_id}", CATALOG, known=CacheKind.LISTING),
+    _read("GET", "get_package_versions/{package_id}", CATALOG, cache=CacheKind.PACKAGE),
     _read("GET", "get_specific_package_version/{version_uid}", CATALOG),
     _read("GET", "get_version_details/{version_uid}", CATALOG),
     _write("DELETE", "delete_package_version/{package_id}", CATALOG, timeout=30.0),
-    _write("POST", "add_package_version/{package_id}", CATALOG, timeout=LONG, one_call=True),
+    _write("POST", "add_package_version/{package_id}", CATALOG, timeout=INSTALLER_TIMEOUT, one_call=True),
     # Uploads (4.5, step 1)
-    Operation("POST", "upload_package_version", UPLOAD, Access.ADMINISTRATOR, timeout=LONG, streamed=True),
+    Operation("POST", "upload_package_version", UPLOAD, Access.ADMINISTRATOR, timeout=INSTALLER_TIMEOUT, streamed=True),
     _read("GET", "upload_package_version", UPLOAD),
-    _write("DELETE", "upload_package_version", UPLOAD, timeout=30.0),  # It waits for a chunk that is on its way.
+    _write("DELETE", "upload_package_version", UPLOAD, timeout=30.0),  # It waits for a running chunk.
     _read("GET", "get_finished_uploads", CATALOG),
     _read("GET", "inspect_upload/{server_filename}", UPLOAD),
     _read("GET", "get_damaged_installers", CATALOG),
@@ -165,7 +143,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _write("POST", "add_blacklist_group", CLIENTS),
     _write("DELETE", "delete_blacklist_group/{group_id}", CLIENTS),
     # Client releases
-    _write("POST", "publish_client", CLIENTS, timeout=LONG, one_call=True),
+    _write("POST", "publish_client", CLIENTS, timeout=INSTALLER_TIMEOUT, one_call=True),
     # Tenant, users, audit
     _read("GET", "server_information", AUTH),
     _write("PATCH", "edit_settings", AUTH),
@@ -174,13 +152,12 @@ OPERATIONS: tuple[Operation, ...] = (
     _write("DELETE", "delete_user/{username}", AUTH),
     _write("POST", "change_password", AUTH, timeout=15.0),
     Operation("GET", "get_audit_log", AUTH, Access.ADMINISTRATOR, timeout=30.0, streamed=True),
-    # Downloads: what INSTALLER_URL points at
+    # Downloads: the target of INSTALLER_URL
     Operation("GET", "download/{server_filename}/{file_name}", UPLOAD, Access.SIGNED, timeout=30.0, streamed=True),
-    # The package's logo, for winget clients: what IconUrl points at
+    # The package's logo for winget clients: the target of IconUrl
     Operation("GET", "icon/{package_id}/{file_name}", CATALOG, Access.SIGNED),
-    # The source that Windows' own winget asks; the rest of each path is its protocol's. The first search waits until
-    # all of a catalog is read.
-    Operation("GET", f"{WINGET}/information", GATEWAY, Access.OPEN, known=CacheKind.SOURCE),
+    # The source for Windows' own winget, with its protocol's paths. The first search waits for the whole catalog.
+    Operation("GET", f"{WINGET}/information", GATEWAY, Access.OPEN, cache=CacheKind.SOURCE),
     Operation(
         "POST",
         f"{WINGET}/manifestSearch",
@@ -188,7 +165,7 @@ OPERATIONS: tuple[Operation, ...] = (
         Access.PACKAGE_MANAGER,
         timeout=15.0,
         body_limit=CREDENTIALS_LIMIT,
-        known=CacheKind.LISTING,
+        cache=CacheKind.PACKAGE,
     ),
     Operation(
         "GET",
@@ -197,7 +174,7 @@ OPERATIONS: tuple[Operation, ...] = (
         Access.PACKAGE_MANAGER,
         timeout=15.0,
         streamed=True,
-        known=CacheKind.LISTING,
+        cache=CacheKind.PACKAGE,
     ),
     # Pages
     Operation("GET", "docs", GATEWAY, Access.PAGE),
@@ -207,7 +184,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("POST", "sign_in", GATEWAY, Access.PAGE),
 )
 
-# The dashboard's pages have a table of their own, behind this door: they are no operations of the interface.
+# The dashboard has its own table of pages below this path. They are no operations of the interface.
 DASHBOARD: tuple[Operation, ...] = tuple(
     Operation(method, "dashboard/{page}/{first}/{second}/{third}", GATEWAY, Access.DASHBOARD)
     for method in ("GET", "POST", "PATCH", "DELETE")

@@ -1,4 +1,4 @@
-"""What the gateway is told."""
+"""Settings of the gateway."""
 
 from ipaddress import ip_network
 from typing import Annotated
@@ -14,10 +14,10 @@ from common.tenants import Network, is_tenant_id
 class GatewaySettings(ServiceSettings):
     """Lifetimes are seconds, `catalog_memory` is bytes.
 
-    `public_url` is the base of the addresses we give out; without it they have the request's own scheme and host.
-    `trusted_proxies` are the networks of the load balancers before us, whose forwarding headers count.
-    `tenant_id` is the one tenant of the single-tenant deployment. Without `rabbitmq_url` the dashboard does not hear of
-    uploads as they are finished, and lists them as ever.
+    `public_url` is the base of all addresses in responses; without it, they have the request's own scheme and host.
+    `trusted_proxies` are the networks of the load balancers whose forwarding headers count.
+    `tenant_id` is the tenant of the single-tenant deployment.
+    Without `rabbitmq_url`, open pages get no events when an upload is finished.
     """
 
     listen: Listen = "127.0.0.1:8080"
@@ -42,7 +42,7 @@ class GatewaySettings(ServiceSettings):
 
     @field_validator("trusted_proxies", mode="before")
     @classmethod
-    def _separated_by_commas(cls, value: object) -> object:
+    def _split_at_commas(cls, value: object) -> object:
         if isinstance(value, str):
             return tuple(ip_network(part.strip()) for part in value.split(",") if part.strip())
         return value

@@ -1,4 +1,4 @@
-"""What is particular to winget's protocol: where its token stands, how problems are told, and what is asked first."""
+"""The gateway's part of winget's protocol: the client token's header, problems, and the source's description."""
 
 import re
 from hashlib import sha256
@@ -8,50 +8,50 @@ import orjson
 from aiohttp import web
 
 from common.errors import Problem
-from common.http.middleware import BytesResponse
+from common.http.middleware import json_response
 from common.tenants import Tenant
 
-# Contracts in which the client, too, knows what an answer may say; it takes the highest that it knows.
+# Protocol versions with which all our responses are valid. The client takes the highest that it knows.
 CONTRACTS = ("1.0.0", "1.1.0", "1.4.0", "1.5.0", "1.6.0", "1.7.0", "1.9.0", "1.10.0", "1.12.0", "1.28.0")
 HEADER = "Windows-Package-Manager"
-HEADER_LIMIT = 1024  # characters, as the protocol has it
-# What its users write: {'Token': '…'}, with quotes of either kind, or the token alone.
+HEADER_LIMIT = 1024  # characters, from the protocol
+# Users write {'Token': '…'} with quotes of either kind, or the token alone.
 _TOKEN = re.compile(
     r"""\{\s*(?P<q>['"])token(?P=q)\s*:\s*(?P<r>['"])(?P<named>[^'"]+)(?P=r)\s*\}|(?P<bare>[^\s{}'"]+)""", re.IGNORECASE
 )
 AGREEMENT_NAMES = {"label": "AgreementLabel", "text": "Agreement", "url": "AgreementUrl"}
-COUNTS = 300  # seconds for which a client need not ask again what the source is
+INFORMATION_MAX_AGE = 300  # seconds that a client may cache the source's description
 
 
 def client_token(request: web.Request) -> str:
-    """The client token that a user of winget gave with `--header`; "" where there is none."""
-    given = request.headers.getall(HEADER, ())
-    if len(given) != 1 or len(given[0]) > HEADER_LIMIT:
+    """The client token that a winget user passed with `--header`; "" if there is none."""
+    headers = request.headers.getall(HEADER, ())
+    if len(headers) != 1 or len(headers[0]) > HEADER_LIMIT or not headers[0].isascii():  # Client tokens are ASCII.
         return ""
-    found = _TOKEN.fullmatch(given[0].strip()) if given[0].isascii() else None  # as every client token is
-    return (found["named"] or found["bare"]) if found else ""
+    token = _TOKEN.fullmatch(headers[0].strip())
+    return (token["named"] or token["bare"]) if token else ""
 
 
 def problem(problem: Problem) -> web.Response:
-    """A problem as the protocol tells it."""
-    number, text = problem.status, problem.detail
-    body = {"code": number, "message": text, "ErrorCode": number, "ErrorMessage": text}
-    response = BytesResponse(body=orjson.dumps(body), status=number, content_type="application/json")
+    """A problem in the form of winget's protocol."""
+    status, detail = problem.status, problem.detail
+    body = {"code": status, "message": detail, "ErrorCode": status, "ErrorMessage": detail}
+    response = json_response(body, status=status)
     response.headers.update(problem.headers)
     return response
 
 
 def information(tenant: Tenant) -> web.Response:
-    """What a tenant is as a source."""
+    """The description of a tenant as a source."""
     data: dict[str, Any] = {"SourceIdentifier": f"pkgrepo-{tenant.tenant_id}", "ServerSupportedVersions": CONTRACTS}
     if tenant.source_agreements:
         agreements = [
             {AGREEMENT_NAMES[name]: text for name, text in agreement.items()}
             for agreement in orjson.loads(tenant.source_agreements)
         ]
-        # Who agreed to others is asked again.
+        # A new identifier makes winget ask again users who agreed to other texts.
         identifier = sha256(tenant.source_agreements.encode()).hexdigest()[:16]
         data["SourceAgreements"] = {"AgreementsIdentifier": identifier, "Agreements": agreements}
-    response = BytesResponse(body=orjson.dumps({"Data": data}), content_type="application/json")
-    response.headers["Cache-Control"] = f"private, max-age={COUNTS}"
+    response = json_response({"Data": data})
+    response.headers["Cache-Control"] = f"private, max-age={INFORMATION_MAX_AGE}"
     return response

@@ -1,8 +1,8 @@
-"""upload_service, put together."""
+"""The application: opens the connections of upload_service and builds its objects."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 
@@ -14,34 +14,33 @@ from common.events import Events
 from common.events.broker import open_events
 from common.http.readiness import READINESS
 from common.http.server import Service, service_app
-from common.mongo import open_database
+from common.mongo import MongoDatabase, open_database
 from common.mongo.migration import migrate
 from common.mongo.schema import tell_version
 from common.telemetry.metrics import METRICS
 from upload_service.app_keys import (
     CLAIMS,
-    DAMAGED,
     DOWNLOADS,
     INSPECTOR,
     LOCAL_EVENTS,
     QUOTA,
+    SCRUB_STORE,
     SETTINGS,
-    SINGLES,
-    TRANSFERRED,
+    SINGLE_REQUESTS,
+    TRANSFER_METRICS,
     TRANSFERS,
 )
 from upload_service.downloads.service import Downloads
-from upload_service.inspection.confined import read_installer
 from upload_service.inspection.inspector import Inspector
 from upload_service.inspection.installer_files import InstallerFiles
+from upload_service.inspection.process import read_installer
 from upload_service.inspection.store import MongoInspectionStore
-from upload_service.maintenance.metrics_store import MongoFigureStore
-from upload_service.maintenance.orphans import Orphans
+from upload_service.maintenance.metrics_store import register_metrics
+from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.maintenance.purge import Collector
-from upload_service.maintenance.schedule import upkeep
 from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
-from upload_service.metrics import TransferMetrics, ask
+from upload_service.metrics import TransferMetrics
 from upload_service.migrations import SCHEMA
 from upload_service.model import StorageKind
 from upload_service.quota.ledger_store import MongoLedgerStore
@@ -49,28 +48,34 @@ from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.routes import routes
 from upload_service.settings import UploadSettings
-from upload_service.storage.filesystem import FolderInstallers
+from upload_service.storage.filesystem import FolderStorage
 from upload_service.storage.migration import Mover
 from upload_service.storage.migration_store import MongoMoveStore
-from upload_service.storage.ownership import Identity
-from upload_service.storage.s3 import ObjectInstallers, homes_of
+from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.staging import Staging
+from upload_service.uploads.chunk import ResendCheck
 from upload_service.uploads.claims import Claims
 from upload_service.uploads.outbox import Outbox
-from upload_service.uploads.outbox_store import MongoOutboxStore
-from upload_service.uploads.part_files import Parts
+from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.removal import Removal
 from upload_service.uploads.service import Transfers
-from upload_service.uploads.session import UploadSession
+from upload_service.uploads.session import UploadSessions
 from upload_service.uploads.single_request import SingleRequestUploads
 from upload_service.uploads.store import MongoUploadStore
 
-RELAY_PAUSE = 1  # seconds
-COLLECTION_PAUSE = 60  # seconds
-MOVING_PAUSE = 5  # seconds
-INSPECTION_PAUSE = 1  # seconds
-AWAY = 1  # seconds without an answer after which a storage is away; all readiness has two
+# Seconds between two rounds of background work.
+RELAY_PAUSE = 1
+INSPECTION_PAUSE = 1
+MOVING_PAUSE = 5
+COLLECTION_PAUSE = SCRUB_PAUSE = 60
+ORPHANS_PAUSE = RECONCILIATION_PAUSE = 3600
+
+STORAGE_TIMEOUT = 1  # seconds for the object storage in a readiness check; all checks together have two
 READERS = 2  # files read again at once
+
+Step = Callable[[], Awaitable[None]]
+Work = tuple[str, Step, Step]  # name, step, pause after it
 
 
 def create_app(settings: UploadSettings, events: Events | None = None) -> web.Application:
@@ -89,7 +94,7 @@ def create_app(settings: UploadSettings, events: Events | None = None) -> web.Ap
 
 
 async def connect(app: web.Application) -> AsyncIterator[None]:
-    """Open what upload_service talks to; closed in reverse when the app stops."""
+    """Open the connections of upload_service; closed in reverse when the app stops."""
     settings, readiness = app[SETTINGS], app[READINESS]
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(
@@ -100,82 +105,76 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         await stack.enter_async_context(readiness.preparing("schema", partial(migrate, database, SCHEMA)))
         await asyncio.to_thread(settings.installers.mkdir, parents=True, exist_ok=True)
         readiness.check("installers", lambda: asyncio.to_thread(settings.installers.stat))
-        begin = partial(repeating, after=readiness.prepared)
         events = app[LOCAL_EVENTS]
         if events is None:
             events = await stack.enter_async_context(open_events(settings.rabbitmq_url))
-
-        store, quota = MongoUploadStore(database), MongoQuotaStore(database)
-        parts = Parts(settings.installers)
-        installers = FolderInstallers(settings.installers, parts)
-        objects = ObjectInstallers(settings.object_storage) if settings.object_storage else None
-        homes = homes_of(installers, objects)
-        removal = Removal(store, quota, parts, homes)
-        outbox = Outbox(MongoOutboxStore(database), events, installers)
-        app[QUOTA] = quota
         # Threads of their own: a large file takes minutes, and all other work of the process shares a few threads.
         readers = ThreadPoolExecutor(READERS, "reader")
         stack.callback(readers.shutdown, wait=False, cancel_futures=True)
-        transferred = app[TRANSFERRED] = TransferMetrics(app[METRICS])
-        ask(app[METRICS], MongoFigureStore(database), settings.installers)
-
-        def announce() -> None:
-            transferred.finished()
-            outbox.wake()
-
-        intake = UploadSession(store, quota, parts, installers, removal, announce, readers)
-        app[TRANSFERS] = Transfers(intake, homes)
-        app[SINGLES] = SingleRequestUploads(intake)
-        app[CLAIMS] = Claims(store, quota, removal)
-        app[DOWNLOADS] = Downloads(
-            store,
-            homes,
-            installers,
-            settings.download_key,
-            signer=objects if settings.s3_redirect else None,
-        )
-        inspector = app[INSPECTOR] = Inspector(
-            MongoInspectionStore(database), InstallerFiles(homes, installers, settings.installers), read_installer
-        )
-        known = MongoFileIndex(database)
-        identity = Identity(known, homes, settings.installers)
-        readiness.check("storage", lambda: identity.check(StorageKind.FOLDER), prepared=True)
-        if objects is not None:
-            readiness.check("object_storage", lambda: _check_unless_away(identity, StorageKind.S3), prepared=True)
-            staging = Staging(installers, parts)
-            mover = Mover(MongoMoveStore(database), homes, staging, settings.installer_storage, identity)
-            await stack.enter_async_context(begin("mover", mover.work, lambda: asyncio.sleep(MOVING_PAUSE)))
-        collector = Collector(
-            store,
-            quota,
-            removal,
-            transfer_idle=settings.transfer_idle,
-            unclaimed_age=settings.unclaimed_age,
-        )
-        damaged = app[DAMAGED] = MongoScrubStore(database)
-        age = settings.unclaimed_age
-        await stack.enter_async_context(
-            upkeep(
-                Scrub(damaged, homes, identity),
-                Orphans(known, homes, installers, settings.installers, identity, age=age),
-                Reconciliation(MongoLedgerStore(database)),
-                scrub_interval=settings.scrub_interval,
-                after=readiness.prepared,
-            )
-        )
-        await stack.enter_async_context(
-            begin("inspector", inspector.inspect_due, lambda: asyncio.sleep(INSPECTION_PAUSE))
-        )
-        await stack.enter_async_context(begin("relay", outbox.relay, lambda: outbox.wait(RELAY_PAUSE)))
-        await stack.enter_async_context(begin("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE)))
+        for name, step, pause in build(app, database, events, readers):
+            await stack.enter_async_context(repeating(name, step, pause, after=readiness.prepared))
         yield
 
 
-async def _check_unless_away(identity: Identity, home: StorageKind) -> None:
-    """Raise StorageIsNotOurs. Storage that is away is no reason to be sent no uploads: they wait in the folder."""
+def build(app: web.Application, database: MongoDatabase, events: Events, readers: Executor) -> list[Work]:
+    """Build the objects that the routes use; returns the background work."""
+    settings, readiness = app[SETTINGS], app[READINESS]
+    store, quota, index = MongoUploadStore(database), MongoQuotaStore(database), MongoFileIndex(database)
+    parts = PartFiles(settings.installers)
+    folder = FolderStorage(settings.installers, parts)
+    s3 = S3Storage(settings.object_storage) if settings.object_storage else None
+    backends = storage_backends(folder, s3)
+    ownership = StorageOwnership(index, backends, settings.installers)
+    removal = Removal(store, quota, parts, backends)
+    outbox = Outbox(store, events, folder)
+    metrics = app[TRANSFER_METRICS] = TransferMetrics(app[METRICS])
+    register_metrics(app[METRICS], database, settings.installers)
+
+    def announce() -> None:
+        metrics.finished()
+        outbox.wake()
+
+    sessions = UploadSessions(store, quota, parts, folder, removal, announce, readers)
+    app[TRANSFERS] = Transfers(store, quota, sessions, ResendCheck(store, parts, backends), removal)
+    app[SINGLE_REQUESTS] = SingleRequestUploads(sessions, quota)
+    app[CLAIMS] = Claims(store, quota, removal)
+    app[QUOTA] = quota
+    app[DOWNLOADS] = Downloads(
+        store, backends, folder, settings.download_key, redirects=s3 if settings.s3_redirect else None
+    )
+    inspector = app[INSPECTOR] = Inspector(
+        MongoInspectionStore(database), InstallerFiles(backends, folder, settings.installers), read_installer
+    )
+    app[SCRUB_STORE] = MongoScrubStore(database)
+    scrub = Scrub(app[SCRUB_STORE], backends, ownership)
+    orphans = OrphanCollector(index, backends, folder, settings.installers, ownership, settings.unclaimed_age)
+    collector = Collector(store, quota, removal, settings.transfer_idle, settings.unclaimed_age)
+    reconcile = Reconciliation(MongoLedgerStore(database)).check_due
+
+    readiness.check("storage", lambda: ownership.check(StorageKind.FOLDER), prepared=True)
+    work: list[Work] = [
+        ("relay", outbox.relay, lambda: outbox.wait(RELAY_PAUSE)),
+        ("inspector", inspector.inspect_due, lambda: asyncio.sleep(INSPECTION_PAUSE)),
+        ("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE)),
+        ("orphans", orphans.collect, lambda: asyncio.sleep(ORPHANS_PAUSE)),
+        ("reconciliation", reconcile, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
+    ]
+    if settings.scrub_interval:
+        check = partial(scrub.check_due, settings.scrub_interval)
+        work.append(("scrub", check, lambda: asyncio.sleep(SCRUB_PAUSE)))
+    if s3 is not None:
+        readiness.check("object_storage", lambda: _check_object_storage(ownership), prepared=True)
+        move_store, staging = MongoMoveStore(database), Staging(folder, parts)
+        mover = Mover(move_store, backends, staging, settings.installer_storage, ownership)
+        work.append(("mover", mover.run, lambda: asyncio.sleep(MOVING_PAUSE)))
+    return work
+
+
+async def _check_object_storage(ownership: StorageOwnership) -> None:
+    """Raise StorageIsNotOurs. A service whose object storage does not respond is ready: uploads wait in the folder."""
     with suppress(Unavailable, TimeoutError):
-        async with asyncio.timeout(AWAY):
-            await identity.check(home)
+        async with asyncio.timeout(STORAGE_TIMEOUT):
+            await ownership.check(StorageKind.S3)
 
 
 SERVICE = Service("upload_service", UploadSettings, create_app, uvloop=False)

@@ -1,4 +1,4 @@
-"""Where the application keeps what its routes use."""
+"""The keys of the application for the objects that its routes use."""
 
 from aiohttp import web
 
@@ -16,10 +16,10 @@ from upload_service.uploads.single_request import SingleRequestUploads
 SETTINGS = web.AppKey("settings", UploadSettings)
 LOCAL_EVENTS: web.AppKey[Events | None] = web.AppKey("local_events")
 TRANSFERS = web.AppKey("transfers", Transfers)
-SINGLES = web.AppKey("singles", SingleRequestUploads)
+SINGLE_REQUESTS = web.AppKey("single_requests", SingleRequestUploads)
 CLAIMS = web.AppKey("claims", Claims)
 DOWNLOADS = web.AppKey("downloads", Downloads)
 INSPECTOR = web.AppKey("inspector", Inspector)
 QUOTA = web.AppKey("quota", MongoQuotaStore)
-TRANSFERRED = web.AppKey("transferred", TransferMetrics)
-DAMAGED = web.AppKey("damaged", MongoScrubStore)
+TRANSFER_METRICS = web.AppKey("transfer_metrics", TransferMetrics)
+SCRUB_STORE = web.AppKey("scrub_store", MongoScrubStore)

@@ -1,4 +1,4 @@
-"""The two headers that place a chunk, and the names of stored files: read strictly, and right from then on."""
+"""The two headers of a chunk and the names of stored files, parsed strictly into valid values."""
 
 import re
 from dataclasses import dataclass
@@ -20,10 +20,9 @@ _SERVER_FILENAME = re.compile(r"[0-9a-f]{32}(?:" + "|".join(re.escape(suffix) fo
 
 
 def parse_file_id(values: list[str]) -> FileId:
-    """The X-File-ID among a header's values: a letter or digit, then at most 127 of `A-Za-z0-9._~+=@-` (section 4.5).
+    """Parse X-File-ID: a letter or digit, then at most 127 of `A-Za-z0-9._~+=@-` (section 4.5).
 
-    Raises:
-        InvalidRequest: it is missing, sent twice, or anything else.
+    Raises InvalidRequest, also for a header that is missing or sent twice.
     """
     if not values:
         raise InvalidRequest("The header X-File-ID is missing.")
@@ -37,26 +36,26 @@ def parse_file_id(values: list[str]) -> FileId:
 
 
 def parse_server_filename(text: str) -> ServerFilename | None:
-    """The name if it is one that this service makes, else None."""
+    """The name if it has the form that this service gives names, else None."""
     return ServerFilename(text) if _SERVER_FILENAME.fullmatch(text) else None
 
 
 def plain_name(text: str) -> str:
-    """The name of one file or folder. Raises ValueError for a text that leads to another folder."""
+    """The name of one file or folder. Raises ValueError for a name that leads to another folder."""
     if text in {"", ".", ".."} or not {"/", "\\", "\0"}.isdisjoint(text):
         raise ValueError("not one plain name")
     return text
 
 
 def suffix_of(file_name: str) -> str:
-    """The ending of a file's name where it is an installer's, else ""."""
+    """The ending of a file's name if it is an installer's, else ""."""
     suffix = PurePath(file_name).suffix.lower()
     return suffix if suffix in SUFFIXES else ""
 
 
 @dataclass(frozen=True)
 class ContentRange:
-    """The bytes `start` to `end`, both counted in, of a file of `total` bytes: 0 <= start <= end < total <= 1 TiB."""
+    """The bytes `start` to `end`, inclusive, of a file of `total` bytes: 0 <= start <= end < total <= 1 TiB."""
 
     start: int
     end: int
@@ -67,15 +66,14 @@ class ContentRange:
         return self.end - self.start + 1
 
     @property
-    def last(self) -> bool:
+    def is_last(self) -> bool:
         return self.end + 1 == self.total
 
     @classmethod
     def parse(cls, values: list[str]) -> Self:
-        """The Content-Range among a header's values: `bytes <start>-<end>/<total>` (section 4.5).
+        """Parse Content-Range: `bytes <start>-<end>/<total>` (section 4.5).
 
-        Raises:
-            InvalidRequest: it is missing, sent twice, malformed, or not inside the file.
+        Raises InvalidRequest, also for a header that is missing or sent twice.
         """
         if not values:
             raise InvalidRequest("The header Content-Range is missing.")

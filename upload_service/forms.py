@@ -1,4 +1,4 @@
-"""The bodies that upload_service reads."""
+"""The request bodies of upload_service."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -10,76 +10,76 @@ from common.errors import BodyTooLarge, InvalidField, InvalidRequest
 from common.http.bodies import FORM_LIMIT, field_text, multipart_events
 from upload_service.content_range import suffix_of
 
-BESIDE_LIMIT = 1 << 16  # bytes of other parts beside a chunk
-ELSEWHERE = ("server_filename", "installer_url")  # fields of a one-call creation that name an installer, too
+OTHER_PARTS_LIMIT = 1 << 16  # bytes of the parts beside a chunk
+ALTERNATIVES = ("server_filename", "installer_url")  # fields of a one-call form that name an installer
 
 
 class ChunkForm:
-    """The body of one chunk: exactly one part `chunk`, a file or a field (section 4.5); other parts are passed over."""
+    """The body of one chunk: exactly one part `chunk`, a file or a field (section 4.5); other parts are ignored."""
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
         self.suffix = ""
 
     async def blocks(self) -> AsyncIterator[bytes]:
-        """The chunk's bytes as they come.
+        """The chunk's bytes as they arrive.
 
         Raises:
             InvalidRequest: the body is malformed, or has no `chunk`, or more than one.
             BodyTooLarge: the other parts are too long.
         """
-        seen = inside = False
-        beside = 0
+        has_chunk = is_chunk = False
+        other_size = 0
         async for event in multipart_events(self._request):
             if isinstance(event, MultipartSegment):
-                inside = event.name == "chunk"
-                if inside and seen:
+                is_chunk = event.name == "chunk"
+                if is_chunk and has_chunk:
                     raise InvalidField("chunk", "was sent more than once")
-                if inside:
-                    seen = True
+                if is_chunk:
+                    has_chunk = True
                     self.suffix = suffix_of(event.filename or "")
-            elif event and inside:
+            elif event and is_chunk:
                 yield event
             elif event:
-                beside += len(event)
-                if beside > BESIDE_LIMIT:
-                    raise BodyTooLarge(f"The parts beside `chunk` are longer than {BESIDE_LIMIT} bytes.")
-        if not seen:
+                other_size += len(event)
+                if other_size > OTHER_PARTS_LIMIT:
+                    raise BodyTooLarge(f"The parts beside `chunk` are longer than {OTHER_PARTS_LIMIT} bytes.")
+        if not has_chunk:
             raise InvalidField("chunk", "is required")
 
 
 class InstallerForm:
-    """The body of a one-call creation: fields, and at most one installer in the part `file`.
+    """The body of a one-call form: fields, and at most one installer in the part `file`.
 
-    After the blocks are read, `fields` holds the names and texts of all fields in the order they came.
+    After the blocks were read, `fields` has the names and values of all fields in their order.
     """
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
         self.suffix = ""
         self.fields: list[tuple[str, str]] = []
-        self._elsewhere = ""
+        self._alternative = ""
 
     @property
-    def least(self) -> int:
+    def min_size(self) -> int:
         return max(0, (self._request.content_length or 0) - FORM_LIMIT)
 
     @property
-    def most(self) -> int | None:
+    def max_size(self) -> int | None:
         return self._request.content_length
 
     async def blocks(self) -> AsyncIterator[bytes]:
-        """The installer's bytes as they come.
+        """The installer's bytes as they arrive.
 
         Raises:
-            InvalidRequest: the body is malformed; or it has two installers, an empty one, or one and a
-                `server_filename` or `installer_url` too: where that comes first, before any byte of the file.
-            BodyTooLarge: its fields are too long.
+            InvalidRequest: the body is malformed, or has two installers or an empty one. Or it has an installer and
+                another field that names one; if that field is first, before any byte of the file.
+            BodyTooLarge: the fields are too long.
         """
         segment: MultipartSegment | None = None
         value = bytearray()
         name = ""
-        size = beside = 0
+        size = fields_size = 0
         files = 0
         async for event in multipart_events(self._request):
             if isinstance(event, MultipartSegment):
@@ -93,42 +93,42 @@ class InstallerForm:
             elif segment is None:
                 continue
             elif event is None:
-                self._keep(segment, bytes(value))
-                self._check_one(size)
+                self._add_field(segment, bytes(value))
+                self._check_alternative(size)
             elif segment.name == "file":
                 size += len(event)
-                self._check_one(size)
+                self._check_alternative(size)
                 yield event
             else:
-                beside += len(event)
-                if beside > FORM_LIMIT:
+                fields_size += len(event)
+                if fields_size > FORM_LIMIT:
                     raise BodyTooLarge(f"The fields are longer than {FORM_LIMIT} bytes.")
                 value += event
         if name and not size:
             raise InvalidField("file", "is empty")
 
-    def _keep(self, segment: MultipartSegment, value: bytes) -> None:
+    def _add_field(self, segment: MultipartSegment, value: bytes) -> None:
         if segment.name and segment.name != "file" and segment.filename is None:
             self.fields.append((segment.name, field_text(segment, value)))
-            if segment.name in ELSEWHERE and value:
-                self._elsewhere = segment.name
+            if segment.name in ALTERNATIVES and value:
+                self._alternative = segment.name
 
-    def _check_one(self, size: int) -> None:
-        if size and self._elsewhere:
-            raise InvalidRequest(f"Send either `file` or `{self._elsewhere}`, not both.")
+    def _check_alternative(self, size: int) -> None:
+        if size and self._alternative:
+            raise InvalidRequest(f"Send either `file` or `{self._alternative}`, not both.")
 
 
-def text_of(question: Mapping[str, Any], name: str) -> str:
-    """A member that is text. Raises InvalidField when it is none."""
-    value = question.get(name)
+def text_of(body: Mapping[str, Any], name: str) -> str:
+    """The text under a name. Raises InvalidField."""
+    value = body.get(name)
     if not isinstance(value, str) or not value or len(value) > 128:
         raise InvalidField(name, "must be text of 1 to 128 characters")
     return value
 
 
-def texts_of(question: Mapping[str, Any], name: str) -> list[str]:
-    """A member that is a list of texts. Raises InvalidField when it is none."""
-    values = question.get(name)
+def texts_of(body: Mapping[str, Any], name: str) -> list[str]:
+    """The list of texts under a name. Raises InvalidField."""
+    values = body.get(name)
     if not isinstance(values, list) or not all(isinstance(value, str) and 0 < len(value) <= 128 for value in values):
         raise InvalidField(name, "must be a list of texts of 1 to 128 characters")
     return values

@@ -1,20 +1,20 @@
-"""How records of uploads came to look as they do."""
+"""The migrations of the database."""
 
 from common.mongo import MongoDatabase
 from common.mongo.schema import Done, Migration, Schema, in_batches
 from upload_service.model import Damage, Status, StorageKind
-from upload_service.uploads.records import INDEXES, LEASE_FREE
+from upload_service.store import INDEXES, LEASE_FREE
 
 
-async def _say_where_files_are(database: MongoDatabase, done: Done) -> None:
-    """Releases up to 0.1.0 knew one home, and one place in it for each transfer.
+async def _add_storage_fields(database: MongoDatabase, done: Done) -> None:
+    """Releases up to 0.1.0 had one storage, and one path for each transfer.
 
-    The files of unfinished transfers are not looked for at that place any more: those begin again, and whoever had the
-    lease of one cannot go on.
+    The files of open transfers have another path now: these transfers begin again, and their lease holders cannot
+    continue.
     """
     new = {"part": 0, "home": StorageKind.FOLDER, "damage": Damage.NONE}
-    again = {"offset": 0, "tainted": False, "fence": {"$add": ["$fence", 1]}, "lease_until": LEASE_FREE}
-    begins = {"$and": [{"$eq": ["$status", Status.OPEN]}, {"$eq": [{"$type": "$part"}, "missing"]}]}
+    restart = {"offset": 0, "tainted": False, "fence": {"$add": ["$fence", 1]}, "lease_until": LEASE_FREE}
+    is_open = {"$and": [{"$eq": ["$status", Status.OPEN]}, {"$eq": [{"$type": "$part"}, "missing"]}]}
     await in_batches(
         database["uploads"],
         {"$or": [{name: {"$exists": False}} for name in new]},
@@ -22,7 +22,7 @@ async def _say_where_files_are(database: MongoDatabase, done: Done) -> None:
             {
                 "$set": {
                     **{name: {"$ifNull": [f"${name}", value]} for name, value in new.items()},
-                    **{name: {"$cond": [begins, value, f"${name}"]} for name, value in again.items()},
+                    **{name: {"$cond": [is_open, value, f"${name}"]} for name, value in restart.items()},
                 }
             }
         ],
@@ -31,6 +31,6 @@ async def _say_where_files_are(database: MongoDatabase, done: Done) -> None:
 
 
 SCHEMA = Schema(
-    [Migration("say of each upload where its file is and that nothing is wrong with it", _say_where_files_are)],
+    [Migration("say of each upload where its file is and that nothing is wrong with it", _add_storage_fields)],
     INDEXES,
 )

@@ -1,4 +1,4 @@
-"""What an upload is, and what can go wrong with one."""
+"""Uploads and the errors about them."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from common.errors import Conflict, InvalidRequest, NotFound, Problem
 
 
 class Status(StrEnum):
-    """Where an upload stands. Each change of it is one conditional update, so that only one of two rivals wins."""
+    """The status of an upload. Each change is one conditional update, so that only one of two rivals wins."""
 
     OPEN = "open"
     COMPLETE = "complete"
@@ -17,14 +17,14 @@ class Status(StrEnum):
 
 
 class StorageKind(StrEnum):
-    """Where the file of a complete upload is kept."""
+    """The kind of storage that has the file of a complete upload."""
 
     FOLDER = "folder"
     S3 = "s3"
 
 
 class Damage(StrEnum):
-    """What the last reading of a stored file found wrong with it."""
+    """The damage that the last scrub found in a stored file."""
 
     NONE = ""
     MISSING = "missing"
@@ -33,16 +33,17 @@ class Damage(StrEnum):
 
 @dataclass(frozen=True)
 class Upload:
-    """One record of the collection `uploads`: a transfer, and the installer that comes of it.
+    """A record of the collection `uploads`: a transfer, and the installer that it becomes.
 
-    `total`, `offset` and `size` are bytes; the first `offset` bytes are stored and never change. `total` is 0 while the
-    length of a file sent in one call is not known yet. `fence` counts the leases taken, and after them the claims.
-    `tainted` says that a lease was taken over from a holder that had not given it back, and may still write to the
-    transfer's file; `part` tells the files of a transfer apart: it is 0, or the fence of the take-over that copied the
-    acknowledged bytes to a file of its own. `upload_id` names the quota's entry, the event and the file. `request_id`
-    is that of the request that completed it, and `traceparent` is its place in that one's trace. `announced_as` is the
-    X-File-ID of an upload that was deleted before it was announced. `is_cancelled` says that the transfer takes no more
-    chunks.
+    - `total`, `offset` and `size` are bytes. The first `offset` bytes are stored and never change. `total` is 0 while
+      the length of a file sent in one request is unknown.
+    - `fence` counts the leases, and after them the claims.
+    - `needs_copy`: a lease expired before its holder released it. That holder may still write to the file.
+    - `generation` tells the files of a transfer apart: 0, or the fence of the holder that copied the file.
+    - `upload_id` is also the id of the quota's row and of the event, and the name of the file.
+    - `original_file_id` is the X-File-ID of an upload that was deleted before it was announced.
+    - `request_id` and `traceparent` are those of the request that completed it.
+    - `is_cancelled`: the transfer takes no more chunks.
     """
 
     tenant_id: str
@@ -52,22 +53,35 @@ class Upload:
     offset: int = 0
     fence: int = 0
     status: Status = Status.OPEN
-    tainted: bool = False
+    needs_copy: bool = False
     is_cancelled: bool = False
-    part: int = 0
-    home: StorageKind = StorageKind.FOLDER
+    generation: int = 0
+    storage: StorageKind = StorageKind.FOLDER
     damage: Damage = Damage.NONE
     server_filename: str = ""
     size: int = 0
     sha256: str = ""
     version_uid: str = ""
-    announced_as: str = ""
+    original_file_id: str = ""
     request_id: str = ""
     traceparent: str = ""
 
+    @property
+    def is_gone(self) -> bool:
+        return self.is_cancelled or self.status is Status.DELETING
+
+
+@dataclass(frozen=True)
+class Move:
+    """A record leased to a mover. `previous` is the storage that may still have a copy after a move."""
+
+    upload: Upload
+    token: str
+    previous: StorageKind
+
 
 class TransferNotFound(NotFound):
-    """No chunk came under this X-File-ID, or all traces of it are gone."""
+    """No transfer has this X-File-ID."""
 
     code = "transfer_not_found"
 
@@ -76,16 +90,16 @@ class TransferNotFound(NotFound):
 
 
 class TransferComplete(Conflict):
-    """All chunks came: what was a transfer is an installer."""
+    """All chunks were received."""
 
     code = "transfer_complete"
 
     def __init__(self) -> None:
-        super().__init__("This transfer is complete: its file is an installer now.")
+        super().__init__("The upload is already complete.")
 
 
 class TransferCancelled(Conflict):
-    """The transfer under this X-File-ID was cancelled; the chunk may have been sent before that."""
+    """The transfer was cancelled; the chunk may have been sent before that."""
 
     code = "transfer_cancelled"
 
@@ -94,25 +108,25 @@ class TransferCancelled(Conflict):
 
 
 class InstallerNotFound(NotFound):
-    """No such file in this tenant, or one that is linked to another version."""
+    """The tenant has no such file, or the file is linked to another version."""
 
     code = "installer_not_found"
 
 
 class InstallerMissing(NotFound):
-    """The record is there and its file is not, or is of another size."""
+    """The file of a record is missing or has another size."""
 
     code = "installer_missing"
 
 
 class InstallerDamaged(NotFound):
-    """The file is there and is not what was uploaded."""
+    """The file is not what was uploaded."""
 
     code = "installer_damaged"
 
 
 class RangeNotSatisfiable(Problem):
-    """The file has not one byte of the range."""
+    """The file has no byte of the range."""
 
     status = 416
     code = "range_not_satisfiable"
@@ -127,7 +141,7 @@ class RangeNotSatisfiable(Problem):
 
 
 class PreconditionFailed(Problem):
-    """`If-Match` names other files than this one."""
+    """`If-Match` names other files."""
 
     status = 412
     code = "precondition_failed"
@@ -137,19 +151,19 @@ class PreconditionFailed(Problem):
 
 
 class UnexpectedChunk(InvalidRequest):
-    """The chunk does not continue the transfer; nothing of it was kept. The detail says which byte is expected."""
+    """The chunk does not continue the transfer, and is not stored. The detail says which byte is expected."""
 
     code = "unexpected_chunk"
 
     def __init__(self, reason: str, upload: Upload) -> None:
         super().__init__(f"{reason}.")
-        say_what_is_expected(self, upload)
+        add_expected_offset(self, upload)
 
 
-def say_what_is_expected(problem: Problem, upload: Upload | None) -> None:
-    """Let a refused chunk's answer tell, in words and in numbers, where the client can go on.
+def add_expected_offset(problem: Problem, upload: Upload | None) -> None:
+    """Add the byte that is expected next to the response for a refused chunk, as text and as numbers.
 
-    Without an `upload` no chunk was kept yet.
+    Without an `upload` no chunk is stored yet.
     """
     if upload is None:
         expected = "byte 0 is expected next"
@@ -162,7 +176,7 @@ def say_what_is_expected(problem: Problem, upload: Upload | None) -> None:
 
 
 class StorageFull(Problem):
-    """The disk has no room; the same chunk may be sent again once it has."""
+    """The disk is full; the same chunk may be sent again when it has room."""
 
     status = 500
     code = "storage_full"
@@ -172,7 +186,7 @@ class StorageFull(Problem):
 
 
 class TransferDamaged(Problem):
-    """Bytes that were acknowledged are not on the disk any more."""
+    """Acknowledged bytes are missing on the disk."""
 
     status = 500
     code = "transfer_damaged"

@@ -1,4 +1,4 @@
-"""The operations of upload_service: those of the interface, the downloads, and what other services ask."""
+"""The operations of upload_service: those of the interface, the downloads, and those for other services."""
 
 from dataclasses import asdict
 
@@ -7,7 +7,16 @@ from aiohttp import web
 from common.http.bodies import read_question
 from common.http.middleware import audit, caller_of, json_response
 from upload_service import views
-from upload_service.app_keys import CLAIMS, DAMAGED, DOWNLOADS, INSPECTOR, QUOTA, SINGLES, TRANSFERRED, TRANSFERS
+from upload_service.app_keys import (
+    CLAIMS,
+    DOWNLOADS,
+    INSPECTOR,
+    QUOTA,
+    SCRUB_STORE,
+    SINGLE_REQUESTS,
+    TRANSFER_METRICS,
+    TRANSFERS,
+)
 from upload_service.content_range import ContentRange, parse_file_id
 from upload_service.downloads.service import Address
 from upload_service.forms import ChunkForm, InstallerForm, text_of, texts_of
@@ -22,7 +31,7 @@ async def upload_package_version(request: web.Request) -> web.Response:
     file_id = parse_file_id(request.headers.getall("X-File-ID", []))
     async with transfers.report_expected_offset(tenant.tenant_id, file_id):
         span = ContentRange.parse(request.headers.getall("Content-Range", []))
-        with request.app[TRANSFERRED].up(lambda: request.content.total_bytes):
+        with request.app[TRANSFER_METRICS].upload(lambda: request.content.total_bytes):
             upload = await transfers.append(tenant, file_id, span, ChunkForm(request))
     if upload.status is not Status.OPEN:
         audit(request, server_filename=upload.server_filename, sha256=upload.sha256)
@@ -46,8 +55,8 @@ async def cancel_transfer(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/inspect_upload/{server_filename:[^/]+}")
 async def inspect_upload(request: web.Request) -> web.Response:
-    found = await request.app[INSPECTOR].find(caller_of(request).tenant_id, request.match_info["server_filename"])
-    return json_response(views.inspection(found))
+    inspection = await request.app[INSPECTOR].find(caller_of(request).tenant_id, request.match_info["server_filename"])
+    return json_response(views.inspection(inspection))
 
 
 @routes.get("/{tenant_id}/download/{server_filename:[^/]+}/{file_name:[^/]+}")
@@ -59,73 +68,72 @@ async def download(request: web.Request) -> web.StreamResponse:
     )
     downloads = request.app[DOWNLOADS]
     upload = await downloads.find(address)
-    if there := await downloads.elsewhere(upload, request.method):
-        return web.Response(status=307, headers={"Location": there, "Cache-Control": "no-store"})
-    if unchanged := views.not_modified(request, upload.sha256):
-        return unchanged
-    part = views.wanted_part(request, upload.sha256, upload.size)
-    length = 0 if request.method == "HEAD" else part.length
-    async with downloads.open(upload, part.start, length) as opened:
-        with request.app[TRANSFERRED].down(lambda: request.writer.output_size):
-            return await views.send_installer(request, opened, part, address.file_name)
+    if location := await downloads.redirect_address(upload, request.method):
+        return web.Response(status=307, headers={"Location": location, "Cache-Control": "no-store"})
+    if not_modified := views.not_modified(request, upload.sha256):
+        return not_modified
+    byte_range = views.requested_range(request, upload.sha256, upload.size)
+    length = 0 if request.method == "HEAD" else byte_range.length
+    async with downloads.open(upload, byte_range.start, length) as file:
+        with request.app[TRANSFER_METRICS].download(lambda: request.writer.output_size):
+            return await views.send_installer(request, file, byte_range, address.file_name)
 
 
 @routes.post("/{tenant_id}/store_installer")
 async def store_installer(request: web.Request) -> web.Response:
     form = InstallerForm(request)
-    with request.app[TRANSFERRED].up(lambda: request.content.total_bytes):
-        upload = await request.app[SINGLES].store(caller_of(request).tenant, form)
+    with request.app[TRANSFER_METRICS].upload(lambda: request.content.total_bytes):
+        upload = await request.app[SINGLE_REQUESTS].store(caller_of(request).tenant, form)
     return json_response(views.stored(form, upload))
 
 
 @routes.post("/{tenant_id}/discard_installer")
 async def discard_installer(request: web.Request) -> web.Response:
-    question = await read_question(request)
-    await request.app[CLAIMS].discard(caller_of(request).tenant_id, text_of(question, "server_filename"))
+    body = await read_question(request)
+    await request.app[CLAIMS].discard(caller_of(request).tenant_id, text_of(body, "server_filename"))
     return json_response({})
 
 
 @routes.post("/{tenant_id}/claim_installer")
 async def claim_installer(request: web.Request) -> web.Response:
-    question = await read_question(request)
+    body = await read_question(request)
     upload = await request.app[CLAIMS].claim(
-        caller_of(request).tenant, text_of(question, "server_filename"), text_of(question, "version_uid")
+        caller_of(request).tenant, text_of(body, "server_filename"), text_of(body, "version_uid")
     )
-    found = await request.app[INSPECTOR].find(upload.tenant_id, upload.server_filename)
-    return json_response({"size": upload.size, "sha256": upload.sha256, **views.identifiers(found)})
+    inspection = await request.app[INSPECTOR].find(upload.tenant_id, upload.server_filename)
+    return json_response({"size": upload.size, "sha256": upload.sha256, **views.identifiers(inspection)})
 
 
 @routes.post("/{tenant_id}/inspect_installer")
 async def inspect_installer(request: web.Request) -> web.Response:
     name = text_of(await read_question(request), "server_filename")
-    found = await request.app[INSPECTOR].inspected(caller_of(request).tenant_id, name)
-    return json_response(views.inspection(found))
+    return json_response(views.inspection(await request.app[INSPECTOR].inspect(caller_of(request).tenant_id, name)))
 
 
 @routes.post("/{tenant_id}/release_installers")
 async def release_installers(request: web.Request) -> web.Response:
-    question = await read_question(request)
-    await request.app[CLAIMS].release(caller_of(request).tenant_id, texts_of(question, "version_uids"))
+    body = await read_question(request)
+    await request.app[CLAIMS].release(caller_of(request).tenant_id, texts_of(body, "version_uids"))
     return json_response({})
 
 
 @routes.post("/{tenant_id}/unclaimed_installers")
 async def unclaimed_installers(request: web.Request) -> web.Response:
-    question = await read_question(request)
-    names = texts_of(question, "server_filenames")
-    found = await request.app[CLAIMS].unclaimed(caller_of(request).tenant_id, names)
-    return json_response({"server_filenames": found})
+    body = await read_question(request)
+    names = texts_of(body, "server_filenames")
+    unclaimed = await request.app[CLAIMS].unclaimed(caller_of(request).tenant_id, names)
+    return json_response({"server_filenames": unclaimed})
 
 
 @routes.post("/{tenant_id}/damaged_installers")
 async def damaged_installers(request: web.Request) -> web.Response:
-    found = await request.app[DAMAGED].damaged_installers(caller_of(request).tenant_id)
-    return json_response({"installers": [asdict(installer) for installer in found]})
+    installers = await request.app[SCRUB_STORE].damaged_installers(caller_of(request).tenant_id)
+    return json_response({"installers": [asdict(installer) for installer in installers]})
 
 
 @routes.post("/{tenant_id}/storage_usage")
 async def storage_usage(request: web.Request) -> web.Response:
     tenant_id = caller_of(request).tenant_id
     used, reserved = await request.app[QUOTA].usage(tenant_id)
-    damaged = await request.app[DAMAGED].count_damaged(tenant_id)
+    damaged = await request.app[SCRUB_STORE].count_damaged(tenant_id)
     return json_response({"storage_used": used, "storage_reserved": reserved, "damaged_installers": damaged})

@@ -1,4 +1,4 @@
-"""What upload_service is told."""
+"""The settings of upload_service."""
 
 import re
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ _ENDPOINT = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]
 
 
 def _s3_url(text: str) -> str:
-    found = _S3_URL.fullmatch(text)
-    prefix = (found[2] or "").strip("/") if found else ""
-    if found is None or (prefix and {"", ".", ".."}.intersection(prefix.split("/"))):
+    match = _S3_URL.fullmatch(text)
+    prefix = (match[2] or "").strip("/") if match else ""
+    if match is None or (prefix and {"", ".", ".."}.intersection(prefix.split("/"))):
         raise ValueError("must be s3://bucket or s3://bucket/prefix")
     return text
 
@@ -39,9 +39,9 @@ def _endpoint(text: str) -> str:
 
 @dataclass(frozen=True)
 class ObjectStorage:
-    """A place in S3-compatible storage; without a key id the library looks for credentials itself.
+    """A bucket in S3-compatible storage. An `endpoint` or `region` of "" is the provider's default.
 
-    `endpoint` and `region` are "" where the provider's own hold.
+    Without a key id the library finds credentials itself.
     """
 
     bucket: str
@@ -53,7 +53,7 @@ class ObjectStorage:
 
 
 class StorageSettings(EnvironmentSettings):
-    """Where complete installers are kept for good; `s3_redirect` sends downloads straight to the object storage."""
+    """The storage of complete installers; `s3_redirect` redirects downloads to the object storage."""
 
     installer_storage: StorageKind = StorageKind.FOLDER
     s3_url: Annotated[str, AfterValidator(_s3_url)] | None = Field(default=None, validate_default=True)
@@ -65,27 +65,27 @@ class StorageSettings(EnvironmentSettings):
 
     @field_validator("s3_url")
     @classmethod
-    def _is_there(cls, url: str | None, info: ValidationInfo) -> str | None:
+    def _require_url(cls, url: str | None, info: ValidationInfo) -> str | None:
         if url is None and info.data.get("installer_storage") is StorageKind.S3:
             raise ValueError("must be given where INSTALLER_STORAGE is s3")
         return url
 
     @field_validator("s3_secret_access_key")
     @classmethod
-    def _is_of_a_key(cls, secret: SecretStr, info: ValidationInfo) -> SecretStr:
+    def _require_pair(cls, secret: SecretStr, info: ValidationInfo) -> SecretStr:
         if bool(secret.get_secret_value()) != bool(info.data.get("s3_access_key_id")):
             raise ValueError("is given with S3_ACCESS_KEY_ID, or neither is")
         return secret
 
     @property
     def object_storage(self) -> ObjectStorage | None:
-        """The object storage, where there is one: chosen, or still holding what was put there before."""
-        found = _S3_URL.fullmatch(self.s3_url or "")
-        if found is None:
+        """The object storage, if there is one: the chosen one, or one that still has earlier files."""
+        match = _S3_URL.fullmatch(self.s3_url or "")
+        if match is None:
             return None
         return ObjectStorage(
-            bucket=found[1],
-            prefix=(found[2] or "").strip("/"),
+            bucket=match[1],
+            prefix=(match[2] or "").strip("/"),
             endpoint=self.s3_endpoint or "",
             region=self.s3_region,
             key_id=self.s3_access_key_id,
@@ -94,9 +94,9 @@ class StorageSettings(EnvironmentSettings):
 
 
 class UploadSettings(StorageSettings, ServiceSettings):
-    """`installers` is the folder that all replicas share; ages are seconds.
+    """`installers` is the folder that all replicas share; ages and intervals are seconds.
 
-    `scrub_interval` is how many seconds pass until a stored file is read again; 0 is never.
+    A stored file is read again after `scrub_interval`; 0 is never.
     """
 
     listen: Listen = "127.0.0.1:8083"

@@ -1,1 +1,1 @@
-"""Catalog."""
+"""The catalog response: read, rendered, compressed and cached."""

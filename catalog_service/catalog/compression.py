@@ -1,8 +1,7 @@
-"""How an answer travels: plain, or compressed in parts that are joined without being compressed again.
+"""Encodings of the catalog. Compressed parts are joined without compressing them again.
 
-A joined gzip answer is one member, which every decoder takes: DEFLATE blocks of the parts after one another, between
-them blocks that are not compressed. A joined zstd answer is a row of frames; older decoders stop after the first, so it
-is sent only to who prefers it to gzip.
+A joined gzip body is one member, with uncompressed DEFLATE blocks between the parts. A joined zstd body is a row of
+frames; older decoders stop after the first, so only clients that prefer zstd to gzip get it.
 """
 
 import struct
@@ -18,17 +17,17 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-_LEVEL = 1  # Logos are compressed already: higher levels take longer and gain nothing.
+_LEVEL = 1  # Logos are compressed already, so higher levels gain nothing.
 _RAW_DEFLATE = -15
 _STORED_LIMIT = 0xFFFF  # bytes in one DEFLATE block that is not compressed
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _RAW_BLOCK = 128 << 10  # bytes in one zstd block
-_RAW_FRAME = 8 * _RAW_BLOCK  # bytes in one frame that is not compressed: readers need a window of as much
+_RAW_FRAME = 8 * _RAW_BLOCK  # bytes in one uncompressed frame; readers need a window of this size
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some of an answer in an encoding; `length` and `crc` are those of what it decodes to."""
+    """A part of a body in an encoding; `length` and `crc` are those of the decoded text."""
 
     data: bytes
     length: int
@@ -36,21 +35,21 @@ class Part:
 
 
 class Encoding(Protocol):
-    """Makes parts, and an answer of parts: a JSON array of what each part lists."""
+    """Creates parts, and joins them to a JSON array."""
 
     name: str
 
     def pack(self, text: bytes) -> Part:
-        """Compressed, to be kept."""
+        """Compress a text for the cache."""
 
     def wrap(self, text: bytes) -> Part:
-        """As it is, for this once."""
+        """Wrap a text without compression, for one response."""
 
     def joined(self, parts: Sequence[Part]) -> list[bytes]: ...
 
 
 class Plain:
-    """JSON as it is."""
+    """JSON without an encoding."""
 
     name = ""
 
@@ -71,7 +70,7 @@ class Gzip:
 
     def pack(self, text: bytes) -> Part:
         packer = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _RAW_DEFLATE)
-        # The flush ends at a whole byte, and not with the last block: more may follow.
+        # The flush ends at a whole byte without a last block, because more parts may follow.
         data = packer.compress(text) + packer.flush(isal_zlib.Z_SYNC_FLUSH)
         return Part(data, len(text), isal_zlib.crc32(text))
 

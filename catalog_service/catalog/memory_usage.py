@@ -1,4 +1,4 @@
-"""What answers hold that are not sent yet, because their readers are slow, though it is kept no more."""
+"""Memory still referenced by responses to slow clients after the cache dropped it."""
 
 from collections.abc import Iterable
 from weakref import WeakSet, finalize
@@ -7,31 +7,31 @@ from catalog_service.catalog.snapshot import Segment
 
 
 class Copy:
-    """Stands for bytes that are one answer's alone, for as long as it is there."""
+    """Represents the bytes of one response that no other shares, while it exists."""
 
 
 class RetainedBytes:
-    """Counts it."""
+    """Counts the bytes."""
 
     def __init__(self) -> None:
-        self._left: WeakSet[Segment] = WeakSet()
+        self._segments: WeakSet[Segment] = WeakSet()
         self._copied = 0
 
     @property
     def size(self) -> int:
         """In bytes."""
-        return sum(segment.size for segment in self._left) + self._copied
+        return sum(segment.size for segment in self._segments) + self._copied
 
     def track(self, segments: Iterable[Segment]) -> None:
-        """Count what is kept no more: where nothing holds it, it is gone with that."""
-        self._left.update(segments)
+        """Count segments that the cache dropped, until nothing references them."""
+        self._segments.update(segments)
 
     def copy(self, size: int) -> Copy:
-        """Count so many bytes of a copy."""
+        """Count the bytes of a copy while it exists."""
         copy = Copy()
         self._copied += size
-        finalize(copy, self._give_back, size)
+        finalize(copy, self._release, size)
         return copy
 
-    def _give_back(self, size: int) -> None:
+    def _release(self, size: int) -> None:
         self._copied -= size

@@ -1,4 +1,4 @@
-"""Packages with their versions, read from the two places where they are kept, in the order of package ids."""
+"""Reads packages with their versions from two stores, in the order of package ids."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -6,39 +6,39 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from catalog_service.model.ordering import Named, newest_first
+from catalog_service.model.ordering import HasVersionName, newest_first
 from catalog_service.model.packages import Package
 from catalog_service.model.versions import PackageVersion, VersionName
 from catalog_service.packages.service import DescribedPackage
 
 
-class Identified(Protocol):
-    """A package, or as much of one as is wanted."""
+class HasPackageId(Protocol):
+    """A package or a part of one."""
 
     @property
     def package_id(self) -> str: ...
 
 
-class Belonging(Named, Protocol):
-    """A version, or as much of one as is wanted, and the package that it is of."""
+class HasVersion(HasVersionName, Protocol):
+    """A version or a part of one, with its package id."""
 
     @property
     def package_id(self) -> str: ...
 
 
-Some = TypeVar("Some", bound=Identified)
-Version = TypeVar("Version", bound=Belonging)
+AnyPackage = TypeVar("AnyPackage", bound=HasPackageId)
+AnyVersion = TypeVar("AnyVersion", bound=HasVersion)
 
 
 @dataclass(frozen=True)
-class Entry(Generic[Some, Version]):
-    """A package with its versions; `newest_first` puts these in order."""
+class Entry(Generic[AnyPackage, AnyVersion]):
+    """A package with its versions; `names` has no order."""
 
-    package: Some
-    names: Sequence[Version]
+    package: AnyPackage
+    names: Sequence[AnyVersion]
 
     @property
-    def versions(self) -> Sequence[Version]:
+    def versions(self) -> Sequence[AnyVersion]:
         return newest_first(self.names)
 
 
@@ -46,25 +46,36 @@ CatalogEntry = Entry[Package, VersionName]
 WholeEntry = Entry[DescribedPackage, PackageVersion]
 
 
-# All packages, or these, ordered by id; some hundred at a time.
-PackageReader = Callable[[str, Collection[str] | None], AsyncIterator[Sequence[Some]]]
-# Versions of all packages, or of these, ordered by package id; some thousand at a time.
-VersionReader = Callable[[str, Collection[str] | None], AsyncIterator[Sequence[Version]]]
+# Yields all packages, or these, ordered by id.
+PackageReader = Callable[[str, Collection[str] | None], AsyncIterator[Sequence[AnyPackage]]]
+# Yields the versions of all packages, or of these, ordered by package id.
+VersionReader = Callable[[str, Collection[str] | None], AsyncIterator[Sequence[AnyVersion]]]
 
 
-class Entries(Generic[Some, Version]):
-    """Reads a catalog without ever holding all of it."""
+class EntryReader(Protocol[AnyPackage, AnyVersion]):
+    def read(
+        self, tenant_id: str, package_ids: Collection[str] | None = None
+    ) -> AsyncIterator[Sequence[Entry[AnyPackage, AnyVersion]]]:
+        """Yield all packages, or these, ordered by id, in batches."""
 
-    def __init__(self, read_packages: PackageReader[Some], read_versions: VersionReader[Version]) -> None:
+
+CatalogReader = EntryReader[Package, VersionName]
+WholeReader = EntryReader[DescribedPackage, PackageVersion]
+
+
+class Entries(Generic[AnyPackage, AnyVersion]):
+    """Reads a catalog in batches."""
+
+    def __init__(self, read_packages: PackageReader[AnyPackage], read_versions: VersionReader[AnyVersion]) -> None:
         self._read_packages = read_packages
         self._read_versions = read_versions
 
     async def read(
         self, tenant_id: str, package_ids: Collection[str] | None = None
-    ) -> AsyncIterator[Sequence[Entry[Some, Version]]]:
-        """All packages, or these, ordered by id; some hundred at a time."""
+    ) -> AsyncIterator[Sequence[Entry[AnyPackage, AnyVersion]]]:
+        """Yield all packages, or these, ordered by id, in batches."""
         batches = self._read_versions(tenant_id, package_ids)
-        names: Sequence[Version] = []  # those that are read, and belong to packages that are not yet
+        names: Sequence[AnyVersion] = []  # of packages that are not read yet
         more = True
         async for packages in self._read_packages(tenant_id, package_ids):
             last = packages[-1].package_id
@@ -73,7 +84,7 @@ class Entries(Generic[Some, Version]):
                 more = batch is not None
                 names = [*names, *(batch or ())]
             end = bisect_right(names, last, key=lambda name: name.package_id)
-            by_package: dict[str, list[Version]] = defaultdict(list)
+            by_package: dict[str, list[AnyVersion]] = defaultdict(list)
             for name in names[:end]:
                 by_package[name.package_id].append(name)
             names = names[end:]

@@ -1,102 +1,104 @@
-"""How a catalog is answered: not at all where the caller has it already, soon, and never faster than it is read."""
+"""Builds the catalog response: 304 if unchanged, early headers for slow reads, back-pressure for slow clients."""
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
 
 from aiohttp import web
 
-from catalog_service.catalog.cache import CatalogBody, Snapshots
+from catalog_service.catalog.cache import CatalogBody, CatalogCache
 from catalog_service.catalog.compression import ENCODINGS, PLAIN
 from catalog_service.catalog.snapshot import View
-from catalog_service.revisions.model import Look
+from catalog_service.revisions.model import CatalogState
 from common.auth.callers import HIDDEN, hidden_word
+from common.caching.tenant_cache import RevisionCheck
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import caller_of
 from common.mongo import MongoError
 from common.telemetry import log
 
-KEPT = "private, no-cache"  # by who asked, to be asked about each time
-KEPT_FOR_GOOD = "private, max-age=31536000, immutable"  # what was asked for by its own name, never to be asked again
-SOON = 2.0  # seconds after which an answer begins, be it there or not: it is waited for three
-SLICE = 256 << 10  # bytes: as much of an answer as is on its way to one reader
+REVALIDATE = "private, no-cache"
+IMMUTABLE = "private, max-age=31536000, immutable"  # for addresses that change with their content
+START_TIMEOUT = 2.0  # seconds until a response begins; callers wait for three
+SLICE = 256 << 10  # bytes of a response that are on their way to one client
 
 
-async def catalog(request: web.Request, snapshots: Snapshots, view: View) -> web.StreamResponse:
-    """The packages that a view shows, in an encoding that the caller accepts; 304 where `If-None-Match` has them."""
+async def catalog(request: web.Request, catalogs: CatalogCache, view: View) -> web.StreamResponse:
+    """Respond with the packages of a view, in an encoding that the caller accepts; 304 if `If-None-Match` has them."""
     tenant_id = caller_of(request).tenant_id
-    look = await snapshots.look(tenant_id)
-    headers = {"Vary": "Accept-Encoding", "Cache-Control": KEPT, HIDDEN: hidden_word(view.hidden)}
-    if look.revision:
-        headers["ETag"] = _tag(look.revision, view, headers[HIDDEN])
+    check = await catalogs.check(tenant_id)
+    headers = {"Vary": "Accept-Encoding", "Cache-Control": REVALIDATE, HIDDEN: hidden_word(view.hidden)}
+    if revision := check.state.stable_revision:
+        headers["ETag"] = _tag(revision, view, headers[HIDDEN])
     if if_none_match(request, headers.get("ETag", "")):
         return web.Response(status=304, headers=headers)
     headers["Content-Type"] = "application/json"
     coding = negotiate_encoding(request)
-    making = asyncio.ensure_future(snapshots.answer(tenant_id, look, view, ENCODINGS[coding]))
-    if not (await asyncio.wait([making], timeout=SOON))[0]:
-        late = _late(making, snapshots, tenant_id, look, view)
+    reading = asyncio.ensure_future(catalogs.body(tenant_id, check, view, ENCODINGS[coding]))
+    if not (await asyncio.wait([reading], timeout=START_TIMEOUT))[0]:
+        late = _late(reading, catalogs, tenant_id, check, view)
         return await _sent(request, web.StreamResponse(headers=headers), late)
-    if (answer := making.result()) is None:
-        return await _sent(request, web.StreamResponse(headers=headers), snapshots.stream(tenant_id, view))
-    if answer.encoding.name:
-        headers["Content-Encoding"] = answer.encoding.name
-    if answer.length <= SLICE:
-        return web.Response(body=b"".join(answer.blocks), headers=headers)
-    headers["Content-Length"] = str(answer.length)
-    return await _sent(request, web.StreamResponse(headers=headers), _sliced(answer))
+    if (body := reading.result()) is None:
+        return await _sent(request, web.StreamResponse(headers=headers), catalogs.stream(tenant_id, view))
+    if body.encoding.name:
+        headers["Content-Encoding"] = body.encoding.name
+    if body.length <= SLICE:
+        return web.Response(body=b"".join(body.blocks), headers=headers)
+    headers["Content-Length"] = str(body.length)
+    return await _sent(request, web.StreamResponse(headers=headers), _sliced(body))
 
 
 def _tag(revision: str, view: View, hidden: str) -> str:
-    """What names that which a view shows at a revision.
-
-    It is weak: compressed, the same may be other bytes at another replica, and it is one for all encodings.
-    """
+    """Return the ETag of a view at a revision. It is weak: replicas and encodings have other bytes for it."""
     return f'W/"{revision}-{"all" if view.include_disabled else "active"}-{hidden[:16]}"'
 
 
 async def _late(
-    making: asyncio.Future[CatalogBody | None], snapshots: Snapshots, tenant_id: str, look: Look, view: View
+    reading: asyncio.Future[CatalogBody | None],
+    catalogs: CatalogCache,
+    tenant_id: str,
+    check: RevisionCheck[CatalogState],
+    view: View,
 ) -> AsyncIterator[bytes | memoryview]:
-    """A catalog that takes long to be read, plain, once it is there.
+    """Yield a catalog that takes long to read, as plain JSON.
 
-    Who waits for it waits for us no longer than for one that is there: JSON may begin with blanks.
+    Until then blanks, which JSON may begin with, keep the caller from timing out.
     """
 
     async def plain() -> CatalogBody | None:
-        made = await making
-        return await snapshots.answer(tenant_id, look, view, PLAIN) if made and made.encoding is not PLAIN else made
+        body = await reading
+        return await catalogs.body(tenant_id, check, view, PLAIN) if body and body.encoding is not PLAIN else body
 
     waiting = asyncio.ensure_future(plain())
-    waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # Who asked may go before that.
+    waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # The caller may leave before.
     while not waiting.done():
         yield b" "
-        await asyncio.wait([waiting], timeout=SOON)
-    answer = waiting.result()
-    async for block in _sliced(answer) if answer else snapshots.stream(tenant_id, view):
+        await asyncio.wait([waiting], timeout=START_TIMEOUT)
+    body = waiting.result()
+    async for block in _sliced(body) if body else catalogs.stream(tenant_id, view):
         yield block
 
 
 async def _sent(
     request: web.Request, response: web.StreamResponse, blocks: AsyncIterable[bytes | memoryview]
 ) -> web.StreamResponse:
-    """Write block after block, each when its reader has taken the ones before."""
+    """Write block after block, as fast as the client reads."""
     await response.prepare(request)
     try:
         async for block in blocks:
             await response.write(block)
         await response.write_eof()
     except MongoError as error:
-        # The status is out already: a broken connection is the only way left to say that this is not all.
+        # The status is sent already, so only a broken connection can signal the error.
         log.error("answer_broke_off", error=type(error).__name__)
         if request.transport is not None:
             request.transport.abort()
     return response
 
 
-async def _sliced(answer: CatalogBody) -> AsyncIterator[bytes | memoryview]:
-    """The same in blocks of at most `SLICE` bytes; small ones go together."""
+async def _sliced(body: CatalogBody) -> AsyncIterator[bytes | memoryview]:
+    """Yield the body in blocks of at most `SLICE` bytes; small blocks are joined."""
     small = b""
-    for block in answer.blocks:
+    for block in body.blocks:
         if len(small) + len(block) <= SLICE:
             small += block
             continue

@@ -1,12 +1,12 @@
 """`python -m catalog_service.logos`: decodes the logo that is the standard input.
 
-The standard output is the new PNG. Otherwise the exit status tells the reason: `refusals`, or `OUT_OF_MEMORY`.
+The standard output is the new PNG. Otherwise the exit status tells the reason: `Refusal`, or `OUT_OF_MEMORY`.
 """
 
 import sys
 
 from catalog_service.logos.decoder import decode_logo
-from catalog_service.logos.refusals import LogoRefused
+from catalog_service.logos.model import LogoRefused
 from common.concurrency.confinement import OUT_OF_MEMORY, confine
 
 MEMORY = 128 << 20  # bytes; two such processes fit beside the service into the memory of its container

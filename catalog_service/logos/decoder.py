@@ -1,4 +1,4 @@
-"""Decodes a logo and encodes its pixels anew, so that nothing else of the file remains."""
+"""Decodes a logo and encodes its pixels again, so that nothing else of the file remains."""
 
 import io
 import re
@@ -6,8 +6,7 @@ import warnings
 
 from PIL import Image, MpoImagePlugin, TiffImagePlugin  # noqa: F401  for a JPEG of several pictures
 
-from catalog_service.logos.limits import EDGE, PIXELS_LIMIT, SCANS_LIMIT
-from catalog_service.logos.refusals import LogoRefused, Refusal
+from catalog_service.logos.model import EDGE, PIXELS_LIMIT, SCANS_LIMIT, LogoRefused, Refusal
 
 # In entropy-coded data FF 00 is a byte and FF D0 to FF D7 are restarts; any number of FF may precede a marker.
 _MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")
@@ -19,7 +18,7 @@ warnings.simplefilter("error", Image.DecompressionBombWarning)
 
 
 def decode_logo(image: bytes) -> bytes:
-    """The PNG or JPEG image as a PNG of at most 256 by 256 pixels without metadata.
+    """Convert a PNG or JPEG image to a PNG of at most 256 by 256 pixels without metadata.
 
     Raises:
         LogoRefused: it is no such image, or has too many pixels or scans.

@@ -1,9 +1,8 @@
-"""Decodes logos in confined processes, with fair turns for the tenants."""
+"""Decodes logos in confined processes, a fair share for each tenant."""
 
 import signal
 
-from catalog_service.logos.limits import LOGO_LIMIT, PIXELS_LIMIT, SCANS_LIMIT
-from catalog_service.logos.refusals import Refusal
+from catalog_service.logos.model import LOGO_LIMIT, PIXELS_LIMIT, SCANS_LIMIT, Refusal
 from common.concurrency.confined_process import ConfinedProcessFailed, run_confined
 from common.concurrency.confinement import OUT_OF_MEMORY
 from common.concurrency.limits import FairConcurrencyLimit
@@ -35,12 +34,12 @@ class LogoDecoder:
         self._limit = FairConcurrencyLimit(PROCESSES)
 
     async def decode(self, tenant_id: str, field: str, image: bytes) -> bytes:
-        """The logo of a tenant's form field.
+        """Decode the logo of a form field.
 
         Raises:
             InvalidField: it is not a PNG or JPEG image, cannot be decoded, or is larger than 5 MiB, 4 million pixels or
                 64 scans.
-            Overloaded: other logos are decoded now.
+            Overloaded: other logos are being decoded.
             Unavailable: this machine can start no process now.
         """
         if len(image) > LOGO_LIMIT:

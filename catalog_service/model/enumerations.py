@@ -1,4 +1,4 @@
-"""The values that fields of a version may have (section 2.4), and its switches, with the further ones of winget."""
+"""The values of a version's fields (section 2.4), with further ones of winget."""
 
 from enum import StrEnum
 
@@ -24,18 +24,18 @@ class FileType(StrEnum):
     NULLSOFT = "NULLSOFT"
     WIX = "WIX"
     BURN = "BURN"
-    # Not in the specification, and winget's:
+    # These are not in the specification, but in winget's schema.
     PORTABLE = "PORTABLE"
     FONT = "FONT"
 
     @property
     def suffix(self) -> str:
-        """How a file of this type ends on Windows."""
+        """The ending of such a file on Windows."""
         return _SUFFIXES.get(self, f".{self.lower()}")
 
     @property
     def client_type(self) -> "FileType":
-        """The type that winget clients read: they have one type for MSIX and APPX."""
+        """The type for winget clients, which have one type for MSIX and APPX."""
         return FileType.MSIX if self is FileType.APPX else self
 
 
@@ -82,7 +82,7 @@ class Locale(StrEnum):
 
 
 class UpgradeBehavior(StrEnum):
-    """What an installation does with an older version that is there already."""
+    """The way an installation treats an older version."""
 
     INSTALL = "install"
     UNINSTALL_PREVIOUS = "uninstallPrevious"
@@ -90,10 +90,7 @@ class UpgradeBehavior(StrEnum):
 
 
 class Switch(StrEnum):
-    """What an installer may take on its command line (section 4.5), as forms name it after `switch_`.
-
-    Two are not in the specification, and winget's.
-    """
+    """The switches of an installer (section 4.5), as forms name them after `switch_`. winget added the last two."""
 
     SILENT = "Silent"
     SILENT_WITH_PROGRESS = "SilentWithProgress"

@@ -1,4 +1,4 @@
-"""Which version is newer: by numeric parts, as winget compares them."""
+"""Orders versions by their numeric parts, as winget does."""
 
 import re
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _Part = tuple[int, bool, str]
 _ZERO: _Part = (0, True, "")
 
 
-class Named(Protocol):
+class HasVersionName(Protocol):
     """Something with a version string and a UID."""
 
     @property
@@ -24,14 +24,14 @@ class Named(Protocol):
     def uid(self) -> str: ...
 
 
-Versioned = TypeVar("Versioned", bound=Named)
+Versioned = TypeVar("Versioned", bound=HasVersionName)
 
 
 @total_ordering
 class VersionOrder:
-    """A version string's place among others: the newer is the greater.
+    """A version string that compares with others: the newer one is greater.
 
-    Missing parts count as 0: `1.2` and `1.2.0` are equal. What stands before the first digit does not count: `v1.2`.
+    Missing parts count as 0, so `1.2` and `1.2.0` are equal. Text before the first digit does not count, as in `v1.2`.
     """
 
     __slots__ = ("_parts",)
@@ -55,7 +55,7 @@ class VersionOrder:
 
 
 def newest_first(versions: Iterable[Versioned]) -> list[Versioned]:
-    """The newest first; the same order whatever order they came in."""
+    """Return the newest first, independent of the input's order."""
     return sorted(versions, key=lambda one: (VersionOrder(one.version), one.version, one.uid), reverse=True)
 
 

@@ -1,4 +1,4 @@
-"""Packages, installer files, and what can go wrong with packages and versions."""
+"""Packages, installer files, and the errors of packages and versions."""
 
 import hashlib
 import json
@@ -9,14 +9,14 @@ from typing import Any
 
 from common.errors import Conflict, NotFound, Problem
 
-TOLD_LIMIT = 256  # characters of a text that stands in the audit log as it is
+AUDIT_TEXT_LIMIT = 256  # characters; the audit log has longer texts by their SHA-256
 
 
 @dataclass(frozen=True)
 class Package:
     """A package of a tenant. `logo` is a PNG image, or empty.
 
-    `package_uid` tells a package from an earlier one, deleted since, that had the same `package_id`.
+    `package_uid` distinguishes a package from a deleted one with the same `package_id`.
     """
 
     package_id: str
@@ -30,9 +30,9 @@ class Package:
 
 @dataclass(frozen=True)
 class PackageChanges:
-    """What to change about a package; None keeps what is there.
+    """Changes of a package; None keeps the old value.
 
-    `manifest` has the fields of its manifest that are to change, as documents have them; an empty one is taken away.
+    `manifest` has the changed fields of its manifest, as documents have them; an empty value removes the field.
     """
 
     name: str | None = None
@@ -44,28 +44,28 @@ class PackageChanges:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Those of the package itself that are to change."""
+        """The changed fields of the package itself."""
         return {name: value for name, value in vars(self).items() if value is not None and name != "manifest"}
 
-    def told(self) -> dict[str, str]:
-        """The values in the words of the audit log; long texts and logos by their SHA-256."""
-        return {name: _told(value) for name, value in {**self.fields, **self.manifest}.items()}
+    def to_audit_texts(self) -> dict[str, str]:
+        """Return the values as texts for the audit log; long texts and logos by their SHA-256."""
+        return {name: _audit_text(value) for name, value in {**self.fields, **self.manifest}.items()}
 
 
-def _told(value: Any) -> str:
+def _audit_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, list):
         value = json.dumps(value)
     content = value.encode() if isinstance(value, str) else value
-    if isinstance(value, str) and len(value) <= TOLD_LIMIT:
+    if isinstance(value, str) and len(value) <= AUDIT_TEXT_LIMIT:
         return value
     return f"sha256:{hashlib.sha256(content).hexdigest()}" if content else ""
 
 
 @dataclass(frozen=True)
 class InstallerFile:
-    """A file that upload_service keeps: bytes, the hexadecimal SHA-256 digest, and what was found in it."""
+    """A file at upload_service: size in bytes, hexadecimal SHA-256 digest, and the identifiers found in it."""
 
     size: int
     sha256: str
@@ -77,7 +77,7 @@ class InstallerFile:
 
 @dataclass(frozen=True)
 class FinishedUpload:
-    """An installer file that is whole and, as far as is known, belongs to no version yet."""
+    """A complete installer file without a known version."""
 
     server_filename: str
     file_id: str

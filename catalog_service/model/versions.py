@@ -11,7 +11,7 @@ _SPELT = {locale.replace("_", "-"): locale.value for locale in Locale}
 
 @dataclass(frozen=True)
 class Switches:
-    """Install switches, as the installer takes them on its command line."""
+    """The arguments of the installer's command line."""
 
     silent: str = ""
     silent_with_progress: str = ""
@@ -25,7 +25,7 @@ class Switches:
 
 @dataclass(frozen=True)
 class PackageDependency:
-    """Another package that must be there; an empty `min_version` is any version."""
+    """A required package; an empty `min_version` is any version."""
 
     package_id: str
     min_version: str = ""
@@ -33,7 +33,7 @@ class PackageDependency:
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What an installer needs on the machine."""
+    """The requirements of an installer."""
 
     windows_features: tuple[str, ...] = ()
     windows_libraries: tuple[str, ...] = ()
@@ -43,9 +43,9 @@ class Dependencies:
 
 @dataclass(frozen=True)
 class PackageVersion:
-    """One installer of a package, under a version string. `size` and `sha256` are known once it has its file.
+    """One installer of a package, under a version string. `size` and `sha256` are set with its file.
 
-    That is `server_filename`; or else it stays at `installer_url`, `sha256` is as its publisher says, and `size` 0.
+    The file is `server_filename`, or an external one at `installer_url` with a declared `sha256` and `size` 0.
     """
 
     uid: str
@@ -72,7 +72,7 @@ class PackageVersion:
 
     @property
     def installer_key(self) -> str:
-        """What tells this installer from the others of its package; no part of it can hold a line break."""
+        """A key that is unique in the package; no part of it has a line break."""
         parts = (
             self.version,
             self.architecture,
@@ -86,30 +86,30 @@ class PackageVersion:
 
     @property
     def suffix(self) -> str:
-        """How its file ends on Windows; fonts have several kinds, and that of the upload is it."""
+        """The file's ending on Windows; a font keeps the ending of its upload."""
         uploaded = PurePath(self.server_filename).suffix
         return uploaded if uploaded and self.installer_type is FileType.FONT else self.installer_type.suffix
 
     @property
     def effective_type(self) -> FileType | None:
-        """The type of what is installed: of an archive that of what is in it, None where that is not said."""
+        """The type of the installed program: for an archive the type of its content, if it is known."""
         return self.nested_type if self.installer_type is FileType.ZIP else self.installer_type
 
     @property
     def language(self) -> str:
-        """The language tag of the installer: what its manifest says, else the version's locale."""
+        """The language tag of the installer: from its manifest, else the version's locale."""
         return self.manifest.installer_locale or self.locale.replace("_", "-")
 
     @property
-    def told_apart_by(self) -> tuple[object, ...]:
-        """What winget clients tell the installers of one version apart by."""
+    def client_key(self) -> tuple[object, ...]:
+        """The properties by which winget clients distinguish installers."""
         types = (self.installer_type.client_type, self.effective_type and self.effective_type.client_type)
         return self.version, *types, self.architecture, self.language, self.scope
 
 
 @dataclass(frozen=True)
 class VersionName:
-    """As much of a version as the catalog shows."""
+    """The part of a version that the catalog shows."""
 
     package_id: str
     version: str

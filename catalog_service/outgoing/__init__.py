@@ -1,1 +1,1 @@
-"""Outgoing."""
+"""Calls to other services."""

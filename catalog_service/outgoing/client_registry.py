@@ -1,4 +1,4 @@
-"""client_registry as seen from here: it knows what a client must not see."""
+"""Calls to client_registry."""
 
 from collections.abc import Set
 
@@ -7,12 +7,12 @@ from common.service_client.client import ServiceClient
 
 
 class ClientRegistry:
-    """Asks for the blacklist."""
+    """Reads the blacklist."""
 
     def __init__(self, service: ServiceClient) -> None:
         self._service = service
 
     async def hidden_packages(self, caller: Caller) -> Set[str]:
-        """The ids of the packages that this client must not see from this address. Raises Unavailable."""
+        """Return the ids of the packages hidden from this client at its address. Raises Unavailable."""
         answer = await self._service.json(caller, "hidden_packages")
         return frozenset(answer["package_ids"])

@@ -1,4 +1,4 @@
-"""upload_service as seen from here: it keeps the files of our versions."""
+"""Calls to upload_service, which stores the installer files."""
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
@@ -10,15 +10,15 @@ from catalog_service.versions.damaged import DamagedFile
 from common.auth.callers import Caller
 from common.service_client.client import ServiceClient
 
-SLICE = 100  # versions whose files are removed by one question
-SLICES = 4  # questions at once
+RELEASE_BATCH = 100  # versions of one request
+CONCURRENT_RELEASES = 4  # requests
 REMOVAL_TIMEOUT = 25.0  # seconds
 INSPECTION_TIMEOUT = 30.0  # seconds
-NAMES = 1000  # files in one question
+NAMES_BATCH = 1000  # files of one request
 
 
 class UploadService:
-    """Claims and releases installer files, and tells which are free, which are damaged, and what they say."""
+    """Claims, releases, lists and inspects installer files."""
 
     def __init__(self, service: ServiceClient) -> None:
         self._service = service
@@ -27,7 +27,7 @@ class UploadService:
         """Link a file to a version; claiming it again for the same version changes nothing.
 
         Raises:
-            Answered: 404 `installer_not_found`, unknown or another version's; 407 `storage_exceeded`.
+            UpstreamProblem: 404 `installer_not_found`, unknown or another version's; 407 `storage_exceeded`.
             Unavailable: upload_service does not answer.
         """
         answer = await self._service.json(
@@ -42,35 +42,37 @@ class UploadService:
             signature_sha256=answer.get("signature_sha256", ""),
         )
 
-    async def inspected(self, caller: Caller, server_filename: str) -> Mapping[str, Any]:
-        """What a file says of itself, under the names of the form's fields; it is inspected now if it was not before.
+    async def inspect(self, caller: Caller, server_filename: str) -> Mapping[str, Any]:
+        """Inspect a file, unless that was done before. Return its properties by the names of form fields.
 
         Raises:
-            Answered: 404 `installer_not_found`.
+            UpstreamProblem: 404 `installer_not_found`.
             Unavailable: upload_service does not answer, or not yet.
         """
-        question = {"server_filename": server_filename}
+        body = {"server_filename": server_filename}
         answer: Mapping[str, Any] = await self._service.json(
-            caller, "inspect_installer", question, timeout=INSPECTION_TIMEOUT
+            caller, "inspect_installer", body, timeout=INSPECTION_TIMEOUT
         )
         return answer
 
     async def release(self, caller: Caller, version_uids: Sequence[str]) -> None:
-        """Delete the files of these versions; those that are gone already do not matter. Raises Unavailable."""
-        slices = [list(version_uids[start : start + SLICE]) for start in range(0, len(version_uids), SLICE)]
-        for first in range(0, len(slices), SLICES):
-            await asyncio.gather(*(self._release(caller, uids) for uids in slices[first : first + SLICES]))
+        """Delete the files of these versions, as far as they exist. Raises Unavailable."""
+        starts = range(0, len(version_uids), RELEASE_BATCH)
+        batches = [list(version_uids[start : start + RELEASE_BATCH]) for start in starts]
+        while batches:
+            await asyncio.gather(*(self._release(caller, uids) for uids in batches[:CONCURRENT_RELEASES]))
+            del batches[:CONCURRENT_RELEASES]
 
     async def unclaimed(self, caller: Caller, server_filenames: Sequence[str]) -> Set[str]:
-        """Which of these files are there and belong to nothing. Raises Unavailable."""
-        found: set[str] = set()
-        for start in range(0, len(server_filenames), NAMES):
-            question = {"server_filenames": server_filenames[start : start + NAMES]}
-            found |= set((await self._service.json(caller, "unclaimed_installers", question))["server_filenames"])
-        return found
+        """Return which of these files exist and are unused. Raises Unavailable."""
+        unclaimed: set[str] = set()
+        for start in range(0, len(server_filenames), NAMES_BATCH):
+            body = {"server_filenames": server_filenames[start : start + NAMES_BATCH]}
+            unclaimed |= set((await self._service.json(caller, "unclaimed_installers", body))["server_filenames"])
+        return unclaimed
 
     async def damaged(self, caller: Caller) -> Sequence[DamagedFile]:
-        """The tenant's damaged files. Raises Unavailable."""
+        """Return the tenant's damaged files. Raises Unavailable."""
         answer = await self._service.json(caller, "damaged_installers")
         return [
             DamagedFile(**{**file, "found_at": datetime.fromisoformat(file["found_at"])})
@@ -78,5 +80,5 @@ class UploadService:
         ]
 
     async def _release(self, caller: Caller, version_uids: Sequence[str]) -> None:
-        question = {"version_uids": version_uids}
-        await self._service.json(caller, "release_installers", question, timeout=REMOVAL_TIMEOUT)
+        body = {"version_uids": version_uids}
+        await self._service.json(caller, "release_installers", body, timeout=REMOVAL_TIMEOUT)

@@ -1,1 +1,1 @@
-"""Packages."""
+"""Packages: stored, changed, searched and deleted."""

@@ -1,4 +1,4 @@
-"""What administrators look for among their packages, and what a list of them shows of each."""
+"""Finds packages for administrators, a page at a time."""
 
 import asyncio
 from collections import defaultdict
@@ -16,7 +16,7 @@ from common.errors import NotFound
 
 
 class Order(StrEnum):
-    """By which of its values a package has its place; its id decides between equals."""
+    """The sort key of packages; equal ones are sorted by id."""
 
     ID = "id"
     NAME = "name"
@@ -25,8 +25,8 @@ class Order(StrEnum):
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which packages: `text` stands in their id, name or publisher, whatever its letter case; None: `active` or not."""
+class PackageQuery:
+    """A query: `text` is part of the id, name or publisher, in any letter case; `active` None is both."""
 
     text: str = ""
     active: bool | None = None
@@ -37,8 +37,8 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Heading:
-    """A package without what is long of it."""
+class PackageSummary:
+    """A package without its long fields."""
 
     package_id: str
     name: str
@@ -48,9 +48,9 @@ class Heading:
 
 @dataclass(frozen=True)
 class FoundPackage:
-    """A package as a list shows it, with its newest version; `logo` changes with its picture, "" where it has none."""
+    """A package in a list. `logo` changes with the image, "" for none."""
 
-    heading: Heading
+    summary: PackageSummary
     versions: int
     newest_version: str
     logo: str
@@ -63,56 +63,52 @@ class LogoNotFound(NotFound):
         super().__init__(f"The package {package_id!r} has no logo.")
 
 
-class HeadingStore(Protocol):
-    """Where packages are kept."""
-
-    async def headings(self, tenant_id: str, wanted: Wanted) -> tuple[Sequence[Heading], int]:
-        """Those on the wanted page, in order, and how many there are on all pages."""
+class SummaryStore(Protocol):
+    async def summaries(self, tenant_id: str, query: PackageQuery) -> tuple[Sequence[PackageSummary], int]:
+        """Return the packages of a page in order, and the number of packages on all pages."""
 
     async def logos(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, bytes]:
-        """The logos of those of these packages that are there, empty ones too."""
+        """Return the logos, possibly empty, of those packages that exist."""
 
 
-class NameStore(Protocol):
-    """Where versions are kept."""
-
+class VersionNameStore(Protocol):
     def names(self, tenant_id: str, package_ids: Collection[str]) -> AsyncIterator[Sequence[VersionName]]: ...
 
 
 class PackageSearch:
-    """Finds packages of a tenant, a page at a time."""
+    """Finds packages of a tenant."""
 
-    def __init__(self, packages: HeadingStore, versions: NameStore) -> None:
+    def __init__(self, packages: SummaryStore, versions: VersionNameStore) -> None:
         self._packages = packages
         self._versions = versions
 
-    async def page(self, caller: Caller, wanted: Wanted) -> tuple[Sequence[FoundPackage], int]:
-        """The packages of the wanted page, and how many there are on all pages."""
-        headings, total = await self._packages.headings(caller.tenant_id, wanted)
-        ids = [heading.package_id for heading in headings]
+    async def page(self, caller: Caller, query: PackageQuery) -> tuple[Sequence[FoundPackage], int]:
+        """Return the packages of a page, and the number of packages on all pages."""
+        summaries, total = await self._packages.summaries(caller.tenant_id, query)
+        ids = [summary.package_id for summary in summaries]
         logos, versions = await asyncio.gather(
             self._packages.logos(caller.tenant_id, ids), self._names(caller.tenant_id, ids)
         )
-        found = []
-        for heading in headings:
-            names = newest_first(versions[heading.package_id])
-            logo = logo_tag(logos.get(heading.package_id, b""))
-            found.append(FoundPackage(heading, len(names), names[0].version if names else "", logo))
-        return found, total
+        packages = []
+        for summary in summaries:
+            names = newest_first(versions[summary.package_id])
+            logo = logo_tag(logos.get(summary.package_id, b""))
+            packages.append(FoundPackage(summary, len(names), names[0].version if names else "", logo))
+        return packages, total
 
     async def logo(self, caller: Caller, package_id: str) -> bytes:
-        """A PNG image.
+        """Return the logo, a PNG image.
 
         Raises:
             PackageNotFound: there is no such package.
             LogoNotFound: it has none.
         """
-        found = await self._packages.logos(caller.tenant_id, [package_id])
-        if package_id not in found:
+        logos = await self._packages.logos(caller.tenant_id, [package_id])
+        if package_id not in logos:
             raise PackageNotFound(package_id)
-        if not found[package_id]:
+        if not logos[package_id]:
             raise LogoNotFound(package_id)
-        return found[package_id]
+        return logos[package_id]
 
     async def _names(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, Sequence[VersionName]]:
         by_package: dict[str, list[VersionName]] = defaultdict(list)
@@ -123,5 +119,5 @@ class PackageSearch:
 
 
 def logo_tag(logo: bytes) -> str:
-    """What names a logo among all that there may be; "" where there is none."""
+    """Return an identifier of a logo's content, "" for no logo."""
     return sha256(logo).hexdigest()[:16] if logo else ""

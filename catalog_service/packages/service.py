@@ -1,4 +1,4 @@
-"""The packages of a tenant, and who must not see which."""
+"""Manages the packages of a tenant, and reads which ones are hidden from a client."""
 
 from collections.abc import Set
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from common.auth.callers import Caller, Kind
 
 @dataclass(frozen=True)
 class DescribedPackage:
-    """A package with all that it says of itself: more than catalogs show."""
+    """A package with its manifest, which the catalog does not show."""
 
     package: Package
     manifest: PackageManifest
@@ -22,7 +22,7 @@ class DescribedPackage:
 
 
 class PackageStore(Protocol):
-    """Where packages are kept. A package whose deletion has begun is there for `begin_deletion` alone."""
+    """Stores packages. Only `begin_deletion` finds a package whose deletion has begun."""
 
     async def add(self, tenant_id: str, package: Package, manifest: PackageManifest) -> None:
         """Raises PackageExists."""
@@ -30,10 +30,10 @@ class PackageStore(Protocol):
     async def find(self, tenant_id: str, package_id: str) -> DescribedPackage | None: ...
 
     async def change(self, tenant_id: str, package_id: str, changes: PackageChanges) -> PackageChanges:
-        """What was there of that which is changed. Raises PackageNotFound."""
+        """Return the old values of the changed fields. Raises PackageNotFound."""
 
     async def begin_deletion(self, tenant_id: str, package_id: str) -> str:
-        """Hide the package, and give its `package_uid`; the same again until it ends. Raises PackageNotFound."""
+        """Hide the package and return its `package_uid`; may be repeated. Raises PackageNotFound."""
 
     async def end_deletion(self, tenant_id: str, package_uid: str) -> None: ...
 
@@ -45,7 +45,7 @@ class VersionRemover(Protocol):
 
 class Blacklist(Protocol):
     async def hidden_packages(self, caller: Caller) -> Set[str]:
-        """The ids of the packages that a client must not see."""
+        """Return the ids of the packages hidden from a client."""
 
 
 class Packages:
@@ -57,9 +57,9 @@ class Packages:
         self._blacklist = blacklist
 
     async def hidden_from(self, caller: Caller) -> frozenset[str]:
-        """The ids of the packages that this caller must not see (section 4.2).
+        """Return the ids of the packages hidden from this caller (section 4.2).
 
-        Raises Unavailable where a client's blacklist cannot be asked for: it is never taken for empty.
+        Raises Unavailable if the blacklist cannot be read: it never counts as empty.
         """
         return frozenset(await self._blacklist.hidden_packages(caller) if caller.kind is Kind.CLIENT else ())
 
@@ -69,18 +69,18 @@ class Packages:
 
     async def find(self, caller: Caller, package_id: str) -> DescribedPackage:
         """Raises PackageNotFound."""
-        found = await self._store.find(caller.tenant_id, package_id)
-        if found is None:
+        described = await self._store.find(caller.tenant_id, package_id)
+        if described is None:
             raise PackageNotFound(package_id)
-        return found
+        return described
 
     async def edit(self, caller: Caller, package_id: str, changes: PackageChanges) -> dict[str, tuple[str, str]]:
-        """What was before and is after, by the changed fields' names, for the audit log. Raises PackageNotFound."""
-        before = (await self._store.change(caller.tenant_id, package_id, changes)).told()
-        return {name: (before[name], after) for name, after in changes.told().items()}
+        """Change a package. Return old and new values by field for the audit log. Raises PackageNotFound."""
+        before = (await self._store.change(caller.tenant_id, package_id, changes)).to_audit_texts()
+        return {name: (before[name], after) for name, after in changes.to_audit_texts().items()}
 
     async def delete(self, caller: Caller, package_id: str) -> None:
-        """Remove a package with its versions and files: hidden first, gone last, so that repeating it finishes it.
+        """Delete a package with its versions and files. It is hidden first and removed last, so a retry finishes it.
 
         Its id stays taken until the end.
 
@@ -92,6 +92,6 @@ class Packages:
         await self.finish_deletion(caller, package_uid)
 
     async def finish_deletion(self, caller: Caller, package_uid: str) -> None:
-        """Go on with a deletion that has begun. Raises Unavailable."""
+        """Continue a deletion. Raises Unavailable."""
         await self._versions.remove_all(caller, package_uid)
         await self._store.end_deletion(caller.tenant_id, package_uid)

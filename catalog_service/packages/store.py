@@ -1,4 +1,4 @@
-"""Packages in MongoDB, one document each; `halfway` marks one whose deletion has begun."""
+"""Packages in MongoDB, one document each; `halfway` marks a package whose deletion has begun."""
 
 import re
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -6,21 +6,21 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pymongo import ASCENDING, DESCENDING
 from pymongo.errors import DuplicateKeyError
 
-from catalog_service.model.manifest.fields import kept, plain, said
+from catalog_service.model.manifest.fields import from_document, is_set, to_document
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package, PackageChanges, PackageExists, PackageNotFound
-from catalog_service.packages.search import Heading, Order, Wanted
+from catalog_service.packages.search import Order, PackageQuery, PackageSummary
 from catalog_service.packages.service import DescribedPackage
 from catalog_service.revisions.store import MongoRevisions
 from common.mongo import Document, MongoDatabase
 
 FIRST_BATCH = 100_000  # The server ends a batch at 16 MiB in any case.
-BATCH = 2000  # packages that the server sends at once
-ROW = 256  # packages that are given at once
-NOTHING_SAID = PackageManifest()
+BATCH_SIZE = 2000  # packages of one server batch
+YIELD_SIZE = 256  # packages yielded at once
+EMPTY_MANIFEST = PackageManifest()
 FIELD_OF = {Order.ID: "package_id", Order.NAME: "name", Order.PUBLISHER: "publisher", Order.ACTIVE: "active"}
-HEADING = tuple(FIELD_OF.values())
-HEADINGS = {"tenant_id": ASCENDING, "halfway": ASCENDING, **dict.fromkeys(HEADING, ASCENDING)}  # an index
+SUMMARY_FIELDS = tuple(FIELD_OF.values())
+SUMMARY_INDEX = {"tenant_id": ASCENDING, "halfway": ASCENDING, **dict.fromkeys(SUMMARY_FIELDS, ASCENDING)}
 
 
 class MongoPackageStore:
@@ -30,20 +30,20 @@ class MongoPackageStore:
         self._packages = database["packages"]
         self._revisions = revisions
 
-    async def add(self, tenant_id: str, package: Package, manifest: PackageManifest = NOTHING_SAID) -> None:
-        document = {"tenant_id": tenant_id, "halfway": False, **vars(package), "manifest": plain(manifest)}
-        async with self._revisions.changing(tenant_id, package.package_id):
+    async def add(self, tenant_id: str, package: Package, manifest: PackageManifest = EMPTY_MANIFEST) -> None:
+        document = {"tenant_id": tenant_id, "halfway": False, **vars(package), "manifest": to_document(manifest)}
+        async with self._revisions.record_change(tenant_id, package.package_id):
             try:
                 await self._packages.insert_one(document)
             except DuplicateKeyError:
                 raise PackageExists(package.package_id) from None
 
     async def change(self, tenant_id: str, package_id: str, changes: PackageChanges) -> PackageChanges:
-        # Setting the id to what it is makes an edit that changes nothing a valid one.
+        # Setting the id to its own value makes an edit without changes valid.
         change: Document = {"$set": {"package_id": package_id, **changes.fields}}
         for name, value in changes.manifest.items():
-            change.setdefault("$set" if said(value) else "$unset", {})[f"manifest.{name}"] = value
-        async with self._revisions.changing(tenant_id, package_id):
+            change.setdefault("$set" if is_set(value) else "$unset", {})[f"manifest.{name}"] = value
+        async with self._revisions.record_change(tenant_id, package_id):
             found = await self._packages.find_one_and_update(
                 {"tenant_id": tenant_id, "package_id": package_id, "halfway": False},
                 change,
@@ -61,32 +61,32 @@ class MongoPackageStore:
         found = await self._packages.find_one({"tenant_id": tenant_id, "package_id": package_id, "halfway": False})
         return _described(found) if found else None
 
-    async def headings(self, tenant_id: str, wanted: Wanted) -> tuple[Sequence[Heading], int]:
+    async def summaries(self, tenant_id: str, query: PackageQuery) -> tuple[Sequence[PackageSummary], int]:
         match: Document = {"tenant_id": tenant_id, "halfway": False}
-        if wanted.active is not None:
-            match["active"] = wanted.active
-        place = "$active" if wanted.order is Order.ACTIVE else {"$toLower": f"${FIELD_OF[wanted.order]}"}
-        direction = DESCENDING if wanted.descending else ASCENDING
+        if query.active is not None:
+            match["active"] = query.active
+        place = "$active" if query.order is Order.ACTIVE else {"$toLower": f"${FIELD_OF[query.order]}"}
+        direction = DESCENDING if query.descending else ASCENDING
         pages = {
             "total": [{"$count": "packages"}],
             "page": [
                 {"$sort": {"place": direction, "package_id": direction}},
-                {"$skip": wanted.offset},
-                {"$limit": wanted.limit},
-                {"$project": dict.fromkeys(HEADING, True)},
+                {"$skip": query.offset},
+                {"$limit": query.limit},
+                {"$project": dict.fromkeys(SUMMARY_FIELDS, True)},
             ],
         }
-        # The index has all of this: no logo, and no manifest, is touched. It would be, were each field asked for the
-        # text. No field holds the line break that stands between them.
+        # The index covers this query, so no logo and no manifest is read. A condition on each field would read them.
+        # No field holds the line break between them.
         pipeline: list[Document] = [
             {"$match": match},
-            {"$project": {"_id": False, **dict.fromkeys(HEADING, True)}},
+            {"$project": {"_id": False, **dict.fromkeys(SUMMARY_FIELDS, True)}},
             {"$set": {"place": place, "text": {"$concat": ["$package_id", "\n", "$name", "\n", "$publisher"]}}},
-            {"$match": {"text": {"$regex": re.escape(wanted.text), "$options": "i"}}},
+            {"$match": {"text": {"$regex": re.escape(query.text), "$options": "i"}}},
             {"$facet": pages},
         ]
         (found,) = await self._packages.aggregate(pipeline).to_list(1)
-        return [Heading(**row) for row in found["page"]], sum(row["packages"] for row in found["total"])
+        return [PackageSummary(**row) for row in found["page"]], sum(row["packages"] for row in found["total"])
 
     async def logos(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, bytes]:
         found = self._packages.find(
@@ -98,25 +98,25 @@ class MongoPackageStore:
     async def read(
         self, tenant_id: str, package_ids: Collection[str] | None = None
     ) -> AsyncIterator[Sequence[Package]]:
-        """All packages, or these, inactive ones too, ordered by id, without their manifests; some hundred at a time."""
+        """Yield all packages, or these, ordered by id and without manifests; inactive ones too."""
         async for documents in self._read(tenant_id, package_ids, {"manifest": False}):
             yield [_package(document) for document in documents]
 
     async def described(
         self, tenant_id: str, package_ids: Collection[str] | None = None
     ) -> AsyncIterator[Sequence[DescribedPackage]]:
-        """The same packages with their manifests, and without their logos."""
+        """Yield the same packages with their manifests, without their logos."""
         async for documents in self._read(tenant_id, package_ids, {"logo": False}):
             yield [_described(document) for document in documents]
 
     async def _read(
-        self, tenant_id: str, package_ids: Collection[str] | None, shown: Document
+        self, tenant_id: str, package_ids: Collection[str] | None, projection: Document
     ) -> AsyncIterator[Sequence[Document]]:
-        wanted: Document = {"tenant_id": tenant_id, "halfway": False}
+        conditions: Document = {"tenant_id": tenant_id, "halfway": False}
         if package_ids is not None:
-            wanted["package_id"] = {"$in": list(package_ids)}
-        found = self._packages.find(wanted, shown, sort=[("package_id", ASCENDING)], batch_size=BATCH)
-        while documents := await found.to_list(ROW):
+            conditions["package_id"] = {"$in": list(package_ids)}
+        cursor = self._packages.find(conditions, projection, sort=[("package_id", ASCENDING)], batch_size=BATCH_SIZE)
+        while documents := await cursor.to_list(YIELD_SIZE):
             yield documents
 
     async def package_uid(self, tenant_id: str, package_id: str) -> str | None:
@@ -126,7 +126,7 @@ class MongoPackageStore:
         return str(found["package_uid"]) if found else None
 
     async def begin_deletion(self, tenant_id: str, package_id: str) -> str:
-        async with self._revisions.changing(tenant_id, package_id):
+        async with self._revisions.record_change(tenant_id, package_id):
             found = await self._packages.find_one_and_update(
                 {"tenant_id": tenant_id, "package_id": package_id},
                 {"$set": {"halfway": True}, "$currentDate": {"changed_at": True}},
@@ -138,20 +138,20 @@ class MongoPackageStore:
     async def end_deletion(self, tenant_id: str, package_uid: str) -> None:
         await self._packages.delete_one({"tenant_id": tenant_id, "package_uid": package_uid, "halfway": True})
 
-    async def halfway(self, age: int) -> Sequence[tuple[str, str]]:
-        """Tenant and `package_uid` of the deletions that began more than `age` seconds ago, in all tenants."""
+    async def find_unfinished(self, age: int) -> Sequence[tuple[str, str]]:
+        """Return tenant and `package_uid` of the deletions that began more than `age` seconds ago."""
         found = self._packages.find(older_than(age), {"tenant_id": True, "package_uid": True})
         return [(document["tenant_id"], document["package_uid"]) for document in await found.to_list(None)]
 
 
 def older_than(age: int) -> Document:
-    """What was left halfway more than `age` seconds ago, by the database's clock."""
+    """Return a filter for unfinished operations older than `age` seconds, by the database's clock."""
     limit = {"$dateSubtract": {"startDate": "$$NOW", "unit": "second", "amount": age}}
     return {"halfway": True, "$expr": {"$lt": ["$changed_at", limit]}}
 
 
 def _described(document: Document) -> DescribedPackage:
-    return DescribedPackage(_package(document), kept(PackageManifest, document.get("manifest", {})))
+    return DescribedPackage(_package(document), from_document(PackageManifest, document.get("manifest", {})))
 
 
 def _package(document: Document) -> Package:

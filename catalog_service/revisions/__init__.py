@@ -1,1 +1,1 @@
-"""Revisions."""
+"""Revisions of catalogs: they tell readers what changed."""

@@ -1,47 +1,45 @@
-"""What moves a catalog: each write that it shows gives it a new revision, and says which package it was about.
+"""Revisions of a catalog: each write that the catalog shows gives it a new revision, with the changed package.
 
-A write announces itself, writes, and then settles: announced changes are the ones that may or may not be there. So a
-crash between the two leaves a package that is looked at again by every reader, and never one that is shown as it was.
+A write opens a change, writes, and then closes the change. After a crash in between, the change stays open, and every
+reader reads its package again instead of showing an old state.
 """
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True)
 class Change:
-    """The revision that a write led to, and the package that it was about."""
+    """A package that a write changed, and the revision after the write."""
 
     revision: str
     package_id: str
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where a catalog stands: its revision, the latest changes up to it, and the packages that are being changed."""
+class CatalogState:
+    """A catalog's revision, the latest changes up to it, and the packages with open changes."""
 
     revision: str
     latest: Sequence[Change] = ()
-    unsettled: Set[str] = frozenset()
+    changing: Set[str] = frozenset()
+
+    @property
+    def stable_revision(self) -> str:
+        """The revision, or "" while packages are being changed: no revision names what a reader finds then."""
+        return "" if self.changing else self.revision
 
     def since(self, revision: str) -> Set[str] | None:
-        """The packages that may have changed since a revision; None where that may be all."""
+        """Return the packages that may have changed since a revision, None if that may be all."""
         if revision == self.revision:
-            return self.unsettled
+            return self.changing
         for place, change in enumerate(self.latest):
             if change.revision == revision:
-                return self.unsettled | {later.package_id for later in self.latest[place + 1 :]}
+                return self.changing | {later.package_id for later in self.latest[place + 1 :]}
         return None
 
 
-@dataclass(frozen=True)
-class Look:
-    """What one look at the database said of a catalog; `turn` counts the looks."""
-
-    turn: int
-    standing: Standing
-
-    @property
-    def revision(self) -> str:
-        """What names all that is shown; "" while packages are being changed, and nothing can."""
-        return "" if self.standing.unsettled else self.standing.revision
+class Revisions(Protocol):
+    async def state(self, tenant_id: str, known: str) -> CatalogState:
+        """Return a catalog's state, without the latest changes if its revision is `known`."""

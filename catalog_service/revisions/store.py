@@ -1,7 +1,6 @@
 """Revisions in MongoDB, one document for each tenant.
 
-`open` has the changes that are announced and not settled, by a token each; one whose writer has died is settled by the
-first reader that sees it a minute later, when nothing of it can be under way any more.
+`open` has the open changes, by a token each. If a writer died, the first reader a minute later closes its change.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -12,37 +11,37 @@ from uuid import uuid4
 
 from pymongo import ReturnDocument
 
-from catalog_service.revisions.model import Change, Standing
+from catalog_service.revisions.model import CatalogState, Change
 from common.errors import Problem
 from common.mongo import Document, MongoDatabase
 
-LATEST = 256  # changes that are kept: a reader that is further behind reads everything
-TIMEOUT = timedelta(seconds=60)  # a write is done, or has failed, long before
-Telling = Callable[[str], AbstractAsyncContextManager[Any]]
+LATEST = 256  # changes in a document; a reader that is further behind reads the whole catalog
+TIMEOUT = timedelta(seconds=60)  # a write ends long before
+InvalidateDuring = Callable[[str], AbstractAsyncContextManager[Any]]
 
 
 class MongoRevisions:
     """The revisions of all tenants' catalogs."""
 
-    def __init__(self, database: MongoDatabase, telling: Telling = nullcontext) -> None:
-        """`telling` a tenant is held around each change of its catalog, so that who remembers that knows of it."""
+    def __init__(self, database: MongoDatabase, invalidate_during: InvalidateDuring = nullcontext) -> None:
+        """`invalidate_during` is entered around each change of a tenant's catalog, for the caches of other services."""
         self._revisions = database["revisions"]
-        self._telling = telling
+        self._invalidate_during = invalidate_during
 
     @asynccontextmanager
-    async def changing(self, tenant_id: str, package_id: str) -> AsyncIterator[None]:
-        """To be held around a write that changes what the catalog shows of a package.
+    async def record_change(self, tenant_id: str, package_id: str) -> AsyncIterator[None]:
+        """Enter this around a write that changes a package in the catalog.
 
-        A Problem says that nothing was written. After any other error that is not known, and the change stays open.
+        After a Problem nothing was written. After any other error that is unknown, so the change stays open.
         """
         token = uuid4().hex
-        async with self._telling(tenant_id):
+        async with self._invalidate_during(tenant_id):
             await self._revisions.update_one(
                 {"tenant_id": tenant_id},
                 {
                     "$set": {f"open.{token}.package_id": package_id},
                     "$currentDate": {f"open.{token}.since": True},
-                    "$setOnInsert": _begun(),
+                    "$setOnInsert": _first_revision(),
                 },
                 upsert=True,
             )
@@ -51,49 +50,49 @@ class MongoRevisions:
             except Problem:
                 await self._revisions.update_one({"tenant_id": tenant_id}, {"$unset": {f"open.{token}": ""}})
                 raise
-            # An upsert, in case that the tenant was forgotten meanwhile: what is written now is the start of a new one.
-            await self._revisions.update_one({"tenant_id": tenant_id}, _settled(token, package_id), upsert=True)
+            # An upsert, because the tenant may have been removed meanwhile.
+            await self._revisions.update_one({"tenant_id": tenant_id}, _close(token, package_id), upsert=True)
 
-    async def standing(self, tenant_id: str, known: str) -> Standing:
-        """Where a tenant's catalog stands; without the latest changes where that is at the revision `known`."""
-        shown = {
+    async def state(self, tenant_id: str, known: str) -> CatalogState:
+        """Return the state of a tenant's catalog, without the latest changes if its revision is `known`."""
+        projection = {
             "_id": False,
             "revision": True,
             "open": True,
             "now": "$$NOW",
             "latest": {"$cond": [{"$eq": ["$revision", known]}, [], "$latest"]},
         }
-        # The first reader of a catalog that nobody has changed yet gives it a revision.
-        found = await self._revisions.find_one({"tenant_id": tenant_id}, shown) or (
+        # The first reader of an unchanged catalog gives it a revision.
+        document = await self._revisions.find_one({"tenant_id": tenant_id}, projection) or (
             await self._revisions.find_one_and_update(
                 {"tenant_id": tenant_id},
-                {"$setOnInsert": _begun()},
-                shown,
+                {"$setOnInsert": _first_revision()},
+                projection,
                 upsert=True,
                 return_document=ReturnDocument.AFTER,
             )
         )
-        unsettled = found.get("open", {})
-        for token, change in unsettled.items():
-            if change["since"] < found["now"] - TIMEOUT:
+        open_changes = document.get("open", {})
+        for token, change in open_changes.items():
+            if change["since"] < document["now"] - TIMEOUT:
                 await self._revisions.update_one(
-                    {"tenant_id": tenant_id, f"open.{token}": {"$exists": True}}, _settled(token, change["package_id"])
+                    {"tenant_id": tenant_id, f"open.{token}": {"$exists": True}}, _close(token, change["package_id"])
                 )
-        return Standing(
-            revision=found["revision"],
-            latest=[Change(**change) for change in found.get("latest", [])],
-            unsettled=frozenset(change["package_id"] for change in unsettled.values()),
+        return CatalogState(
+            revision=document["revision"],
+            latest=[Change(**change) for change in document.get("latest", [])],
+            changing=frozenset(change["package_id"] for change in open_changes.values()),
         )
 
 
-def _begun() -> Document:
-    # Among the latest, so that the first change after it is told from it.
+def _first_revision() -> Document:
+    # It is among the latest, so that a reader at this revision finds the first change.
     revision = uuid4().hex
     return {"revision": revision, "latest": [{"revision": revision, "package_id": ""}]}
 
 
-def _settled(token: str, package_id: str) -> Document:
-    # Never the token: where another has settled this already, that revision is one of before.
+def _close(token: str, package_id: str) -> Document:
+    # Not the token: if another reader closed this change already, its revision exists.
     revision = uuid4().hex
     change = {"revision": revision, "package_id": package_id}
     return {

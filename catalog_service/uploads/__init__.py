@@ -1,1 +1,1 @@
-"""Uploads."""
+"""Finished uploads that do not belong to a version yet."""

@@ -1,4 +1,4 @@
-"""Listens for finished uploads; hearing of one twice changes nothing."""
+"""Consumes events of finished uploads. Events may come twice."""
 
 from typing import Protocol
 
@@ -14,7 +14,7 @@ class FinishedUploads(Protocol):
 
 
 async def listen(events: Events, uploads: FinishedUploads, count: Count) -> None:
-    """Keep in mind every upload that is announced from now on."""
+    """Store every upload that is announced from now on."""
 
     async def note(event: Event) -> None:
         data = event.data

@@ -1,4 +1,4 @@
-"""Finished uploads: heard of by announcements, listed until they belong to something or are gone."""
+"""Lists finished uploads until a version or a release uses them, or they are deleted."""
 
 from collections.abc import Sequence, Set
 from typing import Protocol
@@ -9,26 +9,26 @@ from common.auth.callers import Caller
 
 class UploadStore(Protocol):
     async def unlinked(self, tenant_id: str) -> Sequence[FinishedUpload]:
-        """The uploads that no version is known to have, the oldest first."""
+        """Return the uploads without a known version, the oldest first."""
 
 
 class Installers(Protocol):
     async def unclaimed(self, caller: Caller, server_filenames: Sequence[str]) -> Set[str]:
-        """Which of these files are there and belong to nothing."""
+        """Return which of these files exist and are unused."""
 
 
 class FinishedUploads:
-    """Lists the uploads that a version can be made of."""
+    """Lists the uploads that a new version can use."""
 
     def __init__(self, store: UploadStore, installers: Installers) -> None:
         self._store = store
         self._installers = installers
 
-    async def waiting(self, caller: Caller) -> Sequence[FinishedUpload]:
-        """The oldest first. Raises Unavailable where upload_service does not answer.
+    async def unassigned(self, caller: Caller) -> Sequence[FinishedUpload]:
+        """Return the oldest first. Raises Unavailable.
 
-        It is asked, because an announcement may be old: files are discarded and collected, and releases have some.
+        upload_service confirms them, because the events may be outdated: files are deleted, and releases use some.
         """
-        heard = await self._store.unlinked(caller.tenant_id)
-        there = await self._installers.unclaimed(caller, [upload.server_filename for upload in heard])
-        return [upload for upload in heard if upload.server_filename in there]
+        uploads = await self._store.unlinked(caller.tenant_id)
+        unclaimed = await self._installers.unclaimed(caller, [upload.server_filename for upload in uploads])
+        return [upload for upload in uploads if upload.server_filename in unclaimed]

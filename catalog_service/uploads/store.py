@@ -1,4 +1,4 @@
-"""Finished uploads in MongoDB: noted and linked in either order, any number of times."""
+"""Finished uploads in MongoDB. `note` and `link` may be called in any order, any number of times."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,14 +11,14 @@ from common.mongo import MongoDatabase
 
 
 class MongoUploadStore:
-    """`age` is how many seconds an upload is kept in mind."""
+    """Stores the uploads of all tenants for `age` seconds."""
 
     def __init__(self, database: MongoDatabase, *, age: int) -> None:
         self._uploads = database["finished_uploads"]
         self._age = timedelta(seconds=age)
 
     async def note(self, tenant_id: str, upload: FinishedUpload) -> None:
-        """Keep an upload; one that is linked already stays linked."""
+        """Store an upload; a linked one stays linked."""
         await self._uploads.update_one(
             {"tenant_id": tenant_id, "server_filename": upload.server_filename},
             {"$set": {**asdict(upload), "expires_at": self._expiry()}, "$setOnInsert": {"linked": False}},
@@ -26,7 +26,7 @@ class MongoUploadStore:
         )
 
     async def link(self, tenant_id: str, server_filename: str) -> None:
-        """Note that an upload belongs to a version, even where it is not known yet to be finished."""
+        """Store that an upload belongs to a version; its event may still come."""
         await self._uploads.update_one(
             {"tenant_id": tenant_id, "server_filename": server_filename},
             {"$set": {"linked": True, "expires_at": self._expiry()}},
@@ -34,8 +34,8 @@ class MongoUploadStore:
         )
 
     async def unlinked(self, tenant_id: str) -> Sequence[FinishedUpload]:
-        """The uploads that wait for their version, the oldest first."""
-        found = self._uploads.find(
+        """Return the uploads without a known version, the oldest first."""
+        cursor = self._uploads.find(
             {"tenant_id": tenant_id, "linked": False}, sort=[("finished_at", ASCENDING), ("server_filename", ASCENDING)]
         )
         return [
@@ -46,7 +46,7 @@ class MongoUploadStore:
                 sha256=document["sha256"],
                 finished_at=document["finished_at"],
             )
-            for document in await found.to_list(None)
+            for document in await cursor.to_list(None)
         ]
 
     def _expiry(self) -> datetime:

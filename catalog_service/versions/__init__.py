@@ -1,1 +1,1 @@
-"""Versions."""
+"""Versions of packages, with their installer files."""

@@ -1,4 +1,4 @@
-"""Damaged installers: what upload_service found wrong when it read stored files again, and the versions they are of."""
+"""Damaged installer files and their versions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from common.auth.callers import Caller
 
 @dataclass(frozen=True)
 class DamagedFile:
-    """A file of which nothing is served. `version_uid` is "" where nothing claimed it."""
+    """A file that is not served any more. `version_uid` is "" for an unclaimed file."""
 
     server_filename: str
     version_uid: str
@@ -21,7 +21,7 @@ class DamagedFile:
 
 @dataclass(frozen=True)
 class DamagedInstaller:
-    """The same with its version; without one, `package_id` and `version` are "": no package version has it."""
+    """A damaged file and its version; `package_id` and `version` are "" if no version has it."""
 
     file: DamagedFile
     package_id: str = ""
@@ -29,13 +29,13 @@ class DamagedInstaller:
 
 
 class NamedVersions(Protocol):
-    async def named(self, tenant_id: str, uids: Sequence[str]) -> Sequence[VersionName]:
-        """Those of these that can be seen."""
+    async def names_of(self, tenant_id: str, uids: Sequence[str]) -> Sequence[VersionName]:
+        """Return the names of active versions."""
 
 
 class Installers(Protocol):
     async def damaged(self, caller: Caller) -> Sequence[DamagedFile]:
-        """The tenant's, the one found first at the top."""
+        """Return the tenant's damaged files, the oldest finding first."""
 
 
 class DamagedInstallers:
@@ -46,10 +46,10 @@ class DamagedInstallers:
         self._installers = installers
 
     async def list(self, caller: Caller) -> Sequence[DamagedInstaller]:
-        """The one found first at the top. Raises Unavailable where upload_service does not answer."""
+        """Return the oldest finding first. Raises Unavailable."""
         files = await self._installers.damaged(caller)
         uids = [file.version_uid for file in files if file.version_uid]
-        names = {name.uid: name for name in await self._versions.named(caller.tenant_id, uids)} if uids else {}
+        names = {name.uid: name for name in await self._versions.names_of(caller.tenant_id, uids)} if uids else {}
         return [
             DamagedInstaller(file, name.package_id, name.version)
             if (name := names.get(file.version_uid))

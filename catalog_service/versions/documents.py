@@ -1,18 +1,18 @@
-"""A version as the document that the database keeps, and back."""
+"""Converts versions to documents of the database and back."""
 
 from dataclasses import asdict
 from typing import Any
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
-from catalog_service.model.manifest.fields import kept, plain
+from catalog_service.model.manifest.fields import from_document, to_document
 from catalog_service.model.manifest.version import VersionManifest
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches
 
-_SAYS_NOTHING = VersionManifest()  # one for the thousands of versions that have none
+_EMPTY_MANIFEST = VersionManifest()  # shared by all versions without one
 
 
 def document_of(version: PackageVersion) -> dict[str, Any]:
-    """All fields by their names; enumerations are texts, sequences are lists."""
+    """Return all fields by their names; enumerations are texts, sequences are lists."""
     dependencies = version.dependencies
     return {
         **vars(version),
@@ -30,13 +30,13 @@ def document_of(version: PackageVersion) -> dict[str, Any]:
             "external": list(dependencies.external),
             "packages": [asdict(package) for package in dependencies.packages],
         },
-        "manifest": plain(version.manifest),
+        "manifest": to_document(version.manifest),
     }
 
 
 def version_of(document: dict[str, Any]) -> PackageVersion:
-    """The version of a document that `document_of` made; other fields of it are left out."""
-    needed = document["dependencies"]
+    """Return the version of a document of `document_of`, without its further fields."""
+    needed, manifest = document["dependencies"], document.get("manifest")
     return PackageVersion(
         uid=document["uid"],
         package_id=document["package_id"],
@@ -60,7 +60,7 @@ def version_of(document: dict[str, Any]) -> PackageVersion:
             external=tuple(needed["external"]),
             packages=tuple(PackageDependency(**package) for package in needed["packages"]),
         ),
-        manifest=kept(VersionManifest, said) if (said := document.get("manifest")) else _SAYS_NOTHING,
+        manifest=from_document(VersionManifest, manifest) if manifest else _EMPTY_MANIFEST,
         installer_url=document.get("installer_url", ""),
         size=document["size"],
         sha256=document["sha256"],

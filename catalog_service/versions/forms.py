@@ -5,8 +5,9 @@ from uuid import uuid4
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, Switch, UpgradeBehavior
 from catalog_service.model.external_installers import parse_address
-from catalog_service.model.manifest.fields import manifest_of, rules_of
+from catalog_service.model.manifest.fields import parse_manifest
 from catalog_service.model.manifest.rules import contradictions
+from catalog_service.model.manifest.values import Source
 from catalog_service.model.manifest.version import SHA256, VersionManifest
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches
 from common.errors import InvalidField, InvalidRequest
@@ -20,14 +21,14 @@ NAME_LIMIT = 256
 
 # A form with a contradiction in one of these fields is refused. Other contradictions come from the specification's own
 # fields: the version is created, and winget clients are not offered it.
-REFUSED_FIELDS = frozenset([*rules_of(VersionManifest), "dep_windows_features"])
+REFUSED_FIELDS = frozenset([*VersionManifest.model_fields, "dep_windows_features"])
 
 _GUID = re.compile(r"\{[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
 _ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:")
 
 
 def new_version(form: Form, package_id: str) -> PackageVersion:
-    """The version that `add_package_version` is to make. Raises InvalidField."""
+    """Return the version that `add_package_version` creates. Raises InvalidField."""
     version = parse_version(form, package_id)
     for contradiction in contradictions(version):
         if contradiction.field in REFUSED_FIELDS:
@@ -36,7 +37,7 @@ def new_version(form: Form, package_id: str) -> PackageVersion:
 
 
 def parse_version(form: Form, package_id: str) -> PackageVersion:
-    """The version of a form, also one that winget clients would refuse. Raises InvalidField."""
+    """Return the version of a form, also one that winget clients refuse. Raises InvalidField."""
     server_filename, installer_url = _installer(form)
     installer_type = form.choice("file_type", FileType)
     return PackageVersion(
@@ -62,14 +63,14 @@ def parse_version(form: Form, package_id: str) -> PackageVersion:
             external=form.texts("dep_external", limit=NAME_LIMIT),
             packages=_package_dependencies(form),
         ),
-        manifest=manifest_of(VersionManifest, form),
+        manifest=parse_manifest(VersionManifest, form),
         installer_url=installer_url,
-        sha256=SHA256.read("installer_sha256", form.get("installer_sha256")).lower() if installer_url else "",
+        sha256=_sha256(form) if installer_url else "",
     )
 
 
 def _installer(form: Form) -> tuple[str, str]:
-    """The name of its file here, or else the address where it stays. Raises InvalidRequest."""
+    """Return the name of the stored file, or else the external address. Raises InvalidRequest."""
     server_filename, address = form.text("server_filename", limit=NAME_LIMIT, required=False), form.get("installer_url")
     if not server_filename and not address:
         raise InvalidField(
@@ -84,6 +85,13 @@ def _installer(form: Form) -> tuple[str, str]:
     if not address and form.get("installer_sha256"):
         raise InvalidField("installer_sha256", "is for installer_url only; that of a stored file is known")
     return server_filename, parse_address(address) if address else ""
+
+
+def _sha256(form: Form) -> str:
+    try:
+        return SHA256.check(form.get("installer_sha256"), Source.FORM).lower()
+    except ValueError as problem:
+        raise InvalidField("installer_sha256", str(problem)) from None
 
 
 def _switches(form: Form) -> Switches:
@@ -108,7 +116,7 @@ def _guid(form: Form, name: str) -> str:
 
 
 def _nested_paths(form: Form) -> tuple[str, ...]:
-    """Relative paths inside the archive; one may hold a comma."""
+    """Return relative paths inside the archive; a path may have commas."""
     paths = [clean("file_nested_path", path, limit=PATH_LIMIT) for path in form.fields.get("file_nested_path", ())]
     for path in paths:
         if _ABSOLUTE.match(path) or ".." in re.split(r"[/\\]", path):
@@ -121,14 +129,14 @@ def _package_dependencies(form: Form) -> tuple[PackageDependency, ...]:
     minimums = form.fields.get("dep_pkg_min_version", ()) or ("",) * len(identifiers)
     if len(identifiers) != len(minimums):
         raise InvalidField("dep_pkg_min_version", "must be sent once for each dep_pkg_identifier")
-    found = []
+    dependencies = []
     for identifier, minimum in zip(identifiers, minimums, strict=True):
-        needed = PackageDependency(
+        dependency = PackageDependency(
             clean("dep_pkg_identifier", identifier, limit=VERSION_LIMIT),
             clean("dep_pkg_min_version", minimum, limit=VERSION_LIMIT),
         )
-        if needed.package_id:
-            found.append(needed)
-        elif needed.min_version:
+        if dependency.package_id:
+            dependencies.append(dependency)
+        elif dependency.min_version:
             raise InvalidField("dep_pkg_identifier", "is required with dep_pkg_min_version")
-    return tuple(found)
+    return tuple(dependencies)

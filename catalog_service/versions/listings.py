@@ -1,7 +1,6 @@
-"""The versions of packages as they are answered, kept while nothing in their tenant's catalog changes.
+"""Caches the responses that list versions, by the catalog's revision and all parameters of the response.
 
-An answer is kept by the revision at which it was read, see `revisions`, and by all else that stands in it. So whoever
-asks is answered what is there now, for one look at the database, which all who ask at the same time share.
+A cached response costs one query for the revision, which concurrent requests share.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,17 +8,18 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from catalog_service.model.versions import PackageVersion
-from catalog_service.revisions.model import Look
+from catalog_service.revisions.model import CatalogState
 from common.auth.callers import Caller
 from common.caching.bounded_cache import FifoCache
+from common.caching.tenant_cache import RevisionCheck
 
 MEMORY = 8 << 20  # bytes
-OVERHEAD = 512  # bytes that an answer takes beside its own
+OVERHEAD = 512  # bytes of a cache entry beside its body
 
 
-class Looks(Protocol):
-    async def look(self, tenant_id: str) -> Look:
-        """Where the tenant's catalog stands now."""
+class RevisionChecker(Protocol):
+    async def check(self, tenant_id: str) -> RevisionCheck[CatalogState]:
+        """Return the current state of the tenant's catalog."""
 
 
 class VersionReader(Protocol):
@@ -29,7 +29,7 @@ class VersionReader(Protocol):
 
 @dataclass(frozen=True)
 class Listing:
-    """An answer, and the revision of the catalog at which it is so: "" where that is being changed."""
+    """A response body, and the revision of the catalog; "" while the catalog is being changed."""
 
     body: bytes
     revision: str
@@ -38,10 +38,10 @@ class Listing:
 class Listings:
     """Lists the versions of packages (section 4.4)."""
 
-    def __init__(self, looks: Looks, versions: VersionReader, *, memory: int = MEMORY) -> None:
-        self._looks = looks
+    def __init__(self, checker: RevisionChecker, versions: VersionReader, *, memory: int = MEMORY) -> None:
+        self._checker = checker
         self._versions = versions
-        self._kept: FifoCache[tuple[str, str, str, str, int], bytes] = FifoCache(
+        self._bodies: FifoCache[tuple[str, str, str, str, int], bytes] = FifoCache(
             memory, size=lambda body: len(body) + OVERHEAD
         )
 
@@ -53,15 +53,12 @@ class Listings:
         *,
         expires: int,
     ) -> Listing:
-        """What `render` makes of them, with addresses for this caller that are good until `expires`.
-
-        Raises PackageNotFound.
-        """
-        revision = (await self._looks.look(caller.tenant_id)).revision
+        """Render the versions with addresses for this caller that are valid until `expires`. Raises PackageNotFound."""
+        revision = (await self._checker.check(caller.tenant_id)).state.stable_revision
         key = caller.tenant_id, revision, package_id, caller.base_url, expires
-        body = self._kept.get(key)
+        body = self._bodies.get(key)
         if body is None:
             body = render(await self._versions.of_package(caller, package_id))
             if revision:
-                self._kept.put(key, body)
+                self._bodies.put(key, body)
         return Listing(body, revision)

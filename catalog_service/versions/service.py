@@ -1,15 +1,15 @@
-"""The versions of a package: created around a file that upload_service keeps, and removed with it.
+"""Creates, lists and deletes versions together with their installer files.
 
-A version is `pending` until its file is claimed, then active, and `deleting` until its file is gone; all but this
-module see active ones only. What a crash leaves halfway is settled by `sweeper`. A version whose installer stays
-elsewhere takes the same steps with no file to claim: only so does it miss no deletion of its package.
+A version is `pending` until its file is claimed, then `active`, and `deleting` until its file is deleted. Other modules
+see active versions only. `sweeper` finishes interrupted operations. A version with an external installer takes the same
+steps, so that it notices a deletion of its package.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from catalog_service.model.manifest.rules import refusals
+from catalog_service.model.manifest.rules import winget_refusals
 from catalog_service.model.ordering import newest_first
 from catalog_service.model.packages import InstallerFile, PackageNotFound, VersionExists, VersionNotFound
 from catalog_service.model.versions import PackageVersion
@@ -20,7 +20,7 @@ from common.tenants import Tenant, VersionKey
 
 @dataclass(frozen=True)
 class PendingVersion:
-    """A version whose file is not claimed yet, and the package it is to belong to."""
+    """A version whose file is not claimed yet, and its package."""
 
     tenant_id: str
     package_uid: str
@@ -28,56 +28,51 @@ class PendingVersion:
 
 
 class PackageFinder(Protocol):
-    """Tells which packages there are; those whose deletion has begun are not."""
-
-    async def package_uid(self, tenant_id: str, package_id: str) -> str | None: ...
+    async def package_uid(self, tenant_id: str, package_id: str) -> str | None:
+        """Return None for no package, or for one whose deletion has begun."""
 
 
 class VersionStore(Protocol):
-    """Where versions are kept."""
-
     async def reserve(self, pending: PendingVersion, version_key: str) -> None:
-        """Raises VersionExists where the package has a version with this key or this installer key."""
+        """Raises VersionExists if the package has a version with this key or installer key."""
 
     async def has_version(self, tenant_id: str, package_id: str, version: str) -> bool:
-        """Whether there is one with this version string, pending ones included."""
+        """Whether the package has this version string; pending versions count."""
 
-    async def pending_like(self, pending: PendingVersion) -> PendingVersion | None:
-        """A pending version that is equal in all but its uid."""
+    async def find_equal_pending(self, pending: PendingVersion) -> PendingVersion | None:
+        """Return a pending version that is equal except for its uid."""
 
     async def activate(self, tenant_id: str, version: PackageVersion, file: InstallerFile) -> bool:
-        """Let a pending version be seen; False where it is no longer pending."""
+        """Activate a pending version; False if it is not pending any more."""
 
     async def discard(self, tenant_id: str, uid: str) -> None:
-        """Remove a version that is still pending."""
+        """Delete a version if it is still pending."""
 
     async def find(self, tenant_id: str, uid: str) -> PackageVersion | None: ...
 
     async def of_package(self, tenant_id: str, package_id: str) -> Sequence[PackageVersion] | None:
-        """None where there is no such package, or its deletion has begun."""
+        """Return None for no package, or for one whose deletion has begun."""
 
     async def hide(self, tenant_id: str, package_id: str, uids: Sequence[str]) -> None:
-        """Begin to delete. Raises VersionNotFound, and hides none, where the package lacks one of them."""
+        """Begin to delete all of these versions. Raises VersionNotFound if the package lacks one of them."""
 
     async def hide_all(self, tenant_id: str, package_uid: str) -> Sequence[str]:
-        """Begin to delete all versions of a package, pending ones included; the uids of all that are hidden."""
+        """Begin to delete all versions of a package, pending ones too. Return the uids of all hidden versions."""
 
     async def remove(self, tenant_id: str, uids: Sequence[str]) -> None:
-        """End the deletion of hidden versions; those hidden while pending stay for the sweeper."""
+        """Delete hidden versions, except those hidden while pending: the sweeper deletes them."""
 
 
 class Installers(Protocol):
-    """The files, which upload_service keeps."""
-
     async def claim(self, caller: Caller, server_filename: str, version_uid: str) -> InstallerFile:
-        """Raises Problem: 404 where there is no such file to have, 407 where the quota is full."""
+        """Raises Problem: 404 for no such free file, 407 for a full quota."""
 
     async def release(self, caller: Caller, version_uids: Sequence[str]) -> None: ...
 
 
 class LinkedUploads(Protocol):
     async def link(self, tenant_id: str, server_filename: str) -> None:
-        """Note that a finished upload belongs to a version."""
+        """Store that a finished upload belongs to a version."""
 
 
 class Versions:
@@ -92,11 +87,11 @@ class Versions:
         self._uploads = uploads
 
     async def of_package(self, caller: Caller, package_id: str) -> Sequence[PackageVersion]:
-        """The newest first. Raises PackageNotFound."""
-        found = await self._store.of_package(caller.tenant_id, package_id)
-        if found is None:
+        """Return the newest first. Raises PackageNotFound."""
+        versions = await self._store.of_package(caller.tenant_id, package_id)
+        if versions is None:
             raise PackageNotFound(package_id)
-        return newest_first(found)
+        return newest_first(versions)
 
     async def find(self, caller: Caller, uid: str) -> PackageVersion:
         """Raises VersionNotFound."""
@@ -106,20 +101,20 @@ class Versions:
         return version
 
     async def with_refusals(self, caller: Caller, uid: str) -> tuple[PackageVersion, Sequence[str]]:
-        """A version, and why winget clients are not offered it: not at all where they are. Raises VersionNotFound."""
+        """Return a version, and the reasons why winget clients refuse it, if any. Raises VersionNotFound."""
         version = await self.find(caller, uid)
         others = await self._store.of_package(caller.tenant_id, version.package_id) or ()
-        side_by_side = [version, *(other for other in others if other.channel == version.channel and other.uid != uid)]
-        return version, refusals(side_by_side).get(uid, ())
+        same_channel = [version, *(other for other in others if other.channel == version.channel and other.uid != uid)]
+        return version, winget_refusals(same_channel).get(uid, ())
 
     async def add(self, caller: Caller, version: PackageVersion) -> str:
-        """Create a version around an uploaded file, and give its uid.
+        """Create a version with its uploaded file, and return its uid.
 
-        The same request again, after one that ended halfway, goes on where that ended.
+        Repeating an interrupted request continues it.
 
         Raises:
             PackageNotFound: there is no such package.
-            VersionExists: the tenant's version key is taken within the package.
+            VersionExists: the tenant's version key is taken in the package.
             Problem: upload_service refuses the file (404, 407) or does not answer.
         """
         package_uid = await self._packages.package_uid(caller.tenant_id, version.package_id)
@@ -130,18 +125,18 @@ class Versions:
         return pending.version.uid
 
     async def finish(self, caller: Caller, pending: PendingVersion) -> None:
-        """Claim the file of a pending version and let the version be seen; undone where that is refused.
+        """Claim the file of a pending version and activate the version; delete it if the claim is refused.
 
-        Raises as `add` does; VersionExists also where another request, or the sweeper, has just finished it.
+        Raises as `add` does; VersionExists also if another request, or the sweeper, has just finished it.
         """
         tenant_id, version = pending.tenant_id, pending.version
         try:
-            # Looked for again: a deletion that did not see our row must have begun before this.
+            # Checked again: a deletion that missed our row began before this query.
             if await self._packages.package_uid(tenant_id, version.package_id) != pending.package_uid:
                 raise PackageNotFound(version.package_id)
             file = await self._file_of(caller, version)
         except Problem as problem:
-            if problem.status < 500:  # Otherwise the file may be ours all the same; trying again will tell.
+            if problem.status < 500:  # After another error the claim may have succeeded; a retry finds out.
                 await self._store.discard(tenant_id, version.uid)
             raise
         if version.server_filename:
@@ -154,12 +149,12 @@ class Versions:
         raise PackageNotFound(version.package_id)
 
     async def delete(self, caller: Caller, package_id: str, uids: Sequence[str]) -> None:
-        """Remove these versions and their files, all of them or none.
+        """Delete these versions and their files, all of them or none.
 
         Raises:
             PackageNotFound: there is no such package.
             VersionNotFound: the package does not have one of them.
-            Unavailable: the files could not be removed yet; the versions are hidden already.
+            Unavailable: the files could not be deleted yet; the versions are hidden already.
         """
         if await self._packages.package_uid(caller.tenant_id, package_id) is None:
             raise PackageNotFound(package_id)
@@ -167,11 +162,11 @@ class Versions:
         await self._remove(caller, uids)
 
     async def remove_all(self, caller: Caller, package_uid: str) -> None:
-        """Remove all versions of a package and their files. Raises Unavailable."""
+        """Delete all versions of a package and their files. Raises Unavailable."""
         await self._remove(caller, await self._store.hide_all(caller.tenant_id, package_uid))
 
     async def _file_of(self, caller: Caller, version: PackageVersion) -> InstallerFile:
-        """The version's file, which is its own from now on; one that stays elsewhere is as its publisher says."""
+        """Claim the version's file. For an external installer, return what its publisher declared."""
         if version.installer_url:
             return InstallerFile(size=0, sha256=version.sha256)
         return await self._installers.claim(caller, version.server_filename, version.uid)
@@ -185,13 +180,13 @@ class Versions:
         version = pending.version
         by_version = tenant.version_key is VersionKey.VERSION
         try:
-            # Versions made while the tenant's key was `installer` do not stand under their version string.
+            # Versions from a time with the key `installer` do not have their version string as key.
             if by_version and await self._store.has_version(tenant.tenant_id, version.package_id, version.version):
                 raise VersionExists(version.version)
             await self._store.reserve(pending, version.version if by_version else version.installer_key)
         except VersionExists:
-            halfway = await self._store.pending_like(pending)
-            if halfway is None:
+            equal_version = await self._store.find_equal_pending(pending)
+            if equal_version is None:
                 raise
-            return halfway
+            return equal_version
         return pending

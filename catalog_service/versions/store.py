@@ -1,7 +1,7 @@
 """Versions in MongoDB, one document each.
 
-`state` is `pending`, `active`, `deleting`, or `abandoned`: hidden while it was pending, so that a request may still
-claim its file. All but `active` are `halfway`, and have a date of the database's own clock.
+`state` is `pending`, `active`, `deleting`, or `abandoned`: hidden while pending, when a request may still claim its
+file. All but `active` versions are `halfway`, with a date of the database's clock.
 """
 
 import asyncio
@@ -21,9 +21,10 @@ from catalog_service.versions.inspections import file_fields
 from catalog_service.versions.service import PendingVersion
 from common.mongo import Document, MongoDatabase
 
-NAMES = 10_000  # versions that the server names at once
-ROW = 1000  # names that are given at once
-MANY = 50  # whole versions that are made on the event loop
+BATCH_SIZE = 10_000  # version names of one server batch
+YIELD_SIZE = 1000  # names yielded at once
+NAME_FIELDS = {"_id": False, "package_id": True, "version": True, "uid": True}
+MAX_IN_LOOP = 50  # versions created on the event loop; more are created in a thread
 
 _HIDE: list[Document] = [
     {
@@ -31,7 +32,7 @@ _HIDE: list[Document] = [
             "state": {"$cond": [{"$eq": ["$state", "pending"]}, "abandoned", "deleting"]},
             "halfway": True,
             "changed_at": "$$NOW",
-            # The keys are free at once: no version begins with a space.
+            # This frees the keys: no version begins with a space.
             "version_key": {"$concat": [" ", "$uid"]},
             "installer_key": {"$concat": [" ", "$uid"]},
         }
@@ -68,42 +69,38 @@ class MongoVersionStore:
             raise VersionExists(version.version) from None
 
     async def has_version(self, tenant_id: str, package_id: str, version: str) -> bool:
-        wanted = {
-            "tenant_id": tenant_id,
-            "package_id": package_id,
-            "version": version,
-            "state": {"$in": ["pending", "active"]},
-        }
-        return await self._versions.find_one(wanted, {"_id": True}) is not None
+        key = {"tenant_id": tenant_id, "package_id": package_id, "version": version}
+        states = {"$in": ["pending", "active"]}
+        return await self._versions.find_one({**key, "state": states}, {"_id": True}) is not None
 
-    async def pending_like(self, pending: PendingVersion) -> PendingVersion | None:
-        alike = {name: value for name, value in document_of(pending.version).items() if name != "uid"}
-        alike["installer_url"] = alike["installer_url"] or {"$in": ["", None]}  # Earlier versions lack the field.
-        found = await self._versions.find_one(
-            {"tenant_id": pending.tenant_id, "package_uid": pending.package_uid, "state": "pending", **alike}
+    async def find_equal_pending(self, pending: PendingVersion) -> PendingVersion | None:
+        fields = {name: value for name, value in document_of(pending.version).items() if name != "uid"}
+        fields["installer_url"] = fields["installer_url"] or {"$in": ["", None]}  # Older documents lack the field.
+        document = await self._versions.find_one(
+            {"tenant_id": pending.tenant_id, "package_uid": pending.package_uid, "state": "pending", **fields}
         )
-        return _pending(found) if found else None
+        return _pending(document) if document else None
 
     async def activate(self, tenant_id: str, version: PackageVersion, file: InstallerFile) -> bool:
-        async with self._revisions.changing(tenant_id, version.package_id):
-            done = await self._versions.update_one(
+        async with self._revisions.record_change(tenant_id, version.package_id):
+            result = await self._versions.update_one(
                 {"tenant_id": tenant_id, "uid": version.uid, "state": "pending"},
                 {"$set": {"state": "active", "halfway": False, **file_fields(version, file)}},
             )
-        return bool(done.modified_count)
+        return bool(result.modified_count)
 
     async def discard(self, tenant_id: str, uid: str) -> None:
         await self._versions.delete_one({"tenant_id": tenant_id, "uid": uid, "state": "pending"})
 
     async def find(self, tenant_id: str, uid: str) -> PackageVersion | None:
-        found = await self._versions.find_one({"tenant_id": tenant_id, "uid": uid, "state": "active"})
-        return version_of(found) if found else None
+        document = await self._versions.find_one({"tenant_id": tenant_id, "uid": uid, "state": "active"})
+        return version_of(document) if document else None
 
     async def of_package(self, tenant_id: str, package_id: str) -> Sequence[PackageVersion] | None:
         package: Document = {"tenant_id": tenant_id, "package_id": package_id}
         versions = [{"$match": {**package, "state": "active"}}]
-        # One question, for each costs more than what it finds. There is a row for a package without versions, too.
-        rows = self._packages.aggregate(
+        # One query, because a query costs more than its rows. A package without versions gives a row, too.
+        cursor = self._packages.aggregate(
             [
                 {"$match": {**package, "halfway": False}},
                 {"$lookup": {"from": self._versions.name, "pipeline": versions, "as": "version"}},
@@ -112,82 +109,79 @@ class MongoVersionStore:
             ],
             batchSize=FIRST_BATCH,
         )
-        found = await rows.to_list(None)
-        return await _made([row["version"] for row in found if "version" in row]) if found else None
+        rows = await cursor.to_list(None)
+        return await _versions_of([row["version"] for row in rows if "version" in row]) if rows else None
 
     async def names(
         self, tenant_id: str, package_ids: Collection[str] | None = None
     ) -> AsyncIterator[Sequence[VersionName]]:
-        """Of the versions of all packages, or of these, ordered by package id; some thousand at a time."""
-        shown = {"_id": False, "package_id": True, "version": True, "uid": True}
-        async for documents in self._read(tenant_id, package_ids, shown):
+        """Yield the version names of all packages, or of these, ordered by package id."""
+        async for documents in self._read(tenant_id, package_ids, NAME_FIELDS):
             yield [VersionName(**document) for document in documents]
 
-    async def whole(
+    async def versions(
         self, tenant_id: str, package_ids: Collection[str] | None = None
     ) -> AsyncIterator[Sequence[PackageVersion]]:
-        """The same versions with all that they are."""
+        """Yield the same versions with all their fields."""
         async for documents in self._read(tenant_id, package_ids):
-            yield await _made(documents)
+            yield await _versions_of(documents)
 
     async def _read(
-        self, tenant_id: str, package_ids: Collection[str] | None, shown: Document | None = None
+        self, tenant_id: str, package_ids: Collection[str] | None, projection: Document | None = None
     ) -> AsyncIterator[Sequence[Document]]:
-        wanted: Document = {"tenant_id": tenant_id, "state": "active"}
+        conditions: Document = {"tenant_id": tenant_id, "state": "active"}
         if package_ids is not None:
-            wanted["package_id"] = {"$in": list(package_ids)}
-        found = self._versions.find(wanted, shown, sort=[("package_id", ASCENDING)], batch_size=NAMES)
-        while documents := await found.to_list(ROW):
+            conditions["package_id"] = {"$in": list(package_ids)}
+        cursor = self._versions.find(conditions, projection, sort=[("package_id", ASCENDING)], batch_size=BATCH_SIZE)
+        while documents := await cursor.to_list(YIELD_SIZE):
             yield documents
 
-    async def named(self, tenant_id: str, uids: Sequence[str]) -> Sequence[VersionName]:
-        shown = {"_id": False, "package_id": True, "version": True, "uid": True}
-        found = self._versions.find({"tenant_id": tenant_id, "uid": {"$in": list(uids)}, "state": "active"}, shown)
-        return [VersionName(**document) for document in await found.to_list(None)]
+    async def names_of(self, tenant_id: str, uids: Sequence[str]) -> Sequence[VersionName]:
+        conditions = {"tenant_id": tenant_id, "uid": {"$in": list(uids)}, "state": "active"}
+        return [VersionName(**row) for row in await self._versions.find(conditions, NAME_FIELDS).to_list(None)]
 
     async def hide(self, tenant_id: str, package_id: str, uids: Sequence[str]) -> None:
-        wanted: Document = {
+        conditions: Document = {
             "tenant_id": tenant_id,
             "package_id": package_id,
             "uid": {"$in": list(uids)},
             "state": {"$in": ["active", "deleting"]},
         }
-        there = {document["uid"] async for document in self._versions.find(wanted, {"uid": True})}
+        existing = {document["uid"] async for document in self._versions.find(conditions, {"uid": True})}
         for uid in uids:
-            if uid not in there:
+            if uid not in existing:
                 raise VersionNotFound(uid)
-        async with self._revisions.changing(tenant_id, package_id):
-            await self._versions.update_many({**wanted, "state": "active"}, _HIDE)
+        async with self._revisions.record_change(tenant_id, package_id):
+            await self._versions.update_many({**conditions, "state": "active"}, _HIDE)
 
     async def hide_all(self, tenant_id: str, package_uid: str) -> Sequence[str]:
-        wanted: Document = {"tenant_id": tenant_id, "package_uid": package_uid}
-        await self._versions.update_many({**wanted, "state": {"$in": ["pending", "active"]}}, _HIDE)
-        hidden = self._versions.find({**wanted, "state": {"$in": ["deleting", "abandoned"]}}, {"uid": True})
+        package: Document = {"tenant_id": tenant_id, "package_uid": package_uid}
+        await self._versions.update_many({**package, "state": {"$in": ["pending", "active"]}}, _HIDE)
+        hidden = self._versions.find({**package, "state": {"$in": ["deleting", "abandoned"]}}, {"uid": True})
         return [document["uid"] async for document in hidden]
 
     async def remove(self, tenant_id: str, uids: Sequence[str]) -> None:
         await self._versions.delete_many({"tenant_id": tenant_id, "uid": {"$in": list(uids)}, "state": "deleting"})
 
-    async def halfway(self, age: int) -> Sequence[PendingVersion | HiddenVersion]:
-        """The versions that were left halfway more than `age` seconds ago, in all tenants."""
-        found = await self._versions.find(older_than(age)).to_list(None)
+    async def find_unfinished(self, age: int) -> Sequence[PendingVersion | HiddenVersion]:
+        """Return the versions whose creation or deletion stopped more than `age` seconds ago."""
+        documents = await self._versions.find(older_than(age)).to_list(None)
         return [
             _pending(document)
             if document["state"] == "pending"
             else HiddenVersion(document["tenant_id"], document["uid"])
-            for document in found
+            for document in documents
         ]
 
-    async def forget(self, hidden: HiddenVersion) -> None:
-        """Remove a hidden version, abandoned ones too."""
+    async def delete_record(self, hidden: HiddenVersion) -> None:
+        """Delete a hidden version, also an abandoned one."""
         await self._versions.delete_one(
             {"tenant_id": hidden.tenant_id, "uid": hidden.uid, "state": {"$in": ["deleting", "abandoned"]}}
         )
 
 
-async def _made(documents: Sequence[Document]) -> Sequence[PackageVersion]:
-    """Versions of their documents; many are made beside the event loop, for that takes long."""
-    if len(documents) <= MANY:
+async def _versions_of(documents: Sequence[Document]) -> Sequence[PackageVersion]:
+    if len(documents) <= MAX_IN_LOOP:
         return [version_of(document) for document in documents]
     return await asyncio.to_thread(lambda: [version_of(document) for document in documents])
 

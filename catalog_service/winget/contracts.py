@@ -1,4 +1,4 @@
-"""Which contract an asker speaks: answers leave out what theirs does not know."""
+"""Contracts of winget's protocol. Responses leave out everything that a client's contract does not support."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from common.errors import InvalidRequest
 
 _VERSION = re.compile(r"1(?:\.([0-9]{1,4}))?(?:\.[0-9]{1,4}){0,2}")
 
-# Members of answers, by the contract that brought them: 1.1, 1.4 and so on. The others were there from the beginning.
+# The members of responses by the contract that added them: 1.1, 1.4 and so on. The others exist since 1.0.
 _SINCE = {
     name: minor
     for minor, names in {
@@ -44,7 +44,7 @@ _VALUES_SINCE = {
 }
 _TYPES_SINCE = {FileType.ZIP: 4, FileType.PORTABLE: 4, FileType.FONT: 12}
 WITH_NESTED = 4  # archives and portable programs
-LATEST_OF_HITS = 4  # From here on a contract knows all that a search tells of a version.
+LATEST_OF_HITS = 4  # Since this contract, all members of search results are supported.
 
 
 @dataclass(frozen=True)
@@ -55,52 +55,52 @@ class Contract:
 
     @classmethod
     def parse(cls, header: str | None) -> "Contract":
-        """What a `Version` header names; the first contract without one. Raises InvalidRequest."""
-        found = _VERSION.fullmatch(header or "1.0")
-        if found is None:
+        """Return the contract of a `Version` header, without one the first contract. Raises InvalidRequest."""
+        match = _VERSION.fullmatch(header or "1.0")
+        if match is None:
             raise InvalidRequest("Version: must be a contract from 1.0 on, such as 1.10.0.")
-        return cls(int(found[1] or 0))
+        return cls(int(match[1] or 0))
 
-    def knows_all(self, record: Record) -> bool:
-        """Whether it knows all that a search tells of a package."""
+    def supports_all(self, record: Record) -> bool:
+        """Whether it supports the whole search result of a package."""
         return self.minor >= max(LATEST_OF_HITS, *record.since)
 
     def hit(self, record: Record) -> bytes:
-        """What a search tells of a package, in JSON: made anew where not all of it is known, else as it is kept."""
-        if self.knows_all(record):
+        """Return a package in a search result, in JSON, with the supported members."""
+        if self.supports_all(record):
             return record.hit
         hit = orjson.loads(record.hit)
         versions = zip(hit["Versions"], record.since, strict=True)
-        hit["Versions"] = [self.known(version) for version, minor in versions if self.minor >= minor]
+        hit["Versions"] = [self.supported(version) for version, minor in versions if self.minor >= minor]
         return orjson.dumps(hit)
 
-    def known(self, members: Mapping[str, Any]) -> dict[str, Any]:
-        """Of an object what the contract knows, and nothing that is empty then."""
-        known = {
-            name: self._known(value)
+    def supported(self, members: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the supported members of an object, without those that are empty then."""
+        supported = {
+            name: self._supported(value)
             for name, value in members.items()
-            if self.minor >= _SINCE.get(name, 0) and self._knows(name, value)
+            if self.minor >= _SINCE.get(name, 0) and self._supports(name, value)
         }
-        return {name: value for name, value in known.items() if value not in ([], {})}
+        return {name: value for name, value in supported.items() if value not in ([], {})}
 
-    def _known(self, value: Any) -> Any:
+    def _supported(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return self.known(value)
+            return self.supported(value)
         if isinstance(value, list | tuple):
-            return [self._known(item) for item in value if self._knows_all_of(item)]
+            return [self._supported(item) for item in value if self._supports_all(item)]
         return value
 
-    def _knows_all_of(self, item: Any) -> bool:
-        """Whether no value is unknown of an object that says nothing without it."""
-        return not isinstance(item, Mapping) or all(self._knows(name, value) for name, value in item.items())
+    def _supports_all(self, item: Any) -> bool:
+        """Whether all values of an object are supported; without one the object has no meaning."""
+        return not isinstance(item, Mapping) or all(self._supports(name, value) for name, value in item.items())
 
-    def _knows(self, name: str, value: Any) -> bool:
+    def _supports(self, name: str, value: Any) -> bool:
         return not isinstance(value, str) or self.minor >= _VALUES_SINCE.get((name, value), 0)
 
 
 LATEST = Contract(28)
 
 
-def since(*types: FileType | None) -> int:
-    """From which contract on, 1.x, installers of these types are known."""
+def since_contract(*types: FileType | None) -> int:
+    """Return the first contract 1.x that supports installers of these types."""
     return max(_TYPES_SINCE.get(kind, 0) for kind in types if kind)

@@ -1,4 +1,4 @@
-"""The operations that winget asks for."""
+"""The routes of winget clients."""
 
 import asyncio
 import time
@@ -11,16 +11,16 @@ from aiohttp import web
 
 from catalog_service import views
 from catalog_service.app_keys import (
+    CATALOG_CACHE,
     PACKAGE_SEARCH,
     PACKAGES,
     SEARCH_LIMIT,
-    SEARCHES,
     SETTINGS,
-    SNAPSHOTS,
     SOURCE_ENTRIES,
+    WINGET_SEARCH,
 )
 from catalog_service.catalog.reader import WholeEntry
-from catalog_service.catalog.response import KEPT_FOR_GOOD
+from catalog_service.catalog.response import IMMUTABLE
 from catalog_service.model.manifest.rules import PACKAGE_ID
 from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.search import LogoNotFound
@@ -37,58 +37,58 @@ from common.http.middleware import REVISION_HEADER, BytesResponse, caller_of
 
 routes = web.RouteTableDef()
 BODY_LIMIT = 64 << 10  # bytes
-MANY = 50  # versions of which an answer takes long enough to be made beside the event loop
-# Seconds. Windows itself reads a package of known signature from its address, in many requests until it is installed.
+MANY = 50  # versions; a response with more is built in a thread
+# Seconds. Windows itself downloads a package of known signature, in many requests until it is installed.
 INSTALLATION_LIFETIME = 25 * 3600
-PAGE_SIZE = 256 << 10  # bytes of hits in JSON; a page has one at least, however long
+PAGE_SIZE = 256 << 10  # bytes of results in JSON; a page has at least one result
 
 
 @routes.post("/{tenant_id}/winget/manifestSearch")
-async def search(request: web.Request) -> web.Response:
+async def manifest_search(request: web.Request) -> web.Response:
     caller, contract = caller_of(request), Contract.parse(request.headers.get("Version"))
-    wanted = requests.search(await read_body(request, BODY_LIMIT))
+    search = requests.parse_search(await read_body(request, BODY_LIMIT))
     if token := request.headers.get("ContinuationToken"):
-        wanted = wanted.continued(token)
+        search = search.continued(token)
     hidden = await request.app[PACKAGES].hidden_from(caller)
-    async with request.app[SEARCH_LIMIT].acquire(caller) if wanted.scans_texts else nullcontext():
-        found, revision = await request.app[SEARCHES].find(caller.tenant_id, wanted, hidden, contract)
-    page = found[: wanted.page]
-    anew = sum(len(record.since) for record in page if not contract.knows_all(record))
-    hits = await asyncio.to_thread(_page, contract, page) if anew > MANY else _page(contract, page)
+    async with request.app[SEARCH_LIMIT].acquire(caller) if search.scans_texts else nullcontext():
+        records, revision = await request.app[WINGET_SEARCH].find(caller.tenant_id, search, hidden, contract)
+    page = records[: search.page]
+    rebuilt = sum(len(record.since) for record in page if not contract.supports_all(record))
+    hits = await asyncio.to_thread(_page, contract, page) if rebuilt > MANY else _page(contract, page)
     body = [b'{"Data":[', b",".join(hits), b"]"]
-    if len(found) > len(hits):
-        body += [b',"ContinuationToken":', orjson.dumps(wanted.token(found[len(hits) - 1].package_id))]
-    return _answer(b"".join([*body, b"}"]) if found else b"", hidden, revision)
+    if len(records) > len(hits):
+        body += [b',"ContinuationToken":', orjson.dumps(search.token(records[len(hits) - 1].package_id))]
+    return _response(b"".join([*body, b"}"]) if records else b"", hidden, revision)
 
 
 @routes.get("/{tenant_id}/winget/packageManifests/{package_id:[^/]+}")
 async def package_manifest(request: web.Request) -> web.Response:
     caller, settings = caller_of(request), request.app[SETTINGS]
-    contract, query = Contract.parse(request.headers.get("Version")), requests.query(request.query)
+    contract, query = Contract.parse(request.headers.get("Version")), requests.parse_query(request.query)
     package_id = request.match_info["package_id"]
-    if not PACKAGE_ID.fullmatch(package_id):  # The client asks for whatever its user typed.
+    if not PACKAGE_ID.fullmatch(package_id):  # Clients request any text that their user typed.
         return BytesResponse(status=204)
     hidden = await request.app[PACKAGES].hidden_from(caller)
-    revision = (await request.app[SNAPSHOTS].look(caller.tenant_id)).revision
+    revision = (await request.app[CATALOG_CACHE].check(caller.tenant_id)).state.stable_revision
     entry = await request.app[SOURCE_ENTRIES].find(caller.tenant_id, package_id, hidden)
-    expires = views.expiry(settings.download_lifetime)
+    expires = views.expiry_time(settings.download_lifetime)
 
     def address(version: PackageVersion) -> str:
         lifetime = settings.download_lifetime
         if signature_of(version):
             lifetime = max(lifetime, INSTALLATION_LIFETIME)
-        return views.installer_url(version, caller, settings, expires=views.expiry(lifetime))
+        return views.installer_url(version, caller, settings, expires=views.expiry_time(lifetime))
 
-    found = b""
-    if entry and query.of_our_channel:
+    body = b""
+    if entry and query.has_supported_channel:
         if logo := entry.package.package.logo:
             url = icon_url(
                 caller, settings.download_key, package_id=entry.package.package_id, logo=logo, expires=expires
             )
             entry = with_logo_icon(entry, url)
-        made = partial(_manifest, entry, contract, query, address)
-        found = await asyncio.to_thread(made) if len(entry.names) > MANY else made()
-    return _answer(found, hidden, revision)
+        build = partial(_manifest, entry, contract, query, address)
+        body = await asyncio.to_thread(build) if len(entry.names) > MANY else build()
+    return _response(body, hidden, revision)
 
 
 @routes.get("/{tenant_id}/icon/{package_id:[^/]+}/{file_name:[^/]+}")
@@ -106,23 +106,23 @@ async def icon(request: web.Request) -> web.Response:
     logo = await request.app[PACKAGE_SEARCH].logo(caller, package_id)
     if file_name(logo) != name:
         raise LogoNotFound(package_id)
-    headers = {"ETag": f'"{name}"', "Cache-Control": KEPT_FOR_GOOD}
+    headers = {"ETag": f'"{name}"', "Cache-Control": IMMUTABLE}
     if if_none_match(request, headers["ETag"]):
         return web.Response(status=304, headers=headers)
     return web.Response(body=logo, headers=headers, content_type="image/png")
 
 
 def _manifest(entry: WholeEntry, contract: Contract, query: Query, address: Address) -> bytes:
-    """A package's manifest in JSON; empty where there is nothing to tell."""
-    found = manifest(entry, contract, query, address)
-    return orjson.dumps({"Data": found}) if found else b""
+    """Return a package's manifest in JSON, empty if the client can install nothing."""
+    data = manifest(entry, contract, query, address)
+    return orjson.dumps({"Data": data}) if data else b""
 
 
-def _page(contract: Contract, found: Sequence[Record]) -> Sequence[bytes]:
-    """The first of what was found, in JSON, as far as it fits."""
+def _page(contract: Contract, records: Sequence[Record]) -> Sequence[bytes]:
+    """Return the first records in JSON that fit into a page."""
     hits: list[bytes] = []
     size = 0
-    for hit in map(contract.hit, found):
+    for hit in map(contract.hit, records):
         size += len(hit)
         if hits and size > PAGE_SIZE:
             break
@@ -130,8 +130,8 @@ def _page(contract: Contract, found: Sequence[Record]) -> Sequence[bytes]:
     return hits
 
 
-def _answer(body: bytes, hidden: frozenset[str], revision: str) -> web.Response:
-    """An answer in JSON; without one there is nothing to tell. The gateway is told what it depends on."""
-    answer = BytesResponse(body=body, content_type="application/json") if body else BytesResponse(status=204)
-    answer.headers.update({HIDDEN: hidden_word(hidden), **({REVISION_HEADER: revision} if revision else {})})
-    return answer
+def _response(body: bytes, hidden: frozenset[str], revision: str) -> web.Response:
+    """Return a JSON response, 204 without a body. Its headers let the gateway cache it."""
+    response = BytesResponse(body=body, content_type="application/json") if body else BytesResponse(status=204)
+    response.headers.update({HIDDEN: hidden_word(hidden), **({REVISION_HEADER: revision} if revision else {})})
+    return response

@@ -65,11 +65,11 @@ class FairConcurrencyLimit:
         self._served = count(1)
 
     @asynccontextmanager
-    async def acquire(self, tenant_id: str, timeout: float) -> AsyncIterator[None]:
+    async def acquire(self, tenant_id: str, timeout: float | None) -> AsyncIterator[None]:
         """Hold a slot within the block. The next slot goes to the waiting tenant that was served least recently.
 
         Raises:
-            Overloaded: there was no slot within `timeout` seconds.
+            Overloaded: there was no slot within `timeout` seconds; None is no limit.
         """
         await self._wait(tenant_id, timeout)
         try:
@@ -81,7 +81,7 @@ class FairConcurrencyLimit:
         """Whether a task of the tenant holds a slot."""
         return tenant_id in self._active
 
-    async def _wait(self, tenant_id: str, timeout: float) -> None:
+    async def _wait(self, tenant_id: str, timeout: float | None) -> None:
         slot = asyncio.get_running_loop().create_future()
         self._waiting.append((tenant_id, slot))
         self._assign_slots()

@@ -1,33 +1,33 @@
-"""One question for all who ask at the same time."""
+"""One call for all concurrent callers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-Answer = TypeVar("Answer")
-PAUSE = 0.002  # seconds after a round for which others wait already, for more to come in a crowd
+Result = TypeVar("Result")
+PAUSE = 0.002  # seconds between two calls under load, to collect more callers
 
 
-class SingleFlight(Generic[Answer]):
-    """Asks again and again, one round at a time, while there is anybody to tell.
+class SingleFlight(Generic[Result]):
+    """Shares the results of an operation among concurrent callers, one call at a time.
 
-    Who comes while a round is under way waits for the next: what one is told was asked after one came.
+    A caller never receives the result of a call that started before it: it waits for the next call.
     """
 
-    def __init__(self, ask: Callable[[], Awaitable[Answer]]) -> None:
-        self._ask = ask
-        self._under_way: asyncio.Task[Answer] | None = None
-        self._next: asyncio.Task[Answer] | None = None
+    def __init__(self, operation: Callable[[], Awaitable[Result]]) -> None:
+        self._operation = operation
+        self._running: asyncio.Task[Result] | None = None
+        self._next: asyncio.Task[Result] | None = None
 
-    async def run(self) -> Answer:
-        """What the next round finds. Raises what it raises."""
+    async def run(self) -> Result:
+        """Return the result of the next call. Raises its error."""
         if self._next is None:
-            self._next = asyncio.create_task(self._round(self._under_way))
-        return await asyncio.shield(self._next)  # The round is not over where one of those who wait goes away.
+            self._next = asyncio.create_task(self._call(self._running))
+        return await asyncio.shield(self._next)  # A caller that is cancelled does not cancel the call.
 
-    async def _round(self, before: asyncio.Task[Answer] | None) -> Answer:
+    async def _call(self, before: asyncio.Task[Result] | None) -> Result:
         if before is not None and not before.done():
             await asyncio.wait([before])
             await asyncio.sleep(PAUSE)
-        self._under_way, self._next = self._next, None
-        return await self._ask()
+        self._running, self._next = self._next, None
+        return await self._operation()

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
+from common.concurrency.lease import keep_lease
 from common.mongo import Document, MongoDatabase, MongoError, make_indexes
 from common.mongo.schema import BATCH, COLLECTION, NAME, Migrating, Migration, Schema, outstanding
 from common.telemetry import log
@@ -69,27 +70,20 @@ class Lease:
         await self._change(self._ours, {"holder": "$$REMOVE", "until": "$$REMOVE"})
 
     async def during(self, work: Coroutine[Any, Any, None]) -> None:
-        """Work, and keep the lease. Raises Migrating, and ends the work, where another has it by now."""
-        working, renewing = asyncio.create_task(work), asyncio.create_task(self._renew())
-        try:
-            await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                raise Migrating(self._name)
-            await working
-        finally:
-            for task in (working, renewing):
-                task.cancel()
-            await asyncio.gather(working, renewing, return_exceptions=True)
-
-    async def _renew(self) -> None:
-        """Renew it until it is another's."""
-        while True:
-            await asyncio.sleep(RENEWAL)
+        """Do `work` and renew the lease. Raises Migrating, and cancels the work, when another process has the lease."""
+        async with keep_lease(self._renew, RENEWAL, database=self._name) as renewal:
+            working = asyncio.create_task(work)
             try:
-                if not await self._change(self._ours, {"until": {"$add": ["$$NOW", LEASE]}}):
-                    return
-            except MongoError as error:
-                log.warning("lease_not_renewed", database=self._name, error=type(error).__name__)
+                await asyncio.wait({working, renewal}, return_when=asyncio.FIRST_COMPLETED)
+                if not working.done():
+                    raise Migrating(self._name)
+                await working
+            finally:
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
+
+    async def _renew(self) -> bool:
+        return await self._change(self._ours, {"until": {"$add": ["$$NOW", LEASE]}})
 
     async def _change(self, which: Document, fields: Document) -> bool:
         return (await self._documents.update_one(which, [{"$set": fields}])).matched_count == 1

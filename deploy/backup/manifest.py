@@ -1,4 +1,4 @@
-"""What a backup and an archive say of themselves, and what can be wrong with one."""
+"""The manifests of backups and archives, and the error of both."""
 
 import re
 from typing import Annotated, Literal, TypeVar
@@ -6,12 +6,12 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 RECORDS = re.compile(r"([a-z]{1,32})\.([a-z_]{1,64})\.bson")
-MOST_ENTRIES = 2_000_000
-Named = TypeVar("Named", bound="Manifest")
+MAX_ENTRIES = 2_000_000
+AnyManifest = TypeVar("AnyManifest", bound="Manifest")
 
 
 class BackupProblem(Exception):
-    """It cannot be made, or not be taken back; the text says why, in one line."""
+    """A backup or an archive cannot be made or read; the text is the reason in one line."""
 
 
 class _Strict(BaseModel):
@@ -19,7 +19,7 @@ class _Strict(BaseModel):
 
 
 class Entry(_Strict):
-    """A file of it. `size` is bytes."""
+    """A file. `size` is bytes."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
     size: Annotated[int, Field(ge=0, le=2**40)]
@@ -27,10 +27,10 @@ class Entry(_Strict):
 
 
 class Manifest(_Strict):
-    """`keys` has the fingerprints of the keys that something in the records was made with, by their settings.
+    """`keys` has the fingerprints of the keys that the records were made with, by their settings.
 
-    `records` are collections, each a file `<database>.<collection>.bson` of one document after another. `schemas` has
-    how far each database was at least; a manifest that says nothing of that is from before there were migrations.
+    `records` are collections, each a file `<database>.<collection>.bson` of consecutive documents. `schemas` has the
+    schema version of each database; a manifest without one was made before there were migrations.
     """
 
     format: Literal[1] = 1
@@ -41,28 +41,28 @@ class Manifest(_Strict):
 
 
 class BackupManifest(Manifest):
-    """Of a whole installation; `lacking` are installers, `<tenant>/<file>`, that were missing or damaged already."""
+    """Of an installation; `lacking` are installers, `<tenant>/<file>`, that were missing or damaged at that time."""
 
-    lacking: Annotated[list[str], Field(max_length=MOST_ENTRIES)]
+    lacking: Annotated[list[str], Field(max_length=MAX_ENTRIES)]
 
 
 class ArchiveManifest(Manifest):
-    """Of one tenant. `files` are its installers in the order of their records; `audit_head` is its log's."""
+    """Of one tenant. `files` are its installers in the order of their records; `audit_head` is the head of its log."""
 
     tenant_id: str
     audit_head: str
-    files: Annotated[list[Entry], Field(max_length=MOST_ENTRIES)]
+    files: Annotated[list[Entry], Field(max_length=MAX_ENTRIES)]
 
 
-def parse(kind: type[Named], text: bytes, where: str) -> Named:
+def parse(kind: type[AnyManifest], text: bytes, where: str) -> AnyManifest:
     """Raises BackupProblem."""
     try:
         manifest = kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise BackupProblem(f"{where}: is no manifest that this version knows ({place}: {first['msg']})") from None
+        raise BackupProblem(f"{where}: is not a manifest of this version ({place}: {first['msg']})") from None
     names = [entry.name for entry in manifest.records]
     if len(set(names)) < len(names) or not all(RECORDS.fullmatch(name) for name in names):
-        raise BackupProblem(f"{where}: names records twice, or what are none")
+        raise BackupProblem(f"{where}: names a file of records twice, or an invalid one")
     return manifest

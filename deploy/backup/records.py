@@ -1,10 +1,11 @@
-"""Records of the databases as files of BSON, as `mongodump` writes and `bsondump` shows them."""
+"""Records of the databases as BSON files, in the format of `mongodump` and `bsondump`."""
 
 import asyncio
 import hashlib
 import os
 import stat
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,20 +20,20 @@ from common.mongo import Document, long_timeout
 from deploy.backup.manifest import BackupProblem, Entry
 
 Client = AsyncIOMotorClient[Document]
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
-# A tenant is let in once it is among `auth`'s, so that comes last when records are put back.
+# A tenant can be used once `auth` has it, so a restore writes `auth` last.
 DATABASES = ("upload", "clients", "catalog", "auth")
-MARKERS = ("auth", "restorations")  # see `deploy.backup.marker`; of no backup
+MARKERS = ("auth", "restorations")  # see `RestoreMarker`; not part of a backup
 RAW = CodecOptions(document_class=RawBSONDocument)
-MOST = (16 << 20) + (16 << 10)  # bytes of a document, by MongoDB's rules
-BATCH = 500  # documents that are written at once
-ATTEMPTS, PAUSE = 20, 0.5  # where collections or indexes are just being made; seconds
+MAX_DOCUMENT = (16 << 20) + (16 << 10)  # bytes, MongoDB's limit
+BATCH = 500  # documents of one write
+ATTEMPTS, PAUSE = 20, 0.5  # while collections or indexes are created; seconds
 TOO_OLD, UNAVAILABLE = 239, 246  # MongoDB's codes
 
 
 class DatabaseSnapshot:
-    """The databases as they were when the first of them was asked."""
+    """The databases at the time of the first read."""
 
     def __init__(self, client: Client, session: AsyncIOMotorClientSession) -> None:
         self._client = client
@@ -43,19 +44,19 @@ class DatabaseSnapshot:
         database: str,
         collection: str,
         query: Mapping[str, Any],
-        take: Callable[[RawBSONDocument], None],
+        process: Callable[[RawBSONDocument], None],
         sort: str = "",
     ) -> None:
-        """Give each document that the query finds, in the order of this field where that matters."""
+        """Call `process` with each document of the query, in the order of the field `sort` if given."""
         with long_timeout():
-            found: Any = self._client[database].get_collection(collection, codec_options=RAW)
+            records: Any = self._client[database].get_collection(collection, codec_options=RAW)
             order = [(sort, ASCENDING)] if sort else None
-            async for document in found.find(query, sort=order, session=self._session):
-                take(document)
+            async for document in records.find(query, sort=order, session=self._session):
+                process(document)
 
 
-async def snapshot_read(client: Client, read: Callable[[DatabaseSnapshot], Awaitable[Found]]) -> Found:
-    """What `read` makes of the databases of one moment. Raises BackupProblem."""
+async def snapshot_read(client: Client, read: Callable[[DatabaseSnapshot], Awaitable[Result]]) -> Result:
+    """The result of `read` on a snapshot of the databases. Raises BackupProblem."""
     for attempt in range(ATTEMPTS):
         try:
             async with await client.start_session(snapshot=True) as session:
@@ -63,8 +64,8 @@ async def snapshot_read(client: Client, read: Callable[[DatabaseSnapshot], Await
         except OperationFailure as error:
             if error.code == TOO_OLD:
                 raise BackupProblem(
-                    "MongoDB forgot the moment while it was read; set minSnapshotHistoryWindowInSeconds, 300 by "
-                    "default, to more seconds than reading the databases takes, and try again"
+                    "MongoDB dropped the snapshot while it was read; set minSnapshotHistoryWindowInSeconds (300 by "
+                    "default) to more seconds than the databases take to read, and try again"
                 ) from None
             if error.code != UNAVAILABLE or attempt == ATTEMPTS - 1:
                 raise
@@ -73,19 +74,19 @@ async def snapshot_read(client: Client, read: Callable[[DatabaseSnapshot], Await
 
 
 class RecordFile:
-    """A file of documents that is being written."""
+    """Writes a file of documents."""
 
     def __init__(self, folder: Path, database: str, collection: str) -> None:
         self._name = f"{database}.{collection}.bson"
         self._file = (folder / self._name).open("wb")
         self._digest = hashlib.sha256()
 
-    def take(self, document: RawBSONDocument) -> None:
+    def write(self, document: RawBSONDocument) -> None:
         self._digest.update(document.raw)
         self._file.write(document.raw)
 
     def entry(self) -> Entry:
-        """What was written, once the disk has it."""
+        """The file's entry of a manifest, once the disk has the file."""
         self._file.flush()
         os.fsync(self._file.fileno())
         return Entry(name=self._name, size=self._file.tell(), sha256=self._digest.hexdigest())
@@ -95,7 +96,7 @@ class RecordFile:
 
 
 def is_plain_file(path: Path) -> bool:
-    """Whether there is a file of bytes, and neither a link nor anything else."""
+    """Whether a regular file exists at the path, and not a link."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except FileNotFoundError:
@@ -103,46 +104,35 @@ def is_plain_file(path: Path) -> bool:
 
 
 def documents(path: Path) -> Iterator[RawBSONDocument]:
-    """The documents of a file. Raises BackupProblem where it is none of documents."""
+    """The documents of a file. Raises BackupProblem if the file is not valid."""
     if not is_plain_file(path):
-        raise BackupProblem(f"{path}: is missing, or no plain file")
+        raise BackupProblem(f"{path}: is missing, or is not a regular file")
     with path.open("rb") as file:
         while start := file.read(4):
             size = int.from_bytes(start, "little")
-            if not 5 <= size <= MOST:
-                raise BackupProblem(f"{path.name}: is no file of documents")
+            if not 5 <= size <= MAX_DOCUMENT:
+                raise BackupProblem(f"{path.name}: is not a file of documents")
             raw = start + file.read(size - 4)
             try:
                 document = RawBSONDocument(raw)
                 document.get("_id")
             except BSONError:
-                raise BackupProblem(f"{path.name}: holds what is no document") from None
+                raise BackupProblem(f"{path.name}: contains an invalid document") from None
             yield document
 
 
 async def restore_documents(client: Client, database: str, collection: str, rows: Iterator[Mapping[str, Any]]) -> None:
-    """Write documents where none of their ids are; those that are there already are written again.
+    """Write documents. A document with the same id and tenant is replaced.
 
-    Raises BackupProblem where something else is there.
+    Raises BackupProblem if the database rejects a document.
     """
-    batch: list[Mapping[str, Any]] = []
-    for document in rows:
-        batch.append(document)
-        if len(batch) == BATCH:
-            await _write(client, database, collection, batch)
-            batch = []
-    if batch:
-        await _write(client, database, collection, batch)
-
-
-async def _write(client: Client, database: str, collection: str, batch: Sequence[Mapping[str, Any]]) -> None:
-    # With the tenant, so that no document can take the place of another tenant's.
-    rows = [ReplaceOne({"_id": row["_id"], "tenant_id": row.get("tenant_id")}, row, upsert=True) for row in batch]
-    with long_timeout():
-        try:
-            await client[database][collection].bulk_write(rows, ordered=False)  # type: ignore[arg-type]
-        except BulkWriteError as error:
-            text = str((error.details or {}).get("writeErrors", [{}])[0].get("errmsg", "")).partition(" dup key")[0][
-                :200
-            ]
-            raise BackupProblem(f"{database}.{collection}: the database refuses a record: {text}") from None
+    while batch := list(islice(rows, BATCH)):
+        # The filter has the tenant, so no document can replace one of another tenant.
+        writes = [ReplaceOne({"_id": row["_id"], "tenant_id": row.get("tenant_id")}, row, upsert=True) for row in batch]
+        with long_timeout():
+            try:
+                await client[database][collection].bulk_write(writes, ordered=False)  # type: ignore[arg-type]
+            except BulkWriteError as error:
+                message = str((error.details or {}).get("writeErrors", [{}])[0].get("errmsg", ""))
+                reason = message.partition(" dup key")[0][:200]
+                raise BackupProblem(f"{database}.{collection}: the database rejects a record: {reason}") from None

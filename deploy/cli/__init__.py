@@ -1,1 +1,1 @@
-"""Cli."""
+"""The `pkgrepo` command: one module for each group of commands."""

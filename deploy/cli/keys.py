@@ -1,4 +1,4 @@
-"""`pkgrepo keys`: another key in place of the one there is, while everything runs."""
+"""`pkgrepo keys`: rotation of the signing keys while the services run."""
 
 import asyncio
 from collections.abc import Iterable
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from typer import Option
 
 from client_registry.clients.store import MongoClientStore
 from common.settings import BadSetting
@@ -15,7 +16,7 @@ from deploy.local.folder import Addresses, DataFolder
 from deploy.operator.key_files import KeyFiles
 from deploy.operator.operations import open_operator
 from deploy.operator.schemas import open_database
-from deploy.operator.stores import places
+from deploy.operator.stores import store_addresses
 
 app = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False, soft_wrap=True)
@@ -23,64 +24,66 @@ console = Console(highlight=False, soft_wrap=True)
 
 @app.callback()
 def keys() -> None:
-    """The keys that sign sessions, download addresses, client tokens, and what services tell each other."""
+    """Rotate the keys of sessions, download addresses, client tokens, and requests between services."""
 
 
 @app.command()
 def rotate(
-    data: Annotated[Path | None, typer.Option(help="The folder of `pkgrepo up`.")] = None,
+    data: Annotated[Path | None, Option(help="Folder of `pkgrepo up`.")] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(help="A folder of key files, or of a folder of them for each service, with nothing else in it."),
+        Option(
+            help="Folder with the key files, or with one subfolder of key files per service. Nothing else may be in it."
+        ),
     ] = None,
-    prepare: Annotated[bool, typer.Option("--prepare", help="Only put new keys behind those there are.")] = False,
-    switch: Annotated[bool, typer.Option("--switch", help="Let the keys sign that were put behind others.")] = False,
-    finish: Annotated[bool, typer.Option("--finish", help="Drop the keys of before.")] = False,
+    prepare: Annotated[bool, Option("--prepare", help="Only add new keys after the signing keys.")] = False,
+    switch: Annotated[bool, Option("--switch", help="Make the prepared keys the signing keys.")] = False,
+    finish: Annotated[bool, Option("--finish", help="Remove the old keys.")] = False,
 ) -> None:
-    """Put a new key before each key there is; with --finish, drop the keys of before.
+    """Replace each signing key by a new one; with --finish, remove the old keys.
 
-    Nothing need be restarted: services look at their key files every second, and accept what either key signed. What
-    the keys of before signed is void once they are dropped: sign-ins and download addresses. Where files take longer to
-    reach the services, as in Kubernetes, run it with --prepare, --switch and --finish in turn, and hand the files out
-    after each.
+    Services need no restart: they read their key files every second, and accept signatures of both keys. When the old
+    keys are removed, the sessions and download addresses that they signed become invalid. Where files take longer to
+    reach the services, as in Kubernetes, use --prepare, --switch and --finish in turn, and distribute the files after
+    each step.
     """
-    given = DataFolder(data.absolute()).keys if data else folder
-    if given is None or (data and folder):
+    path = DataFolder(data.absolute()).keys if data else folder
+    if path is None or (data and folder):
         raise BadSetting("give either --data DIR or --folder DIR")
     if prepare + switch + finish > 1:
         raise BadSetting("give one of --prepare, --switch and --finish at a time")
-    files = KeyFiles(given)
+    files = KeyFiles(path)
     if finish:
         _finish(files, data)
     elif prepare:
-        _say(files.prepare(), "a new key is behind the one that signs")
-        console.print("Go on with --switch when every service has these files.")
+        _report(files.prepare(), "a new key is added after the signing key")
+        console.print("Continue with --switch when every service has these files.")
     else:
-        _say(files.switch() if switch else files.rotate(), "a new key signs; what the key of before signed is accepted")
+        _report(files.switch() if switch else files.rotate(), "a new key signs; the old key is still accepted")
         console.print(
-            "Drop the keys of before with --finish when what they signed is past its time: after SESSION_LIFETIME and "
-            "DOWNLOAD_LIFETIME, an hour where they are not set."
+            "Remove the old keys with --finish after SESSION_LIFETIME and DOWNLOAD_LIFETIME, an hour by default: then "
+            "everything that they signed has expired."
         )
 
 
-def _say(files: Iterable[Path], what: str) -> None:
+def _report(files: Iterable[Path], change: str) -> None:
     for file in files:
-        console.print(f"{file}: {what}")
+        console.print(f"{file}: {change}")
 
 
 def _finish(files: KeyFiles, data: Path | None) -> None:
     since = files.client_tokens_since()
-    waiting = asyncio.run(_unseen(places(data).addresses, since)) if since else 0
-    _say(files.finish(keep_client_tokens=waiting > 0), "the key of before is dropped")
+    waiting = asyncio.run(_count_unseen(store_addresses(data).addresses, since)) if since else 0
+    _report(files.finish(keep_client_tokens=waiting > 0), "the old key is removed")
     if waiting:
         console.print(
-            f"The client tokens keep their key of before: {waiting} clients have not called since, and would not be "
-            "known any more. Run this again later, or give those clients new tokens or delete them."
+            f"The old key of client tokens stays: {waiting} clients have not called since the rotation, and would be "
+            "rejected without it. Run this again later, or give those clients new tokens or delete them."
         )
 
 
-async def _unseen(addresses: Addresses, since: datetime) -> int:
-    """How many clients of all tenants are still kept under the key of before."""
+async def _count_unseen(addresses: Addresses, since: datetime) -> int:
+    """The number of clients of all tenants whose tokens are still stored under the old key."""
     async with open_operator(addresses) as operator, open_database(addresses.mongo_url, "clients") as database:
         store = MongoClientStore(database)
         return sum([await store.count_unseen(tenant.tenant_id, since) for tenant in await operator.tenants.list()])

@@ -1,4 +1,4 @@
-"""`pkgrepo scrub` and `pkgrepo quota`: what an operator does to be sure of what is stored."""
+"""`pkgrepo scrub` and `pkgrepo quota`: checks of the stored installers and of the recorded storage."""
 
 import asyncio
 import os
@@ -12,67 +12,67 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
+from typer import Option
 
 from catalog_service.store import MongoCatalogStore
 from common.http.server import until_stopped
 from common.telemetry import configure_logs
+from deploy.cli.options import INTERRUPTED, Data
 from deploy.operator.operations import open_operator
 from deploy.operator.schemas import open_database
 from deploy.operator.storage import Storage, open_storage
-from deploy.operator.stores import StoreAddresses, places
+from deploy.operator.stores import StoreAddresses, store_addresses
 from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
-from upload_service.model import Upload
 from upload_service.quota.ledger_store import MongoLedgerStore
 from upload_service.quota.reconciliation import Drift, Reconciliation
-from upload_service.storage.ownership import Identity
-
-INTERRUPTED = 130  # what a shell gives for Ctrl-C
+from upload_service.storage.ownership import StorageOwnership
 
 console = Console(highlight=False, markup=False, soft_wrap=True)
 
-Data = Annotated[Path | None, typer.Option(help="The folder of a running `pkgrepo up`; else MONGO_URL and REDIS_URL.")]
-Only = Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")]
+OneTenant = Annotated[str | None, Option("--tenant", help="Only this tenant. Default: all tenants.")]
 
 
 def scrub(
-    tenant: Only = None,
-    json: Annotated[bool, typer.Option("--json", help="List what is damaged as JSON.")] = False,
+    tenant: OneTenant = None,
+    json: Annotated[bool, Option("--json", help="Print the damaged files as JSON.")] = False,
     data: Data = None,
 ) -> None:
-    """Read every stored installer now and say which are damaged; those are not served until they are whole again."""
-    where = places(data)
-    reading = Reading(open_storage(where.installers), tenant)
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-        configure_logs("error", nowhere)  # The table has it all.
-        asyncio.run(until_stopped(reading.run(where)))
-    reading.report(as_json=json)
+    """Verify all stored installers and list the damaged ones. Services do not serve them until they are repaired."""
+    where = store_addresses(data)
+    run = ScrubRun(open_storage(where.installers), tenant)
+    with Path(os.devnull).open("w", encoding="utf-8") as devnull:
+        configure_logs("error", devnull)  # The table has the same information.
+        asyncio.run(until_stopped(run.run(where)))
+    run.report(as_json=json)
 
 
 def quota(
-    tenant: Only = None,
-    repair: Annotated[bool, typer.Option("--repair", help="Set right what has drifted.")] = False,
+    tenant: OneTenant = None,
+    repair: Annotated[bool, Option("--repair", help="Correct the recorded storage.")] = False,
     data: Data = None,
 ) -> None:
-    """Hold what tenants are said to store against their uploads; exits with 1 where it differs and is not repaired."""
-    found = asyncio.run(_drift(places(data), tenant, repair=repair))
-    if not found:
-        console.print("What tenants are said to store is what they store.")
+    """Compare each tenant's recorded storage with its files; exit status 1 if a difference remains."""
+    differences = asyncio.run(_differences(store_addresses(data), tenant, repair=repair))
+    if not differences:
+        console.print("Storage figures are correct.")
         return
-    table = Table("Tenant", "Used", "in truth", "Reserved", "in truth", "")
-    for drift, repaired in found:
-        seen, right = drift.seen, drift.right
-        figures = [f"{number:,}" for number in (seen.used, right.used, seen.reserved, right.reserved)]
+    table = Table("Tenant", "Used (recorded)", "Used (actual)", "Reserved (recorded)", "Reserved (actual)", "")
+    for drift, repaired in differences:
+        recorded, actual = drift.actual, drift.expected
+        figures = [f"{size:,}" for size in (recorded.used, actual.used, recorded.reserved, actual.reserved)]
         table.add_row(drift.tenant_id, *figures, "repaired" if repaired else "")
     console.print(table)
-    if not all(repaired for _, repaired in found):
-        console.print("Some are not repaired. Run this with --repair, again where uploads went on meanwhile.")
+    if not all(repaired for _, repaired in differences):
+        console.print(
+            "Some figures are not repaired. Run this with --repair, and again if uploads changed them meanwhile."
+        )
         raise typer.Exit(1)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A file that is damaged, or cannot be read. Without a package version `package_id` and `version` are ""."""
+    """A damaged or unreadable file. `package_id` and `version` are "" without a package version."""
 
     tenant_id: str
     package_id: str
@@ -82,89 +82,80 @@ class Finding:
 
 
 @dataclass
-class Reading:
-    """The command at work: a bar of the bytes to be read, and what was found."""
+class ScrubRun:
+    """One run: a progress bar of the bytes, and the findings."""
 
     storage: Storage
     tenant_id: str | None
     files: int = 0
     findings: list[Finding] = field(default_factory=list)
-    whole: bool = False  # whether all was read
+    is_complete: bool = False
 
     async def run(self, where: StoreAddresses) -> None:
-        """Read everything. Raises Unavailable where a storage does not answer."""
-        await _check_tenant(where, self.tenant_id)
+        """Read everything. Raises Unavailable if a storage does not answer."""
+        await _require_tenant(where, self.tenant_id)
         async with (
             open_database(where.addresses.mongo_url, "upload") as upload,
             open_database(where.addresses.mongo_url, "catalog") as catalog,
         ):
             store, versions = MongoScrubStore(upload), MongoCatalogStore(catalog, uploads_age=0).versions
-            with _progress() as progress:
-                bar = progress.add_task("Reading", total=await store.volume(self.tenant_id))
+            columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+            with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+                bar = progress.add_task("Reading", total=await store.total_size(self.tenant_id))
 
                 async def advance(size: int) -> None:
                     progress.advance(bar, size)
 
-                identity = Identity(MongoFileIndex(upload), self.storage.homes, self.storage.folder)
+                identity = StorageOwnership(MongoFileIndex(upload), self.storage.homes, self.storage.folder)
                 work = Scrub(store, self.storage.homes, identity, after_block=advance)
                 done = 0
-                async for installer in store.kept(self.tenant_id):
-                    if damage := await _look(work, installer):
-                        names = await versions.named(installer.tenant_id, [installer.version_uid])
-                        package_id, version = (names[0].package_id, names[0].version) if names else ("", "")
-                        self.findings.append(
-                            Finding(installer.tenant_id, package_id, version, installer.server_filename, damage)
-                        )
+                async for installer in store.complete_uploads(self.tenant_id):
+                    try:
+                        damage: str = await work.check(installer)
+                    except OSError as error:  # A defect of the disk; other files may have one too.
+                        damage = f"cannot be read: {error.strerror}"
+                    if damage:
+                        names = await versions.names_of(installer.tenant_id, [installer.version_uid])
+                        name = (names[0].package_id, names[0].version) if names else ("", "")
+                        self.findings.append(Finding(installer.tenant_id, *name, installer.server_filename, damage))
                     self.files += 1
                     done += installer.size
                     progress.update(bar, completed=done)
-        self.whole = True
+        self.is_complete = True
 
     def report(self, *, as_json: bool) -> None:
-        """Say what was found. Raises typer.Exit where not all is whole."""
+        """Print the findings. Raises typer.Exit unless all files are intact."""
         if as_json:
             typer.echo(orjson.dumps([asdict(finding) for finding in self.findings], option=orjson.OPT_INDENT_2))
         else:
-            self._report()
-        if not self.whole:
+            self._print_table()
+        if not self.is_complete:
             raise typer.Exit(INTERRUPTED)
         if self.findings:
             raise typer.Exit(1)
 
-    def _report(self) -> None:
+    def _print_table(self) -> None:
         if self.findings:
             table = Table("Tenant", "Package", "Version", "File", "Damage")
             for finding in self.findings:
                 table.add_row(*asdict(finding).values())
             console.print(table)
         console.print(f"{self.files} files were read, {len(self.findings)} are damaged.")
-        if not self.whole:
+        if not self.is_complete:
             console.print("Stopped before all were read.")
 
 
-async def _look(work: Scrub, installer: Upload) -> str:
-    try:
-        return await work.check(installer)
-    except OSError as error:  # A bad spot of the disk; there may be more of them.
-        return f"cannot be read: {error.strerror}"
-
-
-async def _drift(where: StoreAddresses, tenant_id: str | None, *, repair: bool) -> Sequence[tuple[Drift, bool]]:
-    """What has drifted, and whether it was repaired."""
-    await _check_tenant(where, tenant_id)
+async def _differences(where: StoreAddresses, tenant_id: str | None, *, repair: bool) -> Sequence[tuple[Drift, bool]]:
+    """The differences, and whether each was repaired."""
+    await _require_tenant(where, tenant_id)
     async with open_database(where.addresses.mongo_url, "upload") as database:
         reconciliation = Reconciliation(MongoLedgerStore(database))
-        found = await reconciliation.all_drift(tenant_id)
-        return [(drift, repair and await reconciliation.repair(drift)) for drift in found]
+        drifts = await reconciliation.find_all_drift(tenant_id)
+        return [(drift, repair and await reconciliation.repair(drift)) for drift in drifts]
 
 
-async def _check_tenant(where: StoreAddresses, tenant_id: str | None) -> None:
+async def _require_tenant(where: StoreAddresses, tenant_id: str | None) -> None:
     async with open_operator(where.addresses) as operator:
         known = {tenant.tenant_id for tenant in await operator.tenants.list()}
     if tenant_id is not None and tenant_id not in known:
         raise typer.BadParameter(f"there is no tenant {tenant_id!r}", param_hint="--tenant")
-
-
-def _progress() -> Progress:
-    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
-    return Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))

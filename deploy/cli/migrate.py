@@ -1,84 +1,163 @@
-"""`pkgrepo migrate`: bring the databases up to date before the services that want them so start."""
+"""`pkgrepo migrate` of the databases, and `pkgrepo storage migrate` of the installers."""
 
 import asyncio
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.status import Status
+from typer import Option
 
 from common.http.server import until_stopped
 from common.mongo import MongoDatabase
-from common.mongo.migration import migrate as bring_up
+from common.mongo.migration import migrate as migrate_database
 from common.mongo.schema import Migrating, Schema, outstanding
-from common.telemetry import configure_logs
+from deploy.cli.options import INTERRUPTED, Data, run_until_stopped
 from deploy.operator.schemas import open_database, schemas
-from deploy.operator.stores import StoreAddresses, places
+from deploy.operator.storage import Storage, open_storage
+from deploy.operator.stores import StoreAddresses, store_addresses
+from upload_service.maintenance.store import MongoFileIndex
+from upload_service.model import StorageKind
+from upload_service.storage.migration import Mover, Outcome
+from upload_service.storage.migration_store import MongoMoveStore
+from upload_service.storage.ownership import StorageOwnership
 
-PAUSE = 1.0  # seconds between two looks at what another process does
-INTERRUPTED = 130  # what a shell gives for Ctrl-C
+PAUSE = 1.0  # seconds between two checks of work that another process has begun
 
+storage = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False, markup=False, soft_wrap=True)
 
-Data = Annotated[Path | None, typer.Option(help="The folder of a running `pkgrepo up`; else MONGO_URL and REDIS_URL.")]
+To = Annotated[StorageKind | None, Option(help="Target storage. Default: the setting INSTALLER_STORAGE.")]
 
 
 def migrate(
-    check: Annotated[bool, typer.Option("--check", help="Only say what is to be done; exits with 1 for any.")] = False,
+    check: Annotated[bool, Option("--check", help="Show pending migrations; exit status 1 if there are any.")] = False,
     data: Data = None,
 ) -> None:
-    """Bring the databases up to date, beside services of the release before; new ones would do so themselves."""
-    where = places(data)
-    wanted = schemas(where)
-    configure_logs("error")
+    """Migrate the databases while services of the previous release run. New services also do this when they start."""
+    where = store_addresses(data)
+    expected = schemas(where)
     if check:
-        found = asyncio.run(_left(where, wanted))
-        for sentence in found:
-            console.print(sentence)
-        if found:
+        pending = asyncio.run(_pending(where, expected))
+        for migration in pending:
+            console.print(migration)
+        if pending:
             raise typer.Exit(1)
-        console.print("The databases are up to date.")
-        return
-    ended: list[str] = []
-    asyncio.run(until_stopped(_migrate(where, wanted, ended)))
-    if len(ended) < len(wanted):
-        console.print("Stopped. Run the same command again, or start the services: they go on where it stopped.")
-        raise typer.Exit(INTERRUPTED)
+    else:
+        run_until_stopped(_migrate(where, expected), console)
     console.print("The databases are up to date.")
 
 
-async def _left(where: StoreAddresses, wanted: Mapping[str, Schema]) -> list[str]:
-    """What is to be done, in sentences."""
-    found = []
-    for name, schema in wanted.items():
+async def _pending(where: StoreAddresses, expected: Mapping[str, Schema]) -> list[str]:
+    pending = []
+    for name, schema in expected.items():
         async with open_database(where.addresses.mongo_url, name) as database:
-            found += [f"{name}: {sentence}" for sentence in (await outstanding(database, schema)).sentences()]
-    return found
+            pending += [f"{name}: {sentence}" for sentence in (await outstanding(database, schema)).sentences()]
+    return pending
 
 
-async def _migrate(where: StoreAddresses, wanted: Mapping[str, Schema], ended: list[str]) -> None:
-    """Do it, one database after another; `ended` gets their names."""
-    for name, schema in wanted.items():
+async def _migrate(where: StoreAddresses, expected: Mapping[str, Schema]) -> None:
+    for name, schema in expected.items():
         async with open_database(where.addresses.mongo_url, name) as database:
-            left = await outstanding(database, schema)
+            pending = await outstanding(database, schema)
             with console.status(name) as status:
-                await _patiently(database, schema, status)
-            for sentence in left.sentences():
+                await _migrate_or_wait(database, schema, status)
+            for sentence in pending.sentences():
                 console.print(f"{name}: {sentence}: done")
-        ended.append(name)
 
 
-async def _patiently(database: MongoDatabase, schema: Schema, status: Status) -> None:
-    """Bring a database up to date, or wait for whoever does so just now."""
-
-    def show(text: str) -> None:
-        status.update(f"{database.name}: {text}")
-
+async def _migrate_or_wait(database: MongoDatabase, schema: Schema, status: Status) -> None:
+    """Migrate a database, or wait for another process that does."""
     while True:
         try:
-            return await bring_up(database, schema, show)
+            return await migrate_database(database, schema, lambda text: status.update(f"{database.name}: {text}"))
         except Migrating as problem:
             status.update(str(problem))
             await asyncio.sleep(PAUSE)
+
+
+@storage.callback()
+def storage_group() -> None:
+    """Move installers between storages."""
+
+
+@storage.command("migrate")
+def migrate_storage(to: To = None, data: Data = None) -> None:
+    """Move all installers to the folder or to S3 while the services run. Safe to re-run.
+
+    Set INSTALLER_STORAGE of the services to the same storage, or they move files back.
+    """
+    where = store_addresses(data)
+    opened = open_storage(where.installers)
+    for home in StorageKind:
+        opened.require(home)
+    migration = StorageMigration(opened, to or opened.chosen)
+    asyncio.run(until_stopped(migration.run(where)))
+    migration.report()
+
+
+class StorageMigration:
+    """One run: a progress bar, a line for each file that cannot be moved, and a summary."""
+
+    def __init__(self, storage: Storage, target: StorageKind) -> None:
+        self._storage = storage
+        self._target = target
+        self._outcomes: dict[str, Outcome] = {}
+        self._remaining: int | None = None
+
+    async def run(self, where: StoreAddresses) -> None:
+        """Move all files that can be moved.
+
+        Raises:
+            Unavailable: a storage does not answer, or belongs to another database.
+            StorageFull: the folder has no space left.
+        """
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        async with open_database(where.addresses.mongo_url, "upload") as database:
+            await database.command("ping")  # The count has a long timeout; a missing server is reported at once.
+            store = MongoMoveStore(database)
+            (source,) = set(StorageKind) - {self._target}
+            files, size = await store.remaining(source)
+            console.print(f"{files} files, {decimal(size)}, are to be moved to the {_NAMES[self._target]}.")
+            with Progress(*columns, console=console) as progress:
+                bar = progress.add_task("Moving", total=size)
+
+                async def advance(count: int) -> None:
+                    progress.advance(bar, count)
+
+                mover = Mover(
+                    store,
+                    self._storage.homes,
+                    self._storage.staging,
+                    self._target,
+                    StorageOwnership(MongoFileIndex(database), self._storage.homes, self._storage.folder),
+                    after_block=advance,
+                )
+                while (await store.remaining(source, self._upload_ids(Outcome.FAILED)))[0]:
+                    async for upload, outcome in mover.moves():
+                        self._outcomes[upload.upload_id] = outcome
+                        if outcome is not Outcome.MOVED:
+                            console.print(f"{upload.tenant_id}/{upload.server_filename}: {outcome}")
+                    await asyncio.sleep(PAUSE)  # A service moves the rest, or the files were completed just now.
+                await mover.remove_leftovers()
+            self._remaining = await store.count(source)
+
+    def report(self) -> None:
+        """Print the summary. Raises typer.Exit unless all files were moved."""
+        console.print(f"{len(self._upload_ids(Outcome.MOVED))} files were moved to the {_NAMES[self._target]}.")
+        if self._remaining is None:
+            console.print("Stopped. Run the same command again to resume.")
+            raise typer.Exit(INTERRUPTED)
+        if self._remaining:
+            console.print(f"{self._remaining} files were not moved: they are damaged, or could not be moved now.")
+            raise typer.Exit(1)
+
+    def _upload_ids(self, outcome: Outcome) -> list[str]:
+        """The files whose last attempt had this outcome."""
+        return [upload_id for upload_id, last in self._outcomes.items() if last is outcome]
+
+
+_NAMES = {StorageKind.FOLDER: "folder", StorageKind.S3: "object storage"}

@@ -1,6 +1,5 @@
-"""`pkgrepo publish`: installers into a package, from a pipeline."""
+"""`pkgrepo publish`: publishes installers as versions of a package, for use in a pipeline."""
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -11,89 +10,77 @@ from urllib.parse import urlsplit
 import stamina.instrumentation
 import typer
 from rich.console import Console
+from typer import Argument, Option
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
 from common.errors import Problem
-from common.http.server import until_stopped
 from common.settings import BadSetting, load
-from deploy.publish import choices
-from deploy.publish.choices import ForAll, PerFile
+from deploy.cli.options import RESUMES, CaFile, Timeout, Url, run_until_stopped
+from deploy.publish import options
 from deploy.publish.interface import Interface
 from deploy.publish.model import NewPackage, NotPublished, Published
-from deploy.publish.problems import may_pass
-from deploy.publish.progress import shown
+from deploy.publish.options import FileOptions, SharedOptions
+from deploy.publish.problems import is_transient
 from deploy.publish.publisher import Publisher
 from deploy.publish.server import open_server
 from deploy.publish.session import Credentials, open_session
-from deploy.publish.terminal import json_text, say, visible
-
-INTERRUPTED = 130  # what a shell gives for Ctrl-C
-RESUMES = "The same command goes on from where the server stands."
+from deploy.terminal import json_text, print_line, show_progress, visible
 
 console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def publish(
-    files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="The installers.")],
-    package: Annotated[str, typer.Option(help="The package's id.")],
-    version: Annotated[list[str], typer.Option(help="The version; once, or once for each file.")],
-    url: Annotated[str, typer.Option(envvar="PKGREPO_URL", help="https://host/tenant, or https://host/client/api.")],
+    files: Annotated[list[Path], Argument(exists=True, dir_okay=False, help="Installer files.")],
+    package: Annotated[str, Option(help="Package id.")],
+    version: Annotated[list[str], Option(help="Version; once, or once for each file.")],
+    url: Url,
     architecture: Annotated[
         list[Architecture] | None,
-        typer.Option(case_sensitive=False, help="Once, or once for each file; else what the file's name says, or x64."),
+        Option(case_sensitive=False, help="Once, or once for each file. Default: from the file name, or x64."),
     ] = None,
     file_type: Annotated[
         list[FileType] | None,
-        typer.Option("--type", case_sensitive=False, help="Once, or once for each file; else what the suffix says."),
+        Option("--type", case_sensitive=False, help="Once, or once for each file. Default: from the suffix."),
     ] = None,
-    product_code: Annotated[
-        list[str] | None, typer.Option(help="A GUID in braces; once, or once for each file.")
-    ] = None,
-    scope: Annotated[Scope, typer.Option(case_sensitive=False, help="Whom it is installed for.")] = Scope.MACHINE,
+    product_code: Annotated[list[str] | None, Option(help="GUID in braces; once, or once for each file.")] = None,
+    scope: Annotated[Scope, Option(case_sensitive=False, help="Install scope.")] = Scope.MACHINE,
     locale: Annotated[
-        Locale, typer.Option(case_sensitive=False, metavar="LOCALE", help="Such as de-DE.")
+        Locale, Option(case_sensitive=False, metavar="LOCALE", help="Locale, such as de-DE.")
     ] = Locale.EN_US,
-    channel: Annotated[str, typer.Option(help="The release channel.")] = "stable",
-    switch: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Such as silent=/S.")] = None,
+    channel: Annotated[str, Option(help="Release channel.")] = "stable",
+    switch: Annotated[
+        list[str] | None, Option(metavar="NAME=VALUE", help="Installer switch, such as silent=/S.")
+    ] = None,
     nested_type: Annotated[
-        FileType | None, typer.Option(case_sensitive=False, help="Of the installer in a ZIP.")
+        FileType | None, Option(case_sensitive=False, help="Type of the installer in a ZIP.")
     ] = None,
-    nested_path: Annotated[list[str] | None, typer.Option(help="Where it is in the ZIP.")] = None,
-    upgrade_code: Annotated[str, typer.Option(help="A GUID in braces.")] = "",
-    package_family_name: Annotated[str, typer.Option(help="Of an MSIX.")] = "",
-    upgrades: Annotated[
-        UpgradeBehavior, typer.Option(help="What becomes of an earlier version.")
-    ] = UpgradeBehavior.INSTALL,
-    needs_package: Annotated[
-        list[str] | None, typer.Option(metavar="ID[=MINIMUM]", help="A package that must be there.")
-    ] = None,
-    needs_feature: Annotated[list[str] | None, typer.Option(help="A Windows feature that must be on.")] = None,
-    needs_library: Annotated[list[str] | None, typer.Option(help="A Windows library that must be there.")] = None,
-    needs: Annotated[list[str] | None, typer.Option(help="What else must be there.")] = None,
-    package_name: Annotated[str, typer.Option(help="Adds the package where it does not exist.")] = "",
-    publisher: Annotated[str, typer.Option(help="Of the package to add.")] = "",
-    description: Annotated[str, typer.Option(help="Of the package to add.")] = "",
+    nested_path: Annotated[list[str] | None, Option(help="Path of the installer in a ZIP.")] = None,
+    upgrade_code: Annotated[str, Option(help="Upgrade code, a GUID in braces.")] = "",
+    package_family_name: Annotated[str, Option(help="Package family name of an MSIX.")] = "",
+    upgrades: Annotated[UpgradeBehavior, Option(help="Upgrade behaviour.")] = UpgradeBehavior.INSTALL,
+    needs_package: Annotated[list[str] | None, Option(metavar="ID[=MINIMUM]", help="Required package.")] = None,
+    needs_feature: Annotated[list[str] | None, Option(help="Required Windows feature.")] = None,
+    needs_library: Annotated[list[str] | None, Option(help="Required Windows library.")] = None,
+    needs: Annotated[list[str] | None, Option(help="Other requirement.")] = None,
+    package_name: Annotated[str, Option(help="Name of a new package; creates it if it does not exist.")] = "",
+    publisher: Annotated[str, Option(help="Publisher of a new package.")] = "",
+    description: Annotated[str, Option(help="Description of a new package.")] = "",
     logo: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Of the package to add; PNG or JPEG.")
+        Path | None, Option(exists=True, dir_okay=False, help="Logo of a new package, PNG or JPEG.")
     ] = None,
-    chunk_size: Annotated[int, typer.Option(min=1, max=64, metavar="MIB", help="What is sent at once.")] = 8,
-    patience: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="How long to go on trying without progress.")
-    ] = 600,
-    ca_file: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="The certificates to trust, in PEM.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on the standard output.")] = False,
+    chunk_size: Annotated[int, Option(min=1, max=64, metavar="MIB", help="Chunk size.")] = 8,
+    timeout: Timeout = 600,
+    ca_file: CaFile = None,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON document on standard output.")] = False,
 ) -> None:
-    """Publish installers as versions of a package; prints the UID of each.
+    """Publish installers as versions of a package; prints the UID of each version.
 
-    Signs in with PKGREPO_USER and PKGREPO_PASSWORD (or PKGREPO_PASSWORD_FILE), or takes the session of PKGREPO_TOKEN.
-    Run again after a break, it goes on from where the server stands; a version that is there already, with the same
-    bytes, is a success.
+    Signs in with PKGREPO_USER and PKGREPO_PASSWORD (or PKGREPO_PASSWORD_FILE), or uses the session of PKGREPO_TOKEN.
+    Run the same command again after an interruption: it resumes. An existing version with the same bytes is a success.
     """
     more = [
-        *choices.switches(switch or ()),
-        *choices.packages_needed(needs_package or ()),
+        *options.switches(switch or ()),
+        *options.package_dependencies(needs_package or ()),
         *(("dep_windows_features", name) for name in needs_feature or ()),
         *(("dep_windows_libraries", name) for name in needs_library or ()),
         *(("dep_external", name) for name in needs or ()),
@@ -102,29 +89,25 @@ def publish(
         ("package_family_name", package_family_name),
         ("upgrades", upgrades),
     ]
-    per_file = PerFile(version, architecture or (), file_type or (), product_code or ())
-    installers = choices.installers(files, package, per_file, ForAll(scope, locale, channel, nested_type, tuple(more)))
+    file_options = FileOptions(version, architecture or (), file_type or (), product_code or ())
+    shared = SharedOptions(scope, locale, channel, nested_type, tuple(more))
+    installers = options.installers(files, package, file_options, shared)
     new_package = _new_package(package_name, publisher, description, logo)
     credentials = load(Credentials)
     credentials.check()
     check_address(url)
-    done: list[Published | NotPublished] = []
 
-    async def work() -> None:
-        async with asking(url, ca_file, credentials, patience) as interface:
-            with shown(console) as progress:
-                publishing = Publisher(interface, progress, chunk_size << 20)
-                done.extend(await publishing.publish(package, new_package, installers))
+    async def work() -> list[Published | NotPublished]:
+        async with open_interface(url, ca_file, credentials, timeout) as interface:
+            with show_progress(console) as rows:
+                return await Publisher(interface, rows, chunk_size << 20).publish(package, new_package, installers)
 
-    stamina.instrumentation.set_on_retry_hooks([say_that_it_is_tried_again])
+    stamina.instrumentation.set_on_retry_hooks([report_retry])
     try:
-        asyncio.run(until_stopped(work()))
+        results = run_until_stopped(work(), console)
     except Problem as problem:
-        sys.exit(f"pkgrepo: {visible(told(problem, patience))}")
-    if not done:
-        console.print(f"Stopped. {RESUMES}")
-        raise typer.Exit(INTERRUPTED)
-    _report(done, patience, as_json=as_json)
+        sys.exit(f"pkgrepo: {visible(describe_problem(problem, timeout))}")
+    _report(results, timeout, as_json=as_json)
 
 
 def _new_package(name: str, publisher: str, description: str, logo: Path | None) -> NewPackage | None:
@@ -136,45 +119,48 @@ def _new_package(name: str, publisher: str, description: str, logo: Path | None)
 
 
 @asynccontextmanager
-async def asking(url: str, ca_file: Path | None, credentials: Credentials, patience: float) -> AsyncIterator[Interface]:
-    """The interface at an address, for who has these credentials."""
+async def open_interface(
+    url: str, ca_file: Path | None, credentials: Credentials, timeout: float
+) -> AsyncIterator[Interface]:
+    """Open the interface at an address with these credentials."""
     async with open_server(url, ca_file) as server, open_session(server, credentials) as session:
-        yield Interface(session, patience)
+        yield Interface(session, timeout)
 
 
 def check_address(url: str) -> None:
-    """Raise BadSetting where it is none of a tenant's."""
+    """Raise BadSetting unless the address is one of a tenant."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.path.strip("/"):
         raise BadSetting("--url: must be https://host/tenant, or https://host/client/api")
     if "@" in parts.netloc or parts.query or parts.fragment:
-        raise BadSetting("--url: must hold neither credentials nor a query")
+        raise BadSetting("--url: must not contain credentials or a query")
 
 
-def say_that_it_is_tried_again(details: stamina.instrumentation.RetryDetails) -> None:
-    """Tell people why they wait."""
+def report_retry(details: stamina.instrumentation.RetryDetails) -> None:
+    """Print the reason of a retry and the delay."""
     problem = details.caused_by
-    said = problem.detail if isinstance(problem, Problem) else type(problem).__name__
-    say(console, f"{said} Trying again in {details.wait_for:.0f} s.")
+    reason = problem.detail if isinstance(problem, Problem) else type(problem).__name__
+    print_line(console, f"{reason} Trying again in {details.wait_for:.0f} s.")
 
 
-def told(problem: Problem, patience: float) -> str:
-    """Why a file is not published, and what to do where it is a matter of time."""
-    return f"{problem.detail} Gave up after {patience:g} s. {RESUMES}" if may_pass(problem) else problem.detail
+def describe_problem(problem: Problem, timeout: float) -> str:
+    """The reason of a failure, with advice if a later run may succeed."""
+    return f"{problem.detail} Gave up after {timeout:g} s. {RESUMES}" if is_transient(problem) else problem.detail
 
 
-def _report(done: Sequence[Published | NotPublished], patience: float, *, as_json: bool) -> None:
-    """Say what came of each file. Raises typer.Exit where not all are published."""
-    for one in done:
-        installer = one.installer
-        if isinstance(one, NotPublished):
-            say(console, f"{installer.path}: {told(one.problem, patience)}", "red")
+def _report(results: Sequence[Published | NotPublished], timeout: float, *, as_json: bool) -> None:
+    """Print the result of each file. Raises typer.Exit unless all are published."""
+    for result in results:
+        installer = result.installer
+        if isinstance(result, NotPublished):
+            print_line(console, f"{installer.path}: {describe_problem(result.problem, timeout)}", "red")
             continue
-        what = "is published" if one.created else "was there already, with the same bytes"
-        say(console, f"{installer.path}: {installer.package_id} {installer.version} ({installer.architecture}) {what}.")
+        status = "is published" if result.created else "exists already with the same bytes"
+        name = f"{installer.package_id} {installer.version} ({installer.architecture})"
+        print_line(console, f"{installer.path}: {name} {status}.")
         if not as_json:
-            typer.echo(visible(one.uid))
+            typer.echo(visible(result.uid))
     if as_json:
-        typer.echo(json_text([one.document() for one in done]))
-    if any(isinstance(one, NotPublished) for one in done):
+        typer.echo(json_text([result.document() for result in results]))
+    if any(isinstance(result, NotPublished) for result in results):
         raise typer.Exit(1)

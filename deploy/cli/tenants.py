@@ -1,35 +1,39 @@
-"""`pkgrepo tenant …`: what an operator decides about tenants."""
+"""`pkgrepo tenant` and `pkgrepo user`: tenants and their administrators."""
 
 import asyncio
 import re
-from pathlib import Path
+import secrets
+import sys
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer import Argument, Option
 
+from auth_service.model import User
 from auth_service.tenants.service import in_words
 from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
-from deploy.operator.audit import open_record
-from deploy.operator.operations import delete_tenant, open_operator
-from deploy.operator.stores import StoreAddresses, places
+from deploy.cli.options import Data, TenantId, run_recorded
+from deploy.operator.audit import OperatorAudit, open_operator_audit
+from deploy.operator.operations import Operator, delete_tenant, open_operator
+from deploy.operator.stores import StoreAddresses, store_addresses
 
-app = typer.Typer(no_args_is_help=True)
+tenants = typer.Typer(no_args_is_help=True)
+users = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False)
 
-TenantId = Annotated[str, typer.Argument(help="The tenant's id, the first part of its addresses.")]
-Data = Annotated[Path | None, typer.Option(help="The folder of a running `pkgrepo up`; else MONGO_URL and REDIS_URL.")]
-MOST_BYTES, MOST_CLIENTS = 2**63 - 1, 2**31 - 1  # what the database's numbers hold, and more than anyone has
+MAX_BYTES, MAX_CLIENTS = 2**63 - 1, 2**31 - 1  # MongoDB's int64, and a count above any fleet
+Quota = Annotated[int | None, Option(min=0, max=MAX_BYTES, help="Limit of stored installers, in bytes.")]
+Clients = Annotated[int | None, Option(min=0, max=MAX_CLIENTS, help="Limit of registered clients.")]
+Networks = Annotated[str | None, Option(help="Addresses, networks and a-b ranges, comma-separated; empty allows all.")]
+Authentication = Annotated[bool | None, Option(help="Require a token from clients.")]
+Strictness = Annotated[bool | None, Option(help="Reject versions whose metadata contradicts the file.")]
+Username = Annotated[str, Argument(help="User name.")]
+FromInput = Annotated[bool, Option("--password-stdin", help="Read the password from standard input.")]
 
-Quota = Annotated[int | None, typer.Option(min=0, max=MOST_BYTES, help="Bytes of installers the tenant may keep.")]
-Clients = Annotated[int | None, typer.Option(min=0, max=MOST_CLIENTS, help="Clients the tenant may register.")]
-Networks = Annotated[str | None, typer.Option(help="Addresses, networks and a-b ranges, by commas; empty allows all.")]
-Authentication = Annotated[bool | None, typer.Option(help="Whether clients must present a token.")]
-Strictness = Annotated[bool | None, typer.Option(help="Whether installers must be what is said of them.")]
 
-
-@app.command()
+@tenants.command()
 def create(
     tenant_id: TenantId,
     storage_quota: Quota = None,
@@ -38,7 +42,7 @@ def create(
     client_authentication: Authentication = None,
     data: Data = None,
 ) -> None:
-    """Create a tenant. Without a number there is no limit."""
+    """Create a tenant. Limits that are not given are unlimited."""
     tenant = Tenant(
         tenant_id,
         client_authentication=bool(client_authentication),
@@ -46,16 +50,27 @@ def create(
         storage_quota=storage_quota,
         max_clients=max_clients,
     )
-    asyncio.run(_create(places(data), tenant))
-    console.print(f"Tenant {tenant_id} was created; `pkgrepo user create {tenant_id} NAME` gives it an administrator.")
+
+    async def work(operator: Operator, audit: OperatorAudit) -> None:
+        await operator.tenants.create(tenant)
+        settings = {name: in_words(value) for name, value in vars(tenant).items()}
+        await audit.add(tenant_id, "tenant_create", **settings)
+
+    run_recorded(work, data)
+    console.print(f"Tenant {tenant_id} was created. Add an administrator: `pkgrepo user create {tenant_id} NAME`")
 
 
-@app.command("list")
+@tenants.command("list")
 def list_tenants(data: Data = None) -> None:
     """List the tenants and their settings."""
+
+    async def work(where: StoreAddresses) -> list[Tenant]:
+        async with open_operator(where.addresses) as operator:
+            return list(await operator.tenants.list())
+
     limits = ("Storage quota", "Max. clients")
     table = Table("Tenant", "Client authentication", "Allowed networks", *limits, "Version key", "Installers")
-    for tenant in asyncio.run(_list(places(data))):
+    for tenant in asyncio.run(work(store_addresses(data))):
         table.add_row(
             tenant.tenant_id,
             "enforced" if tenant.client_authentication else "off",
@@ -68,81 +83,132 @@ def list_tenants(data: Data = None) -> None:
     console.print(table)
 
 
-@app.command()
+@tenants.command()
 def edit(
     tenant_id: TenantId,
-    storage_quota: Annotated[str | None, typer.Option(help="Bytes, or `none`.")] = None,
-    max_clients: Annotated[str | None, typer.Option(help="A number, or `none`.")] = None,
+    storage_quota: Annotated[str | None, Option(help="Bytes, or `none`.")] = None,
+    max_clients: Annotated[str | None, Option(help="Number, or `none`.")] = None,
     allowed_networks: Networks = None,
     client_authentication: Authentication = None,
-    version_key: Annotated[VersionKey | None, typer.Option(help="What is unique within a package.")] = None,
+    version_key: Annotated[VersionKey | None, Option(help="What must be unique within a package.")] = None,
     strict_installers: Strictness = None,
     data: Data = None,
 ) -> None:
-    """Change a tenant; in force everywhere at once."""
+    """Change the settings of a tenant, with immediate effect."""
     changes: dict[str, object] = {}
     if storage_quota is not None:
-        changes["storage_quota"] = _limit("--storage-quota", storage_quota, MOST_BYTES)
+        changes["storage_quota"] = _limit("--storage-quota", storage_quota, MAX_BYTES)
     if max_clients is not None:
-        changes["max_clients"] = _limit("--max-clients", max_clients, MOST_CLIENTS)
+        changes["max_clients"] = _limit("--max-clients", max_clients, MAX_CLIENTS)
     if allowed_networks is not None:
         changes["allowed_networks"] = _networks(allowed_networks)
-    if client_authentication is not None:
-        changes["client_authentication"] = client_authentication
-    if version_key is not None:
-        changes["version_key"] = version_key
-    if strict_installers is not None:
-        changes["strict_installers"] = strict_installers
-    asyncio.run(_edit(places(data), tenant_id, changes))
+    options = {
+        "client_authentication": client_authentication,
+        "version_key": version_key,
+        "strict_installers": strict_installers,
+    }
+    changes |= {name: value for name, value in options.items() if value is not None}
+
+    async def work(operator: Operator, audit: OperatorAudit) -> None:
+        await audit.add(tenant_id, "tenant_edit", await operator.tenants.edit(tenant_id, changes))
+
+    run_recorded(work, data)
     console.print(f"Tenant {tenant_id} was changed.")
 
 
-@app.command()
+@tenants.command()
 def delete(
     tenant_id: TenantId,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Skip the confirmation.")] = False,
     data: Data = None,
 ) -> None:
     """Delete a tenant with its users, packages, installers and clients."""
-    if not yes and typer.prompt(f"Everything of {tenant_id} will be gone. Type its id to go on") != tenant_id:
+    if not yes and typer.prompt(f"This deletes all data of {tenant_id}. Type the id to confirm") != tenant_id:
         raise typer.Abort
-    if not asyncio.run(_delete(places(data), tenant_id)):
-        console.print(f"There was no tenant {tenant_id}; what an earlier deletion may have left of it is gone.")
+
+    async def work(where: StoreAddresses) -> bool:
+        if is_tenant_id(tenant_id):
+            async with open_operator_audit(where) as audit:
+                await audit.add_deletion(tenant_id)
+        return await delete_tenant(where.addresses, where.installers, tenant_id)
+
+    if not asyncio.run(work(store_addresses(data))):
+        console.print(f"There was no tenant {tenant_id}; remains of an interrupted deletion were removed.")
         raise typer.Exit(1)
     console.print(f"Tenant {tenant_id} was deleted.")
 
 
-async def _create(where: StoreAddresses, tenant: Tenant) -> None:
-    async with open_operator(where.addresses) as operator, open_record(where) as record:
-        await operator.tenants.create(tenant)
-        settings = {name: in_words(value) for name, value in vars(tenant).items()}
-        await record.add(tenant.tenant_id, "tenant_create", **settings)
+@users.command("create")
+def create_user(tenant_id: TenantId, username: Username, password_stdin: FromInput = False, data: Data = None) -> None:
+    """Create a user. Without --password-stdin a password is generated and shown once."""
+    password, message = _password(from_input=password_stdin)
+
+    async def work(operator: Operator, audit: OperatorAudit) -> None:
+        await operator.tenants.find(tenant_id)
+        await operator.users.create(tenant_id, username, password)
+        await audit.add(tenant_id, "user_create", username=username)
+
+    run_recorded(work, data)
+    console.print(f"User {username} of {tenant_id} was created.{message}", markup=False)
 
 
-async def _list(where: StoreAddresses) -> list[Tenant]:
-    async with open_operator(where.addresses) as operator:
-        return list(await operator.tenants.list())
+@users.command("list")
+def list_users(tenant_id: TenantId, data: Data = None) -> None:
+    """List the users of a tenant."""
+
+    async def work(where: StoreAddresses) -> list[User]:
+        async with open_operator(where.addresses) as operator:
+            await operator.tenants.find(tenant_id)
+            return list(await operator.users.list(tenant_id))
+
+    table = Table("User", "Created")
+    for user in asyncio.run(work(store_addresses(data))):
+        table.add_row(user.username, user.created_at.isoformat(timespec="seconds"))
+    console.print(table)
 
 
-async def _edit(where: StoreAddresses, tenant_id: str, changes: dict[str, object]) -> None:
-    async with open_operator(where.addresses) as operator, open_record(where) as record:
-        await record.add(tenant_id, "tenant_edit", await operator.tenants.edit(tenant_id, changes))
+@users.command("delete")
+def delete_user(tenant_id: TenantId, username: Username, data: Data = None) -> None:
+    """Delete a user and end the user's sessions. The last user of a tenant cannot be deleted."""
+
+    async def work(operator: Operator, audit: OperatorAudit) -> None:
+        await operator.users.delete(tenant_id, username)
+        await audit.add(tenant_id, "user_delete", username=username)
+
+    run_recorded(work, data)
+    console.print(f"User {username} of {tenant_id} was deleted.", markup=False)
 
 
-async def _delete(where: StoreAddresses, tenant_id: str) -> bool:
-    if is_tenant_id(tenant_id):
-        async with open_record(where) as record:
-            await record.add_deletion(tenant_id)
-    return await delete_tenant(where.addresses, where.installers, tenant_id)
+@users.command("password")
+def change_password(
+    tenant_id: TenantId, username: Username, password_stdin: FromInput = False, data: Data = None
+) -> None:
+    """Change the password of a user and end the user's sessions."""
+    password, message = _password(from_input=password_stdin)
+
+    async def work(operator: Operator, audit: OperatorAudit) -> None:
+        await operator.users.reset_password(tenant_id, username, password)
+        await audit.add(tenant_id, "user_password", username=username)
+
+    run_recorded(work, data)
+    console.print(f"The password of {username} was changed.{message}", markup=False)
 
 
-def _networks(listed: str) -> tuple[str, ...]:
-    return tuple(parse_network("--allowed-networks", part.strip()) for part in listed.split(",") if part.strip())
+def _password(*, from_input: bool) -> tuple[str, str]:
+    """A password, and a message that shows a generated one."""
+    if from_input:
+        return sys.stdin.readline().rstrip("\r\n"), ""
+    generated = secrets.token_urlsafe(18)
+    return generated, f" Password (shown once): {generated}"
 
 
-def _limit(option: str, text: str, most: int) -> int | None:
+def _networks(text: str) -> tuple[str, ...]:
+    return tuple(parse_network("--allowed-networks", part.strip()) for part in text.split(",") if part.strip())
+
+
+def _limit(option: str, text: str, maximum: int) -> int | None:
     if text.casefold() == "none":
         return None
-    if not re.fullmatch("[0-9]{1,19}", text) or int(text) > most:
-        raise typer.BadParameter(f"must be a whole number up to {most}, or `none`", param_hint=option)
+    if not re.fullmatch("[0-9]{1,19}", text) or int(text) > maximum:
+        raise typer.BadParameter(f"must be a whole number up to {maximum}, or `none`", param_hint=option)
     return int(text)

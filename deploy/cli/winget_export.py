@@ -1,4 +1,4 @@
-"""`pkgrepo manifests`: what a tenant offers winget, as manifests in files."""
+"""`pkgrepo manifests`: exports the catalog as winget manifests."""
 
 import asyncio
 import sys
@@ -11,49 +11,46 @@ import typer
 from common.errors import Problem
 from common.http.server import until_stopped
 from common.settings import load
-from deploy.cli.publish import INTERRUPTED, asking, check_address, console, say_that_it_is_tried_again, told
+from deploy.cli.options import INTERRUPTED, CaFile, Timeout, Url
+from deploy.cli.publish import check_address, console, describe_problem, open_interface, report_retry
 from deploy.publish.session import Credentials
-from deploy.publish.terminal import say, visible
-from deploy.winget_import.exporting import ManifestExport, Written
+from deploy.terminal import print_line, visible
+from deploy.winget_import.exporter import ExportedManifest, ManifestExport
 
 
 def manifests(
-    folder: Annotated[Path, typer.Argument(file_okay=False, help="Where to write them; made if it is not there.")],
-    url: Annotated[str, typer.Option(envvar="PKGREPO_URL", help="https://host/tenant, or https://host/client/api.")],
-    package: Annotated[list[str] | None, typer.Option(help="A package's id; else all packages.")] = None,
-    patience: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="How long to go on trying without progress.")
-    ] = 600,
-    ca_file: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="The certificates to trust, in PEM.")
-    ] = None,
+    folder: Annotated[Path, typer.Argument(file_okay=False, help="Target folder; created if it does not exist.")],
+    url: Url,
+    package: Annotated[list[str] | None, typer.Option(help="Package id. Default: all packages.")] = None,
+    timeout: Timeout = 600,
+    ca_file: CaFile = None,
 ) -> None:
-    """Write what winget is offered as its manifests, one folder for each version; prints the folders.
+    """Export the catalog as winget manifests, one folder for each version; prints the folders.
 
-    Signs in as `pkgrepo publish` does. Addresses of installers that the server has are good for as long as it says.
+    Signs in like `pkgrepo publish`. The addresses of installers that the server stores expire.
     """
     credentials = load(Credentials)
     credentials.check()
     check_address(url)
-    done: list[Written] = []
+    done: list[ExportedManifest] = []
     finished: list[bool] = []
 
     async def work() -> None:
-        async with asking(url, ca_file, credentials, patience) as interface:
+        async with open_interface(url, ca_file, credentials, timeout) as interface:
             done.extend(await ManifestExport(interface, folder).run(package or ()))
             finished.append(True)
 
-    stamina.instrumentation.set_on_retry_hooks([say_that_it_is_tried_again])
+    stamina.instrumentation.set_on_retry_hooks([report_retry])
     try:
         asyncio.run(until_stopped(work()))
     except Problem as problem:
-        sys.exit(f"pkgrepo: {visible(told(problem, patience))}")
+        sys.exit(f"pkgrepo: {visible(describe_problem(problem, timeout))}")
     if not finished:
         console.print("Stopped.")
         raise typer.Exit(INTERRUPTED)
     for one in done:
         if one.problem:
-            say(console, f"{one.package_id} {one.version}: {one.problem.detail}", "red")
+            print_line(console, f"{one.package_id} {one.version}: {one.problem.detail}", "red")
         else:
             typer.echo(visible(one.folder))
     if any(one.problem for one in done):

@@ -1,1 +1,1 @@
-"""What a deployment in containers needs once, before its services."""
+"""One-time preparation of a deployment in containers: secrets, users of the stores, MongoDB's replica set."""

@@ -1,4 +1,4 @@
-"""Prepare the MongoDB of a deployment in containers: its replica set, root, and a user for each service."""
+"""MongoDB of a deployment in containers: its replica set, root, and a user for each service."""
 
 from collections.abc import Sequence
 from urllib.parse import quote
@@ -21,11 +21,11 @@ ROOT = "pkgrepo"  # creates the other users; no service has its password
 
 
 async def prepare(address: str, member: str, passwords: Sequence[str], credentials: Sequence[Credential]) -> None:
-    """Form a replica set of the one server at `address` (`host:port`) and bring its users up to date.
+    """Create a replica set of the one server at `address` (`host:port`), and create or update its users.
 
     Run it on the server's own host, where a server without users accepts the first one. `member` is the `host:port`
-    under which the services find the server. The first of `passwords` becomes root's, the others are earlier ones of
-    root's. Re-running is safe.
+    that the services use. The first of `passwords` becomes root's, the others are earlier passwords of root.
+    Re-running is safe.
     """
     for password in passwords:
         try:
@@ -68,9 +68,9 @@ async def update_users(url: str, credentials: Sequence[Credential]) -> None:
         command = "updateRole" if roles else "createRole"
         await admin.command(command, CONNECTIONS_ROLE, privileges=CONNECTIONS_PRIVILEGES, roles=[])
         known = {user["user"] for user in (await admin.command("usersInfo"))["users"]}
-        for found in credentials:
-            command = "updateUser" if found.name in known else "createUser"
-            await admin.command(command, found.name, pwd=found.password, roles=mongodb_roles(found.user))
+        for credential in credentials:
+            command = "updateUser" if credential.name in known else "createUser"
+            await admin.command(command, credential.name, pwd=credential.password, roles=mongodb_roles(credential.user))
         names = {name for user in MONGODB for name in names_of(user)}
-        for name in (names & known) - {found.name for found in credentials}:
+        for name in (names & known) - {credential.name for credential in credentials}:
             await admin.command("dropUser", name)

@@ -1,4 +1,4 @@
-"""The rights of each user at the stores. A service reaches its own data and nothing of another service.
+"""The rights of each user at the stores. A service has access to its own data only.
 
 The stores of `compose.yaml` are set up with these tables, and the Kubernetes guide prints them for other stores.
 """
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 OPERATOR = "operator"  # the user of the `pkgrepo` commands
 HEALTH = "health"  # the user of Redis' health check
-ADMINISTRATOR = "administrator"  # the user that makes Redis read its users again
+ADMINISTRATOR = "administrator"  # the user that reloads the users of Redis
 DEFAULT_OF_RELEASE_0_1 = "pkgrepo"  # had every right at RabbitMQ
 
-# User: the databases that it reads and writes.
+# The databases that each user reads and writes.
 MONGODB: Mapping[str, Sequence[str]] = {
     "auth_service": ["auth"],
     "catalog_service": ["catalog"],
@@ -22,12 +22,12 @@ MONGODB: Mapping[str, Sequence[str]] = {
     "client_registry": ["clients"],
     OPERATOR: ["auth", "catalog", "upload", "clients"],
 }
-# A role of the operator: `restore` and `import` look whether a service is connected to the databases.
+# A role of the operator: `restore` and `import` check whether a service is connected to the databases.
 CONNECTIONS_ROLE = "pkgrepoConnections"
 CONNECTIONS_PRIVILEGES = [{"resource": {"cluster": True}, "actions": ["inprog"]}]
 
 _SCRIPTS = "+evalsha +eval +script|load"
-# User: its keys and its commands, as `ACL SETUSER` takes them in Redis 6.2 and newer.
+# The keys and the commands of each user, in the syntax of `ACL SETUSER` of Redis 6.2 and newer.
 REDIS: Mapping[str, str] = {
     "gateway": f"~session:* ~stamp:* +ping {_SCRIPTS} +time +info +get +expire +del +exists",
     "auth_service": (
@@ -94,24 +94,24 @@ def redis_acl(credentials: Sequence[Credential]) -> str:
     Nobody can sign in as `default`. It has every right, because Redis replays its append-only file with the rights of
     `default`: without them, a restart would lose what scripts wrote, such as all sessions.
     """
-    lines = [
-        f"user {found.name} on #{hashlib.sha256(found.password.encode()).hexdigest()} resetchannels {REDIS[found.user]}"
-        for found in credentials
-    ]
-    return "\n".join([DEFAULT_USER, *lines, ""])
+    lines = [DEFAULT_USER]
+    for credential in credentials:
+        digest = hashlib.sha256(credential.password.encode()).hexdigest()
+        lines.append(f"user {credential.name} on #{digest} resetchannels {REDIS[credential.user]}")
+    return "\n".join([*lines, ""])
 
 
 def rabbitmq_definitions(credentials: Sequence[Credential]) -> str:
     """RabbitMQ's file of definitions. A name that is not among the credentials cannot sign in and has no rights."""
-    active = {found.name: found for found in credentials}
+    active = {credential.name: credential for credential in credentials}
     names = [DEFAULT_OF_RELEASE_0_1, *(name for user in RABBITMQ for name in names_of(user))]
     users, permissions = [], []
     for name in names:
-        found = active.get(name)
-        password = _rabbitmq_hash(found) if found else ""
+        credential = active.get(name)
+        password = _rabbitmq_hash(credential) if credential else ""
         hashing = "rabbit_password_hashing_sha256"
         users.append({"name": name, "password_hash": password, "hashing_algorithm": hashing, "tags": ""})
-        rights = RABBITMQ[found.user] if found else Permissions()
+        rights = RABBITMQ[credential.user] if credential else Permissions()
         permissions.append({"user": name, "vhost": "/", **vars(rights)})
     return json.dumps({"vhosts": [{"name": "/"}], "users": users, "permissions": permissions}, indent=1)
 

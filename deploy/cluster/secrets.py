@@ -1,13 +1,13 @@
-"""The secrets of a deployment in containers: a folder for each container, with the files that it reads.
+"""The secrets of a deployment in containers: a folder of files for each container.
 
-keys/<service>/<name of the setting>   the keys of a service, as `pkgrepo keys rotate` replaces them
-urls/<service>/<name of the setting>   the addresses of its stores, with its name and password there
+keys/<service>/<name of the setting>   the keys of a service; `pkgrepo keys rotate` replaces them
+urls/<service>/<name of the setting>   the addresses of its stores, with its name and password
 mongodb/  redis/  rabbitmq/            the users of the stores of `compose.yaml`: a file `name:password` for each
-administrator/password                 the first administrator's
-grafana/password                       the dashboard administrator's, where Grafana runs
+administrator/password                 the first administrator's password
+grafana/password                       the password of the dashboard's administrator, if Grafana runs
 
-A file of a store may hold two users with a space between them: the services have the first, the store accepts both.
-A store that somebody else runs has its addresses in urls/, and nothing else here.
+A file of a store may hold two users, separated by a space: the services use the first, the store accepts both.
+An external store has its addresses in urls/, and nothing else here.
 """
 
 import base64
@@ -21,6 +21,7 @@ from auth_service.settings import AuthSettings
 from catalog_service.settings import CatalogSettings
 from client_registry.settings import RegistrySettings
 from common.settings import BadSetting, ServiceSettings
+from deploy.cluster.owners import OWNERS, SERVICES_USER, prepare_private_folder
 from deploy.cluster.rights import (
     ADMINISTRATOR,
     HEALTH,
@@ -43,20 +44,17 @@ SETTINGS: Mapping[str, type[ServiceSettings]] = {
     "upload_service": UploadSettings,
     "client_registry": RegistrySettings,
 }
-# The one stands for the others where they are not given, and here they are; the other is what a storage gave out.
-NOT_MADE = frozenset(["internal_key", "s3_secret_access_key"])
-SERVICES_USER = 10001  # of our image
-STORES_USER = 999  # of the images of MongoDB, Redis and RabbitMQ
-READERS = {"mongodb": STORES_USER, "redis": STORES_USER, "rabbitmq": STORES_USER, "grafana": 472}  # else SERVICES_USER
-COMMAND = "pkgrepo"  # the folder of the addresses that the operator's commands read
+# `internal_key` is the default of other keys that are all given here; the storage's provider issues the S3 key.
+NOT_GENERATED = frozenset(["internal_key", "s3_secret_access_key"])
+COMMAND = "pkgrepo"  # the folder of the addresses for the operator's commands
 
 
 @dataclass(frozen=True)
 class ClusterSecrets:
     """The folder of a deployment's secrets.
 
-    `others` has addresses of stores that somebody else runs, one for all readers; `external` says that somebody else
-    runs all stores and that each reader's address is in its file already.
+    `others` has one address of each external store, for all services. `external` says that all stores are external,
+    and that each service's address is in its file already.
     """
 
     path: Path
@@ -66,22 +64,21 @@ class ClusterSecrets:
 
     @property
     def administrator(self) -> Path:
-        """The first administrator's password."""
+        """The file of the first administrator's password."""
         return self.path / "administrator" / "password"
 
     @property
     def _root(self) -> Path:
-        """The passwords of MongoDB's root: the one that it has or gets, then earlier ones."""
         return self.path / "mongodb" / "password"
 
     def root_passwords(self) -> list[str]:
-        """The passwords of MongoDB's root, the one that it has or gets before earlier ones."""
+        """The passwords of MongoDB's root: the current or next one, then earlier ones."""
         return self._root.read_text(encoding="ascii").split()
 
-    def make(self) -> list[Path]:
-        """Generate what is missing and bring the files of the stores up to date; the files that were written.
+    def generate(self) -> list[Path]:
+        """Generate missing secrets and update the files of the stores; the written files.
 
-        Root gives each file to its reader. Raises BadSetting where an address is missing.
+        As root, it gives each file to its reader. Raises BadSetting for a missing address.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         written: list[Path] = []
@@ -89,11 +86,11 @@ class ClusterSecrets:
             written += self._update(dict.fromkeys(self._urls(name).values(), url))
         if self.external:
             self._check_addresses()
-        for text, files in self._generated():
+        for text, files in self._random_secrets():
             existing = [file for file in files if file.exists()]
             value = existing[0].read_text(encoding="ascii") if existing else text
             written += self._update({file: value for file in files if file not in existing})
-        for store in self._stores():
+        for store in self._own_stores():
             written += self._update(self._derived(store))
         outdated = [file for file in (self.path / name for name in OUTDATED) if file.exists()]
         if outdated and self._root.exists():  # Every service of that release had root's password.
@@ -103,14 +100,14 @@ class ClusterSecrets:
         return written
 
     def credentials(self, store: str) -> list[Credential]:
-        """The users that a store accepts, by the name of its folder."""
-        [found] = [known for known in STORES if known.folder == store]
-        return [credential for user in found.users for credential in self._credentials(store, user)]
+        """The users that a store accepts; `store` is the name of its folder."""
+        [users] = [known.users for known in STORES if known.folder == store]
+        return [credential for user in users for credential in self._credentials(store, user)]
 
     def renew_passwords(self) -> None:
         """Give each user a second name and password, which comes first. A user that has two keeps both.
 
-        MongoDB's root gets another password. Raises BadSetting where the folder has no users of stores.
+        MongoDB's root gets a new password. Raises BadSetting if the folder has no users of stores.
         """
         users = self._renewable()
         is_first_run = all(len(self._credentials(store.folder, user)) == 1 for store, user in users)
@@ -120,15 +117,15 @@ class ClusterSecrets:
             known = self._credentials(store.folder, user)
             if len(known) == 1:
                 [name] = set(names_of(user)) - {known[0].name}
-                self._put(store, user, [Credential(user, name, _password()), *known])
+                self._set(store, user, [Credential(user, name, _password()), *known])
 
     def drop_old_passwords(self) -> None:
-        """Leave each user its first name and password. Raises BadSetting where the folder has no users of stores.
+        """Leave each user its first name and password. Raises BadSetting if the folder has no users of stores.
 
-        The earlier passwords of MongoDB's root stay: if the server still has one, only that one gives it the new one.
+        The earlier passwords of MongoDB's root stay: the server may still have one, and needs it for the change.
         """
         for store, user in self._renewable():
-            self._put(store, user, self._credentials(store.folder, user)[:1])
+            self._set(store, user, self._credentials(store.folder, user)[:1])
 
     def _renewable(self) -> list[tuple[Store, str]]:
         users = [(store, user) for store in STORES if (self.path / store.folder).is_dir() for user in store.users]
@@ -139,28 +136,30 @@ class ClusterSecrets:
     def _renew_root(self) -> list[Path]:
         return self._update({self._root: " ".join([_password(), *self.root_passwords()])})
 
-    def _stores(self) -> list[Store]:
-        """The stores whose users are kept here."""
+    def _own_stores(self) -> list[Store]:
         return [store for store in STORES if not self.external and getattr(self.others, store.setting) is None]
 
-    def _generated(self) -> list[tuple[str, list[Path]]]:
-        """Each secret that is drawn at random, and the files that it belongs in."""
-        names = sorted({name for settings in SETTINGS.values() for name in _keys_of(settings)})
-        keys = [(new_key(), [self._key(service, name) for service in _having(name)]) for name in names]
+    def _random_secrets(self) -> list[tuple[str, list[Path]]]:
+        """A new value of each random secret, and the files that have it."""
+        names = sorted({name for settings in SETTINGS.values() for name in settings.model_fields})
+        keys = [name for name in names if name.endswith("_key") and name not in NOT_GENERATED]
         people = [self.administrator, *([self.path / "grafana" / "password"] if self.grafana else [])]
-        users = [(store.folder, user) for store in self._stores() for user in store.users]
-        stores = [(str(Credential(user, user, _password())), [self.path / store / user]) for store, user in users]
-        if any(store.folder == "mongodb" for store in self._stores()):
-            members = base64.b64encode(secrets.token_bytes(96)).decode()
-            stores += [(_password(), [self._root]), (members, [self.path / "mongodb" / "members"])]
-        return [*((secrets.token_urlsafe(18), [file]) for file in people), *keys, *stores]
+        result = [(secrets.token_urlsafe(18), [file]) for file in people]
+        result += [(new_key(), [self.path / "keys" / service / key for service in _services_with(key)]) for key in keys]
+        for store in self._own_stores():
+            folder = self.path / store.folder
+            result += [(str(Credential(user, user, _password())), [folder / user]) for user in store.users]
+            if store.folder == "mongodb":
+                members = base64.b64encode(secrets.token_bytes(96)).decode()
+                result += [(_password(), [self._root]), (members, [folder / "members"])]
+        return result
 
     def _derived(self, store: Store) -> dict[Path, str]:
-        """The files that follow from the users of a store. An address of another store stays."""
+        """The files that follow from the users of a store. An address of an external store stays."""
         files = {
             file: store.url.format(self._credentials(store.folder, user)[0])
             for user, file in self._urls(store.setting).items()
-            if not file.exists() or store.is_here(file.read_text(encoding="utf-8"))
+            if not file.exists() or store.has_address(file.read_text(encoding="utf-8"))
         }
         if store.folder == "redis":
             files[self.path / "redis" / "users.acl"] = redis_acl(self.credentials("redis"))
@@ -172,7 +171,7 @@ class ClusterSecrets:
         pairs = [pair.partition(":") for pair in (self.path / store / user).read_text(encoding="ascii").split()]
         return [Credential(user, name, password) for name, _, password in pairs]
 
-    def _put(self, store: Store, user: str, credentials: Sequence[Credential]) -> None:
+    def _set(self, store: Store, user: str, credentials: Sequence[Credential]) -> None:
         self._update({self.path / store.folder / user: " ".join(map(str, credentials))})
         self._update(self._derived(store))
 
@@ -180,51 +179,29 @@ class ClusterSecrets:
         for store in STORES:
             for file in self._urls(store.setting).values():
                 if not file.exists():
-                    raise BadSetting(f"{file}: is missing; it holds the address of the store, with a user of its own")
-
-    def _key(self, service: str, name: str) -> Path:
-        return self.path / "keys" / service / name
+                    raise BadSetting(
+                        f"{file}: is missing; write the store's address, with a user for this service, to it"
+                    )
 
     def _urls(self, name: str) -> dict[str, Path]:
-        """The files with a store's address, by the user that it names."""
-        readers = {service: service for service in _having(name)}
+        """The files with a store's address, by the user in the address."""
+        readers = {service: service for service in _services_with(name)}
         if name in StoreSettings.model_fields:
             readers[OPERATOR] = COMMAND
         return {user: self.path / "urls" / reader / name for user, reader in readers.items()}
 
     def _update(self, texts: Mapping[Path, str]) -> list[Path]:
-        """Write the files that do not have their text; those that were written."""
-        changed = [file for file, text in texts.items() if _text(file) != text]
+        """Write the files whose text differs; the written files."""
+        changed = [file for file, text in texts.items() if not file.exists() or file.read_text("utf-8") != text]
         for file in changed:
-            owner = READERS.get(file.relative_to(self.path).parts[0], SERVICES_USER)
-            self._open(file.parent, owner)
+            owner = OWNERS.get(file.relative_to(self.path).parts[0], SERVICES_USER)
+            prepare_private_folder(file.parent, owner)
             write_secret(file, texts[file], owner if os.geteuid() == 0 else None)
         return changed
 
-    @staticmethod
-    def _open(folder: Path, owner: int) -> None:
-        """A folder that its owner alone may enter; an engine that was told to mount it may have made it already."""
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o700)
-        _give(folder, owner)
 
-
-def _give(path: Path, owner: int) -> None:
-    if os.geteuid() == 0:
-        os.chown(path, owner, owner)
-
-
-def _keys_of(settings: type[ServiceSettings]) -> list[str]:
-    return [name for name in settings.model_fields if name.endswith("_key") and name not in NOT_MADE]
-
-
-def _having(name: str) -> list[str]:
-    """The services that have such a setting."""
-    return [service for service, settings in SETTINGS.items() if name in settings.model_fields]
-
-
-def _text(file: Path) -> str | None:
-    return file.read_text(encoding="utf-8") if file.exists() else None
+def _services_with(setting: str) -> list[str]:
+    return [service for service, settings in SETTINGS.items() if setting in settings.model_fields]
 
 
 def _password() -> str:

@@ -1,4 +1,4 @@
-"""The stores of `compose.yaml`, and the addresses of stores that somebody else runs."""
+"""The stores of `compose.yaml`, and the addresses of external stores."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ class Store:
     url: str
     users: Iterable[str]
 
-    def is_here(self, url: str) -> bool:
-        """Whether an address leads to this store, and not to one that somebody else runs."""
-        scheme, _, place = self.url.partition("{}")
-        return url.startswith(scheme) and url.endswith(place)
+    def has_address(self, url: str) -> bool:
+        """Whether an address is the one of this store, and not of an external one."""
+        scheme, _, server = self.url.partition("{}")
+        return url.startswith(scheme) and url.endswith(server)
 
 
 STORES = (
@@ -32,7 +32,7 @@ OUTDATED = ("redis/password", "redis/password.conf", "rabbitmq/password", "rabbi
 
 
 class OtherStores(EnvironmentSettings):
-    """The addresses of stores that somebody else runs, with their users and passwords."""
+    """The addresses of external stores, with their users and passwords."""
 
     mongo_url: MongoUrl | None = None
     redis_url: RedisUrl | None = None

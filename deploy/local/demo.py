@@ -1,4 +1,4 @@
-"""A handful of sample packages, published over the public interface as anyone would."""
+"""Sample packages, published through the public interface."""
 
 import io
 import zipfile
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from aiohttp import ClientResponseError, ClientSession, FormData
 from PIL import Image, ImageDraw, ImageFont
 
-from deploy.local.first_start import ADMINISTRATOR
+from deploy.local.first_tenant import ADMINISTRATOR
 from deploy.local.folder import DataFolder
-from deploy.local.up import Running
+from deploy.local.up import RunningService
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Sample:
 
 PUBLISHER = "Example Software"
 SAMPLES = (
-    Sample("Example.Hello", "Hello", "Says hello to whoever starts it.", "#2f6f9f", ("1.0.0", "1.1.0", "2.0.0")),
+    Sample("Example.Hello", "Hello", "Says hello.", "#2f6f9f", ("1.0.0", "1.1.0", "2.0.0")),
     Sample("Example.Notes", "Notes", "Short notes, kept in plain text.", "#7a4f9f", ("0.9.1", "1.0.0")),
     Sample("Example.Clock", "Clock", "The time, in every office.", "#3f8f5f", ("2026.1", "2026.2")),
     Sample("Example.Paint", "Paint", "Draws lines and circles.", "#b0622f", ("3.4",)),
@@ -33,10 +33,10 @@ SAMPLES = (
 )
 
 
-async def publish_samples(service: Running, folder: DataFolder) -> str:
-    """Publish the samples into an empty catalog; a sentence that says what came of it.
+async def publish_samples(service: RunningService, folder: DataFolder) -> str:
+    """Publish the samples into an empty catalog; returns the result as a sentence.
 
-    Where the first administrator's password was changed, or our own address is not allowed, nothing is published.
+    Nothing is published if the administrator's first password was changed, or our own address is not allowed.
     """
     credentials = {"username": ADMINISTRATOR, "password": folder.password.read_text(encoding="utf-8")}
     try:
@@ -45,7 +45,7 @@ async def publish_samples(service: Running, folder: DataFolder) -> str:
                 session.headers["Authorization"] = f"Bearer {(await response.json())['message']}"
             async with session.post(f"{service.base_url}/get_packages?include_disabled=true") as response:
                 if await response.json():
-                    return "The catalog has packages already; no samples were published."
+                    return "The catalog has packages already, so no samples were published."
             for sample in SAMPLES:
                 await _add_package(session, service.base_url, sample)
                 for version in sample.versions:
@@ -87,15 +87,13 @@ async def _add_version(session: ClientSession, base_url: str, sample: Sample, ve
 
 def _logo(sample: Sample) -> bytes:
     image = Image.new("RGB", (128, 128), sample.colour)
-    draw = ImageDraw.Draw(image)
-    draw.text((64, 64), sample.name[0], fill="white", anchor="mm", font=ImageFont.load_default(80))
-    written = io.BytesIO()
-    image.save(written, "PNG")
-    return written.getvalue()
+    font = ImageFont.load_default(80)
+    ImageDraw.Draw(image).text((64, 64), sample.name[0], fill="white", anchor="mm", font=font)
+    image.save(file := io.BytesIO(), "PNG")
+    return file.getvalue()
 
 
 def _installer(sample: Sample, version: str) -> bytes:
-    written = io.BytesIO()
-    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(file := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(f"{sample.name.lower()}.cmd", f"@echo {sample.name} {version}\r\n")
-    return written.getvalue()
+    return file.getvalue()

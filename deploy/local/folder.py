@@ -1,4 +1,4 @@
-"""The data folder of `pkgrepo up`: stores, installers, keys and sockets, readable by its owner alone."""
+"""The data folder of `pkgrepo up`: stores, installers, keys and sockets. Only its owner can read it."""
 
 import json
 import os
@@ -8,17 +8,17 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-SOCKET_PATH_LIMIT = 103  # bytes in the path of a unix socket on macOS; Linux takes 107
+SOCKET_PATH_LIMIT = 103  # bytes in the path of a unix socket on macOS; 107 on Linux
 SERVICES = ("auth_service", "catalog_service", "upload_service", "client_registry")
 
 
 class FolderProblem(Exception):
-    """The folder cannot be used; the text says why, in one line."""
+    """The folder cannot be used; the text is the reason in one line."""
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where the stores of a running `up` listen, and where it answers."""
+    """The addresses of a running `up` and of its stores."""
 
     base_url: str
     mongo_url: str
@@ -27,12 +27,12 @@ class Addresses:
 
 @dataclass(frozen=True)
 class DataFolder:
-    """One folder that holds everything."""
+    """The folder and the paths in it."""
 
     path: Path
 
     def prepare(self) -> None:
-        """Make the folder where it is not there. Raises FolderProblem."""
+        """Create the folder if necessary. Raises FolderProblem."""
         for folder in (self.path, self.path / "run", self.keys, self.installers, self.logs.parent):
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ class DataFolder:
 
     @property
     def password(self) -> Path:
-        """The first administrator's password, as it was generated."""
+        """The file of the first administrator's generated password."""
         return self.path / "admin-password"
 
     def socket(self, service: str) -> Path:
@@ -64,7 +64,7 @@ class DataFolder:
         return self.path / "keys"
 
     def key(self, name: str) -> Path:
-        """The file of a key of this folder's services, generated where there is none yet."""
+        """The file of a key of the services; generated if it does not exist."""
         file = self.keys / name
         if not file.exists():
             write_secret(file, new_key())
@@ -72,25 +72,27 @@ class DataFolder:
 
     @property
     def audit_key(self) -> SecretStr:
-        """The key of the audit log, not among those that are replaced: an entry is verified under it for ever."""
+        """The key of the audit log. It is not rotated, because old entries are verified with it."""
         file = self.path / "audit-key"
         if not file.exists():
             write_secret(file, secrets.token_urlsafe(48))
         return SecretStr(file.read_text(encoding="ascii"))
 
-    def remember(self, addresses: Addresses) -> None:
-        """Tell the commands that run beside."""
+    def save_addresses(self, addresses: Addresses) -> None:
+        """Store the addresses for other commands while `up` runs."""
         write_secret(self._addresses, json.dumps(vars(addresses)))
 
-    def forget(self) -> None:
+    def remove_addresses(self) -> None:
         self._addresses.unlink(missing_ok=True)
 
     def addresses(self) -> Addresses:
-        """Where a running `up` has its stores. Raises FolderProblem where none runs."""
+        """The addresses of a running `up`. Raises FolderProblem if none runs."""
         try:
             return Addresses(**json.loads(self._addresses.read_text(encoding="utf-8")))
         except FileNotFoundError:
-            raise FolderProblem(f"nothing runs on {self.path}; start it with `pkgrepo up --data {self.path}`") from None
+            raise FolderProblem(
+                f"no `pkgrepo up` runs on {self.path}; start it with `pkgrepo up --data {self.path}`"
+            ) from None
 
     @property
     def _addresses(self) -> Path:
@@ -98,12 +100,12 @@ class DataFolder:
 
 
 def new_key() -> str:
-    """A key for a file of keys."""
+    """A random key for a key file."""
     return secrets.token_urlsafe(48)
 
 
 def write_secret(file: Path, text: str, owner: int | None = None) -> None:
-    """Write a file that nobody else may read, at once or not at all; its owner is `owner`, or stays who it was."""
+    """Write a file that only its owner can read, atomically. Its owner is `owner`, or stays the same."""
     new = file.with_name(f"{file.name}.new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:

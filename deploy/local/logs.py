@@ -1,4 +1,4 @@
-"""The log of `pkgrepo up`: a file that keeps to a size, with what came before beside it."""
+"""The log of `pkgrepo up`: a file of limited size, rotated once."""
 
 import os
 from io import BufferedWriter, FileIO, TextIOWrapper
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-LIMIT = 16 << 20  # bytes of the file, and of the one before
+LIMIT = 16 << 20  # bytes of the file, and of the previous one
 
 
 class RotatingFile(FileIO):
-    """A file that is moved to `NAME.1` before it would pass LIMIT, and begun anew."""
+    """A file that is moved to `NAME.1` before it exceeds LIMIT."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "ab")
@@ -27,5 +27,5 @@ class RotatingFile(FileIO):
 
 
 def open_log(path: Path) -> TextIO:
-    """Text at the end of the file; each flush writes whole what came since the last."""
+    """Open the log for appending text; each flush writes complete lines."""
     return TextIOWrapper(BufferedWriter(RotatingFile(path)), encoding="utf-8")

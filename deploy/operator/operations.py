@@ -1,4 +1,4 @@
-"""What an operator does to tenants and users, straight on the stores."""
+"""Operations on tenants and users, directly on the stores."""
 
 import asyncio
 import secrets
@@ -27,12 +27,12 @@ from upload_service.maintenance.purge import forget_tenant as forget_installers
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.uploads.store import MongoUploadStore
 
-IN_FORCE = 5  # seconds after which no gateway remembers a tenant that is gone
+CACHES_EXPIRED = 5  # seconds until no gateway has a deleted tenant in its cache
 
 
 @dataclass(frozen=True)
 class Operator:
-    """Tenants, users, their sessions and the places where they signed in, as auth_service has them."""
+    """auth_service's tenants, users, sessions, and addresses of earlier sign-ins."""
 
     tenants: Tenants
     users: Users
@@ -46,7 +46,7 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(addresses.mongo_url, "auth"))
         redis = await stack.enter_async_context(open_redis(addresses.redis_url))
-        # Only to end sessions: this signs none, so any key will do.
+        # These sessions are only ended, and none is signed, so the key does not matter.
         sessions = Sessions(redis, keys=Keys(secrets.token_urlsafe(48)), lifetime=1, idle=1)
         known_places = RedisKnownPlaces(redis)
         users = Users(MongoUserStore(database), Passwords(), sessions, known_places)
@@ -54,27 +54,27 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
 
 
 async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id: str) -> bool:
-    """Remove a tenant and everything of it in every service; whether there was one.
+    """Delete a tenant with its data in every service; whether it existed.
 
-    Cut short, it is finished by being called again: what is left of a tenant goes though the tenant is gone.
+    A second call completes an interrupted one: it deletes remaining data even if the tenant is gone.
 
     Raises:
-        InvalidField: no tenant can have this id.
-        BadSetting: the folder of installers is not known, or the object storage that has some of the tenant's.
+        InvalidField: the id is invalid.
+        BadSetting: the folder of installers is unknown, or the object storage that has some of them.
     """
     if not is_tenant_id(tenant_id):
-        raise InvalidField("tenant_id", "is none that a tenant can have")
+        raise InvalidField("tenant_id", "is not a valid tenant id")
     storage = open_storage(installers)
     async with open_database(addresses.mongo_url, "upload") as upload:
-        await storage.check_tenant(upload, tenant_id)
+        await storage.require_for_tenant(upload, tenant_id)
     async with open_operator(addresses) as operator:
         known = tenant_id in {tenant.tenant_id for tenant in await operator.tenants.list()}
         await operator.tenants.delete(tenant_id)
-        # Until no gateway lets a request of the tenant in, something could be added behind our back, a login included.
-        await asyncio.sleep(IN_FORCE)
+        # Until the caches of the gateways expire, requests of the tenant, logins too, could add data.
+        await asyncio.sleep(CACHES_EXPIRED)
         await operator.sessions.close_tenant(tenant_id)
         await operator.known_places.forget_tenant(tenant_id)
-        await operator.tenants.delete(tenant_id)  # Sign-ins of the last seconds, in a log that nobody has any more.
+        await operator.tenants.delete(tenant_id)  # Removes the audit entries of sign-ins in the last seconds.
     async with AsyncExitStack() as stack:
         catalog = await stack.enter_async_context(open_database(addresses.mongo_url, "catalog"))
         clients = await stack.enter_async_context(open_database(addresses.mongo_url, "clients"))

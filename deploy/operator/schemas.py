@@ -1,4 +1,4 @@
-"""What the services' databases are to be, as operators' commands know it: none touches one that is newer."""
+"""The schemas of the services' databases. Operators' commands do not touch a database of a newer schema."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -24,41 +24,41 @@ KNOWN = {name: schema.version for name, schema in _schemas(SecretStr("")).items(
 
 
 def schemas(where: StoreAddresses) -> dict[str, Schema]:
-    """Those of all services, by their databases. Raises BadSetting where the key of the audit log is not known."""
+    """The schemas of all services, by their databases. Raises BadSetting if the key of the audit log is unknown."""
     return _schemas(where.require_audit_key())
 
 
 @asynccontextmanager
 async def open_database(url: str, name: str) -> AsyncIterator[MongoDatabase]:
-    """A service's database, for an operator's command. Raises SchemaIsNewer where any service's is newer than this."""
+    """Open a service's database. Raises SchemaIsNewer if any service's schema is newer than this program."""
     async with mongo.open_database(url, name) as database:
-        check_known(await versions(database))
+        require_known_schemas(await versions(database))
         yield database
 
 
 async def versions(database: MongoDatabase) -> dict[str, int]:
-    """How far each service's database is, beside this one."""
+    """The schema version of each service's database, on the server of this one."""
     return {name: await version_of(database.client[name]) for name in KNOWN}
 
 
-async def bring_up(where: StoreAddresses, reached: Mapping[str, int]) -> None:
-    """Bring records up to date that were put into databases of which no service runs; they have reached this."""
+async def migrate_restored(where: StoreAddresses, reached: Mapping[str, int]) -> None:
+    """Migrate records that were restored into empty databases; `reached` are the versions of their schemas."""
     for name, schema in schemas(where).items():
         async with mongo.open_database(where.addresses.mongo_url, name) as database:
             await set_version(database, reached.get(name, 0))
             await migrate(database, schema)
 
 
-async def bring_up_again(where: StoreAddresses, reached: Mapping[str, int]) -> None:
-    """The same for records that were put among others, which are up to date already."""
+async def migrate_imported(where: StoreAddresses, reached: Mapping[str, int]) -> None:
+    """Migrate records that were imported into databases of the current schema."""
     for name, schema in schemas(where).items():
         async with mongo.open_database(where.addresses.mongo_url, name) as database:
             await migrate_again(database, schema, reached.get(name, 0))
 
 
-def check_known(found: Mapping[str, int], where: str = "") -> None:
-    """Raises SchemaIsNewer; `where` stands before the database's name."""
-    for name, version in found.items():
+def require_known_schemas(versions: Mapping[str, int], prefix: str = "") -> None:
+    """Raise SchemaIsNewer for a newer schema; the message has `prefix` before the database's name."""
+    for name, version in versions.items():
         known = KNOWN.get(name, 0)
         if version > known:
-            raise SchemaIsNewer(f"{where}{name}", version, known)
+            raise SchemaIsNewer(f"{prefix}{name}", version, known)

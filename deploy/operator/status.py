@@ -1,4 +1,4 @@
-"""`pkgrepo status`: which services are ready, asked of each."""
+"""The status of the services, from the readiness endpoint of each."""
 
 import asyncio
 import os
@@ -8,48 +8,38 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, Uni
 from rich.console import Console
 from rich.table import Table
 
-from auth_service.settings import AuthSettings
-from catalog_service.settings import CatalogSettings
-from client_registry.settings import RegistrySettings
+from deploy.cluster.secrets import SETTINGS
 from deploy.local.folder import SERVICES, DataFolder
-from gateway.settings import GatewaySettings
-from upload_service.settings import UploadSettings
 
 TIMEOUT = 5  # seconds
-DEFAULT_LISTEN = {
-    "gateway": GatewaySettings.model_fields["listen"].default,
-    "auth_service": AuthSettings.model_fields["listen"].default,
-    "catalog_service": CatalogSettings.model_fields["listen"].default,
-    "upload_service": UploadSettings.model_fields["listen"].default,
-    "client_registry": RegistrySettings.model_fields["listen"].default,
-}
 
 
 async def print_status(console: Console, folder: DataFolder | None) -> bool:
-    """Print a row for each service; whether all are ready.
+    """Print a row for each service; returns whether all are ready.
 
-    Without a folder the services' addresses are those of the environment, `GATEWAY_URL` for the gateway.
+    Without a folder, the addresses are those of the environment, such as `GATEWAY_URL`.
     """
-    addresses = _of_folder(folder) if folder else _of_environment()
-    answers = await asyncio.gather(*(_ask(address) for address in addresses.values()))
+    addresses = _addresses_of_folder(folder) if folder else _addresses_of_environment()
+    answers = await asyncio.gather(*(_missing(address) for address in addresses.values()))
     table = Table("Service", "Address", "Status", "Missing")
     for (name, address), missing in zip(addresses.items(), answers, strict=True):
-        text = ", ".join(f"{what}: {why}" for what, why in missing.items())
+        text = ", ".join(f"{dependency}: {reason}" for dependency, reason in missing.items())
         table.add_row(name, address, "not ready" if missing else "ready", text)
     console.print(table)
     return not any(answers)
 
 
-def _of_folder(folder: DataFolder) -> dict[str, str]:
+def _addresses_of_folder(folder: DataFolder) -> dict[str, str]:
     sockets = {name: f"unix:{folder.socket(name)}" for name in SERVICES}
     return {"gateway": folder.addresses().base_url, **sockets}
 
 
-def _of_environment() -> dict[str, str]:
-    return {name: os.environ.get(f"{name.upper()}_URL", f"http://{listen}") for name, listen in DEFAULT_LISTEN.items()}
+def _addresses_of_environment() -> dict[str, str]:
+    listen = {name: settings.model_fields["listen"].default for name, settings in SETTINGS.items()}
+    return {name: os.environ.get(f"{name.upper()}_URL", f"http://{listen[name]}") for name in SETTINGS}
 
 
-async def _ask(address: str) -> dict[str, str]:
+async def _missing(address: str) -> dict[str, str]:
     unix = address.startswith("unix:")
     connector = UnixConnector(address.removeprefix("unix:")) if unix else TCPConnector()
     base = "http://localhost" if unix else address

@@ -1,4 +1,4 @@
-"""The homes of installers, as an operator's command opens them: the folder, and what the environment says of S3."""
+"""The storage of installers for operators' commands: the folder, and S3 if the environment configures it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,16 +7,16 @@ from common.mongo import MongoDatabase
 from common.settings import BadSetting, load
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import StorageSettings
-from upload_service.storage.filesystem import FolderInstallers, StorageBackends
+from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.storage.migration_store import MongoMoveStore
-from upload_service.storage.s3 import ObjectInstallers, homes_of
+from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.staging import Staging
-from upload_service.uploads.part_files import Parts
+from upload_service.uploads.part_files import PartFiles
 
 
 @dataclass(frozen=True)
 class Storage:
-    """`folder` is the one that all replicas share, `chosen` where the settings want installers to end up."""
+    """`folder` is shared by all replicas, `chosen` is the kind of storage for new installers."""
 
     folder: Path
     homes: StorageBackends
@@ -24,25 +24,25 @@ class Storage:
     chosen: StorageKind
 
     def path(self, upload: Upload) -> Path:
-        """Where the folder has an installer. Raises ValueError for a record whose names lead elsewhere."""
-        return FolderInstallers(self.folder, Parts(self.folder)).path(upload)
+        """The path of an installer in the folder. Raises ValueError for a record whose names lead elsewhere."""
+        return FolderStorage(self.folder, PartFiles(self.folder)).path(upload)
 
-    def check(self, home: StorageKind) -> None:
-        """Raise BadSetting where the settings do not have this home."""
+    def require(self, home: StorageKind) -> None:
+        """Raise BadSetting if the settings lack this storage."""
         if home not in self.homes:
-            raise BadSetting("S3_URL: must be given, as it is to the upload service")
+            raise BadSetting("S3_URL: is missing; set it as for the upload service")
 
-    async def check_tenant(self, upload: MongoDatabase, tenant_id: str) -> None:
-        """Raise BadSetting where a tenant has installers at a home that the settings do not have."""
+    async def require_for_tenant(self, upload: MongoDatabase, tenant_id: str) -> None:
+        """Raise BadSetting if the settings lack a storage that has installers of the tenant."""
         if await MongoMoveStore(upload).has_any(tenant_id, StorageKind.S3):
-            self.check(StorageKind.S3)
+            self.require(StorageKind.S3)
 
 
 def open_storage(installers: Path | None) -> Storage:
-    """The homes, that of `installers` among them. Raises BadSetting where the folder is not known."""
+    """Open the storage; `installers` is the folder. Raises BadSetting without a folder."""
     if installers is None:
         raise BadSetting("INSTALLERS: set it to the folder of installers")
-    settings, parts = load(StorageSettings), Parts(installers)
-    folder = FolderInstallers(installers, parts)
-    objects = ObjectInstallers(settings.object_storage) if settings.object_storage else None
-    return Storage(installers, homes_of(folder, objects), Staging(folder, parts), settings.installer_storage)
+    settings, parts = load(StorageSettings), PartFiles(installers)
+    folder = FolderStorage(installers, parts)
+    objects = S3Storage(settings.object_storage) if settings.object_storage else None
+    return Storage(installers, storage_backends(folder, objects), Staging(folder, parts), settings.installer_storage)

@@ -1,4 +1,4 @@
-"""Where an operator's command finds the stores: in the folder of a running `up`, or in the environment."""
+"""The addresses of the stores for operators' commands: from the folder of a running `up`, or the environment."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,7 +15,7 @@ from deploy.local.servers import mongod, redis
 
 
 class StoreSettings(EnvironmentSettings):
-    """The stores and the folder of installers that the environment names, and the keys that records are made under."""
+    """The stores, the folder of installers and the keys that the environment names."""
 
     mongo_url: MongoUrl | None = None
     redis_url: RedisUrl | None = None
@@ -26,7 +26,7 @@ class StoreSettings(EnvironmentSettings):
 
 @dataclass(frozen=True)
 class StoreAddresses:
-    """The stores' addresses, the folder of installers, the keys of the audit log and of client tokens."""
+    """The addresses of the stores, the folder of installers, and the keys of the audit log and of client tokens."""
 
     addresses: Addresses
     installers: Path | None
@@ -34,14 +34,16 @@ class StoreAddresses:
     client_token_key: Keys | None = None
 
     def require_audit_key(self) -> SecretStr:
-        """The keys of the audit log. Raises BadSetting where they are not given."""
+        """The keys of the audit log. Raises BadSetting without them."""
         if self.audit_key is None:
-            raise BadSetting("AUDIT_KEY: is required here as in auth_service: what operators do is on record")
+            raise BadSetting(
+                "AUDIT_KEY: is missing; set it as for auth_service, to record this command in the audit log"
+            )
         return self.audit_key
 
 
-def places(data: Path | None) -> StoreAddresses:
-    """Raises FolderProblem where nothing runs on the folder, BadSetting where the environment says too little."""
+def store_addresses(data: Path | None) -> StoreAddresses:
+    """The running stores. Raises FolderProblem if nothing runs on the folder, and BadSetting."""
     if data is not None:
         folder = DataFolder(data.absolute())
         return _of_folder(folder, folder.addresses())
@@ -54,17 +56,17 @@ def places(data: Path | None) -> StoreAddresses:
 
 @asynccontextmanager
 async def offline_stores(data: DataFolder | None) -> AsyncIterator[StoreAddresses]:
-    """The same of an installation that does not run; the stores of a folder run for as long as the block lasts.
+    """The stores of an installation that does not run. The stores of a data folder run during the block.
 
-    Raises ServerUnavailable where a `pkgrepo up` runs on the folder, and what `places` raises.
+    Raises ServerUnavailable if a `pkgrepo up` runs on the folder, and as `store_addresses` does.
     """
     if data is None:
-        yield places(None)
+        yield store_addresses(None)
         return
     data.prepare()
-    given = load(StoreSettings)
+    settings = load(StoreSettings)
     async with AsyncExitStack() as stack:
-        mongo_url, redis_url = given.mongo_url, given.redis_url
+        mongo_url, redis_url = settings.mongo_url, settings.redis_url
         if mongo_url is None:
             mongo_url = await stack.enter_async_context(mongod(data.path / "mongodb"))
         if redis_url is None:

@@ -1,25 +1,24 @@
-"""The operations of the interface that publishing takes, asked with patience."""
+"""The operations of the interface that publishing needs. Transient failures are retried."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 import stamina
 from aiohttp import FormData
+from pydantic import BaseModel
 
 from common.errors import UpstreamProblem
 from deploy.publish.model import Installer, NewPackage
-from deploy.publish.problems import wait
+from deploy.publish.problems import retry_delay
 from deploy.publish.server import MakeBody
 from deploy.publish.session import Session
 
-BLOCK = 64 << 10  # bytes of a chunk between two looks at the clock and the progress
+BLOCK = 64 << 10  # bytes of a chunk from one report of the progress to the next
 
 
-@dataclass(frozen=True)
-class State:
-    """Where a transfer stands: bytes received, and once it is complete the file's name and digest."""
+class TransferState(BaseModel):
+    """The bytes that the server received, and for a complete transfer the file's name and digest."""
 
     received: int = 0
     complete: bool = False
@@ -28,28 +27,28 @@ class State:
 
 
 class Interface:
-    """The public interface. What may pass is tried again until `timeout` seconds are over."""
+    """The public interface. Transient failures are retried for `timeout` seconds."""
 
     def __init__(self, session: Session, timeout: float) -> None:
         self._session = session
         self._one_installer_a_version: bool | None = None
-        self.patiently = stamina.AsyncRetryingCaller(
+        self.retrying = stamina.AsyncRetryingCaller(
             attempts=None, timeout=timeout, wait_initial=0.5, wait_max=20.0, wait_jitter=1.0
-        ).on(lambda error: wait(error, timeout))
+        ).on(lambda error: retry_delay(error, timeout))
 
     async def package_ids(self) -> Sequence[str]:
         """The ids of the tenant's active packages."""
-        return [row["PACKAGE_ID"] for row in await self._ask("POST", "get_packages")]
+        return [row["PACKAGE_ID"] for row in await self._request("POST", "get_packages")]
 
     async def manifest(self, package_id: str) -> Mapping[str, Any] | None:
-        """What winget is offered of a package, with all that any client knows; None where that is nothing."""
-        answer = await self._ask("GET", "winget", "packageManifests", package_id, headers={"Version": "1.28.0"})
+        """The winget manifest of a package with all fields of the newest contract; None if winget is not offered it."""
+        answer = await self._request("GET", "winget", "packageManifests", package_id, headers={"Version": "1.28.0"})
         return answer["Data"] if answer else None
 
     async def versions(self, package_id: str) -> Sequence[Mapping[str, str]] | None:
-        """The versions of a package as the interface lists them; None where there is no such package."""
+        """The versions of a package as the interface lists them; None if the package does not exist."""
         try:
-            listed: list[dict[str, str]] = await self._ask("GET", "get_package_versions", package_id)
+            listed: list[dict[str, str]] = await self._request("GET", "get_package_versions", package_id)
         except UpstreamProblem as refusal:
             if refusal.code == "package_not_found":
                 return None
@@ -58,51 +57,44 @@ class Interface:
 
     async def damaged_versions(self) -> Set[str]:
         """The UIDs of the tenant's versions whose stored files are damaged."""
-        return {row["version_uid"] for row in await self._ask("GET", "get_damaged_installers")}
+        return {row["version_uid"] for row in await self._request("GET", "get_damaged_installers")}
 
     async def one_installer_a_version(self) -> bool:
-        """Whether this tenant's versions are told apart by their version string alone; asked for once."""
+        """Whether a version string is unique within a package of this tenant; requested once."""
         if self._one_installer_a_version is None:
-            settings = (await self._ask("GET", "server_information"))["settings"]
+            settings = (await self._request("GET", "server_information"))["settings"]
             self._one_installer_a_version = settings["version_key"] == "version"
         return self._one_installer_a_version
 
     async def add_package(self, package_id: str, package: NewPackage) -> None:
-        """Add a package; one that exists already is as good."""
+        """Add a package if it does not exist."""
 
         def body(_: Callable[[], None]) -> FormData:
-            form = FormData(
-                [
-                    ("package_id", package_id),
-                    ("package_name", package.name),
-                    ("package_publisher", package.publisher),
-                    ("package_description", package.description),
-                    *package.more,
-                ]
-            )
+            form = FormData([("package_id", package_id), *package.form])
             if package.logo:
                 form.add_field("Logo", package.logo, filename="logo")
             return form
 
         try:
-            await self._ask("POST", "add_package", body=body)
+            await self._request("POST", "add_package", body=body)
         except UpstreamProblem as refusal:
             if refusal.code != "package_exists":
                 raise
 
-    async def state(self, file_id: str) -> State:
-        """Where a transfer stands; one that the server does not know has not begun."""
+    async def state(self, file_id: str) -> TransferState:
+        """The state of a transfer; an unknown one has not begun."""
         try:
-            return _state(await self._ask("GET", "upload_package_version", headers={"X-File-ID": file_id}))
+            answer = await self._request("GET", "upload_package_version", headers={"X-File-ID": file_id})
         except UpstreamProblem as refusal:
             if refusal.code == "transfer_not_found":
-                return State()
+                return TransferState()
             raise
+        return TransferState.model_validate(answer)
 
     async def send_chunk(
-        self, file_id: str, start: int, total: int, content: bytes, suffix: str, tell: Callable[[int], None]
-    ) -> State:
-        """Send a chunk, once, and say where the transfer stands then; `tell` hears how far it has come, in bytes."""
+        self, file_id: str, start: int, total: int, content: bytes, suffix: str, progress: Callable[[int], None]
+    ) -> TransferState:
+        """Send a chunk without retries; `progress` is called with the number of bytes of the file sent so far."""
         boundary = uuid4().hex
         head = (
             f'--{boundary}\r\nContent-Disposition: form-data; name="chunk"; filename="installer{suffix}"\r\n'
@@ -110,12 +102,12 @@ class Interface:
         ).encode()
         tail = f"\r\n--{boundary}--\r\n".encode()
 
-        async def blocks(taken: Callable[[], None]) -> AsyncIterator[bytes | memoryview]:
+        async def blocks(block_sent: Callable[[], None]) -> AsyncIterator[bytes | memoryview]:
             yield head
-            for place in range(0, len(content), BLOCK):
-                yield memoryview(content)[place : place + BLOCK]
-                taken()
-                tell(start + min(place + BLOCK, len(content)))
+            for offset in range(0, len(content), BLOCK):
+                yield memoryview(content)[offset : offset + BLOCK]
+                block_sent()
+                progress(start + min(offset + BLOCK, len(content)))
             yield tail
 
         headers = {
@@ -124,29 +116,21 @@ class Interface:
             "Content-Type": f"multipart/form-data; boundary={boundary}",
             "Content-Length": str(len(head) + len(content) + len(tail)),
         }
-        return _state(await self._session.ask("POST", "upload_package_version", headers=headers, body=blocks))
+        answer = await self._session.request("POST", "upload_package_version", headers=headers, body=blocks)
+        return TransferState.model_validate(answer)
 
-    async def add_version(self, installer: Installer, **where: str) -> str:
-        """Create the version; its UID. `where` its installer is stands in the interface's words.
+    async def add_version(self, installer: Installer, **source: str) -> str:
+        """Create the version; its UID. `source` has the form fields that name the installer's file.
 
-        Raises Answered: 409 where it exists, 404, 407.
+        Raises UpstreamProblem: 409 if the version exists, 404, 407.
         """
-        form = [*installer.form, *where.items()]
-        answer = await self._ask(
+        form = [*installer.form, *source.items()]
+        answer = await self._request(
             "POST", "add_package_version", installer.package_id, body=lambda _: FormData(list(form))
         )
         return str(answer["UID"])
 
-    async def _ask(
+    async def _request(
         self, method: str, *segments: str, headers: dict[str, str] | None = None, body: MakeBody | None = None
     ) -> Any:
-        return await self.patiently(self._session.ask, method, *segments, headers=headers, body=body)
-
-
-def _state(answer: Mapping[str, Any]) -> State:
-    return State(
-        received=int(answer["received"]),
-        complete=bool(answer["complete"]),
-        server_filename=str(answer.get("server_filename", "")),
-        sha256=str(answer.get("sha256", "")),
-    )
+        return await self.retrying(self._session.request, method, *segments, headers=headers, body=body)

@@ -1,4 +1,4 @@
-"""What is to be published, in the interface's words (sections 2.4 and 4.5), and what came of it."""
+"""Packages and installers to publish, in the interface's words (sections 2.4 and 4.5), and the results."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope
 from common.errors import Problem
 
-GENERATIONS = 5  # transfers that are tried for one version, see `Installer.file_ids`
+GENERATIONS = 5  # transfers that are attempted for one version, see `Installer.file_ids`
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,24 @@ class NewPackage:
     logo: bytes = b""
     more: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def form(self) -> list[tuple[str, str]]:
+        """The fields of the creation form without the id and the logo."""
+        return [
+            ("package_name", self.name),
+            ("package_publisher", self.publisher),
+            ("package_description", self.description),
+            *self.more,
+        ]
+
 
 @dataclass(frozen=True)
 class Installer:
-    """A file, and the version of a package that it is to become.
+    """A file, and the package version to create from it.
 
-    `more` has the optional fields of the creation form under the interface's names. `sha256` is the hexadecimal digest
-    that the file must have, and `url` where its maker has it; both are empty where that is not known. One that `stays`
-    there is not sent at all.
+    `more` has the optional fields of the creation form under the interface's names. `sha256` is the expected
+    hexadecimal digest, and `url` the publisher's address of the file; both are empty if unknown. A file that `stays`
+    at its address is not sent.
     """
 
     path: Path
@@ -51,7 +61,7 @@ class Installer:
 
     @property
     def key(self) -> Mapping[str, str]:
-        """What tells this installer from the others of its version, as a version is listed."""
+        """The fields that identify an installer within a package, as a version is listed."""
         return {
             "VERSION": self.version,
             "ARCHITECTURE": self.architecture,
@@ -64,7 +74,7 @@ class Installer:
 
     @property
     def form(self) -> list[tuple[str, str]]:
-        """The fields of the creation form, the file aside."""
+        """The fields of the creation form without the file."""
         return [
             ("package_version", self.version),
             ("file_architect", self.architecture),
@@ -77,19 +87,20 @@ class Installer:
         ]
 
     def file_ids(self, sha256: str) -> Iterator[str]:
-        """The X-File-IDs to send these bytes under, the same in every run: one after the other, where what came under
-        the one before cannot be used (it is damaged or was cancelled, or another version has it).
+        """The X-File-IDs for these bytes, the same in every run.
+
+        The next one is used if the transfer under the one before is damaged, cancelled, or used by another version.
         """
-        wanted = "\0".join((sha256, self.package_id, self.version, self.architecture))
+        content = "\0".join((sha256, self.package_id, self.version, self.architecture))
         for generation in range(GENERATIONS):
-            yield hashlib.sha256(f"{wanted}\0{generation}".encode()).hexdigest()
+            yield hashlib.sha256(f"{content}\0{generation}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Published:
-    """A version that is in the catalog now. `size` and `resumed_from` are bytes.
+    """A published version. `size` and `resumed_from` are bytes.
 
-    `created` is False where the version was there before, with the same bytes.
+    `created` is False if the version existed before with the same bytes.
     """
 
     installer: Installer
@@ -100,7 +111,7 @@ class Published:
     created: bool
 
     def document(self) -> dict[str, Any]:
-        """As `--json` shows it."""
+        """The output of `--json`."""
         return {
             "file": str(self.installer.path),
             "uid": self.uid,
@@ -115,13 +126,13 @@ class Published:
 
 @dataclass(frozen=True)
 class NotPublished:
-    """A file that did not become a version, and why."""
+    """A file that was not published, and the reason."""
 
     installer: Installer
     problem: Problem
 
     def document(self) -> dict[str, Any]:
-        """As `--json` shows it."""
+        """The output of `--json`."""
         return {
             "file": str(self.installer.path),
             "version": self.installer.version,

@@ -7,91 +7,88 @@ from common.errors import Problem
 
 
 class Unreachable(Problem):
-    """The server did not answer, or not to the end; it may later."""
+    """The server did not answer completely; it may later."""
 
     code = "unreachable"
 
 
-class NotTheInterface(Problem):
-    """Something else than the interface answers at the address."""
+class LastingProblem(Problem):
+    """A problem that a retry does not solve."""
 
-    status = 404
+    status = 409
+
+
+class NotTheInterface(LastingProblem):
+    """The address does not lead to the interface."""
+
     code = "not_the_interface"
 
 
-class Untrusted(Problem):
+class Untrusted(LastingProblem):
     """The server's certificate does not verify."""
 
-    status = 403
     code = "certificate_not_trusted"
 
 
-class FileUnusable(Problem):
+class FileUnusable(LastingProblem):
     """The file is empty, or cannot be read."""
 
-    status = 400
     code = "file_unusable"
 
 
-class FileChanged(Problem):
-    """The file is not what it was when its digest was made."""
+class FileChanged(LastingProblem):
+    """The file changed after its digest was made."""
 
-    status = 409
     code = "file_changed"
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"{path} changed while it was sent; run the command again.")
 
 
-class UploadCancelled(Problem):
+class UploadCancelled(LastingProblem):
     """Another client cancelled the transfer while this run sent it."""
 
-    status = 409
     code = "upload_cancelled"
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"The upload of {path} was cancelled by another client.")
 
 
-class OtherBytes(Problem):
-    """The file has another SHA-256 than the one that it must have."""
+class OtherBytes(LastingProblem):
+    """The file does not have the expected SHA-256."""
 
-    status = 409
     code = "sha256_differs"
 
-    def __init__(self, path: Path, wanted: str, found: str) -> None:
-        super().__init__(f"{path} has the SHA-256 {found}, not {wanted}.")
+    def __init__(self, path: Path, expected: str, actual: str) -> None:
+        super().__init__(f"{path} has the SHA-256 {actual}, not {expected}.")
 
 
-class VersionTaken(Problem):
-    """The package has another installer in this version's place."""
+class VersionTaken(LastingProblem):
+    """The package has this version with another installer."""
 
-    status = 409
     code = "version_exists"
 
 
-class StoredDifferently(Problem):
-    """What the server stored has another SHA-256 than the file, or cannot be used."""
+class StoredDifferently(LastingProblem):
+    """The server stored other bytes than those of the file."""
 
-    status = 409
     code = "stored_differently"
 
 
-class StoredDamaged(Problem):
-    """The version is there with the same bytes, but its stored file is missing or altered."""
+class StoredDamaged(LastingProblem):
+    """The version exists with the same bytes, but its stored file is missing or altered."""
 
-    status = 409
     code = "installer_damaged"
 
 
-def may_pass(problem: Problem) -> bool:
-    """Whether the same may succeed later: the server is away or busy, and has not refused it for good."""
+def is_transient(problem: Problem) -> bool:
+    """Whether a retry may succeed: the server is away or busy."""
     return problem.status == 429 or (problem.status >= 500 and problem.code != "transfer_damaged")
 
 
-def wait(error: Exception, timeout: float) -> bool | float:
-    """Whether to try again: after as many seconds as the server says, or after a growing pause."""
-    if not isinstance(error, Problem) or not may_pass(error):
+def retry_delay(error: Exception, timeout: float) -> bool | float:
+    """Whether to retry, for stamina: the seconds that the server asks for, or True for a growing pause."""
+    if not isinstance(error, Problem) or not is_transient(error):
         return False
     if error.retry_after is None:
         return True
@@ -99,6 +96,6 @@ def wait(error: Exception, timeout: float) -> bool | float:
 
 
 def retry_after(headers: Mapping[str, str]) -> int | None:
-    """The seconds that an answer asks to wait; None where it names none, or a date."""
-    said = headers.get("Retry-After", "")
-    return int(said) if said.isdecimal() and len(said) < 10 else None
+    """The seconds of `Retry-After`; None without one, or for a date."""
+    text = headers.get("Retry-After", "")
+    return int(text) if text.isdecimal() and len(text) < 10 else None

@@ -1,4 +1,4 @@
-"""From files to versions: what is there already is left alone, the rest is sent, several at once."""
+"""Publishes installers: skips existing versions, sends the files, creates the versions."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -10,41 +10,33 @@ from deploy.publish.files import LocalFile, open_file
 from deploy.publish.interface import Interface
 from deploy.publish.model import Installer, NewPackage, NotPublished, Published
 from deploy.publish.problems import OtherBytes, StoredDamaged, StoredDifferently, VersionTaken
-from deploy.publish.progress import Progress, Row
 from deploy.publish.transfer import Transfer
+from deploy.terminal import READING, FileProgress, Rows
 
-AT_ONCE = 4  # files; the connections share the line evenly among themselves
+AT_ONCE = 4  # files; their connections share the bandwidth
 UNUSABLE = frozenset(
     ["transfer_cancelled", "transfer_damaged", "installer_damaged", "installer_missing", "installer_not_found"]
 )
 
-OpenInstaller = Callable[[Installer, Row], AbstractAsyncContextManager[LocalFile]]
-"""Opens an installer's file, to be read within a block; raises a Problem where it is not to be had."""
-
-
-def from_disk(installer: Installer, _: Row) -> AbstractAsyncContextManager[LocalFile]:
-    return open_file(installer.path)
+OpenInstaller = Callable[[Installer, FileProgress], AbstractAsyncContextManager[LocalFile]]
+"""Opens an installer's file for the block; raises a Problem if it is not available."""
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """What the server has of the package before anything is sent."""
+    """The versions of the package that the server has."""
 
     versions: Sequence[Mapping[str, str]]
     one_installer_a_version: bool
 
     def uid_of(self, installer: Installer, sha256: str) -> str | None:
-        """The UID of the very version, if it is there with the same bytes.
-
-        Raises:
-            VersionTaken: its place is taken by other bytes, or by another installer of the version.
-        """
-        same_key = [one for one in self.versions if installer.key.items() <= one.items()]
-        for listed in same_key:
-            if listed["INSTALLER_SHA256"] == sha256:
-                return listed["UID"]
-        rivals = [one for one in self.versions if one["VERSION"] == installer.version]
-        if taken := same_key or (self.one_installer_a_version and rivals):
+        """The UID of the version if it exists with the same bytes. Raises VersionTaken if it has another installer."""
+        same_key = [row for row in self.versions if installer.key.items() <= row.items()]
+        for row in same_key:
+            if row["INSTALLER_SHA256"] == sha256:
+                return row["UID"]
+        same_version = [row for row in self.versions if row["VERSION"] == installer.version]
+        if taken := same_key or (self.one_installer_a_version and same_version):
             raise VersionTaken(
                 f"{installer.package_id} has version {installer.version} already, with another installer "
                 f"(UID {taken[0]['UID']})."
@@ -53,68 +45,73 @@ class Catalog:
 
 
 class Publisher:
-    """Publishes installers, `at_once` of them at the same time."""
+    """Publishes installers, `at_once` of them in parallel."""
 
     def __init__(
         self,
         interface: Interface,
-        progress: Progress,
+        rows: Rows,
         chunk_size: int,
         *,
         at_once: int = AT_ONCE,
-        open_installer: OpenInstaller = from_disk,
+        open_installer: OpenInstaller = lambda installer, _: open_file(installer.path),
     ) -> None:
         self._interface = interface
-        self._progress = progress
+        self._rows = rows
         self._chunk_size = chunk_size
         self._open = open_installer
-        self._turns = asyncio.Semaphore(at_once)
+        self._slots = asyncio.Semaphore(at_once)
 
     async def publish(
         self, package_id: str, package: NewPackage | None, installers: Sequence[Installer]
     ) -> list[Published | NotPublished]:
-        """What came of each file of a package, in their order; one that fails keeps no other from being published.
+        """The result of each installer, in their order. One that fails does not stop the others.
 
-        Raises:
-            Problem: nothing could be tried: no sign-in, no such package and none to add.
+        Raises Problem if the sign-in fails, or if the package does not exist and `package` is None.
         """
         versions = await self._interface.versions(package_id)
         if versions is None:
             if package is None:
-                raise NotFound(f"There is no package {package_id!r}; with --package-name and --publisher it is added.")
+                raise NotFound(
+                    f"There is no package {package_id!r}; give --package-name and --publisher to add the package."
+                )
             await self._interface.add_package(package_id, package)
         catalog = Catalog(versions or (), await self._interface.one_installer_a_version())
-        return await asyncio.gather(*(self._in_turn(installer, catalog) for installer in installers))
+        return await asyncio.gather(*(self._publish_in_slot(installer, catalog) for installer in installers))
 
-    async def _in_turn(self, installer: Installer, catalog: Catalog) -> Published | NotPublished:
-        async with self._turns:
-            with self._progress.row(installer.path.name) as row:
+    async def _publish_in_slot(self, installer: Installer, catalog: Catalog) -> Published | NotPublished:
+        async with self._slots:
+            with self._rows(installer.path.name) as progress:
                 try:
                     if installer.sha256 and (uid := catalog.uid_of(installer, installer.sha256)):
-                        await self._check_whole(installer, uid)
+                        await self._require_intact(installer, uid)
                         return Published(installer, uid, installer.sha256, 0, 0, created=False)
                     if installer.stays:
-                        return await self._keep_address(installer)
-                    async with self._open(installer, row) as file:
-                        return await self._publish(installer, catalog, file, row)
+                        source = {"installer_url": installer.url, "installer_sha256": installer.sha256}
+                        uid, created = await self._create_version(installer, installer.sha256, **source)
+                        return Published(installer, uid, installer.sha256, 0, 0, created=created)
+                    async with self._open(installer, progress) as file:
+                        return await self._publish_file(installer, catalog, file, progress)
                 except Problem as problem:
                     return NotPublished(installer, problem)
 
-    async def _publish(self, installer: Installer, catalog: Catalog, file: LocalFile, row: Row) -> Published:
-        row.reading(file.size)
-        sha256 = await file.sha256(row.at)
+    async def _publish_file(
+        self, installer: Installer, catalog: Catalog, file: LocalFile, progress: FileProgress
+    ) -> Published:
+        progress.start(READING, file.size)
+        sha256 = await file.sha256(progress.update)
         if installer.sha256 not in {"", sha256}:
             raise OtherBytes(file.path, installer.sha256, sha256)
         if uid := catalog.uid_of(installer, sha256):
-            await self._check_whole(installer, uid)
+            await self._require_intact(installer, uid)
             return Published(installer, uid, sha256, file.size, file.size, created=False)
-        reason: Problem = StoredDifferently(f"The server has other bytes than {file.path}, again and again.")
+        reason: Problem = StoredDifferently(f"The server stored other bytes than those of {file.path}.")
         for file_id in installer.file_ids(sha256):
             try:
-                stored = await Transfer(self._interface, file, file_id, self._chunk_size, row).send()
+                stored = await Transfer(self._interface, file, file_id, self._chunk_size, progress).send()
                 if stored.sha256 != sha256:
                     continue
-                uid, created = await self._create(installer, sha256, server_filename=stored.server_filename)
+                uid, created = await self._create_version(installer, sha256, server_filename=stored.server_filename)
             except UpstreamProblem as refusal:
                 if refusal.code not in UNUSABLE:
                     raise
@@ -123,15 +120,10 @@ class Publisher:
                 return Published(installer, uid, sha256, file.size, stored.resumed_from, created=created)
         raise reason
 
-    async def _keep_address(self, installer: Installer) -> Published:
-        url, sha256 = installer.url, installer.sha256
-        uid, created = await self._create(installer, sha256, installer_url=url, installer_sha256=sha256)
-        return Published(installer, uid, sha256, 0, 0, created=created)
-
-    async def _create(self, installer: Installer, sha256: str, **where: str) -> tuple[str, bool]:
-        """The version's UID, and whether it was made just now: an answer that was lost may have made it before."""
+    async def _create_version(self, installer: Installer, sha256: str, **source: str) -> tuple[str, bool]:
+        """The version's UID, and whether it is new: an attempt whose answer was lost may have created it."""
         try:
-            return await self._interface.add_version(installer, **where), True
+            return await self._interface.add_version(installer, **source), True
         except UpstreamProblem as refusal:
             if refusal.code != "version_exists":
                 raise
@@ -142,11 +134,11 @@ class Publisher:
                 uid = None
             if uid is None:
                 raise
-            await self._check_whole(installer, uid)
+            await self._require_intact(installer, uid)
             return uid, False
 
-    async def _check_whole(self, installer: Installer, uid: str) -> None:
-        """Let a version pass whose file can be served. Raises StoredDamaged."""
+    async def _require_intact(self, installer: Installer, uid: str) -> None:
+        """Raise StoredDamaged if the version's file cannot be served."""
         if uid in await self._interface.damaged_versions():
             raise StoredDamaged(
                 f"{installer.package_id} has version {installer.version} already, but its stored file is damaged; "

@@ -1,4 +1,4 @@
-"""The server at its public address: one request, one answer, and what each kind of failure means."""
+"""HTTP requests to the server's public address, and the problem of each kind of failure."""
 
 import asyncio
 import ssl
@@ -24,43 +24,38 @@ from common.errors import UpstreamProblem
 from deploy.publish.problems import NotTheInterface, Unreachable, Untrusted, retry_after
 
 CONNECT_TIMEOUT = 15.0  # seconds
-STALL = 120.0  # seconds without a byte of the body taken, or for the answer after it
+STALL_TIMEOUT = 120.0  # seconds without a byte of the body sent, or without an answer after it
 
 MakeBody = Callable[[Callable[[], None]], Any]
-"""Makes a request's body, as aiohttp's client takes it; called for each try. A long one calls what it is given for each
-part of it that was taken, which then has `STALL` seconds more."""
+"""Makes the body of each attempt, as aiohttp's client takes it. A long body calls its argument after each part that was
+sent, which restarts the `STALL_TIMEOUT`."""
 
 
 class Server:
-    """Asks for operations of the interface below its base address."""
+    """Requests operations below the base address."""
 
     def __init__(self, http: ClientSession, base: str) -> None:
         self._http = http
         self._base = base.rstrip("/")
 
-    async def ask(
+    async def request(
         self, method: str, *segments: str, headers: Mapping[str, str] | None = None, body: MakeBody | None = None
     ) -> Any:
-        """The JSON answer to an operation, None where it is without content.
+        """The JSON answer of an operation, None if it has no content.
 
         `segments` are the parts of its path, the operation's name first.
-
-        Raises:
-            Answered: the server refuses, with its own words.
-            Unreachable: no answer came.
-            Untrusted: its certificate does not verify.
-            NotTheInterface: something else answers.
+        Raises UpstreamProblem where the server refuses; Unreachable, Untrusted and NotTheInterface.
         """
         path = "/".join(quote(segment, safe="") for segment in segments)
         url = URL(f"{self._base}/{path}", encoded=True)
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(STALL) as limit:
-                loop = asyncio.get_running_loop()
-                data = body(lambda: limit.reschedule(loop.time() + STALL)) if body else None
+            async with asyncio.timeout(STALL_TIMEOUT) as limit:
+                data = body(lambda: limit.reschedule(loop.time() + STALL_TIMEOUT)) if body else None
                 async with self._http.request(
                     method, url, headers=headers, data=data, allow_redirects=False
                 ) as response:
-                    content = await response.read()
+                    return _parse_answer(response, await response.read())
         except ClientConnectorCertificateError as error:
             raise Untrusted(f"The certificate of {url.host} is not trusted: {error.certificate_error}.") from None
         except TimeoutError:
@@ -68,7 +63,6 @@ class Server:
         except (ClientError, OSError) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise Unreachable(f"The connection to {url.host} failed: {reason}.") from None
-        return _understood(response, content)
 
 
 @asynccontextmanager
@@ -79,12 +73,12 @@ async def open_server(base: str, ca_file: Path | None) -> AsyncIterator[Server]:
         connector=TCPConnector(ssl=context),
         cookie_jar=DummyCookieJar(),
         timeout=ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
-        trust_env=True,  # Many a pipeline reaches the world through a proxy only.
+        trust_env=True,  # Many pipelines reach other hosts through a proxy only.
     ) as http:
         yield Server(http, base)
 
 
-def _understood(response: ClientResponse, content: bytes) -> Any:
+def _parse_answer(response: ClientResponse, content: bytes) -> Any:
     try:
         answer = orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -92,10 +86,10 @@ def _understood(response: ClientResponse, content: bytes) -> Any:
     if response.status == 204 or (200 <= response.status < 300 and answer is not None):
         return answer
     if 300 <= response.status < 400:
-        raise NotTheInterface(f"The address leads elsewhere, to {response.headers.get('Location', 'nowhere')}.")
-    problem = answer if isinstance(answer, dict) else {}
+        raise NotTheInterface(f"The server redirects to {response.headers.get('Location', 'another address')}.")
     if response.status < 400:
-        raise NotTheInterface(f"What answers at {response.url} is not the interface.")
+        raise NotTheInterface(f"The answer of {response.url} is not one of the interface.")
+    problem = answer if isinstance(answer, dict) else {}
     raise UpstreamProblem(
         str(problem.get("detail") or f"The server answered {response.status} {response.reason or ''}".strip() + "."),
         status=response.status,

@@ -1,4 +1,4 @@
-"""Who we are to the server: a session of ours, renewed where it ends on the way, or a token that was given."""
+"""The session at the server: a login that is renewed when it ends, or a given token."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,11 +12,11 @@ from common.errors import Problem, UpstreamProblem
 from common.settings import BadSetting, EnvironmentSettings
 from deploy.publish.server import MakeBody, Server
 
-GOODBYE = 5.0  # seconds that a logout may take
+LOGOUT_TIMEOUT = 5.0  # seconds
 
 
 class Credentials(EnvironmentSettings):
-    """From the environment, or from the files that it names: secrets stand in no command line."""
+    """Read from the environment, or from files that it names: a command line must not contain secrets."""
 
     pkgrepo_user: str = ""
     pkgrepo_password: SecretStr = SecretStr("")
@@ -27,7 +27,7 @@ class Credentials(EnvironmentSettings):
         return bool(self.pkgrepo_user and self.pkgrepo_password)
 
     def check(self) -> None:
-        """Raise BadSetting where they are not enough."""
+        """Raise BadSetting where they are incomplete."""
         if not self.can_sign_in and not self.pkgrepo_token:
             raise BadSetting(
                 "set PKGREPO_USER and PKGREPO_PASSWORD, or PKGREPO_PASSWORD_FILE, or PKGREPO_TOKEN to sign in"
@@ -35,64 +35,59 @@ class Credentials(EnvironmentSettings):
 
 
 class Session:
-    """Asks as an administrator with `token`, "" before the first question.
-
-    Where there are credentials, a session that is over is followed by a new one.
-    """
+    """Requests operations as an administrator. It signs in before the first request, and again when a session ends."""
 
     def __init__(self, server: Server, credentials: Credentials) -> None:
         self._server = server
         self._credentials = credentials
         self.token = credentials.pkgrepo_token.get_secret_value().strip()
-        self._ours = False
-        self._renewing = asyncio.Lock()
+        self._has_own_session = False
+        self._sign_in_lock = asyncio.Lock()
 
-    async def ask(
+    async def request(
         self, method: str, *segments: str, headers: dict[str, str] | None = None, body: MakeBody | None = None
     ) -> Any:
-        """The answer to an operation. Raises as `Server.ask` does, and as a login does."""
+        """The answer to an operation. Raises as `Server.request` and a login do."""
         if not self.token:
-            await self._renew("")
+            await self._sign_in("")
         token = self.token
         try:
-            return await self._ask(token, method, segments, headers, body)
+            return await self._request_as(token, method, segments, headers, body)
         except UpstreamProblem as refusal:
-            # A package that exists is answered with 401 as well.
+            # The interface also answers 401 for a package that exists.
             if refusal.code != "not_authenticated" or not self._credentials.can_sign_in:
                 raise
-        await self._renew(token)
-        return await self._ask(self.token, method, segments, headers, body)
+        await self._sign_in(token)
+        return await self._request_as(self.token, method, segments, headers, body)
 
     async def close(self) -> None:
-        """Log out of a session that was made here; one that cannot be ended now ends by itself."""
-        if self._ours:
+        """Log out of a session that was opened here. If that fails, the session expires."""
+        if self._has_own_session:
             token = self.token
             with suppress(Problem, TimeoutError):
-                async with asyncio.timeout(GOODBYE):
-                    await self._server.ask("POST", "logout", body=lambda _: FormData({"token": token}))
+                async with asyncio.timeout(LOGOUT_TIMEOUT):
+                    await self._server.request("POST", "logout", body=lambda _: FormData({"token": token}))
 
-    async def _ask(
+    async def _request_as(
         self, token: str, method: str, segments: tuple[str, ...], headers: dict[str, str] | None, body: MakeBody | None
     ) -> Any:
         all_headers = {"Authorization": f"Bearer {token}", **(headers or {})}
-        return await self._server.ask(method, *segments, headers=all_headers, body=body)
+        return await self._server.request(method, *segments, headers=all_headers, body=body)
 
-    async def _renew(self, over: str) -> None:
-        """Sign in, unless another file's task has done so meanwhile."""
-        async with self._renewing:
-            if self.token != over:
+    async def _sign_in(self, expired: str) -> None:
+        """Replace the expired token, unless another task has done so."""
+        async with self._sign_in_lock:
+            if self.token != expired:
                 return
-            form = {
-                "username": self._credentials.pkgrepo_user,
-                "password": self._credentials.pkgrepo_password.get_secret_value(),
-            }
-            answer = await self._server.ask("POST", "login", body=lambda _: FormData(form))
-            self.token, self._ours = str(answer["message"]), True
+            password = self._credentials.pkgrepo_password.get_secret_value()
+            form = {"username": self._credentials.pkgrepo_user, "password": password}
+            answer = await self._server.request("POST", "login", body=lambda _: FormData(form))
+            self.token, self._has_own_session = str(answer["message"]), True
 
 
 @asynccontextmanager
 async def open_session(server: Server, credentials: Credentials) -> AsyncIterator[Session]:
-    """A session that is made when it is needed, and ended with the block if it was made here."""
+    """Open a session that logs out when the block ends."""
     session = Session(server, credentials)
     try:
         yield session

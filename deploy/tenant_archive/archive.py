@@ -1,33 +1,31 @@
-"""An archive: an ordinary tar file whose first entry, the manifest, says what all others are.
+"""The archive file: a tar file without compression whose first entry, the manifest, names all others.
 
-Whoever reads one takes nothing on trust: each header must be that of the very next file that the manifest names, with
-its size, a plain file; and what was read counts once its SHA-256 is right. Nothing is compressed, for installers are.
+A reader trusts nothing: each header must be the next file of the manifest, a regular file of its size, and its content
+must have the SHA-256.
 """
 
 import hashlib
 import os
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from tarfile import BLOCKSIZE, GNU_FORMAT, REGTYPE, HeaderError, TarInfo
-from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry, parse
 from upload_service.uploads.part_files import BLOCK, sync_folder
 
 MANIFEST = "manifest.json"
 RECORDS, FILES = "records/", "files/"
-MOST_MANIFEST = 512 << 20  # bytes
+MAX_MANIFEST = 512 << 20  # bytes
 END = bytes(2 * BLOCKSIZE)
 
 
 class ArchiveMismatch(BackupProblem):
-    """The archive ends, or goes on, otherwise than its manifest says."""
+    """The archive differs from its manifest."""
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file begins as an archive does. Raises OSError."""
+    """Whether a file begins like an archive. Raises OSError."""
     with path.open("rb") as file:
         try:
             return TarInfo.frombuf(file.read(BLOCKSIZE), "utf-8", "strict").name == MANIFEST
@@ -35,107 +33,100 @@ def is_archive(path: Path) -> bool:
             return False
 
 
-class ArchiveReader(AbstractContextManager["ArchiveReader"]):
-    """Reads entries in the order of the manifest."""
-
-    def __init__(self, path: Path) -> None:
+class _ArchiveFile:
+    def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path
-        self._file = path.open("rb")
+        self._file = file
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     @property
     def position(self) -> int:
         return self._file.tell()
 
+
+class ArchiveReader(_ArchiveFile):
+    """Reads entries in the order of the manifest."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, path.open("rb"))
+
     def manifest(self) -> tuple[ArchiveManifest, str]:
-        """The manifest and its SHA-256; to be read first. Raises BackupProblem."""
+        """Read the manifest, first of all; the manifest and its SHA-256. Raises BackupProblem."""
         header = self._header()
-        if header.name != MANIFEST or header.size > MOST_MANIFEST:
-            raise self._wrong("does not begin with a manifest")
+        if header.name != MANIFEST or header.size > MAX_MANIFEST:
+            raise self._mismatch("does not begin with a manifest")
         text = self._file.read(header.size)
         self._skip_padding(header.size)
         return parse(ArchiveManifest, text, str(self._path)), hashlib.sha256(text).hexdigest()
 
     def read(self, folder: str, entry: Entry) -> Iterator[bytes]:
-        """The next entry in blocks. Raises NotAsSaid at its end where it is another than the manifest says."""
+        """Read the next entry in blocks. Raises ArchiveMismatch, for a wrong digest at the end."""
         self._expect(folder, entry)
-        digest, left = hashlib.sha256(), entry.size
-        while left:
-            block = self._file.read(min(left, BLOCK))
+        digest, remaining = hashlib.sha256(), entry.size
+        while remaining:
+            block = self._file.read(min(remaining, BLOCK))
             if not block:
-                raise self._wrong(f"ends within {entry.name}")
-            left -= len(block)
+                raise self._mismatch(f"ends within {entry.name}")
+            remaining -= len(block)
             digest.update(block)
             yield block
         self._skip_padding(entry.size)
         if digest.hexdigest() != entry.sha256:
-            raise self._wrong(f"{entry.name} is damaged")
+            raise self._mismatch(f"{entry.name} is damaged")
 
     async def stream(self, folder: str, entry: Entry) -> AsyncGenerator[bytes, None]:
-        """The same for who waits for blocks."""
+        """Like `read`, as an async generator."""
         for block in self.read(folder, entry):
             yield block
 
     def skip(self, folder: str, entry: Entry) -> None:
-        """Go past the next entry. Raises NotAsSaid where it is another."""
+        """Skip the next entry. Raises ArchiveMismatch if it is another."""
         self._expect(folder, entry)
         self._file.seek(entry.size, os.SEEK_CUR)
         self._skip_padding(entry.size)
 
     def end(self) -> None:
-        """Raises NotAsSaid where there is more than the manifest says."""
+        """Raise ArchiveMismatch if there are more entries."""
         if self._file.read(BLOCKSIZE) != END[:BLOCKSIZE]:
-            raise self._wrong("does not end where its manifest ends")
+            raise self._mismatch("has more entries than its manifest")
 
     def _expect(self, folder: str, entry: Entry) -> None:
         header = self._header()
         if (header.name, header.size) != (folder + entry.name, entry.size):
-            raise self._wrong(f"does not go on with {entry.name}, which its manifest names next")
+            raise self._mismatch(f"does not continue with {entry.name}, the next file of its manifest")
 
     def _header(self) -> TarInfo:
         try:
             header = TarInfo.frombuf(self._file.read(BLOCKSIZE), "ascii", "strict")
         except (HeaderError, UnicodeError):
-            raise self._wrong("is no archive, or ends too early") from None
+            raise self._mismatch("is not an archive, or is incomplete") from None
         if header.type != REGTYPE or header.size < 0:
-            raise self._wrong("holds something that is no plain file")
+            raise self._mismatch("contains an entry that is not a regular file")
         return header
 
     def _skip_padding(self, size: int) -> None:
         self._file.seek(-size % BLOCKSIZE, os.SEEK_CUR)
 
-    def _wrong(self, what: str) -> ArchiveMismatch:
-        return ArchiveMismatch(f"{self._path}: {what}")
+    def _mismatch(self, reason: str) -> ArchiveMismatch:
+        return ArchiveMismatch(f"{self._path}: {reason}")
 
 
-class ArchiveWriter(AbstractContextManager["ArchiveWriter"]):
-    """Writes entries to a file of another name, which becomes the archive at its end."""
+class ArchiveWriter(_ArchiveFile):
+    """Writes entries to a file of another name, and renames it at the end."""
 
     def __init__(self, path: Path, position: int) -> None:
-        """Go on at this byte of what was begun; 0 begins anew."""
-        self._path = path
-        self._begun = begun(path)
-        self._file = os.fdopen(os.open(self._begun, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+        """Continue an unfinished archive at this byte; 0 begins a new one."""
+        self._part = part_path(path)
+        super().__init__(path, os.fdopen(os.open(self._part, os.O_RDWR | os.O_CREAT, 0o600), "r+b"))
         self.go_back(position)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-
-    @property
-    def position(self) -> int:
-        return self._file.tell()
-
     def go_back(self, position: int) -> None:
-        """Forget what was written after this byte."""
+        """Remove everything after this byte."""
         self._file.seek(position)
         self._file.truncate()
 
@@ -148,7 +139,7 @@ class ArchiveWriter(AbstractContextManager["ArchiveWriter"]):
     def header(self, name: str, size: int) -> None:
         header = TarInfo(name)
         header.size, header.mode = size, 0o600
-        self._file.write(header.tobuf(GNU_FORMAT))  # one block: names are short, and sizes may be of 12 bytes
+        self._file.write(header.tobuf(GNU_FORMAT))  # always one block: names are short, and GNU sizes have 12 bytes
 
     def write(self, block: bytes) -> None:
         self._file.write(block)
@@ -157,14 +148,14 @@ class ArchiveWriter(AbstractContextManager["ArchiveWriter"]):
         self._file.write(bytes(-size % BLOCKSIZE))
 
     def finish(self) -> None:
-        """Let it be the archive, once the disk has all of it."""
+        """Give the archive its name, once the disk has all of it."""
         self._file.write(END)
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._begun.replace(self._path)
+        self._part.replace(self._path)
         sync_folder(self._path.absolute().parent)
 
 
-def begun(path: Path) -> Path:
-    """Where an archive is written."""
+def part_path(path: Path) -> Path:
+    """The path of an unfinished archive."""
     return path.with_name(f"{path.name}.part")

@@ -1,4 +1,4 @@
-"""Which addresses installers are fetched from: public ones, so that no manifest makes us ask our own machines."""
+"""Checks the IP addresses of downloads: only public ones, so that no manifest reaches internal machines."""
 
 import asyncio
 import socket
@@ -15,7 +15,7 @@ Network = IPv4Network | IPv6Network
 
 
 class AddressForbidden(Problem):
-    """An installer's address is not one to ask, or leads to none."""
+    """An installer's address is not allowed."""
 
     status = 403
     code = "address_forbidden"
@@ -28,7 +28,7 @@ class Networks:
         self._allowed = allowed
 
     def check(self, host: str, addresses: Sequence[str]) -> None:
-        """Raise AddressForbidden unless every address that a host has may be asked."""
+        """Raise AddressForbidden unless every address of a host is allowed."""
         for text in addresses:
             if not self._allows(ip_address(text.partition("%")[0])):
                 raise AddressForbidden(f"{host} is at {text}, which is no public address; see --allow-network.")
@@ -38,7 +38,7 @@ class Networks:
 
 
 class CheckedResolver(AbstractResolver):
-    """Gives addresses that are checked: it is these that the connection is made to, and no later answer of the DNS."""
+    """Resolves names to checked addresses, to which the connection is made without another query."""
 
     def __init__(self, networks: Networks) -> None:
         self._networks = networks
@@ -46,14 +46,14 @@ class CheckedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """Raises AddressForbidden, and OSError where the name has no address."""
+        """Raises AddressForbidden, and OSError for a name without an address."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-        addresses = [str(address[4][0]) for address in found]
+        results = await loop.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+        addresses = [str(address[4][0]) for address in results]
         self._networks.check(host, addresses)
         return [
-            ResolveResult(hostname=host, host=one, port=port, family=kind, proto=proto, flags=socket.AI_NUMERICHOST)
-            for one, (kind, _, proto, _, _) in zip(addresses, found, strict=True)
+            ResolveResult(hostname=host, host=address, port=port, family=kind, proto=proto, flags=socket.AI_NUMERICHOST)
+            for address, (kind, _, proto, _, _) in zip(addresses, results, strict=True)
         ]
 
     async def close(self) -> None:

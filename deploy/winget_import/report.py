@@ -1,4 +1,4 @@
-"""What came of each manifest and installer."""
+"""The report of an import: one row for each manifest and installer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,28 +8,28 @@ from typing import Any
 
 from common.errors import Problem
 from deploy.publish.model import Installer, NotPublished, Published
-from deploy.winget_import.discovery import Refused
-from deploy.winget_import.reading import Manifest
-from deploy.winget_import.schema.installer_forms import Wanted
+from deploy.winget_import.manifest import Manifest
+from deploy.winget_import.manifest_tree import RefusedManifest
+from deploy.winget_import.schema.installer_form import ManifestInstaller
 
 
 class Outcome(StrEnum):
     PUBLISHED = "published"
     THERE = "there"
-    NEW = "new"  # would be published, were it not a trial
+    NEW = "new"  # would be published without --dry-run
     REFUSED = "refused"
 
 
 @dataclass(frozen=True)
-class NotTried:
-    """An installer that could be published."""
+class WouldPublish:
+    """An installer that would be published without --dry-run."""
 
     installer: Installer
 
 
 @dataclass(frozen=True)
 class Row:
-    """An installer, or a manifest of which no installer was looked at. `size` is bytes, 0 if it was not read."""
+    """An installer, or a refused manifest. `size` is in bytes, 0 for a file that was not read."""
 
     manifest: Path
     outcome: Outcome
@@ -44,13 +44,13 @@ class Row:
     problem: Problem | None = None
 
     @property
-    def named(self) -> str:
+    def label(self) -> str:
         return " ".join(filter(None, (self.package_id, self.version, self.architecture))) or str(self.manifest)
 
     def document(self) -> dict[str, Any]:
-        """As `--json` shows it; what is empty is left out."""
+        """Return the row as `--json` shows it, without empty fields."""
         problem = self.problem
-        said = {
+        fields = {
             "manifest": str(self.manifest),
             "outcome": self.outcome,
             "package": self.package_id,
@@ -63,10 +63,10 @@ class Row:
             "notes": list(self.notes),
             "error": {"code": problem.code, "detail": problem.detail} if problem else None,
         }
-        return {name: value for name, value in said.items() if value}
+        return {name: value for name, value in fields.items() if value}
 
 
-def of_refused(refused: Refused) -> Row:
+def of_refused(refused: RefusedManifest) -> Row:
     return Row(refused.path, Outcome.REFUSED, refused.package_id, refused.version, problem=refused)
 
 
@@ -74,8 +74,8 @@ def of_manifest(manifest: Manifest, problem: Problem) -> Row:
     return Row(manifest.path, Outcome.REFUSED, manifest.package_id, manifest.version, problem=problem)
 
 
-def of_installer(manifest: Manifest, wanted: Wanted, outcome: Outcome, **more: Any) -> Row:
-    installer = wanted.installer
+def of_installer(manifest: Manifest, source: ManifestInstaller, outcome: Outcome, **more: Any) -> Row:
+    installer = source.installer
     return Row(
         manifest=manifest.path,
         outcome=outcome,
@@ -84,20 +84,20 @@ def of_installer(manifest: Manifest, wanted: Wanted, outcome: Outcome, **more: A
         architecture=installer.architecture,
         url=installer.url,
         sha256=installer.sha256,
-        notes=wanted.notes,
+        notes=source.notes,
         **more,
     )
 
 
-def of_published(manifest: Manifest, wanted: Wanted, done: Published | NotPublished | NotTried) -> Row:
-    if isinstance(done, NotTried):
-        return of_installer(manifest, wanted, Outcome.NEW)
-    if isinstance(done, NotPublished):
-        return of_installer(manifest, wanted, Outcome.REFUSED, problem=done.problem)
-    outcome = Outcome.PUBLISHED if done.created else Outcome.THERE
-    return of_installer(manifest, wanted, outcome, uid=done.uid, size=done.size)
+def of_published(manifest: Manifest, source: ManifestInstaller, result: Published | NotPublished | WouldPublish) -> Row:
+    if isinstance(result, WouldPublish):
+        return of_installer(manifest, source, Outcome.NEW)
+    if isinstance(result, NotPublished):
+        return of_installer(manifest, source, Outcome.REFUSED, problem=result.problem)
+    outcome = Outcome.PUBLISHED if result.created else Outcome.THERE
+    return of_installer(manifest, source, outcome, uid=result.uid, size=result.size)
 
 
 def summary(rows: Sequence[Row]) -> dict[str, int]:
-    """How many rows have each outcome."""
+    """Count the rows of each outcome."""
     return {outcome.value: sum(row.outcome is outcome for row in rows) for outcome in Outcome}

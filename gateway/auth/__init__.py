@@ -1,1 +1,1 @@
-"""Auth."""
+"""Authentication: the caller of a request."""

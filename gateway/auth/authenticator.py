@@ -1,4 +1,4 @@
-"""From a request to its caller: a session token, else a client token (section 5)."""
+"""From a request to its caller: the tenant, the network, then a session token or a client token (section 5)."""
 
 from contextlib import suppress
 
@@ -8,88 +8,126 @@ from common.auth.callers import Caller
 from common.auth.sessions import SessionCheck, Sessions
 from common.errors import NotAuthenticated
 from common.http.forms import read_form
+from common.http.middleware import CALLER
 from common.redis import RedisError
 from gateway.auth.client_directory import ClientDirectory, UnknownClient
 from gateway.operations import CREDENTIALS_LIMIT, Access, Operation
+from gateway.routing.client_address import base_url, caller_address
+from gateway.routing.target import Target
+from gateway.routing.tenant_directory import NetworkNotAllowed, TenantDirectory
+from gateway.settings import GatewaySettings
 from gateway.winget import client_token
 
 TOKEN_LIMIT = 4096  # characters
 WITH_SESSION = frozenset([Access.ADMINISTRATOR, Access.CLIENT, Access.PACKAGE_MANAGER])
+# The tenant's version from before anything else was read. Caches use it; None: they may answer nothing.
+TENANT_VERSION: web.RequestKey[str | None] = web.RequestKey("tenant_version")
 
 
 class Authenticator:
-    """Tells who calls."""
+    """Identifies the callers of all requests."""
 
-    def __init__(self, sessions: Sessions, clients: ClientDirectory) -> None:
+    def __init__(
+        self, settings: GatewaySettings, sessions: Sessions, tenants: TenantDirectory, clients: ClientDirectory
+    ) -> None:
+        self._settings = settings
         self._sessions = sessions
+        self._tenants = tenants
         self._clients = clients
 
-    async def look(self, request: web.Request, operation: Operation, tenant_id: str, *, welcome: bool) -> SessionCheck:
-        """What Redis says of the tenant, and of the session that is shown for the operation.
+    async def authenticate(self, request: web.Request, target: Target) -> Caller:
+        """The caller of a request, with one call of Redis. The request gets its `TENANT_VERSION`.
 
-        A session is used by being looked at. So it is looked at only where its holder is `welcome`; else `identify`
-        does so once that is known.
-
-        Raises RedisError where Redis does not answer, and a session is shown.
+        Raises:
+            NoSuchTenant: the tenant does not exist.
+            NetworkNotAllowed: the tenant does not allow the caller's network.
+            NotAuthenticated: the operation needs a token, and the request has no valid one.
+            InvalidRequest: the Host header or a client's form is not valid.
+            Unavailable: a service did not answer.
+            RedisError: Redis did not answer, and the request has a session token.
         """
-        shown = _shown(request) if welcome and operation.access in WITH_SESSION else ""
+        settings, tenant_id, operation = self._settings, target.tenant_id, target.operation
+        address = caller_address(request, settings.trusted_proxies)
+        is_allowed = self._tenants.last_known_allows(tenant_id, address)
+        check = await self.check_session(request, operation, tenant_id, is_allowed=is_allowed)
+        request[TENANT_VERSION] = check.stamp
+        tenant = await self._tenants.find(tenant_id, check.stamp, changing=check.changing)
+        if not tenant.allows(address):
+            raise NetworkNotAllowed
+        visitor = Caller(
+            tenant=tenant,
+            ip=str(address),
+            base_url=base_url(request, settings, tenant.tenant_id),
+            deployment=settings.deployment,
+        )
+        request[CALLER] = visitor  # for the log
+        return await self.identify(request, operation, visitor, check)
+
+    async def check_session(
+        self, request: web.Request, operation: Operation, tenant_id: str, *, is_allowed: bool
+    ) -> SessionCheck:
+        """Read the tenant's version and the session of the request's token.
+
+        Reading a session renews its idle time, which only allowed addresses may do. For other addresses, `identify`
+        reads it after the network check. Raises RedisError if Redis does not answer and the request has a token.
+        """
+        token = _session_token(request) if is_allowed and operation.access in WITH_SESSION else ""
         try:
-            return await self._sessions.touch(tenant_id, shown)
+            return await self._sessions.touch(tenant_id, token)
         except RedisError:
-            if shown:
+            if token:
                 raise
             return SessionCheck(None)
 
-    async def identify(self, request: web.Request, operation: Operation, visitor: Caller, look: SessionCheck) -> Caller:
-        """The caller of an operation, `visitor` being what is known without a token.
+    async def identify(
+        self, request: web.Request, operation: Operation, visitor: Caller, check: SessionCheck
+    ) -> Caller:
+        """The caller of an operation by the request's token, else the `visitor`.
 
         Raises:
-            NotAuthenticated: the operation wants a token, and there is no valid one.
-            InvalidRequest: a client's form cannot be understood.
+            NotAuthenticated: the operation needs a token, and there is no valid one.
+            InvalidRequest: a client's form is not valid.
         """
         match operation.access:
             case Access.ADMINISTRATOR:
-                return await self._administrator(request, visitor, look)
+                return await self._administrator(request, visitor, check)
             case Access.CLIENT:
                 form = await read_form(request, limit=CREDENTIALS_LIMIT)
-                number = form.integer("client", "Client", default=0)
+                program = form.integer("client", "Client", default=0)
                 token = form.get("auth_token", "Auth-Token") or ""
-                return await self._administrator_or_client(request, visitor, look, token, number)
+                return await self._administrator_or_client(request, visitor, check, token, program)
             case Access.PACKAGE_MANAGER:
-                return await self._administrator_or_client(request, visitor, look, client_token(request))
+                return await self._administrator_or_client(request, visitor, check, client_token(request))
             case _:
                 return visitor
 
-    async def _administrator(self, request: web.Request, visitor: Caller, look: SessionCheck) -> Caller:
-        session = look.session or await self._sessions.check(visitor.tenant_id, _bearer(request))
+    async def _administrator(self, request: web.Request, visitor: Caller, check: SessionCheck) -> Caller:
+        session = check.session
+        if session is None:
+            if not (token := _session_token(request)):
+                raise NotAuthenticated("Send one header `Authorization: Bearer <token>` with a token of /login.")
+            session = await self._sessions.check(visitor.tenant_id, token)
         return visitor.as_administrator(session.username, session.session_id)
 
     async def _administrator_or_client(
-        self, request: web.Request, visitor: Caller, look: SessionCheck, token: str, number: int = 0
+        self, request: web.Request, visitor: Caller, check: SessionCheck, token: str, program: int = 0
     ) -> Caller:
-        """The caller by their session, else by a client's token, whose program has this `number`."""
         if "Authorization" in request.headers:
             try:
-                return await self._administrator(request, visitor, look)
+                return await self._administrator(request, visitor, check)
             except NotAuthenticated:
                 if visitor.tenant.client_authentication and not token:
                     raise
         if token and len(token) <= TOKEN_LIMIT:
             with suppress(UnknownClient):
-                return visitor.as_client(await self._clients.identify(visitor, token, number, look.stamp))
+                return visitor.as_client(await self._clients.identify(visitor, token, program, check.stamp))
         if visitor.tenant.client_authentication:
             raise NotAuthenticated("This tenant wants a valid session token or client token.")
         return visitor
 
 
-def _bearer(request: web.Request) -> str:
-    if not (token := _shown(request)):
-        raise NotAuthenticated("Send one header `Authorization: Bearer <token>` with a token of /login.")
-    return token
-
-
-def _shown(request: web.Request) -> str:
-    """The session token of a request; "" where there is none, or not in the one header that it belongs in."""
+def _session_token(request: web.Request) -> str:
+    """The session token of a request; "" unless exactly one Authorization header has it."""
     headers = request.headers.getall("Authorization", ())
     scheme, _, token = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
     return token.strip() if scheme.casefold() == "bearer" and len(token) <= TOKEN_LIMIT else ""

@@ -1,55 +1,49 @@
-"""From a client's token to its id, and what of the catalog is hidden from it; both remembered for some seconds."""
+"""Looks up clients by their tokens, and the packages that are hidden from them; caches both for some seconds."""
 
+from functools import partial
 from hashlib import sha256
 
 from common.auth.callers import Caller, hidden_word
 from common.service_client.client import ServiceClient
 from gateway.caching.response_cache import ResponseCache
 
-REMEMBERED = 30.0  # seconds: a change that gateways could not be told of is in force within this time
-REMEMBERED_AT_MOST = 20_000  # clients
+MAX_AGE = 30.0  # seconds: the longest delay of a change whose new version did not reach Redis
+MAX_CLIENTS = 20_000
 
 
 class UnknownClient(Exception):
-    """A token that is no client's, or that of one who is not enabled."""
+    """The token belongs to no enabled client."""
 
 
 class ClientDirectory:
-    """Knows clients by asking client_registry. Raises Unavailable where it does not answer."""
+    """Looks up clients at client_registry. Raises Unavailable if it does not answer."""
 
     def __init__(self, client_registry: ServiceClient) -> None:
         self._client_registry = client_registry
-        self._ids: ResponseCache[tuple[str, bytes, str, int], str] = ResponseCache(
-            seconds=REMEMBERED, most=REMEMBERED_AT_MOST
-        )
-        self._hidden: ResponseCache[tuple[str, str, str], str] = ResponseCache(
-            seconds=REMEMBERED, most=REMEMBERED_AT_MOST
-        )
+        self._ids: ResponseCache[tuple[str, bytes, str, int], str] = ResponseCache(max_age=MAX_AGE, limit=MAX_CLIENTS)
+        self._hidden: ResponseCache[tuple[str, str, str], str] = ResponseCache(max_age=MAX_AGE, limit=MAX_CLIENTS)
 
-    async def identify(self, visitor: Caller, token: str, program: int, stamp: str | None) -> str:
-        """The id of the client whose token this is. Raises UnknownClient, which is not remembered."""
-
+    async def identify(self, visitor: Caller, token: str, program: int, version: str | None) -> str:
+        """The id of the client with this token and program number. Raises UnknownClient, which is not cached."""
         key = (visitor.tenant_id, sha256(token.encode()).digest(), visitor.ip, program)
-        if known := self._ids.get(key, stamp):
-            return known
+        if client_id := self._ids.get(key, version):
+            return client_id
+        return await self._ids.get_or_fetch(key, version, partial(self._fetch_id, visitor, token, program))
 
-        async def ask() -> str:
-            told = {"auth_token": token, "client": program}
-            answer = await self._client_registry.json(visitor, "identify_client", told)
-            if not answer["client_id"]:
-                raise UnknownClient
-            return str(answer["client_id"])
-
-        return await self._ids.get_or_fetch(key, stamp, ask)
-
-    async def hidden_from(self, client: Caller, stamp: str | None) -> str:
-        """What stands for the packages that a client does not see, see `hidden_word`."""
+    async def hidden_from(self, client: Caller, version: str | None) -> str:
+        """The digest of the package ids that are hidden from a client, see `hidden_word`."""
         key = (client.tenant_id, client.client_id, client.ip)
-        known = self._hidden.get(key, stamp)
-        if known is not None:
-            return known
+        hidden = self._hidden.get(key, version)
+        if hidden is not None:
+            return hidden
+        return await self._hidden.get_or_fetch(key, version, partial(self._fetch_hidden, client))
 
-        async def ask() -> str:
-            return hidden_word((await self._client_registry.json(client, "hidden_packages"))["package_ids"])
+    async def _fetch_id(self, visitor: Caller, token: str, program: int) -> str:
+        form = {"auth_token": token, "client": program}
+        client_id = (await self._client_registry.json(visitor, "identify_client", form))["client_id"]
+        if not client_id:
+            raise UnknownClient
+        return str(client_id)
 
-        return await self._hidden.get_or_fetch(key, stamp, ask)
+    async def _fetch_hidden(self, client: Caller) -> str:
+        return hidden_word((await self._client_registry.json(client, "hidden_packages"))["package_ids"])

@@ -1,1 +1,1 @@
-"""Caching."""
+"""Caches of responses of other services."""

@@ -1,12 +1,12 @@
-"""Catalogs as catalog_service answered them, so that one that did not change needs no hop.
+"""Caches catalogs, so that a request for an unchanged catalog needs no call of catalog_service.
 
-An answer is remembered where it has an ETag and there is room for it. It counts while the tenant's stamp stays, for
-some seconds; then catalog_service is asked whether it is still so, and the megabytes stay where they are.
+A catalog is cached if it has an ETag and fits into memory. It is valid for some seconds while the tenant's version
+stays the same. Then the gateway revalidates it: catalog_service answers 304 if it is unchanged.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 from weakref import finalize
 
@@ -17,13 +17,14 @@ from common.auth.callers import HIDDEN, Caller, Kind
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import BytesResponse
 from common.service_client.client import Response, ServiceClient, problem_of
+from gateway.auth.authenticator import TENANT_VERSION
 from gateway.auth.client_directory import ClientDirectory
 from gateway.caching.response_cache import ResponseCache
 
-REMEMBERED = 30.0  # seconds
-SLICE = 256 << 10  # bytes that are written at once: a caller who reads slowly has no copy of a catalog waiting
-KEPT_HEADERS = ("Cache-Control", "Content-Encoding", "Content-Type", "ETag", "Vary")
-OVERHEAD = 1024  # bytes that an answer takes beside its own
+MAX_AGE = 30.0  # seconds
+WRITE_SIZE = 256 << 10  # bytes of one write: a slow caller does not have a copy of the whole catalog buffered
+CACHED_HEADERS = ("Cache-Control", "Content-Encoding", "Content-Type", "ETag", "Vary")
+OVERHEAD = 1024  # bytes that an entry takes beside its body
 QUERIES = {
     "": False,
     "include_disabled=true": True,
@@ -34,17 +35,17 @@ QUERIES = {
 
 
 class View(NamedTuple):
-    """All that an answer depends on. `hidden` stands for the packages that are hidden from the caller."""
+    """Everything that a catalog depends on. `hidden` is the digest of the caller's hidden package ids."""
 
     tenant_id: str
     include_disabled: bool
     hidden: str
-    coding: str
+    encoding: str
 
 
 @dataclass(frozen=True, eq=False)
 class Catalog:
-    """An answer."""
+    """The response with a catalog."""
 
     headers: Mapping[str, str]
     body: bytearray
@@ -54,64 +55,64 @@ class Catalog:
         return self.headers["ETag"]
 
     @cached_property
-    def unchanged(self) -> CIMultiDict[str]:
-        """What is said of it to a caller who has it already."""
+    def not_modified_headers(self) -> CIMultiDict[str]:
         return CIMultiDict((name, value) for name, value in self.headers.items() if not name.startswith("Content-"))
 
     async def send(self, request: web.Request) -> web.StreamResponse:
-        """Answer with it, or with 304 where the caller has it already."""
+        """Send the catalog, or 304 if the caller has it already."""
         if if_none_match(request, self.etag):
-            return BytesResponse(status=304, headers=self.unchanged)
+            return BytesResponse(status=304, headers=self.not_modified_headers)
         response = web.StreamResponse(headers=self.headers)
         response.content_length = len(self.body)
         try:
             await response.prepare(request)
-            whole = memoryview(self.body)
-            for start in range(0, len(whole), SLICE):
-                await response.write(whole[start : start + SLICE])
+            body = memoryview(self.body)
+            for start in range(0, len(body), WRITE_SIZE):
+                await response.write(body[start : start + WRITE_SIZE])
             await response.write_eof()
         except ConnectionResetError:
-            pass  # The caller has gone; that is theirs to do.
+            pass  # The caller closed the connection.
         return response
 
 
-class Catalogs:
-    """Asks catalog_service, and remembers answers within a budget of bytes.
+class CatalogCache:
+    """Catalogs of catalog_service within a budget of bytes.
 
-    What is being read and what is on its way to callers counts too: where many are slow, and catalogs change meanwhile,
-    there comes to be less room to remember, and at last none. Then catalogs pass through.
+    Catalogs that are being received, or sent to slow callers, count too. If they fill the budget, the cache holds
+    nothing, and catalogs are streamed.
     """
 
     def __init__(self, catalog_service: ServiceClient, clients: ClientDirectory, *, budget: int) -> None:
         self._catalog_service = catalog_service
         self._clients = clients
         self._budget = budget
-        self.taken = 0  # bytes of all catalogs that anybody has
-        self.count = 0  # of those
-        self._answers: ResponseCache[View, Catalog | None] = ResponseCache(seconds=REMEMBERED, most=budget, size=_size)
+        self.used_bytes = 0  # of all catalogs in memory
+        self.count = 0  # of all catalogs in memory
+        self._catalogs: ResponseCache[View, Catalog | None] = ResponseCache(max_age=MAX_AGE, limit=budget, size=_size)
 
-    async def find(self, request: web.Request, caller: Caller, stamp: str | None) -> Catalog | None:
-        """The catalog as this caller may see it; None where it has to be asked for by whoever wants it.
+    async def find(self, request: web.Request, caller: Caller) -> Catalog | None:
+        """The catalog for this caller; None if the request must be forwarded.
 
         Raises:
-            Answered: catalog_service answered with a problem.
+            UpstreamProblem: catalog_service answered with a problem.
             Unavailable: a service did not answer.
-            Overloaded: too much is asked of it at once.
+            Overloaded: too many calls of a service wait.
         """
+        version = request[TENANT_VERSION]
         include_disabled = QUERIES.get(request.rel_url.raw_query_string)
-        if stamp is None or include_disabled is None:
+        if version is None or include_disabled is None:
             return None
-        hidden = await self._clients.hidden_from(caller, stamp) if caller.kind is Kind.CLIENT else ""
+        hidden = await self._clients.hidden_from(caller, version) if caller.kind is Kind.CLIENT else ""
         view = View(caller.tenant_id, include_disabled, hidden, negotiate_encoding(request))
-        if known := self._answers.get(view, stamp):
-            return known
-        return await self._answers.get_or_fetch(view, stamp, lambda: self._ask(caller, view))
+        if catalog := self._catalogs.get(view, version):
+            return catalog
+        return await self._catalogs.get_or_fetch(view, version, partial(self._fetch, caller, view))
 
-    async def _ask(self, caller: Caller, view: View) -> Catalog | None:
-        before = self._answers.get_stale(view)
-        headers = {"Accept-Encoding": view.coding or "identity"}
-        if before:
-            headers["If-None-Match"] = before.etag
+    async def _fetch(self, caller: Caller, view: View) -> Catalog | None:
+        cached = self._catalogs.get_stale(view)
+        headers = {"Accept-Encoding": view.encoding or "identity"}
+        if cached:
+            headers["If-None-Match"] = cached.etag
         async with self._catalog_service.open(
             caller,
             "POST",
@@ -123,25 +124,25 @@ class Catalogs:
             if response.status >= 400:
                 raise await problem_of(response)
             if response.headers.get(HIDDEN, "") != view.hidden:
-                return None  # What is hidden has changed since we asked for that: it is the catalog of another view.
+                return None  # The hidden packages changed after we read them: this is the catalog of another view.
             if response.status == 304:
-                return before
-            before = None  # There may not be room for both.
-            return await self._read(response)
+                return cached
+            cached = None  # Memory may not hold both.
+            return await self._receive(response)
 
-    async def _read(self, response: Response) -> Catalog | None:
-        """The answer, None where it is none to remember.
+    async def _receive(self, response: Response) -> Catalog | None:
+        """The catalog of a response; None if it is too large, has no ETag, or no length.
 
-        It has no ETag, too many bytes, or no length: then it is being made while it is sent, and that may take long.
+        Without a length, catalog_service sends it while it reads it from its database, which may take long.
         """
         length = response.content_length
         if "ETag" not in response.headers or length is None or not self._make_room(length):
             return None
-        headers = {name: response.headers[name] for name in KEPT_HEADERS if name in response.headers}
+        headers = {name: response.headers[name] for name in CACHED_HEADERS if name in response.headers}
         catalog = Catalog(headers, bytearray(length))
-        self.taken += length
+        self.used_bytes += length
         self.count += 1
-        finalize(catalog, self._give_back, length)
+        finalize(catalog, self._release, length)
         received = 0
         async for block in response.content.iter_any():
             catalog.body[received : received + len(block)] = block
@@ -149,16 +150,16 @@ class Catalogs:
         return catalog
 
     def _make_room(self, length: int) -> bool:
-        """Forget what was remembered first, as much as is needed; whether there is room for so many bytes then."""
+        """Evict the oldest catalogs until so many bytes fit. Returns False if they cannot fit."""
         if length > self._budget // 2:
             return False
-        while self.taken + length > self._budget:
-            if not self._answers.evict_oldest():
+        while self.used_bytes + length > self._budget:
+            if not self._catalogs.evict_oldest():
                 return False
         return True
 
-    def _give_back(self, length: int) -> None:
-        self.taken -= length
+    def _release(self, length: int) -> None:
+        self.used_bytes -= length
         self.count -= 1
 
 

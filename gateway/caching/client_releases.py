@@ -1,30 +1,31 @@
-"""What `client_version` answers, which is the same for all of a tenant's callers at one address of ours."""
+"""Caches the responses of `client_version`, which are the same for all callers of a tenant at one base URL."""
+
+from functools import partial
 
 from common.auth.callers import Caller
 from common.service_client.client import ServiceClient, problem_of
 from gateway.caching.response_cache import ResponseCache
 
-REMEMBERED = 1.0  # seconds; an answer may have an address in it that is good for a while only
-REMEMBERED_AT_MOST = 10_000  # tenants
+MAX_AGE = 1.0  # seconds; a response may have a signed address, which expires
+MAX_TENANTS = 10_000
 
 
-class Releases:
-    """Asks client_registry for the latest release of the client program."""
+class ClientReleaseCache:
+    """The latest releases of the client program, from client_registry."""
 
     def __init__(self, client_registry: ServiceClient) -> None:
         self._client_registry = client_registry
-        self._latest: ResponseCache[tuple[str, str], bytes] = ResponseCache(seconds=REMEMBERED, most=REMEMBERED_AT_MOST)
+        self._latest: ResponseCache[tuple[str, str], bytes] = ResponseCache(max_age=MAX_AGE, limit=MAX_TENANTS)
 
-    async def latest(self, caller: Caller, stamp: str | None) -> bytes:
-        """The answer in JSON. Raises Answered or Unavailable."""
+    async def latest(self, caller: Caller, version: str | None) -> bytes:
+        """The response in JSON. Raises UpstreamProblem or Unavailable."""
         key = caller.tenant_id, caller.base_url
-        if known := self._latest.get(key, stamp):
-            return known
+        if body := self._latest.get(key, version):
+            return body
+        return await self._latest.get_or_fetch(key, version, partial(self._fetch, caller))
 
-        async def ask() -> bytes:
-            async with self._client_registry.open(caller, "POST", ["client_version"]) as response:
-                if response.status >= 400:
-                    raise await problem_of(response)
-                return await response.read()
-
-        return await self._latest.get_or_fetch(key, stamp, ask)
+    async def _fetch(self, caller: Caller) -> bytes:
+        async with self._client_registry.open(caller, "POST", ["client_version"]) as response:
+            if response.status >= 400:
+                raise await problem_of(response)
+            return await response.read()

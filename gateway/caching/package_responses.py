@@ -1,7 +1,6 @@
-"""What a package has, as catalog_service answered it: remembered for a moment where nothing changes it.
+"""Caches responses about one package for a moment: its versions, its winget manifests, and winget searches.
 
-That is the list of a package's versions, its manifest, of which there is one for each contract of winget's, and what
-winget searches for: a fleet asks for the same programs.
+A fleet asks for the same packages at the same time. A manifest has one response for each contract of winget's.
 """
 
 from dataclasses import dataclass
@@ -14,20 +13,21 @@ from common.errors import Overloaded, UpstreamProblem
 from common.http.bodies import read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse
 from common.service_client.client import SMALL, ServiceClient, problem_of
+from gateway.auth.authenticator import TENANT_VERSION
 from gateway.auth.client_directory import ClientDirectory
 from gateway.caching.response_cache import ResponseCache
 from gateway.routing.target import Target
 from gateway.winget import CONTRACTS
 
-REMEMBERED = 1.0  # seconds; an answer has addresses in it that are good for a while only
-SEARCHES_REMEMBERED = 30.0  # seconds
+MAX_AGE = 1.0  # seconds; a response has signed addresses, which expire
+SEARCH_MAX_AGE = 30.0  # seconds
 MEMORY = 8 << 20  # bytes
-OVERHEAD = 512  # bytes that an answer takes beside its own
-ADDRESS_LIMIT, TOKEN_LIMIT = 1024, 256  # characters of what an answer is remembered by
+OVERHEAD = 512  # bytes that an entry takes beside its body and its key
+PATH_LIMIT, TOKEN_LIMIT = 1024, 256  # characters of a key
 
 
-class _Asked(NamedTuple):
-    """All that an answer depends on. `hidden` stands for the packages that are hidden from the caller."""
+class _Key(NamedTuple):
+    """Everything that a response depends on. `hidden` is the digest of the caller's hidden package ids."""
 
     tenant_id: str
     segments: tuple[str, ...]
@@ -40,114 +40,110 @@ class _Asked(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """What catalog_service answered: no body where it is too long to be kept, `lasting` where nothing changes it.
+class _Response:
+    """A response of catalog_service. `body` is None if it is too long to be cached.
 
-    `is_private`: other packages were hidden than in the question, so it is for nobody but the caller in whose name it
-    was asked. `beside` are the bytes of what was asked.
+    `is_private`: other packages were hidden than the key says, so it is for the caller who fetched it only. `key_size`
+    is in bytes.
     """
 
     status: int
     body: bytes | None
-    lasting: bool
+    is_cacheable: bool
     is_private: bool = False
-    beside: int = 0
+    key_size: int = 0
 
     @property
     def size(self) -> int:
-        return (
-            len(self.body or b"") + self.beside + OVERHEAD if self.lasting else MEMORY + 1
-        )  # for which there is no room
+        # The cache keeps nothing that is larger than itself.
+        return len(self.body or b"") + self.key_size + OVERHEAD if self.is_cacheable else MEMORY + 1
 
 
-class Listings:
-    """Asks catalog_service what a package has."""
+class PackageResponseCache:
+    """Responses of catalog_service about packages."""
 
     def __init__(self, catalog_service: ServiceClient, clients: ClientDirectory) -> None:
         self._catalog_service = catalog_service
         self._clients = clients
-        self._answers, self._searches = (
-            ResponseCache[_Asked, _Answer](seconds=seconds, most=MEMORY, size=lambda answer: answer.size)
-            for seconds in (REMEMBERED, SEARCHES_REMEMBERED)
+        self._responses, self._searches = (
+            ResponseCache[_Key, _Response](max_age=max_age, limit=MEMORY, size=lambda response: response.size)
+            for max_age in (MAX_AGE, SEARCH_MAX_AGE)
         )
 
-    async def find(
-        self, request: web.Request, caller: Caller, target: Target, stamp: str | None
-    ) -> web.Response | None:
-        """The answer; None where it has to be asked for by whoever wants it.
+    async def find(self, request: web.Request, caller: Caller, target: Target) -> web.Response | None:
+        """The response; None if the request must be forwarded.
 
         Raises:
-            Answered: catalog_service answered with a problem.
+            UpstreamProblem: catalog_service answered with a problem.
             Unavailable: a service did not answer.
         """
-        operation = target.operation
-        searching = operation.method == "POST"
-        if stamp is None or request.method == "HEAD" or (request.body_exists and not searching):
+        operation, version = target.operation, request[TENANT_VERSION]
+        is_search = operation.method == "POST"
+        if version is None or request.method == "HEAD" or (request.body_exists and not is_search):
             return None
         query, token, contract, hidden = request.rel_url.raw_query_string, "", "", ""
-        if operation.of_winget:
+        if operation.is_winget:
             token = request.headers.get("ContinuationToken", "")
-            contract = request.headers.get("Version") or CONTRACTS[0]  # as catalog_service takes it
-            long = len(request.raw_path) > ADDRESS_LIMIT or len(token) > TOKEN_LIMIT
-            if contract not in CONTRACTS or long or not token.isascii():  # A page's token is of ASCII.
+            contract = request.headers.get("Version") or CONTRACTS[0]  # the default of catalog_service
+            is_long = len(request.raw_path) > PATH_LIMIT or len(token) > TOKEN_LIMIT
+            if contract not in CONTRACTS or is_long or not token.isascii():  # Continuation tokens are ASCII.
                 return None
             if caller.kind is Kind.CLIENT:
-                hidden = await self._clients.hidden_from(caller, stamp)
+                hidden = await self._clients.hidden_from(caller, version)
         elif query:
             return None
-        body = await read_body(request, operation.body_limit) if searching else b""
-        asked = _Asked(caller.tenant_id, target.segments, caller.base_url, query, body, token, contract, hidden)
-        kept = self._searches if searching else self._answers
-        answer = kept.get(asked, stamp) or await self._ask_together(kept, caller, target, asked, stamp)
-        if answer.body is None:
+        body = await read_body(request, operation.body_limit) if is_search else b""
+        key = _Key(caller.tenant_id, target.segments, caller.base_url, query, body, token, contract, hidden)
+        cache = self._searches if is_search else self._responses
+        response = cache.get(key, version) or await self._fetch_shared(cache, caller, target, key, version)
+        if response.body is None:
             return None
-        if answer.status == 204:
+        if response.status == 204:
             return BytesResponse(status=204)
-        return BytesResponse(body=answer.body, content_type="application/json")
+        return BytesResponse(body=response.body, content_type="application/json")
 
-    async def _ask_together(
-        self, kept: ResponseCache[_Asked, _Answer], caller: Caller, target: Target, asked: _Asked, stamp: str
-    ) -> _Answer:
-        """The answer to equal questions that are asked at the same time, or one of the caller's own.
+    async def _fetch_shared(
+        self, cache: ResponseCache[_Key, _Response], caller: Caller, target: Target, key: _Key, version: str
+    ) -> _Response:
+        """The response to concurrent requests with one key, or one of the caller's own.
 
-        An answer is the caller's own where the shared one is private to another caller, or was refused by the limit on
-        searches from another caller's network.
+        The caller's own is needed if the shared response is private to another caller, or if the limit on searches from
+        another caller's network refused it.
         """
-        is_asker = False
+        is_own = False
 
-        async def ask() -> _Answer:
-            nonlocal is_asker
-            is_asker = True
-            return await self._ask(caller, target, asked)
+        async def fetch() -> _Response:
+            nonlocal is_own
+            is_own = True
+            return await self._fetch(caller, target, key)
 
         try:
-            answer = await kept.get_or_fetch(asked, stamp, ask)
+            response = await cache.get_or_fetch(key, version, fetch)
         except UpstreamProblem as problem:
-            if is_asker or problem.status != Overloaded.status:
+            if is_own or problem.status != Overloaded.status:
                 raise
-            return await ask()
-        return await ask() if answer.is_private and not is_asker else answer
+            return await fetch()
+        return await fetch() if response.is_private and not is_own else response
 
-    async def _ask(self, caller: Caller, target: Target, asked: _Asked) -> _Answer:
-        method, headers = target.operation.method, {"Version": asked.contract, "ContinuationToken": asked.token}
+    async def _fetch(self, caller: Caller, target: Target, key: _Key) -> _Response:
+        method, headers = target.operation.method, {"Version": key.contract, "ContinuationToken": key.token}
         async with self._catalog_service.open(
             caller,
             method,
             target.segments,
-            operation=target.operation.word,
-            query=asked.query,
+            operation=target.operation.name,
+            query=key.query,
             timeout=target.operation.timeout,
             headers={name: value for name, value in headers.items() if value},
-            data=asked.body or None,
+            data=key.body or None,
         ) as response:
             if response.status >= 400:
                 raise await problem_of(response)
-            large = response.status == 200 and (response.content_length is None or response.content_length > SMALL)
-            if large and method == "GET":  # It is asked for again, and passes through; a body is not sent twice.
-                return _Answer(200, None, lasting=True)
-            # Without a revision it is being changed, and may be another before anybody is told so. With other packages
-            # hidden than it was asked for with, it is the answer to another question.
-            same = response.headers.get(HIDDEN, "") == asked.hidden
-            lasting = same and not large and REVISION_HEADER in response.headers
-            beside = len(asked.body) + 4 * sum(map(len, (*asked.segments, asked.query, asked.token)))
-            return _Answer(response.status, await response.read(), lasting, not same, beside)
+            is_large = response.status == 200 and (response.content_length is None or response.content_length > SMALL)
+            if is_large and method == "GET":  # It is requested again and streamed; a request body is not sent twice.
+                return _Response(200, None, is_cacheable=True)
+            # Without a revision, the package is being changed. With other hidden packages, the key is another.
+            is_private = response.headers.get(HIDDEN, "") != key.hidden
+            is_cacheable = not is_private and not is_large and REVISION_HEADER in response.headers
+            key_size = len(key.body) + 4 * sum(map(len, (*key.segments, key.query, key.token)))
+            return _Response(response.status, await response.read(), is_cacheable, is_private, key_size)

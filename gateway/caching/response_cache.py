@@ -1,4 +1,4 @@
-"""What other services said of a tenant, which counts while the tenant's stamp stays."""
+"""A cache of other services' responses about a tenant, valid while the tenant's version stays the same."""
 
 import asyncio
 import time
@@ -13,72 +13,71 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
-class _Kept(Generic[Value]):
+class _Entry(Generic[Value]):
     value: Value
-    stamp: str | None
-    until: float
+    version: str | None
+    expires: float
 
 
 class ResponseCache(Generic[Key, Value]):
-    """Answers by what was asked, for some seconds; who asks while the same is being asked gets that answer.
+    """Values by key, for `max_age` seconds. Concurrent fetches of one key and version share one request.
 
-    A stamp is read before the question is asked, and None where Redis does not tell it. Then nothing counts that is
-    remembered, unless `unstamped` says that it does. Errors are nothing to remember.
+    A caller reads the tenant's version before it fetches. The version is None while Redis does not answer. Then no
+    entry is valid, unless the cache works `without_version`. Errors are not cached.
     """
 
     def __init__(
-        self, *, seconds: float, most: int, unstamped: bool = False, size: Callable[[Value], int] | None = None
+        self, *, max_age: float, limit: int, without_version: bool = False, size: Callable[[Value], int] = lambda _: 1
     ) -> None:
-        """`most` is a number of answers, or where `size` tells how much one takes, of that."""
-        self._seconds = seconds
-        self._unstamped = unstamped
-        self._kept: FifoCache[Key, _Kept[Value]] = FifoCache(most, size=lambda kept: size(kept.value) if size else 1)
-        self._asking: dict[tuple[Key, str | None], asyncio.Task[Value]] = {}
+        """`limit` is the greatest sum of the values' sizes."""
+        self._max_age = max_age
+        self._without_version = without_version
+        self._entries: FifoCache[Key, _Entry[Value]] = FifoCache(limit, size=lambda entry: size(entry.value))
+        self._fetches: dict[tuple[Key, str | None], asyncio.Task[Value]] = {}
 
     def get_stale(self, key: Key) -> Value | None:
-        """What was said last, be it still so or not."""
-        kept = self._kept.get(key)
-        return kept.value if kept else None
+        """The last value of a key, valid or not."""
+        entry = self._entries.get(key)
+        return entry.value if entry else None
 
     def evict_oldest(self) -> bool:
-        """Forget what was remembered first; whether there was anything."""
-        return self._kept.drop_first()
+        """Drop the oldest entry. Returns False if there is none."""
+        return self._entries.drop_first()
 
-    def get(self, key: Key, stamp: str | None) -> Value | None:
-        """What is remembered and counts; what `of` gives without asking."""
-        kept = self._counting(key, stamp)
-        return kept.value if kept else None
+    def get(self, key: Key, version: str | None) -> Value | None:
+        """The valid value of a key."""
+        entry = self._valid_entry(key, version)
+        return entry.value if entry else None
 
-    async def get_or_fetch(self, key: Key, stamp: str | None, ask: Callable[[], Awaitable[Value]]) -> Value:
-        """The answer, asked for where none is remembered. Raises what `ask` raises."""
-        if (kept := self._counting(key, stamp)) is not None:
-            return kept.value
-        if stamp is None and not self._unstamped:
-            return await ask()
-        asking = self._asking.get((key, stamp))
-        if asking is None:
-            asking = self._asking[key, stamp] = asyncio.create_task(self._ask(key, stamp, ask))
-            asking.add_done_callback(_seen)
-        return await asyncio.shield(asking)
+    async def get_or_fetch(self, key: Key, version: str | None, fetch: Callable[[], Awaitable[Value]]) -> Value:
+        """The valid value of a key, fetched if there is none. Raises what `fetch` raises."""
+        if (entry := self._valid_entry(key, version)) is not None:
+            return entry.value
+        if version is None and not self._without_version:
+            return await fetch()
+        task = self._fetches.get((key, version))
+        if task is None:
+            task = self._fetches[key, version] = asyncio.create_task(self._fetch(key, version, fetch))
+            task.add_done_callback(_retrieve_error)
+        return await asyncio.shield(task)
 
-    def _counting(self, key: Key, stamp: str | None) -> _Kept[Value] | None:
-        """What is remembered, where it counts."""
-        kept = self._kept.get(key)
-        if kept is None or time.monotonic() >= kept.until:
+    def _valid_entry(self, key: Key, version: str | None) -> _Entry[Value] | None:
+        entry = self._entries.get(key)
+        if entry is None or time.monotonic() >= entry.expires:
             return None
-        return kept if (kept.stamp == stamp if stamp is not None else self._unstamped) else None
+        return entry if (entry.version == version if version is not None else self._without_version) else None
 
-    async def _ask(self, key: Key, stamp: str | None, ask: Callable[[], Awaitable[Value]]) -> Value:
-        until = time.monotonic() + self._seconds
+    async def _fetch(self, key: Key, version: str | None, fetch: Callable[[], Awaitable[Value]]) -> Value:
+        expires = time.monotonic() + self._max_age
         try:
-            value = await ask()
+            value = await fetch()
         finally:
-            del self._asking[key, stamp]
-        self._kept.put(key, _Kept(value, stamp, until))
+            del self._fetches[key, version]
+        self._entries.put(key, _Entry(value, version, expires))
         return value
 
 
-def _seen(task: "asyncio.Task[Value]") -> None:
-    """Whoever asked may have gone: an error that nobody hears of is no error of ours."""
+def _retrieve_error(task: "asyncio.Task[Value]") -> None:
+    # Each caller may have been cancelled. asyncio would log an error that nobody retrieved.
     if not task.cancelled():
         task.exception()

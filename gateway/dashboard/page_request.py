@@ -22,7 +22,7 @@ from gateway.dashboard.assets import asset_url
 from gateway.dashboard.languages import LANGUAGES, language_of
 from gateway.dashboard.redirects import sign_in_url, tenant_path
 from gateway.routing.client_address import is_https
-from gateway.routing.target import find
+from gateway.routing.target import find_operation
 
 PAGE_HEADERS = {
     "Content-Security-Policy": (
@@ -81,12 +81,12 @@ class PageRequest:
             UpstreamProblem: the problem of the operation.
             Unavailable: the service does not answer.
         """
-        row, segments = find("GET", (operation, *values))
+        row, segments = find_operation("GET", (operation, *values))
         async with self.request.app[SERVICES][row.service].open(
             self.caller,
             row.method,
             segments,
-            operation=row.word,
+            operation=row.name,
             query=urlencode(query),
             timeout=row.timeout,
             streamed=row.streamed,

@@ -64,9 +64,7 @@ PAGES = (
 )
 
 
-async def dispatch(
-    request: web.Request, caller: Caller, parts: Sequence[str], revision: str | None
-) -> web.StreamResponse:
+async def dispatch(request: web.Request, caller: Caller, parts: Sequence[str]) -> web.StreamResponse:
     """Answer a browser; `parts` is the address after `/dashboard`."""
     match list(parts):
         case ["assets", version, name]:
@@ -86,7 +84,7 @@ async def dispatch(
             raise NotAuthenticated("The session has ended.")  # Scripts would follow a redirect.
         return redirect_to_sign_in(request, caller)
     if is_operation:
-        return await execute_for_session(page, tuple(parts[1:]), revision)
+        return await execute_for_session(page, tuple(parts[1:]))
     if is_stream:
         return await live_events.stream(page)
     renderer: ProblemRenderer = page.render_problem

@@ -11,7 +11,7 @@ from gateway.dashboard.languages import language_of
 from gateway.dashboard.page_request import PageRequest
 from gateway.forwarding.execute import execute_operation
 from gateway.operations import Access
-from gateway.routing.target import NoSuchOperation, Target, find
+from gateway.routing.target import NoSuchOperation, Target, find_operation
 
 CSRF_HEADER = "X-CSRF-Token"
 READ_METHODS = {"GET", "HEAD"}
@@ -24,7 +24,7 @@ def localize_problems(request: web.Request) -> None:
     request[PROBLEM_RENDERER] = renderer
 
 
-async def execute_for_session(page: PageRequest, path: tuple[str, ...], revision: str | None) -> web.StreamResponse:
+async def execute_for_session(page: PageRequest, path: tuple[str, ...]) -> web.StreamResponse:
     """Execute the operation of an address.
 
     Raises:
@@ -32,13 +32,13 @@ async def execute_for_session(page: PageRequest, path: tuple[str, ...], revision
         Forbidden: a write without the CSRF token of the session.
         Problem: any problem of the operation.
     """
-    operation, segments = find(page.request.method, path)
+    operation, segments = find_operation(page.request.method, path)
     if operation.access is not Access.ADMINISTRATOR:
         raise NoSuchOperation
     if page.request.method not in READ_METHODS:
         page.verify_csrf_token(page.request.headers.get(CSRF_HEADER, ""))
     target = Target(page.caller.tenant_id, operation, segments)
-    return await execute_operation(page.request, page.caller, target, revision)
+    return await execute_operation(page.request, page.caller, target)
 
 
 def _localized_response(language: str, problem: Problem) -> web.Response:

@@ -1,10 +1,11 @@
-"""Tells the audit log of what administrators write and try to write, also when the log is away for a while."""
+"""Sends administrators' writes and attempted writes to the audit log, and retries while the log does not answer."""
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -19,85 +20,87 @@ from gateway.forwarding.proxy import AUDIT_DETAILS
 from gateway.operations import is_value
 from gateway.routing.target import Target
 
-TIMEOUT = 1.0  # seconds that a caller waits for the log; it is written after that, too
-PAUSE = 1.0  # seconds between two attempts
-CLOSE_TIMEOUT = 5.0  # seconds that our end waits for it
-WAITING = 10_000  # entries that are kept for a log that is away; of more, the oldest are in our own log alone
-REFUSALS = 60  # a minute and tenant that are recorded one by one
+TIMEOUT = 1.0  # seconds that a caller waits for the log; the entry is written after that, too
+RETRY_DELAY = 1.0  # seconds
+CLOSE_TIMEOUT = 5.0  # seconds that the gateway's shutdown waits for the log
+MAX_PENDING = 10_000  # entries; beyond that, the oldest are in the gateway's own log only
+MAX_REFUSALS = 60  # a minute and tenant that are recorded
 MINUTE = 60.0  # seconds
-SECRETS = frozenset(["auth_token"])  # values of addresses that nobody may read
+SECRETS = frozenset(["{auth_token}"])  # path parts whose values must not be recorded
 
 Entry = dict[str, Any]
 
 
-class AuditRecorder:
-    """Records what is done, once it is done.
+@dataclass
+class Outcome:
+    """The status of a request; 500 while there is no response: its effect is unknown."""
 
-    A write is not undone because its record cannot be written: the entry goes to our own log with everything that is
-    in it, and is told again until the audit log has it. An entry has its id from here, so that it is kept once.
+    status: int = 500
+
+
+class AuditRecorder:
+    """Records requests after their end.
+
+    A write is not undone if its entry cannot be written. The gateway's own log then has the whole entry, and the
+    recorder retries until the audit log has it. The gateway chooses the entry's id, so a retry makes no second entry.
     """
 
     def __init__(self, auth_service: ServiceClient) -> None:
         self._auth_service = auth_service
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting: deque[tuple[Caller, Entry]] = deque(maxlen=WAITING)
+        self._pending: deque[tuple[Caller, Entry]] = deque(maxlen=MAX_PENDING)
         self._refusals: dict[str, tuple[float, int]] = {}
 
     @property
-    def waiting(self) -> int:
-        """How many entries the log has not taken yet."""
-        return len(self._waiting)
+    def pending_count(self) -> int:
+        return len(self._pending)
 
-    async def recording(
-        self, request: web.Request, caller: Caller, target: Target, answer: Awaitable[web.StreamResponse]
-    ) -> web.StreamResponse:
-        """The answer, after it is on record: of an audited operation always, of others where the service asks for it.
+    @asynccontextmanager
+    async def recording(self, request: web.Request, caller: Caller, target: Target) -> AsyncIterator[Outcome]:
+        """Record the request that is executed within the block, which sets the outcome's status or raises a Problem.
 
-        Raises what `answer` raises, which is on record too.
+        Audited operations are recorded always, others if the service sent details for the log.
         """
-        status = 500  # of whatever ends without an answer, a caller who has gone or our own end: what it did is unknown
+        outcome = Outcome()
         try:
-            response = await answer
-            status = response.status
+            yield outcome
         except Problem as problem:
-            status = problem.status
+            outcome.status = problem.status
             raise
-        else:
-            return response
         finally:
-            if (target.operation.audited or AUDIT_DETAILS in request) and self._should_record(caller, status):
-                task = asyncio.create_task(self._tell(caller, _entry(request, caller, target, status)))
+            if (target.operation.audited or AUDIT_DETAILS in request) and self._should_record(caller, outcome.status):
+                task = asyncio.create_task(self._record(caller, _entry(request, caller, target, outcome.status)))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-                if status < 500:  # Who has waited for a service that is away waits no longer.
+                if outcome.status < 500:  # A caller who waited for an unavailable service waits no longer.
                     await asyncio.wait({task}, timeout=TIMEOUT)
 
     async def retry_pending(self) -> None:
-        """Tell the log again what it has not taken."""
-        for _ in range(len(self._waiting)):
-            first = self._waiting[0]  # It stays while it is told: it waits until it is taken, our end included.
-            if not await self._is_taken(*first):
-                self._waiting.rotate(-1)
-            elif self._waiting[0] is first:
-                self._waiting.popleft()
+        """Send the pending entries again."""
+        for _ in range(len(self._pending)):
+            first = self._pending[0]  # It stays in the queue until it is delivered, so that a shutdown retries it.
+            if not await self._deliver(*first):
+                self._pending.rotate(-1)
+            elif self._pending[0] is first:
+                self._pending.popleft()
 
     async def pause(self) -> None:
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(RETRY_DELAY)
 
     async def close(self) -> None:
-        """Wait for what is being told, and try the rest once more, as far as there is time."""
+        """Wait for running deliveries, and retry the pending entries once within `CLOSE_TIMEOUT`."""
         await asyncio.gather(*self._tasks)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self.retry_pending()
-        if self._waiting:
-            log.error("audit_not_recorded", entries=[entry for _, entry in self._waiting])
+        if self._pending:
+            log.error("audit_not_recorded", entries=[entry for _, entry in self._pending])
 
-    async def _tell(self, caller: Caller, entry: Entry) -> None:
-        if not await self._is_taken(caller, entry):
-            self._waiting.append((caller, entry))
+    async def _record(self, caller: Caller, entry: Entry) -> None:
+        if not await self._deliver(caller, entry):
+            self._pending.append((caller, entry))
 
-    async def _is_taken(self, caller: Caller, entry: Entry) -> bool:
+    async def _deliver(self, caller: Caller, entry: Entry) -> bool:
         try:
             await self._auth_service.json(caller, "record_audit", entry)
         except Problem as problem:
@@ -106,7 +109,7 @@ class AuditRecorder:
         return True
 
     def _should_record(self, caller: Caller, status: int) -> bool:
-        """Whether this is recorded: every write, and of what is refused enough to see what goes on."""
+        """Whether to record a request: every write, and the first refusals of each minute."""
         if not (400 <= status < 500 or status == Overloaded.status):
             return True
         now = time.monotonic()
@@ -114,23 +117,19 @@ class AuditRecorder:
         if now - since > MINUTE:
             since, count = now, 0
         self._refusals[caller.tenant_id] = (since, count + 1)
-        if count == REFUSALS:
+        if count == MAX_REFUSALS:
             log.warning("refusals_not_recorded", tenant_id=caller.tenant_id, user=caller.username)
-        return count < REFUSALS
+        return count < MAX_REFUSALS
 
 
 def _entry(request: web.Request, caller: Caller, target: Target, status: int) -> Entry:
     parts = zip(target.operation.parts, target.segments, strict=False)
-    named = {part.strip("{}"): value for part, value in parts if is_value(part)}
-    about = request.get(AUDIT_DETAILS) or {
-        "target": {name: named[name] for name in named.keys() - SECRETS},
-        "changes": {},
-    }
+    values = {part.strip("{}"): value for part, value in parts if is_value(part) and part not in SECRETS}
     return {
-        **about,
+        **(request.get(AUDIT_DETAILS) or {"target": values, "changes": {}}),
         "id": uuid4().hex,
         "at": datetime.now(UTC).isoformat(),
-        "operation": target.operation.word,
+        "operation": target.operation.name,
         "user": caller.username,
         "ip": caller.ip,
         "status": status,

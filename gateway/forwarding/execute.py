@@ -1,4 +1,4 @@
-"""An operation of the interface done for its caller, however the caller became known."""
+"""Executes an operation of the interface for its caller: from a cache, or by a service."""
 
 from aiohttp import web
 
@@ -6,58 +6,52 @@ from common.auth.callers import Caller
 from common.errors import InvalidRequest
 from common.http.middleware import BytesResponse
 from gateway import winget
-from gateway.app_keys import CATALOGS, LISTINGS, RECORDER, RELEASES, SERVICES
+from gateway.app_keys import AUDIT_RECORDER, CATALOGS, CLIENT_RELEASES, PACKAGE_RESPONSES, SERVICES
+from gateway.auth.authenticator import TENANT_VERSION
 from gateway.forwarding.one_call import one_call
 from gateway.forwarding.proxy import forward
 from gateway.operations import UPLOAD, Access, CacheKind
 from gateway.routing.target import Target
 
-WORKING = b'{"Message":"Its working!"}'
+SESSION_IS_VALID = b'{"Message":"Its working!"}'
 
 
-async def execute_operation(
-    request: web.Request, caller: Caller, target: Target, stamp: str | None
-) -> web.StreamResponse:
-    """The operation's answer, on record where it is an administrator's.
-
-    `stamp` is the tenant's, as Redis told it at the request's beginning. Raises the problem that the operation ends in.
-    """
-    if target.operation.known is CacheKind.SESSION:
-        return BytesResponse(body=WORKING, content_type="application/json")
-    answer = _answer(request, caller, target, stamp)
+async def execute_operation(request: web.Request, caller: Caller, target: Target) -> web.StreamResponse:
+    """The operation's response. Administrators' writes are recorded. Raises the problem that the operation ends in."""
+    if target.operation.cache is CacheKind.SESSION:
+        return BytesResponse(body=SESSION_IS_VALID, content_type="application/json")
     if target.operation.access is not Access.ADMINISTRATOR:
-        return await answer
-    return await request.app[RECORDER].recording(request, caller, target, answer)
+        return await _execute(request, caller, target)
+    async with request.app[AUDIT_RECORDER].recording(request, caller, target) as outcome:
+        response = await _execute(request, caller, target)
+        outcome.status = response.status
+        return response
 
 
-async def _answer(request: web.Request, caller: Caller, target: Target, stamp: str | None) -> web.StreamResponse:
+async def _execute(request: web.Request, caller: Caller, target: Target) -> web.StreamResponse:
     target.check_complete()
-    if target.operation.known is CacheKind.SOURCE:
+    operation = target.operation
+    if operation.cache is CacheKind.SOURCE:
         return winget.information(caller.tenant)
     services = request.app[SERVICES]
-    service = services[target.operation.service]
+    service = services[operation.service]
     if request.headers.get("Content-Encoding", "identity").casefold() != "identity":
         raise InvalidRequest("A compressed body is not accepted.")
-    known = await _remembered(request, caller, target, stamp)
-    if known is not None:
-        return known
-    if target.operation.one_call and request.content_type == "multipart/form-data":
+    if (response := await _cached(request, caller, target)) is not None:
+        return response
+    if operation.one_call and request.content_type == "multipart/form-data":
         return await one_call(request, services[UPLOAD], service, caller, target)
-    # A client's form was read to know the client; its service learns the caller, not the token.
-    with_body = target.operation.access is not Access.CLIENT
-    return await forward(request, service, caller, target, with_body=with_body)
+    return await forward(request, service, caller, target)
 
 
-async def _remembered(
-    request: web.Request, caller: Caller, target: Target, stamp: str | None
-) -> web.StreamResponse | None:
-    """The answer of an operation whose answers are remembered, where it needs no more than that."""
-    match target.operation.known:
+async def _cached(request: web.Request, caller: Caller, target: Target) -> web.StreamResponse | None:
+    """The response from the operation's cache; None if it has none, or if the request must be forwarded."""
+    match target.operation.cache:
         case CacheKind.RELEASE:
-            latest = await request.app[RELEASES].latest(caller, stamp)
+            latest = await request.app[CLIENT_RELEASES].latest(caller, request[TENANT_VERSION])
             return BytesResponse(body=latest, content_type="application/json")
-        case CacheKind.CATALOG if catalog := await request.app[CATALOGS].find(request, caller, stamp):
+        case CacheKind.CATALOG if catalog := await request.app[CATALOGS].find(request, caller):
             return await catalog.send(request)
-        case CacheKind.LISTING:
-            return await request.app[LISTINGS].find(request, caller, target, stamp)
+        case CacheKind.PACKAGE:
+            return await request.app[PACKAGE_RESPONSES].find(request, caller, target)
     return None

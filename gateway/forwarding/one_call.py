@@ -1,7 +1,7 @@
-"""The one-call form of an operation: store the installer that comes with the fields, then do what they say.
+"""The one-call form of an operation: store the installer of the form, then execute the operation with its other fields.
 
-The multipart body goes to upload_service as it is. What comes back are its fields and the stored file's name, which
-then make the two-step call: creating a version means the same in both forms.
+upload_service gets the multipart body unchanged. It returns the fields and the name of the stored file, which make the
+two-step request. So creating a version means the same in both forms.
 """
 
 from typing import Any
@@ -14,25 +14,24 @@ from common.auth.callers import Caller
 from common.errors import Problem
 from common.service_client.client import ServiceClient, problem_of
 from common.telemetry import log
-from gateway.forwarding.proxy import Body, answer
+from gateway.forwarding.proxy import Body, relay
 from gateway.routing.target import Target
 
 
 async def one_call(
     request: web.Request, upload_service: ServiceClient, service: ServiceClient, caller: Caller, target: Target
 ) -> web.StreamResponse:
-    """Store, then create; a file whose creation is refused is discarded.
+    """Store the file, then create; discard the file if creating is refused.
 
     Raises:
-        Answered: one of the services answered with a problem.
-        Unavailable: one of them did not answer.
+        UpstreamProblem: a service answered with a problem.
+        Unavailable: a service did not answer.
         InvalidRequest: the caller's body broke off.
     """
     stored = await _store(request, upload_service, caller, target)
-    fields = [(field, value) for field, value in stored["fields"]]
-    name = stored["server_filename"]
-    if name:
-        fields.append(("server_filename", name))
+    fields, server_filename = [*map(tuple, stored["fields"])], stored["server_filename"]
+    if server_filename:
+        fields.append(("server_filename", server_filename))
     try:
         async with service.open(
             caller,
@@ -42,10 +41,10 @@ async def one_call(
             data=urlencode(fields).encode(),
             timeout=target.operation.timeout,
         ) as response:
-            return await answer(request, response)
+            return await relay(request, response)
     except Problem:
-        if name:
-            await _discard(upload_service, caller, name)
+        if server_filename:
+            await _discard(upload_service, caller, server_filename)
         raise
 
 
@@ -53,7 +52,7 @@ async def _discard(upload_service: ServiceClient, caller: Caller, server_filenam
     try:
         await upload_service.json(caller, "discard_installer", {"server_filename": server_filename})
     except Problem as problem:
-        # The caller is told why nothing was created; the collector removes the file in a day.
+        # The caller gets the first problem; the collector removes the file within a day.
         log.warning("installer_not_discarded", server_filename=server_filename, detail=problem.detail)
 
 

@@ -1,4 +1,4 @@
-"""Streams a request on to a service and its answer back. Only headers named here travel."""
+"""Forwards a request to a service and returns its response, streamed if large. Other headers than these are dropped."""
 
 import json
 from collections.abc import AsyncIterator
@@ -16,6 +16,7 @@ from common.http.middleware import AUDIT_HEADER, BytesResponse
 from common.http.zero_copy import CAN_SPLICE, splice
 from common.service_client.client import BLOCK_TIMEOUT, SMALL, Response, ServiceClient, problem_of
 from common.telemetry import log
+from gateway.operations import Access
 from gateway.routing.target import Target
 
 REQUEST_HEADERS = (
@@ -35,7 +36,7 @@ REQUEST_HEADERS = (
     "Version",
     "X-File-ID",
 )
-ANSWER_HEADERS = (
+RESPONSE_HEADERS = (
     "Accept-Ranges",
     "Cache-Control",
     "Content-Disposition",
@@ -50,13 +51,12 @@ ANSWER_HEADERS = (
     "Vary",
     "X-Content-Type-Options",
 )
-# Bytes. The system moves longer answers, and the connection to the service ends with them.
-SPLICED = 1 << 20
+SPLICE_THRESHOLD = 1 << 20  # bytes. The kernel moves longer responses; the connection to the service ends with them.
 LONG_FORMS = web.AppKey("long_forms", FairConcurrencyLimit)
-LONG_FORMS_AT_ONCE = 16  # forms with a large logo, of at most 6 MiB each; one of a tenant
-LONG_FORM_TIMEOUT = 10.0  # seconds that one waits for its slot
-# What a service said for the audit log. No `AUDIT` of ours: that would be told to the caller.
-AUDIT_DETAILS: web.RequestKey[dict[str, Any]] = web.RequestKey("about", dict)
+MAX_LONG_FORMS = 16  # forms with a large logo, of at most 6 MiB each; one of a tenant
+LONG_FORM_TIMEOUT = 10.0  # seconds that a form waits for its slot
+# The service's details for the audit log. The middleware would send details under the key `AUDIT` to the caller.
+AUDIT_DETAILS: web.RequestKey[dict[str, Any]] = web.RequestKey("audit_details", dict)
 
 
 class Body(AsyncIterator[bytes]):
@@ -74,24 +74,53 @@ class Body(AsyncIterator[bytes]):
             raise
 
 
-async def forward(
-    request: web.Request, service: ServiceClient, caller: Caller, target: Target, *, with_body: bool
-) -> web.StreamResponse:
-    """Send a request on and its answer back; what the service says for the audit log stays with the request.
+async def forward(request: web.Request, service: ServiceClient, caller: Caller, target: Target) -> web.StreamResponse:
+    """Send a request to a service, and its response to the caller. Keeps the service's `AUDIT_DETAILS` in the request.
 
     Raises:
-        Answered: the service answered with a problem.
-        Unavailable: it did not answer.
-        InvalidRequest: the caller's body broke off.
-        BodyTooLarge: it is longer than a form may be.
-        Overloaded: too many long forms are under way.
+        UpstreamProblem: the service answered with a problem.
+        Unavailable: the service did not answer.
+        InvalidRequest: the caller's body broke off, or a header is not text.
+        BodyTooLarge: the body is longer than the operation's limit.
+        Overloaded: too many long forms are being sent.
     """
+    operation = target.operation
+    # The form of a client was read to identify the client. The service gets the caller, not the token.
+    sends_body = request.body_exists and operation.access is not Access.CLIENT
+    headers = CIMultiDict(
+        (name, value)
+        for name in REQUEST_HEADERS
+        if sends_body or not name.startswith("Content-")
+        for value in request.headers.getall(name, [])
+    )
+    content = Body(request, None if operation.streamed else operation.body_limit)
     async with _slot_for_form(request, caller, target):
-        return await _forward(request, service, caller, target, with_body=with_body)
+        _check_utf8(headers)
+        data: AsyncIterator[bytes] | bytes | None = None
+        if sends_body:
+            # A body that is read first holds no connection to the service while its sender is slow.
+            data = content if operation.streamed else b"".join([block async for block in content])
+        try:
+            async with service.open(
+                caller,
+                request.method,
+                target.segments,
+                operation=operation.name,
+                query=request.rel_url.raw_query_string,
+                headers=headers,
+                data=data,
+                timeout=operation.timeout,
+                streamed=operation.streamed,
+            ) as response:
+                return await relay(request, response)
+        except Problem:
+            if content.problem:
+                raise content.problem from None
+            raise
 
 
 def _slot_for_form(request: web.Request, caller: Caller, target: Target) -> AbstractAsyncContextManager[None]:
-    """A slot for a form that may be longer than most, because the whole of it is kept in memory until the answer."""
+    """A slot for a form that may be long: the whole of it is in memory until the response."""
     length, operation = request.content_length, target.operation
     is_short = length is not None and length <= FORM_LIMIT
     if is_short or operation.streamed or operation.body_limit <= FORM_LIMIT or not request.body_exists:
@@ -99,66 +128,29 @@ def _slot_for_form(request: web.Request, caller: Caller, target: Target) -> Abst
     return request.app[LONG_FORMS].acquire(caller.tenant_id, LONG_FORM_TIMEOUT)
 
 
-async def _forward(
-    request: web.Request, service: ServiceClient, caller: Caller, target: Target, *, with_body: bool
-) -> web.StreamResponse:
-    sends = with_body and request.body_exists
-    headers = CIMultiDict(
-        (name, value)
-        for name in REQUEST_HEADERS
-        if sends or not name.startswith("Content-")
-        for value in request.headers.getall(name, [])
-    )
-    _check_text(*headers.values())
-    content = Body(request, None if target.operation.streamed else target.operation.body_limit)
-    data: AsyncIterator[bytes] | bytes | None = None
-    if sends:
-        # A body that is read before holds no connection while its sender takes their time.
-        data = content if target.operation.streamed else b"".join([block async for block in content])
-    opened = service.open(
-        caller,
-        request.method,
-        target.segments,
-        operation=target.operation.word,
-        query=request.rel_url.raw_query_string,
-        headers=headers,
-        data=data,
-        timeout=target.operation.timeout,
-        streamed=target.operation.streamed,
-    )
+def _check_utf8(headers: CIMultiDict[str]) -> None:
+    """Raise InvalidRequest for a header with bytes that are no text: aiohttp would drop them silently."""
     try:
-        async with opened as response:
-            return await answer(request, response)
-    except Problem:
-        if content.problem:
-            raise content.problem from None
-        raise
-
-
-def _check_text(*values: str) -> None:
-    """Raise InvalidRequest where what is to be sent on has bytes that are no text: aiohttp would leave them out."""
-    try:
-        "".join(values).encode()
+        "".join(headers.values()).encode()
     except UnicodeEncodeError:
         raise InvalidRequest("A header is not UTF-8.") from None
 
 
-async def answer(request: web.Request, response: Response) -> web.StreamResponse:
-    """Give a service's answer to the caller.
+async def relay(request: web.Request, response: Response) -> web.StreamResponse:
+    """Send a service's response to the caller.
 
     Raises:
-        Answered: it is a problem.
-        Unavailable: it is an error that tells nothing to the caller.
+        UpstreamProblem: the response is a problem.
+        Unavailable: the response is an error that is not meant for the caller.
     """
-    if about := response.headers.get(AUDIT_HEADER):
-        request[AUDIT_DETAILS] = json.loads(about)
+    if details := response.headers.get(AUDIT_HEADER):
+        request[AUDIT_DETAILS] = json.loads(details)
     if response.status >= 400 and request.method != "HEAD":
         raise await problem_of(response)
-    headers = CIMultiDict((name, value) for name in ANSWER_HEADERS for value in response.headers.getall(name, []))
+    headers = CIMultiDict((name, value) for name in RESPONSE_HEADERS for value in response.headers.getall(name, []))
     length = response.content_length
     if request.method != "HEAD" and length is not None and length <= SMALL:
-        whole = await response.read()
-        return BytesResponse(status=response.status, headers=headers, body=whole)
+        return BytesResponse(status=response.status, headers=headers, body=await response.read())
     return await _stream(request, response, headers)
 
 
@@ -167,16 +159,16 @@ async def _stream(request: web.Request, response: Response, headers: CIMultiDict
     try:
         await streamed.prepare(request)
         length = response.content_length
-        if CAN_SPLICE and isinstance(response, ClientResponse) and length is not None and length > SPLICED:
+        if CAN_SPLICE and isinstance(response, ClientResponse) and length is not None and length > SPLICE_THRESHOLD:
             await _splice(response, streamed, request, length)
         else:
             async for block in response.content.iter_any():
                 await streamed.write(block)
         await streamed.write_eof()
     except ConnectionResetError:
-        pass  # The caller has gone; that is theirs to do.
+        pass  # The caller closed the connection.
     except (ClientError, TimeoutError, EOFError) as error:
-        # The status is out already: a broken connection is the only way left to say that this is not all.
+        # The status was sent already: only a broken connection shows that the body is incomplete.
         log.error("answer_broke_off", error=type(error).__name__)
         if request.transport is not None:
             request.transport.abort()
@@ -184,10 +176,10 @@ async def _stream(request: web.Request, response: Response, headers: CIMultiDict
 
 
 async def _splice(response: ClientResponse, streamed: web.StreamResponse, request: web.Request, length: int) -> None:
-    """Give on what has come, and let the system do so with the rest; the connection to the service ends with it."""
+    """Write the received bytes, and let the kernel move the rest. The connection to the service ends with it."""
     connection, content = response.connection, response.content
     blocks = list(iter(content.read_nowait, b""))
-    if connection is not None and connection.protocol is not None:  # Else all of it came.
+    if connection is not None and connection.protocol is not None:  # Otherwise the body is complete.
         connection.protocol.pause_reading()
     for block in blocks:
         await streamed.write(block)

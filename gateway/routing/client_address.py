@@ -1,4 +1,4 @@
-"""Where a request comes from and which address it was sent to, as far as it can be believed."""
+"""The client's network address, and the base URL that it used. Forwarding headers count from trusted proxies only."""
 
 import re
 from functools import lru_cache
@@ -17,7 +17,7 @@ LOOPBACK = ip_address("127.0.0.1")
 
 
 def caller_address(request: web.Request, trusted: tuple[Network, ...]) -> Address:
-    """The socket's address, or behind a trusted proxy the right-most hop of `X-Forwarded-For` that is not one."""
+    """The socket's address; behind a trusted proxy, the right-most `X-Forwarded-For` hop that is no trusted proxy."""
     address = _socket_address(request)
     if not _is_trusted(address, trusted):
         return address
@@ -26,32 +26,32 @@ def caller_address(request: web.Request, trusted: tuple[Network, ...]) -> Addres
         try:
             address = plain_address(ip_address(hop.strip()))
         except ValueError:
-            return address  # What a proxy could not have written ends the chain.
+            return address  # No proxy wrote this hop, so the chain ends.
         if not _is_trusted(address, trusted):
             return address
     return address
 
 
 def base_url(request: web.Request, settings: GatewaySettings, tenant_id: str) -> str:
-    """Where callers reach this tenant's operations, such as `https://packages.example.com/acme`.
+    """The base URL of this tenant's operations, such as `https://packages.example.com/acme`.
 
     Raises:
-        InvalidRequest: the request's Host header is not a host.
+        InvalidRequest: the Host header is not a host.
     """
     prefix = "client/api" if settings.deployment is Deployment.SINGLE else tenant_id
     return f"{settings.public_url or _own_origin(request, settings)}/{prefix}"
 
 
-def is_of_our_pages(request: web.Request, base: str) -> bool:
-    """Whether a form was sent by a page below `base`, or by no page at all, as far as browsers tell.
+def is_same_origin(request: web.Request, base: str) -> bool:
+    """Whether the browser sent the request from one of our pages, or from no page.
 
-    They tell the site over TLS alone, and the origin over plain HTTP, too. One of the host that the request was sent to
-    is ours, whatever `base` says: proxies that end TLS change the scheme, and `PUBLIC_URL` may name another host.
+    Browsers send Sec-Fetch-Site over TLS only, and Origin over plain HTTP, too. The request's own host is ours even if
+    `base` differs: a proxy that ends TLS changes the scheme, and `PUBLIC_URL` may name another host.
     """
     site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
     if site is not None:
         return site in {"same-origin", "none"}
-    host = None if origin is None else origin.partition("://")[2]  # of the origin `null` it is ""
+    host = None if origin is None else origin.partition("://")[2]  # "" for the origin `null`
     return host is None or (host != "" and host in {request.headers.get("Host"), urlsplit(base).netloc})
 
 
@@ -69,26 +69,22 @@ def _own_origin(request: web.Request, settings: GatewaySettings) -> str:
 
 @lru_cache(maxsize=4096)
 def _origin(scheme: str, host: str) -> str:
-    if scheme not in {"http", "https"} or not _is_host(host):
+    try:
+        is_host = _HOST.fullmatch(host) is not None and urlsplit(f"//{host}").port != 0
+    except ValueError:  # The brackets hold no IPv6 address, or the port is above 65535.
+        is_host = False
+    if scheme not in {"http", "https"} or not is_host:
         raise InvalidRequest("The Host header is not a host name.")
     return f"{scheme}://{host}"
 
 
-def _is_host(host: str) -> bool:
-    """Whether this is a name or an address, with a port or without, that addresses can be made of."""
-    try:
-        return _HOST.fullmatch(host) is not None and urlsplit(f"//{host}").port != 0
-    except ValueError:  # What is in brackets is no IPv6 address, or the port is beyond 65535.
-        return False
-
-
 def _socket_address(request: web.Request) -> Address:
-    # A unix socket has no address; whoever may open it is on this machine.
-    return _parsed(request.remote) if request.remote else LOOPBACK
+    # A unix socket has no address; its client is on this machine.
+    return _parse_address(request.remote) if request.remote else LOOPBACK
 
 
 @lru_cache(maxsize=4096)
-def _parsed(text: str) -> Address:
+def _parse_address(text: str) -> Address:
     return plain_address(ip_address(text.partition("%")[0]))
 
 

@@ -1,6 +1,7 @@
-"""From an address to a tenant and an operation (the introduction of the specification), never by the raw path.
+"""Parses a request's path into a tenant and an operation (the introduction of the specification).
 
-Each part is decoded once and checked; what is forwarded is built anew from the checked parts.
+Each segment is decoded once and validated. The gateway builds the forwarded path from these segments, never from the
+raw path.
 """
 
 import re
@@ -10,12 +11,12 @@ from urllib.parse import unquote
 
 from common.auth.callers import Deployment
 from common.errors import InvalidRequest, MethodNotAllowed, NotFound
-from gateway.operations import DASHBOARD, OPERATIONS, WINGET, Operation
+from gateway.operations import DASHBOARD, OPERATIONS, WINGET, Access, Operation
 
-_PLAIN = re.compile(r"(?:/[A-Za-z0-9_-]+)+")  # a path of which nothing is to be decoded or refused
+_PLAIN = re.compile(r"(?:/[A-Za-z0-9_-]+)+")  # a path without anything to decode or to refuse
 _SEGMENT = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*")
-_SHORT = 64  # characters of a path that is remembered; one with a client's token is longer
-# The client asks for the manifests of whatever its user typed.
+_CACHED_LENGTH = 64  # characters of a path; one with a client's token is longer
+# winget asks for the manifests of any text that its user typed.
 _TYPED_ID = re.compile(r"((?:/client/api)?(?:/[^/]+)?/winget|/api)/packageManifests/(.+)")
 UNREADABLE_ID = "-"  # no package id of winget's: those have a dot
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\]")
@@ -31,9 +32,9 @@ class NoSuchOperation(NotFound):
 
 @dataclass(frozen=True)
 class Target:
-    """The meaning of an address: the operation, and the decoded parts of its path, the operation's words first.
+    """The tenant and the operation of a request. `segments` are the decoded path after the tenant.
 
-    `is_alias`: the multi-tenant deployment was asked at `/client/api/{tenant_id}/…`, which means `/{tenant_id}/…`.
+    `is_alias`: the multi-tenant deployment was called at `/client/api/{tenant_id}/…`, which means `/{tenant_id}/…`.
     """
 
     tenant_id: str
@@ -43,23 +44,27 @@ class Target:
 
     @staticmethod
     def parse(method: str, raw_path: str, deployment: Deployment, single_tenant_id: str) -> "Target":
-        """Read the path of a request line.
+        """Parse the path of a request line.
 
         Raises:
             NoSuchOperation: the path is not well-formed or names no operation.
             MethodNotAllowed: the operation has other methods.
         """
         path = raw_path.partition("?")[0]
-        parse = _parse_once if len(path) <= _SHORT else _parse
+        parse = _parse_cached if len(path) <= _CACHED_LENGTH else _parse
         return parse(method, path, deployment, single_tenant_id)
+
+    @property
+    def is_page(self) -> bool:
+        return self.operation.access in {Access.PAGE, Access.DASHBOARD}
 
     @cached_property
     def missing(self) -> list[str]:
-        """The names of the values that the address lacks, such as the client token of `delete_client`."""
+        """The names of the values that the path lacks, such as the client token of `delete_client`."""
         return self.operation.missing(self.segments)
 
     def check_complete(self) -> None:
-        """Raise InvalidRequest where the address lacks a value."""
+        """Raise InvalidRequest if the path lacks a value."""
         if self.missing:
             raise InvalidRequest(f"The address lacks {' and '.join(self.missing)}.")
 
@@ -67,19 +72,19 @@ class Target:
 def _parse(method: str, path: str, deployment: Deployment, single_tenant_id: str) -> Target:
     parts = _decode(path)
     if deployment is Deployment.SINGLE:
-        if parts[0] == "api":  # The short way to the source of winget's, which has no prefix of a tenant's.
+        if parts[0] == "api":  # The short path of the winget source has no tenant prefix.
             parts = (*SINGLE_PREFIX, WINGET, *parts[1:])
         if parts[:2] != SINGLE_PREFIX:
             raise NoSuchOperation
-        return Target(single_tenant_id, *find(method, parts[2:]))
+        return Target(single_tenant_id, *find_operation(method, parts[2:]))
     is_alias = parts[:2] == SINGLE_PREFIX
     if is_alias:
         parts = parts[2:]
-    operation, segments = find(method, parts[1:])
+    operation, segments = find_operation(method, parts[1:])
     return Target(parts[0], operation, segments, is_alias)
 
 
-_parse_once = lru_cache(maxsize=4096)(_parse)
+_parse_cached = lru_cache(maxsize=4096)(_parse)
 
 
 def _decode(path: str) -> tuple[str, ...]:
@@ -117,35 +122,26 @@ def _decode_segments(path: str) -> tuple[str, ...]:
 
 
 @cache
-def _by_beginning() -> dict[str, tuple[Operation, ...]]:
-    rows = (*OPERATIONS, *DASHBOARD)
-    words = dict.fromkeys(row.parts[0] for row in rows)
-    return {word: tuple(row for row in rows if row.parts[0] == word) for word in words}
+def _by_first_part() -> dict[str, list[Operation]]:
+    rows: dict[str, list[Operation]] = {}
+    for row in (*OPERATIONS, *DASHBOARD):
+        rows.setdefault(row.parts[0], []).append(row)
+    return rows
 
 
-@cache
-def _by_method_and_word() -> dict[tuple[str, str], Operation]:
-    """The operations of one word, without values, which no other address begins with."""
-    rows = (row for row in OPERATIONS if all(len(other.parts) == 1 for other in _by_beginning()[row.parts[0]]))
-    return {(row.method, row.word): row for row in rows}
-
-
-def find(method: str, segments: tuple[str, ...]) -> tuple[Operation, tuple[str, ...]]:
-    """The operation that the parts of an address after its prefix name, and these parts.
+def find_operation(method: str, segments: tuple[str, ...]) -> tuple[Operation, tuple[str, ...]]:
+    """The operation of a path whose segments after its prefix are these, and the segments.
 
     Raises NoSuchOperation or MethodNotAllowed.
     """
-    if len(segments) == 1 and (row := _by_method_and_word().get((method, segments[0]))):
-        return row, segments
-    rows = _by_beginning().get(segments[0] if segments else "", ())
-    fitting = [row for row in rows if row.fits(segments)]
-    # A whole address is preferred to the beginning of a longer one: `docs` to `docs/assets/{asset}`.
-    whole = [row for row in fitting if not row.missing(segments)] or fitting
-    if not whole:
+    rows = _by_first_part().get(segments[0] if segments else "", ())
+    matching = [row for row in rows if row.matches(segments)]
+    # A complete path is preferred to the beginning of a longer one: `docs` to `docs/assets/{asset}`.
+    matching = [row for row in matching if not row.missing(segments)] or matching
+    if not matching:
         raise NoSuchOperation
-    wanted = "GET" if method == "HEAD" else method
-    for fit in whole:
-        if fit.method == wanted:
-            return fit, segments
-    allowed = {row.method for row in whole}
+    for row in matching:
+        if row.method == ("GET" if method == "HEAD" else method):
+            return row, segments
+    allowed = {row.method for row in matching}
     raise MethodNotAllowed(sorted(allowed | {"HEAD"} if "GET" in allowed else allowed))

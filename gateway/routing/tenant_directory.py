@@ -1,4 +1,6 @@
-"""From the first part of a path to a tenant, remembered for a few seconds."""
+"""Looks up tenants by the first segment of a path, and caches them for a few seconds."""
+
+from functools import partial
 
 from common.auth.callers import Caller
 from common.errors import Forbidden, NotFound, UpstreamProblem
@@ -6,8 +8,8 @@ from common.service_client.client import ServiceClient
 from common.tenants import Address, Tenant, VersionKey, is_tenant_id
 from gateway.caching.response_cache import ResponseCache
 
-REMEMBERED = 3.0  # seconds: a change that gateways could not be told of is in force within this time
-REMEMBERED_AT_MOST = 10_000  # tenants
+MAX_AGE = 3.0  # seconds: the longest delay of a change whose new version did not reach Redis
+MAX_TENANTS = 10_000
 
 
 class NoSuchTenant(NotFound):
@@ -17,7 +19,7 @@ class NoSuchTenant(NotFound):
         super().__init__("There is no such tenant.")
 
 
-class NetworkNotAllowed(Forbidden):
+class NetworkNotAllowed(Forbidden):  # section 5.2
     code = "network_not_allowed"
 
     def __init__(self) -> None:
@@ -25,53 +27,47 @@ class NetworkNotAllowed(Forbidden):
 
 
 class TenantDirectory:
-    """Finds tenants by asking auth_service."""
+    """Looks up tenants at auth_service."""
 
     def __init__(self, auth_service: ServiceClient) -> None:
         self._auth_service = auth_service
-        self._known: ResponseCache[str, Tenant | None] = ResponseCache(
-            seconds=REMEMBERED, most=REMEMBERED_AT_MOST, unstamped=True
+        self._tenants: ResponseCache[str, Tenant | None] = ResponseCache(
+            max_age=MAX_AGE, limit=MAX_TENANTS, without_version=True
         )
 
-    def welcomes(self, tenant_id: str, address: Address) -> bool:
-        """Whether the tenant lets a caller in, going by what was last heard of it. Raises NoSuchTenant."""
-        tenant = self._known.get_stale(tenant_id)
+    def last_known_allows(self, tenant_id: str, address: Address) -> bool:
+        """Whether the last known settings of the tenant allow an address. Raises NoSuchTenant for an invalid id."""
+        tenant = self._tenants.get_stale(tenant_id)
         if tenant is None and not is_tenant_id(tenant_id):
             raise NoSuchTenant
         return tenant is not None and tenant.allows(address)
 
-    async def find(self, tenant_id: str, stamp: str | None, *, changing: bool = False) -> Tenant:
-        """Where it is `changing`, what is remembered may be older than a change that was answered already.
+    async def find(self, tenant_id: str, version: str | None, *, changing: bool = False) -> Tenant:
+        """The tenant at a version. While it is `changing`, cached settings may be older than an answered change.
 
-        Raises NoSuchTenant, or Unavailable where auth_service does not answer.
+        Raises NoSuchTenant, or Unavailable if auth_service does not answer.
         """
-        tenant = await self._ask(tenant_id) if changing else self._known.get(tenant_id, stamp)
+        tenant = await self._fetch(tenant_id) if changing else self._tenants.get(tenant_id, version)
         if tenant is None and not changing:
-            tenant = await self._known.get_or_fetch(tenant_id, stamp, lambda: self._ask(tenant_id))
+            tenant = await self._tenants.get_or_fetch(tenant_id, version, partial(self._fetch, tenant_id))
         if tenant is None:
             raise NoSuchTenant
         return tenant
 
-    async def _ask(self, tenant_id: str) -> Tenant | None:
+    async def _fetch(self, tenant_id: str) -> Tenant | None:
         try:
-            found = await self._auth_service.json(Caller.service(Tenant(tenant_id)), "find_tenant")
+            document = await self._auth_service.json(Caller.service(Tenant(tenant_id)), "find_tenant")
         except UpstreamProblem as problem:
             if problem.status == 404:
                 return None
             raise
         return Tenant(
-            tenant_id=found["tenant_id"],
-            client_authentication=found["client_authentication"],
-            allowed_networks=tuple(found["allowed_networks"]),
-            storage_quota=found["storage_quota"],
-            max_clients=found["max_clients"],
-            version_key=VersionKey(found["version_key"]),
-            strict_installers=found.get("strict_installers", False),  # An auth_service of before does not say.
-            source_agreements=found.get("source_agreements", ""),
+            tenant_id=document["tenant_id"],
+            client_authentication=document["client_authentication"],
+            allowed_networks=tuple(document["allowed_networks"]),
+            storage_quota=document["storage_quota"],
+            max_clients=document["max_clients"],
+            version_key=VersionKey(document["version_key"]),
+            strict_installers=document.get("strict_installers", False),  # An older auth_service does not send it.
+            source_agreements=document.get("source_agreements", ""),
         )
-
-
-def check_network(tenant: Tenant, address: Address) -> None:
-    """Raise NetworkNotAllowed for a caller whom the tenant's networks do not hold (section 5.2)."""
-    if not tenant.allows(address):
-        raise NetworkNotAllowed

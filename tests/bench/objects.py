@@ -23,7 +23,7 @@ from tests.support.servers.objects import BUCKET, ObjectServer
 from tests.support.servers.ports import free_port
 from upload_service.model import Upload
 from upload_service.settings import StorageSettings
-from upload_service.storage.s3 import ObjectInstallers
+from upload_service.storage.s3 import S3Storage
 
 READERS = 50
 
@@ -47,7 +47,7 @@ def serving() -> Iterator[ObjectServer]:
         process.wait()
 
 
-async def read(home: ObjectInstallers, upload: Upload) -> str:
+async def read(home: S3Storage, upload: Upload) -> str:
     """The SHA-256 of what is read."""
     digest = hashlib.sha256()
     async for block in home.read(upload, 0, upload.size):
@@ -74,7 +74,7 @@ async def measure(run: Run) -> Found:
     with serving() as server:
         storage = StorageSettings(**server.settings("bench")).object_storage
         assert storage is not None
-        home, upload_id = ObjectInstallers(storage), uuid4().hex
+        home, upload_id = S3Storage(storage), uuid4().hex
         upload = Upload("bench", "f", upload_id, 0, server_filename=upload_id, size=size * MIB)
         small = Upload("bench", "f", "small", 0, server_filename=uuid4().hex, size=min(size, 16) * MIB)
         await home.size(upload)

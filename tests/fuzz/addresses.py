@@ -33,7 +33,7 @@ def address(data: bytes) -> None:
             blame(problem)
             continue
         assert all(part not in {"", ".", ".."} and not set("/\\\0\r\n") & set(part) for part in target.segments)
-        assert target.operation.fits(target.segments)
+        assert target.operation.matches(target.segments)
         assert target.operation.method == ("GET" if method == "HEAD" else method)
         prefix = "client/api" if deployment is Deployment.SINGLE else quote(target.tenant_id, safe="")
         again = "/".join(quote(segment, safe="") for segment in target.segments)

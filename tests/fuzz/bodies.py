@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from auth_service import forms as auth_forms
-from catalog_service.forms import listed_uids, package_id
+from catalog_service.forms import package_id, version_uids
 from catalog_service.versions.forms import new_version
 from client_registry.forms import client_name, new_entry, new_group, new_release, sighting
 from common.errors import InvalidField, InvalidRequest, NotFound
@@ -22,7 +22,7 @@ NAMES = 8  # of a form's fields, to read as everything they might be
 READERS: tuple[Callable[[Form], Any], ...] = (
     lambda form: new_version(form, "a-package"),
     lambda form: package_id(form.text("package_id", limit=128)),
-    listed_uids,
+    version_uids,
     client_name,
     new_entry,
     new_group,

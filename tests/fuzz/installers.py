@@ -3,12 +3,12 @@
 from io import BytesIO
 
 from upload_service.inspection.findings import Findings
-from upload_service.inspection.formats.detection import Damaged, look
+from upload_service.inspection.formats.detection import Damaged, inspect_file
 
 
 def inspected(data: bytes) -> None:
     try:
-        found = look(BytesIO(data), ".exe")
+        found = inspect_file(BytesIO(data), ".exe")
     except Damaged:
         return
-    assert Findings.parse(found.document()) == found
+    assert Findings.parse(found.to_document()) == found

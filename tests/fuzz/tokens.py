@@ -19,15 +19,17 @@ from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
 from gateway.operations import OPERATIONS
 from gateway.routing.target import Target
+from gateway.routing.tenant_directory import TenantDirectory
+from tests.fuzz.addresses import SETTINGS
 from tests.fuzz.requests import outcome, request
 from tests.support.factories import KEY, KEYS
 from upload_service.downloads.service import Address, Downloads
-from upload_service.storage.filesystem import FolderInstallers, StorageBackends
+from upload_service.storage.filesystem import FolderStorage, StorageBackends
 
 CALLERS = Callers(KEYS, service="catalog_service")
 DOOR = {"operation": "add_package", "tenant_id": "acme"}
 SESSIONS = Sessions(Redis(), keys=KEYS, lifetime=3600, idle=3600)  # never asked whether one lives
-CLIENT_VERSION = next(row for row in OPERATIONS if row.word == "client_version")
+CLIENT_VERSION = next(row for row in OPERATIONS if row.name == "client_version")
 VISITOR = Caller(Tenant("acme"))
 SERVER_FILENAME = f"{'0' * 32}.msi"
 NAME_LIMIT = 512  # characters of a file's name: a package's name, a version and an ending
@@ -42,7 +44,7 @@ class _NoInstaller:
         assert server_filename == SERVER_FILENAME
 
 
-DOWNLOADS = Downloads(_NoInstaller(), cast("StorageBackends", None), cast("FolderInstallers", None), KEYS)
+DOWNLOADS = Downloads(_NoInstaller(), cast("StorageBackends", None), cast("FolderStorage", None), KEYS)
 
 
 def internal_token(data: bytes) -> None:
@@ -85,9 +87,9 @@ def caller(data: bytes) -> None:
     if authorization:
         headers.append(("Authorization", authorization.decode(errors="surrogateescape")))
     clients = ClientDirectory(cast("ServiceClient", _Registry()))
-    identified = Authenticator(cast("Sessions", _Sessions()), clients).identify(
-        request(headers, body), CLIENT_VERSION, VISITOR, SessionCheck(None)
-    )
+    tenants = TenantDirectory(cast("ServiceClient", _Registry()))
+    authenticator = Authenticator(SETTINGS, cast("Sessions", _Sessions()), tenants, clients)
+    identified = authenticator.identify(request(headers, body), CLIENT_VERSION, VISITOR, SessionCheck(None))
     assert outcome(identified) in (VISITOR, 400, 401, 413)
 
 

@@ -10,8 +10,7 @@ from PIL import Image
 
 from catalog_service.forms import package_id
 from catalog_service.logos.decoder import decode_logo
-from catalog_service.logos.limits import EDGE
-from catalog_service.logos.refusals import LogoRefused
+from catalog_service.logos.model import EDGE, LogoRefused
 from catalog_service.model.ordering import VersionOrder, newest_first
 from client_registry.clients.hostnames import NAME_LIMIT, host_name
 from client_registry.releases.service import release_version
@@ -21,7 +20,7 @@ from common.http.forms import clean
 from tests.fuzz.requests import blame, request
 from upload_service.content_range import MAX_TOTAL, ContentRange, parse_file_id, parse_server_filename, suffix_of
 from upload_service.model import PreconditionFailed, RangeNotSatisfiable
-from upload_service.views import not_modified, wanted_part
+from upload_service.views import not_modified, requested_range
 
 SHA256 = "5" * 64
 SIZE = 1000  # bytes of a file that is downloaded
@@ -64,7 +63,7 @@ def requested_part(data: bytes) -> None:
     try:
         if not_modified(asked, SHA256) is not None:
             return
-        part = wanted_part(asked, SHA256, SIZE)
+        part = requested_range(asked, SHA256, SIZE)
     except (PreconditionFailed, RangeNotSatisfiable) as problem:
         blame(problem)
     else:

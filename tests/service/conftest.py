@@ -9,8 +9,8 @@ import pytest
 from common.mongo import MongoDatabase, make_indexes
 from tests.support.servers.objects import ObjectServer
 from tests.support.services.catalog import own_database
-from tests.support.services.moving import Estate, make_estate
-from upload_service.uploads.records import INDEXES
+from tests.support.services.storage_pair import StoragePair, make_storage_pair
+from upload_service.store import INDEXES
 
 
 @pytest.fixture(scope="session")
@@ -30,5 +30,5 @@ async def upload_database(upload_indexes: MongoDatabase) -> MongoDatabase:
 
 
 @pytest.fixture
-def estate(upload_database: MongoDatabase, tmp_path: Path, object_server: ObjectServer) -> Estate:
-    return make_estate(upload_database, tmp_path, object_server)
+def storages(upload_database: MongoDatabase, tmp_path: Path, object_server: ObjectServer) -> StoragePair:
+    return make_storage_pair(upload_database, tmp_path, object_server)

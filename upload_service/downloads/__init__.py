@@ -1,1 +1,1 @@
-"""Downloads."""
+"""Downloads of installers at signed addresses."""

@@ -1,12 +1,10 @@
-"""Downloads: a signed address, the file it names, and nothing else."""
+"""Downloads: a signed address, and the file it names."""
 
-import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from common.auth.downloads import check_download
@@ -23,14 +21,15 @@ from upload_service.model import (
     StorageKind,
     Upload,
 )
-from upload_service.storage.filesystem import FolderInstallers, StorageBackends
+from upload_service.storage.filesystem import FolderStorage, StorageBackends, open_file, prepend
+from upload_service.storage.s3 import S3Storage
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9._+-]{1,512}")
 
 
 @dataclass(frozen=True)
 class Address:
-    """A download address as it came, nothing of it checked."""
+    """A download address as it was received, not validated."""
 
     tenant_id: str
     server_filename: str
@@ -40,22 +39,16 @@ class Address:
 
 
 class InstallerStore(Protocol):
-    """The records as downloads see them."""
+    """The upload records, as downloads need them."""
 
     async def find_installer(self, tenant_id: str, server_filename: str) -> Upload | None: ...
 
 
-class Signer(Protocol):
-    """A home that gives its files to whoever has a signed address of it."""
-
-    async def address(self, upload: Upload, method: str) -> str: ...
-
-
 @dataclass(frozen=True)
-class Opened:
-    """A file that was seen to be there whole, and `length` of its bytes from `start` on.
+class OpenFile:
+    """`length` bytes from `start` on of a file that is complete.
 
-    `content` is the file to take them from, or gives them; the first of them is here already.
+    `content` is the file, or an iterator over these bytes whose first block was received.
     """
 
     upload: Upload
@@ -64,33 +57,25 @@ class Opened:
     content: BinaryIO | AsyncIterator[bytes]
 
 
+@dataclass(frozen=True)
 class Downloads:
-    """Finds the files that addresses name. `keys` are what addresses are signed with.
+    """Finds and opens the files that addresses name.
 
-    With a `signer` downloads of what is in the object storage are sent there.
+    Addresses are signed with `keys`. With `redirects`, downloads of files in that object storage are redirected to it.
     """
 
-    def __init__(
-        self,
-        store: InstallerStore,
-        homes: StorageBackends,
-        folder: FolderInstallers,
-        keys: Keys,
-        *,
-        signer: Signer | None = None,
-    ) -> None:
-        self._store = store
-        self._homes = homes
-        self._folder = folder
-        self._keys = keys
-        self._signer = signer
+    store: InstallerStore
+    backends: StorageBackends
+    folder: FolderStorage
+    keys: Keys
+    redirects: S3Storage | None = None
 
     async def find(self, address: Address) -> Upload:
         """The installer at an address.
 
         Raises:
-            Forbidden: the address was altered, or has expired.
-            InstallerNotFound: no version has this file any more.
+            Forbidden: the address was altered or has expired.
+            InstallerNotFound: no version has this file.
             InstallerMissing: the file was lost.
             InstallerDamaged: the file is not what was uploaded.
         """
@@ -98,7 +83,7 @@ class Downloads:
         if name is None or not _FILE_NAME.fullmatch(address.file_name):
             raise Forbidden("This download address was altered; ask for a new one.")
         check_download(
-            self._keys,
+            self.keys,
             tenant_id=address.tenant_id,
             server_filename=name,
             file_name=address.file_name,
@@ -109,37 +94,35 @@ class Downloads:
         return await self._find(address.tenant_id, name)
 
     @asynccontextmanager
-    async def open(self, upload: Upload, start: int, length: int) -> AsyncIterator[Opened]:
-        """So many bytes of an installer from `start` on; none where only the file's presence matters.
+    async def open(self, upload: Upload, start: int, length: int) -> AsyncIterator[OpenFile]:
+        """Bytes of an installer; a `length` of 0 only checks that the file exists.
 
-        Raises as `find` does, and Unavailable where the storage of the file does not answer.
+        Raises as `find` does, and Unavailable if the storage does not respond.
         """
         async with AsyncExitStack() as stack:
             try:
-                opened = await self._open(stack, upload, start, length)
+                file = await self._open(stack, upload, start, length)
             except InstallerMissing:
                 # It may have moved since its record was read.
                 upload = await self._find(upload.tenant_id, upload.server_filename)
                 try:
-                    opened = await self._open(stack, upload, start, length)
+                    file = await self._open(stack, upload, start, length)
                 except InstallerMissing:
                     log.error("installer_missing", tenant_id=upload.tenant_id, server_filename=upload.server_filename)
                     raise
-            yield opened
+            yield file
 
-    async def elsewhere(self, upload: Upload, method: str) -> str | None:
-        """The address that a download with this method is sent to, where it is not served here.
-
-        Raises as `open` does.
-        """
-        if self._signer is None or upload.home is not StorageKind.S3:
+    async def redirect_address(self, upload: Upload, method: str) -> str | None:
+        """The URL to redirect a download with this method to; None if it is served here. Raises as `open` does."""
+        if self.redirects is None or upload.storage is not StorageKind.S3:
             return None
-        async with self.open(upload, 0, 0) as opened:
-            moved = opened.upload.home is not StorageKind.S3
-            return None if moved else await self._signer.address(opened.upload, method)
+        async with self.open(upload, 0, 0) as file:
+            if file.upload.storage is not StorageKind.S3:  # It has moved.
+                return None
+            return await self.redirects.sign_url(file.upload, method)
 
     async def _find(self, tenant_id: str, name: str) -> Upload:
-        upload = await self._store.find_installer(tenant_id, name)
+        upload = await self.store.find_installer(tenant_id, name)
         if upload is None or upload.status is not Status.LINKED:
             raise InstallerNotFound("This installer is not there any more.")
         if upload.damage is Damage.MISSING:
@@ -148,26 +131,13 @@ class Downloads:
             raise InstallerDamaged("The file of this installer is damaged; upload it again.")
         return upload
 
-    async def _open(self, stack: AsyncExitStack, upload: Upload, start: int, length: int) -> Opened:
-        home = self._homes.of(upload)
-        if await home.size(upload) != upload.size:
+    async def _open(self, stack: AsyncExitStack, upload: Upload, start: int, length: int) -> OpenFile:
+        storage = self.backends.of(upload)
+        if await storage.size(upload) != upload.size:
             raise InstallerMissing("The file of this installer is missing.")
-        if upload.home is StorageKind.FOLDER:
-            file = stack.enter_context(await asyncio.to_thread(_open_file, self._folder.path(upload)))
-            return Opened(upload, start, length, file)
-        blocks = await stack.enter_async_context(aclosing(home.read(upload, start, length)))
+        if upload.storage is StorageKind.FOLDER:
+            file = stack.enter_context(await open_file(self.folder.path(upload)))
+            return OpenFile(upload, start, length, file)
+        blocks = await stack.enter_async_context(aclosing(storage.read(upload, start, length)))
         first = await anext(blocks, b"")
-        return Opened(upload, start, length, _with(first, blocks))
-
-
-def _open_file(path: Path) -> BinaryIO:
-    try:
-        return path.open("rb")
-    except FileNotFoundError:
-        raise InstallerMissing("The file of this installer is missing.") from None
-
-
-async def _with(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for block in rest:
-        yield block
+        return OpenFile(upload, start, length, prepend(first, blocks))

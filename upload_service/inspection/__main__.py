@@ -1,6 +1,6 @@
-"""`python -m upload_service.inspection <suffix>`: reads the file that is standard input, and says what it is.
+"""`python -m upload_service.inspection <suffix>`: inspects the file on standard input, and prints findings as JSON.
 
-One line of JSON: what was found; or nothing, and a status that says why (`statuses`, or `OUT_OF_MEMORY`).
+Without findings the exit status is `DAMAGED_STATUS` or `OUT_OF_MEMORY`.
 """
 
 import sys
@@ -8,11 +8,11 @@ import sys
 import orjson
 
 from common.concurrency.confinement import OUT_OF_MEMORY, confine
-from upload_service.inspection.exit_status import DAMAGED
-from upload_service.inspection.formats.detection import Damaged, look
-from upload_service.inspection.formats.encodings import load_encodings
+from upload_service.inspection.findings import DAMAGED_STATUS
+from upload_service.inspection.formats.detection import Damaged, inspect_file
+from upload_service.inspection.formats.msi import load_encodings
 
-MEMORY = 192 << 20  # bytes; two such processes fit beside the service into the memory of its container
+MEMORY = 192 << 20  # bytes; the container of the service has room for two such processes
 
 
 def main() -> int:
@@ -20,12 +20,12 @@ def main() -> int:
     confine(MEMORY)
     try:
         with open(0, "rb", closefd=False) as file:
-            found = look(file, sys.argv[1])
+            findings = inspect_file(file, sys.argv[1])
     except MemoryError:
         return OUT_OF_MEMORY
     except Damaged:
-        return DAMAGED
-    sys.stdout.buffer.write(orjson.dumps(found.document()))
+        return DAMAGED_STATUS
+    sys.stdout.buffer.write(orjson.dumps(findings.to_document()))
     return 0
 
 

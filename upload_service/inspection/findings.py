@@ -1,4 +1,4 @@
-"""What can be found in an installer. All of it is the installer's own word: nothing is verified."""
+"""The findings about an installer. They are what the file states; nothing is verified."""
 
 import re
 import unicodedata
@@ -12,14 +12,23 @@ VERSION_LIMIT = 128
 PATH_LIMIT = 512
 NESTED_LIMIT = 100  # files of an archive
 
+# The first bytes of an installer; there is nothing to find in any other file.
+PROGRAM_MAGIC = b"MZ"
+OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # of an MSI
+ARCHIVE_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")  # the second of an empty archive
+MAGICS = (PROGRAM_MAGIC, OLE_MAGIC, *ARCHIVE_MAGIC)
+MAGIC_LENGTH = 8  # bytes of the longest
+
+DAMAGED_STATUS = 3  # exit status of the inspection process for a file that is not what its first bytes say
+
 _GUID = re.compile(r"\{[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}\}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Format(StrEnum):
-    """What a file is, by its signature; the values are those of the interface's FileType (section 2.4).
+    """The type of a file, by its signature; the values are those of the interface's FileType (section 2.4).
 
-    A portable program and an installer of no known kind look alike: both are `EXE`. `WIX` is an MSI that WiX made.
+    `EXE` is a portable program or an unknown kind of installer. `WIX` is an MSI that WiX made.
     """
 
     UNKNOWN = ""
@@ -35,7 +44,7 @@ class Format(StrEnum):
 
 
 class Machine(StrEnum):
-    """What an installer runs on, as the interface's Architecture; unknown also where one is made for any."""
+    """The architecture of an installer, as the interface's Architecture; unknown also for a neutral one."""
 
     UNKNOWN = ""
     X64 = "x64"
@@ -45,7 +54,7 @@ class Machine(StrEnum):
 
 
 class Reach(StrEnum):
-    """For whom an installer installs, as the interface's Scope, where it leaves no choice."""
+    """The scope of an installer, as the interface's Scope; unknown if the user may choose."""
 
     UNKNOWN = ""
     MACHINE = "machine"
@@ -54,7 +63,7 @@ class Reach(StrEnum):
 
 @dataclass(frozen=True)
 class Signer:
-    """Whose certificate signed a file, and whose certificate vouches for that one, as the file states."""
+    """The subject and the issuer of the certificate that signed a file, as the file states."""
 
     subject: str
     issuer: str
@@ -62,7 +71,7 @@ class Signer:
 
 @dataclass(frozen=True)
 class Nested:
-    """A file of an archive that may be the installer in it."""
+    """A file in an archive that may be its installer."""
 
     path: str
     format: Format
@@ -70,7 +79,7 @@ class Nested:
 
 @dataclass(frozen=True)
 class Findings:
-    """Texts are "" where nothing was found; a GUID has braces and capital letters.
+    """The findings; texts are "" if nothing was found, and a GUID has braces and capital letters.
 
     `signature_sha256` is the hexadecimal digest of the signature file of an MSIX or APPX.
     """
@@ -88,41 +97,41 @@ class Findings:
     nested: tuple[Nested, ...] = ()
     signer: Signer | None = None
 
-    def document(self) -> dict[str, Any]:
-        """As JSON and MongoDB hold it; `parse` reads it."""
+    def to_document(self) -> dict[str, Any]:
+        """The form in JSON and MongoDB, which `parse` reads."""
         return asdict(self)
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
-        """What a reader said, which may be anything. Raises ValueError, KeyError, TypeError or AttributeError."""
+        """Validate a document. Raises ValueError, KeyError, TypeError or AttributeError."""
         signer, nested = document["signer"], document["nested"]
         if len(nested) > NESTED_LIMIT:
-            raise ValueError("more nested files than are ever told")
+            raise ValueError("too many nested files")
         return cls(
             format=Format(document["format"]),
             machine=Machine(document["machine"]),
             reach=Reach(document["reach"]),
-            version=words(document["version"], VERSION_LIMIT),
-            product_name=words(document["product_name"]),
-            publisher=words(document["publisher"]),
-            product_code=guid(document["product_code"]),
-            upgrade_code=guid(document["upgrade_code"]),
-            package_family_name=words(document["package_family_name"]),
-            signature_sha256=_digest(document.get("signature_sha256", "")),  # Releases up to 0.1.0 did not look for it.
-            nested=tuple(Nested(words(file["path"], PATH_LIMIT), Format(file["format"])) for file in nested),
-            signer=Signer(words(signer["subject"]), words(signer["issuer"])) if signer else None,
+            version=clean_text(document["version"], VERSION_LIMIT),
+            product_name=clean_text(document["product_name"]),
+            publisher=clean_text(document["publisher"]),
+            product_code=normalize_guid(document["product_code"]),
+            upgrade_code=normalize_guid(document["upgrade_code"]),
+            package_family_name=clean_text(document["package_family_name"]),
+            signature_sha256=_digest(document.get("signature_sha256", "")),  # Releases up to 0.1.0 had none.
+            nested=tuple(Nested(clean_text(file["path"], PATH_LIMIT), Format(file["format"])) for file in nested),
+            signer=Signer(clean_text(signer["subject"]), clean_text(signer["issuer"])) if signer else None,
         )
 
 
-def words(text: str, limit: int = TEXT_LIMIT) -> str:
-    """A text as it may be shown and stored: no control characters around or in it, and not cut; else ""."""
+def clean_text(text: str, limit: int = TEXT_LIMIT) -> str:
+    """A text without white space around it; "" if it is too long or has control characters."""
     plain = unicodedata.normalize("NFC", text.strip(" \t\r\n\0"))
     if len(plain) > limit or any(unicodedata.category(character) in {"Cc", "Cs", "Cn"} for character in plain):
         return ""
     return plain
 
 
-def guid(text: str) -> str:
+def normalize_guid(text: str) -> str:
     """A GUID in braces and capital letters; "" for anything else."""
     plain = text.strip().upper()
     return plain if _GUID.fullmatch(plain) else ""

@@ -1,15 +1,14 @@
-"""Inspects what was uploaded: each file once, by one replica, and no file more than three times.
+"""Inspects uploaded files: each file once, by one replica, in at most three attempts.
 
-No tenant keeps the others waiting: a replica inspects at most one file of a tenant at once.
+No tenant delays the others: a replica inspects at most one file of a tenant at once.
 
-A file is to be inspected from the moment that its record says it is complete, which is also what lets `upload.finished`
-be announced. No broker is asked for it: a queue of our own at the exchange would let an announcement count as heard
-before the catalog listens.
+A file is due once its record is complete. The broker is not involved: a queue of this service would let an announcement
+count as delivered before the catalog listens.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePath
@@ -19,18 +18,19 @@ from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import Overloaded, Unavailable
 from common.telemetry import log
 from upload_service.content_range import parse_server_filename
-from upload_service.inspection.confined import Reason, Unreadable
 from upload_service.inspection.findings import Findings
+from upload_service.inspection.installer_files import InstallerFiles
+from upload_service.inspection.process import Reason, Unreadable
 from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull, Upload
 
-PROCESSES = 2  # of one replica, and at most one of them for the files that nobody asked about
+PROCESSES = 2  # of one replica, and at most one of them for the files that no caller waits for
 ATTEMPTS = 3
 SLOT_TIMEOUT = 5.0  # seconds
-LOOKS, LOOK_PAUSE = 50, 0.1  # how often, with so many seconds between, it is looked whether somebody else has done it
+POLLS, POLL_PAUSE = 50, 0.1  # how often a caller asks for the result of another process, and the seconds in between
 
 
 class State(StrEnum):
-    """How far an inspection is."""
+    """The state of an inspection."""
 
     WAITING = "waiting"
     DONE = "done"
@@ -39,7 +39,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is known of a file. `reason` is why a failed one failed; `findings` are those of one that is done."""
+    """The inspection of a file, with the `reason` of a failed one and the `findings` of one that is done."""
 
     server_filename: str
     state: State
@@ -48,55 +48,46 @@ class Inspection:
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A file that this process has taken to inspect; `attempt` counts from 1."""
+class InspectionLease:
+    """A file that this process may inspect; `attempt` counts from 1."""
 
     upload: Upload
     attempt: int
 
 
 class InspectionStore(Protocol):
-    """The records as inspections see them. What is said of a `Taken` counts only while nobody else has taken it."""
+    """Inspection records. Methods that take an `InspectionLease` do nothing when another process has the lease."""
 
     async def find(self, tenant_id: str, server_filename: str) -> Inspection | None:
-        """What is known of a file; one that nobody asked about before waits from now on. None where there is none."""
+        """The inspection of a file, which is due from now on if there was none; None without a file."""
 
     async def waiting_tenants(self) -> Sequence[str]:
-        """The tenants with a file that waits, in the order of their ids."""
+        """The tenants with a file that is due, sorted."""
 
-    async def take(self, tenant_id: str, server_filename: str = "") -> Taken | None:
-        """The tenant's file that waits the longest, or this one if it waits, for this process alone for a while."""
+    async def acquire_lease(self, tenant_id: str, server_filename: str = "") -> InspectionLease | None:
+        """Lease this file, or the tenant's oldest one, if it is due."""
 
-    async def postpone(self, taken: Taken) -> None:
-        """Let a file wait some more; the attempt does not count."""
+    async def postpone(self, lease: InspectionLease) -> None:
+        """Make the file due again a little later; the attempt does not count."""
 
-    async def done(self, taken: Taken, findings: Findings) -> None: ...
+    async def mark_done(self, lease: InspectionLease, findings: Findings) -> None: ...
 
-    async def failed(self, taken: Taken, reason: Reason) -> None: ...
-
-
-class Lender(Protocol):
-    """Opens installers."""
-
-    def open(self, upload: Upload) -> AbstractAsyncContextManager[BinaryIO]: ...
+    async def mark_failed(self, lease: InspectionLease, reason: Reason) -> None: ...
 
 
 class Inspector:
-    """Inspects files. `read` takes a file and the ending of its name; it raises Unreadable, and Unavailable."""
+    """Inspects files. `read` gets a file and the ending of its name; it raises Unreadable and Unavailable."""
 
     def __init__(
-        self, store: InspectionStore, lender: Lender, read: Callable[[BinaryIO, str], Awaitable[Findings]]
+        self, store: InspectionStore, files: InstallerFiles, read: Callable[[BinaryIO, str], Awaitable[Findings]]
     ) -> None:
         self._store = store
-        self._lender = lender
+        self._files = files
         self._read = read
         self._limit = FairConcurrencyLimit(PROCESSES)
 
     async def inspect_due(self) -> None:
-        """Inspect the files that wait, one after another: one of each tenant, then one of each again.
-
-        A tenant is passed over while its own requests occupy its slot.
-        """
+        """Inspect all files that are due, one of each tenant in turn; a tenant with a request of its own is skipped."""
         has_tried = True
         while has_tried:
             has_tried = False
@@ -107,57 +98,57 @@ class Inspector:
                         await self._inspect_next(tenant_id)
 
     async def find(self, tenant_id: str, server_filename: str) -> Inspection:
-        """What is known of a file now. Raises InstallerNotFound."""
+        """The current inspection of a file. Raises InstallerNotFound."""
         name = parse_server_filename(server_filename)
-        found = await self._store.find(tenant_id, name) if name else None
-        if found is None:
+        inspection = await self._store.find(tenant_id, name) if name else None
+        if inspection is None:
             raise InstallerNotFound("There is no installer of this name.")
-        return found
+        return inspection
 
-    async def inspected(self, tenant_id: str, server_filename: str) -> Inspection:
-        """What is known of a file once it was inspected, which is done now where nobody is at it.
+    async def inspect(self, tenant_id: str, server_filename: str) -> Inspection:
+        """The finished inspection of a file; inspects it now unless another process does.
 
         Raises:
             InstallerNotFound: there is no such file.
             Overloaded: other files are inspected now.
-            Unavailable: another replica is still inspecting the file, or it cannot be had.
+            Unavailable: another replica is still inspecting the file, or its storage does not respond.
         """
-        for _ in range(LOOKS):
-            found = await self.find(tenant_id, server_filename)
-            if found.state is not State.WAITING:
-                return found
+        for _ in range(POLLS):
+            inspection = await self.find(tenant_id, server_filename)
+            if inspection.state is not State.WAITING:
+                return inspection
             if await self._inspect_next(tenant_id, server_filename):
                 break
-            await asyncio.sleep(LOOK_PAUSE)  # Somebody else is at it.
-        found = await self.find(tenant_id, server_filename)
-        if found.state is State.WAITING:
+            await asyncio.sleep(POLL_PAUSE)
+        inspection = await self.find(tenant_id, server_filename)
+        if inspection.state is State.WAITING:
             raise Unavailable("The installer is still being inspected.")
-        return found
+        return inspection
 
     async def _inspect_next(self, tenant_id: str, server_filename: str = "") -> bool:
-        """Inspect a file that `take` gives. Returns whether there was one. Raises Overloaded."""
+        """Inspect a file that is due; False without one. Raises Overloaded."""
         async with self._limit.acquire(tenant_id, SLOT_TIMEOUT):
-            taken = await self._store.take(tenant_id, server_filename)
-            if taken:
-                await self._inspect(taken)
-        return taken is not None
+            lease = await self._store.acquire_lease(tenant_id, server_filename)
+            if lease:
+                await self._inspect(lease)
+        return lease is not None
 
-    async def _inspect(self, taken: Taken) -> None:
-        upload = taken.upload
-        words = {"tenant_id": upload.tenant_id, "server_filename": upload.server_filename}
+    async def _inspect(self, lease: InspectionLease) -> None:
+        upload = lease.upload
+        fields = {"tenant_id": upload.tenant_id, "server_filename": upload.server_filename}
         try:
-            if taken.attempt > ATTEMPTS:
+            if lease.attempt > ATTEMPTS:
                 raise Unreadable(Reason.GIVEN_UP)
-            async with self._lender.open(upload) as file:
+            async with self._files.open(upload) as file:
                 findings = await self._read(file, PurePath(upload.server_filename).suffix)
         except Unreadable as error:
-            await self._store.failed(taken, error.reason)
-            log.warning("inspection_failed", reason=error.reason, **words)
+            await self._store.mark_failed(lease, error.reason)
+            log.warning("inspection_failed", reason=error.reason, **fields)
         except (Unavailable, StorageFull) as error:
-            await self._store.postpone(taken)
-            log.warning("inspection_postponed", error=type(error).__name__, **words)
-        except (InstallerMissing, OSError) as error:  # It may be on its way to another home; its lease runs out.
-            log.warning("installer_not_inspected", error=type(error).__name__, **words)
+            await self._store.postpone(lease)
+            log.warning("inspection_postponed", error=type(error).__name__, **fields)
+        except (InstallerMissing, OSError) as error:  # It may be moving to another storage; the lease expires.
+            log.warning("installer_not_inspected", error=type(error).__name__, **fields)
         else:
-            await self._store.done(taken, findings)
-            log.info("installer_inspected", format=findings.format, **words)
+            await self._store.mark_done(lease, findings)
+            log.info("installer_inspected", format=findings.format, **fields)

@@ -1,58 +1,49 @@
-"""Installers as files that a process of this host can read."""
+"""Installers as local files, which a process of this host can read."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO
 
-from upload_service.model import InstallerMissing, StorageKind, Upload
-from upload_service.storage.filesystem import FolderInstallers, StorageBackends
+from upload_service.model import StorageKind, Upload
+from upload_service.storage.filesystem import FolderStorage, StorageBackends, open_file
 from upload_service.uploads.part_files import full_disk
 
 END = 64 << 20  # bytes
 
 
+@dataclass(frozen=True)
 class InstallerFiles:
-    """Opens an installer wherever it is. `scratch` is a folder for what must be fetched first."""
+    """Opens an installer in any storage. `scratch` is a folder for files that must be fetched."""
 
-    def __init__(self, homes: StorageBackends, folder: FolderInstallers, scratch: Path) -> None:
-        self._homes = homes
-        self._folder = folder
-        self._scratch = scratch
+    backends: StorageBackends
+    folder: FolderStorage
+    scratch: Path
 
     @asynccontextmanager
     async def open(self, upload: Upload) -> AsyncIterator[BinaryIO]:
-        """The file within the block.
+        """The open file. A long one from object storage has its two ends, 64 MiB each, and zeros in between.
 
-        Of a long one from elsewhere it is the two ends, 64 MiB each, with zeros between: in them most is said.
-
-        Raises:
-            InstallerMissing: it is not where its record says.
-            StorageFull: there is no room to fetch it.
-            Unavailable: its home does not answer.
+        Raises InstallerMissing, StorageFull if it cannot be fetched, and Unavailable.
         """
-        file = await (self._opened(upload) if upload.home is StorageKind.FOLDER else self._fetched(upload))
-        try:
+        if upload.storage is StorageKind.FOLDER:
+            await self.backends.of(upload).size(upload)  # Gives the file its final name, if it has none yet.
+            file: BinaryIO = await open_file(self.folder.path(upload))
+        else:
+            file = await self._fetch(upload)
+        with file:
             yield file
-        finally:
-            file.close()
 
-    async def _opened(self, upload: Upload) -> BinaryIO:
-        await self._homes.of(upload).size(upload)  # Whoever completed it may have died before the file had its name.
-        try:
-            return await asyncio.to_thread(self._folder.path(upload).open, "rb")
-        except FileNotFoundError:
-            raise InstallerMissing("The file of this installer is missing.") from None
-
-    async def _fetched(self, upload: Upload) -> BinaryIO:
-        home = self._homes.of(upload)
-        file: BinaryIO = await asyncio.to_thread(TemporaryFile, dir=self._scratch)
+    async def _fetch(self, upload: Upload) -> BinaryIO:
+        storage = self.backends.of(upload)
+        file: BinaryIO = await asyncio.to_thread(TemporaryFile, dir=self.scratch)
         try:
             for start, length in ends_of(upload.size):
                 file.seek(start)
-                async with aclosing(home.read(upload, start, length)) as blocks:
+                async with aclosing(storage.read(upload, start, length)) as blocks:
                     async for block in blocks:
                         await asyncio.to_thread(_write, file, block)
         except BaseException:
@@ -62,7 +53,7 @@ class InstallerFiles:
 
 
 def ends_of(size: int) -> Sequence[tuple[int, int]]:
-    """The parts of a file of so many bytes that are fetched: where each begins, and its length."""
+    """The parts of a file of so many bytes that are fetched: start and length."""
     return [(0, size)] if size <= 2 * END else [(0, END), (size - END, END)]
 
 

@@ -1,8 +1,8 @@
 """Inspections in the collection `uploads`.
 
-`inspection` is the state of one; a record without it is of a time before there were any.
-`inspecting_until` is the lease of whoever reads the file, `inspection_attempt` counts the leases, `inspected` is what
-was found and `inspection_reason` why nothing was. All by the database's clock.
+`inspection` is the state; records of earlier releases have none. `inspecting_until` is the lease of the process that
+reads the file, by the clock of the database. `inspection_attempt` counts the leases, `inspected` has the findings, and
+`inspection_reason` is why there are none.
 """
 
 from typing import Any
@@ -10,80 +10,64 @@ from typing import Any
 from pymongo import ASCENDING, ReturnDocument
 
 from common.mongo import Document, MongoDatabase
-from upload_service.inspection.confined import Reason
 from upload_service.inspection.findings import Findings
-from upload_service.inspection.inspector import Inspection, State, Taken
-from upload_service.model import Status
-from upload_service.uploads.records import known_upload
+from upload_service.inspection.inspector import Inspection, InspectionLease, State
+from upload_service.inspection.process import Reason
+from upload_service.store import NOW, STORED, from_now, to_upload
 
 LEASE = 120_000  # milliseconds; a file may have to be fetched before it is read
 POSTPONED = 30_000  # milliseconds
 
-_NOW = "$$NOW"
-_KEPT: Document = {"status": {"$in": [Status.COMPLETE, Status.LINKED]}}
-_FREE = {"$lt": [{"$ifNull": ["$inspecting_until", 0]}, _NOW]}  # A number is before any date.
-_DUE: Document = {"inspection": State.WAITING, **_KEPT, "$expr": _FREE}
+_FREE = {"$lt": [{"$ifNull": ["$inspecting_until", 0]}, NOW]}  # A number is before any date.
+_DUE: Document = {"inspection": State.WAITING, **STORED, "$expr": _FREE}
 
 
 class MongoInspectionStore:
-    """Satisfies `upload_service.inspection.inspector.InspectionStore`."""
+    """Implements `InspectionStore`."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._uploads = database["uploads"]
 
     async def find(self, tenant_id: str, server_filename: str) -> Inspection | None:
         document = await self._uploads.find_one_and_update(
-            {"tenant_id": tenant_id, "server_filename": server_filename, **_KEPT},
+            {"tenant_id": tenant_id, "server_filename": server_filename, **STORED},
             [{"$set": {"inspection": {"$ifNull": ["$inspection", State.WAITING]}}}],
             return_document=ReturnDocument.AFTER,
         )
         if document is None:
             return None
-        found = document.get("inspected")
-        return Inspection(
-            server_filename,
-            State(document["inspection"]),
-            document.get("inspection_reason", ""),
-            Findings.parse(found) if found else Findings(),
-        )
+        findings = Findings.parse(document["inspected"]) if document.get("inspected") else Findings()
+        state, reason = State(document["inspection"]), document.get("inspection_reason", "")
+        return Inspection(server_filename, state, reason, findings)
 
     async def waiting_tenants(self) -> list[str]:
-        tenants = self._uploads.aggregate(
-            [{"$match": _DUE}, {"$group": {"_id": "$tenant_id"}}, {"$sort": {"_id": ASCENDING}}]
-        )
-        return [tenant["_id"] async for tenant in tenants]
+        stages = [{"$match": _DUE}, {"$group": {"_id": "$tenant_id"}}, {"$sort": {"_id": ASCENDING}}]
+        return [tenant["_id"] async for tenant in self._uploads.aggregate(stages)]
 
-    async def take(self, tenant_id: str, server_filename: str = "") -> Taken | None:
-        named = {"server_filename": server_filename} if server_filename else {}
+    async def acquire_lease(self, tenant_id: str, server_filename: str = "") -> InspectionLease | None:
+        name = {"server_filename": server_filename} if server_filename else {}
+        attempt = {"$add": [{"$ifNull": ["$inspection_attempt", 0]}, 1]}
         document = await self._uploads.find_one_and_update(
-            {"tenant_id": tenant_id, **named, **_DUE},
-            [
-                {
-                    "$set": {
-                        "inspecting_until": {"$add": [_NOW, LEASE]},
-                        "inspection_attempt": {"$add": [{"$ifNull": ["$inspection_attempt", 0]}, 1]},
-                    }
-                }
-            ],
+            {"tenant_id": tenant_id, **name, **_DUE},
+            [{"$set": {"inspecting_until": from_now(LEASE), "inspection_attempt": attempt}}],
             sort=[("updated_at", ASCENDING)],
             return_document=ReturnDocument.AFTER,
         )
-        return Taken(known_upload(document), document["inspection_attempt"]) if document else None
+        return InspectionLease(to_upload(document), document["inspection_attempt"]) if document else None
 
-    async def postpone(self, taken: Taken) -> None:
-        later = {"$add": [_NOW, POSTPONED]}
-        await self._say(taken, {"inspecting_until": later, "inspection_attempt": taken.attempt - 1})
+    async def postpone(self, lease: InspectionLease) -> None:
+        fields = {"inspecting_until": from_now(POSTPONED), "inspection_attempt": lease.attempt - 1}
+        await self._update(lease, fields)
 
-    async def done(self, taken: Taken, findings: Findings) -> None:
-        said = {"inspection": State.DONE, "inspected": {"$literal": findings.document()}}
-        await self._say(taken, {**said, "inspecting_until": "$$REMOVE"})
+    async def mark_done(self, lease: InspectionLease, findings: Findings) -> None:
+        fields = {"inspection": State.DONE, "inspected": {"$literal": findings.to_document()}}
+        await self._update(lease, {**fields, "inspecting_until": "$$REMOVE"})
 
-    async def failed(self, taken: Taken, reason: Reason) -> None:
-        said = {"inspection": State.FAILED, "inspection_reason": reason}
-        await self._say(taken, {**said, "inspecting_until": "$$REMOVE"})
+    async def mark_failed(self, lease: InspectionLease, reason: Reason) -> None:
+        fields = {"inspection": State.FAILED, "inspection_reason": reason}
+        await self._update(lease, {**fields, "inspecting_until": "$$REMOVE"})
 
-    async def _say(self, taken: Taken, fields: dict[str, Any]) -> None:
-        upload = taken.upload
-        held = {"inspection": State.WAITING, "inspection_attempt": taken.attempt}
-        named = {"tenant_id": upload.tenant_id, "upload_id": upload.upload_id}
-        await self._uploads.update_one({**named, **held}, [{"$set": fields}])
+    async def _update(self, lease: InspectionLease, fields: dict[str, Any]) -> None:
+        key = {"tenant_id": lease.upload.tenant_id, "upload_id": lease.upload.upload_id}
+        held = {"inspection": State.WAITING, "inspection_attempt": lease.attempt}
+        await self._uploads.update_one({**key, **held}, [{"$set": fields}])

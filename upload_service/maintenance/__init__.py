@@ -1,1 +1,1 @@
-"""Maintenance."""
+"""Background maintenance: stale uploads, orphaned files, scrub, metrics."""

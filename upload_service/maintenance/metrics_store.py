@@ -1,36 +1,56 @@
-"""What figures tell of the records and quotas of all tenants: every question is answered out of an index."""
+"""The metrics of all tenants' records and quotas, and of the disk; an index answers each query."""
 
+import asyncio
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from prometheus_client.core import GaugeMetricFamily, Metric
 from pymongo import ASCENDING
 
-from common.mongo import Document, MongoDatabase
+from common.mongo import MongoDatabase
+from common.telemetry.metrics import Metrics, gauges
 from upload_service.model import Status
-from upload_service.uploads.records import QUOTAS_AT_A_GLANCE
+from upload_service.store import NOW, QUOTA_TOTALS, STORED
 
 
-class MongoFigureStore:
-    """Satisfies `upload_service.metrics.FigureStore`."""
+def register_metrics(metrics: Metrics, database: MongoDatabase, installers: Path) -> None:
+    """Add the metrics that are read when they are scraped."""
+    uploads, quotas = database["uploads"], database["quotas"]
 
-    def __init__(self, database: MongoDatabase) -> None:
-        self._uploads = database["uploads"]
-        self._quotas = database["quotas"]
+    async def records() -> Sequence[Metric]:
+        age = {"age": {"$subtract": [NOW, "$updated_at"]}}
+        open_transfers, damaged, waiting, oldest = await asyncio.gather(
+            uploads.count_documents({"status": Status.OPEN}),
+            uploads.count_documents({"damage": {"$gt": ""}, **STORED}),
+            uploads.count_documents({"announced": False}),
+            uploads.find_one({"announced": False}, age, sort=[("updated_at", ASCENDING)]),
+        )
+        lag = oldest["age"] / 1000 if oldest else 0.0
+        return [
+            GaugeMetricFamily("pkgrepo_open_transfers", "Uploads that are not whole yet.", open_transfers),
+            GaugeMetricFamily("pkgrepo_damaged_installers", "Stored files that are not what was uploaded.", damaged),
+            GaugeMetricFamily("pkgrepo_outbox_waiting", "Whole uploads that are not announced.", waiting),
+            GaugeMetricFamily("pkgrepo_outbox_lag_seconds", "The age of the oldest of them; 0 without one.", lag),
+        ]
 
-    async def open_transfers(self) -> int:
-        return await self._count({"status": Status.OPEN})
+    async def usage() -> Sequence[Metric]:
+        fields = {"_id": False, **dict.fromkeys(QUOTA_TOTALS, True)}
+        tenants = await quotas.find({"tenant_id": {"$gt": ""}}, fields).to_list(None)
+        used = [(tenant["tenant_id"], tenant["used"]) for tenant in tenants]
+        reserved = [(tenant["tenant_id"], tenant["reserved"]) for tenant in tenants]
+        return [
+            gauges("pkgrepo_storage_used_bytes", "Bytes of installers that belong to a version.", used),
+            gauges("pkgrepo_storage_reserved_bytes", "Bytes of installers that belong to none yet.", reserved),
+        ]
 
-    async def damaged(self) -> int:
-        return await self._count({"damage": {"$gt": ""}, "status": {"$in": [Status.COMPLETE, Status.LINKED]}})
+    async def room() -> Sequence[Metric]:
+        disk = await asyncio.to_thread(shutil.disk_usage, installers)
+        return [
+            GaugeMetricFamily("pkgrepo_installers_free_bytes", "Bytes free where installers' folder is.", disk.free),
+            GaugeMetricFamily("pkgrepo_installers_size_bytes", "All bytes that there are, free or not.", disk.total),
+        ]
 
-    async def unannounced(self) -> tuple[int, float]:
-        """How many files nobody has heard of, and the age of the oldest in seconds, 0 without one."""
-        age = {"age": {"$subtract": ["$$NOW", "$updated_at"]}}
-        oldest = await self._uploads.find_one({"announced": False}, age, sort=[("updated_at", ASCENDING)])
-        return await self._count({"announced": False}), oldest["age"] / 1000 if oldest else 0.0
-
-    async def usage(self) -> list[tuple[str, int, int]]:
-        """The bytes that each tenant has used and reserved."""
-        shown = {"_id": False, **dict.fromkeys(QUOTAS_AT_A_GLANCE, True)}
-        found = self._quotas.find({"tenant_id": {"$gt": ""}}, shown)
-        return [(document["tenant_id"], document["used"], document["reserved"]) async for document in found]
-
-    async def _count(self, wanted: Document) -> int:
-        return await self._uploads.count_documents(wanted)
+    metrics.add_source("records", records)
+    metrics.add_source("usage", usage)
+    metrics.add_source("room", room)

@@ -1,7 +1,7 @@
-"""The collection `uploads` as the care of stored files sees it: what to read again, what is damaged, what is known.
+"""The collection `uploads` for the maintenance of stored files: files to read, damaged files, names with a record.
 
-A record's `checked_at` says when its file was last read to the end, `checking_until` is the lease of whoever reads it,
-and `damaged_at` says since when it has its `damage`. All by the database's clock.
+`checked_at` is when a file was last read to the end. `checking_until` is the lease of its reader. `damaged_at` is when
+its `damage` was found. All are by the clock of the database.
 """
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence, Set
@@ -13,20 +13,17 @@ from uuid import uuid4
 from pymongo import ASCENDING, ReturnDocument
 
 from common.mongo import Document, MongoDatabase, long_timeout
-from upload_service.model import Damage, Status, StorageKind, Upload
-from upload_service.uploads.records import known_upload
+from upload_service.model import Damage, StorageKind, Upload
+from upload_service.store import NOW, STORED, from_now, older_than, to_upload, to_upload_or_none
 
-LEASE = 3_600_000  # milliseconds; a reading that takes longer may be done twice
-DAMAGED_AGAIN = 3600  # seconds until a damaged file is read again, which an operator may have restored
+LEASE = 3_600_000  # milliseconds; a file that takes longer may be read twice
+DAMAGED_AGAIN = 3600  # seconds until a damaged file, which an operator may have restored, is read again
 PAGE = 100  # records
-
-_NOW = "$$NOW"
-_KEPT: Document = {"status": {"$in": [Status.COMPLETE, Status.LINKED]}}
 
 
 @dataclass(frozen=True)
 class DamagedInstaller:
-    """A file that is not what was uploaded. `version_uid` is "" where nothing is linked to it."""
+    """A file that is not what was uploaded. `version_uid` is "" if no version is linked to it."""
 
     server_filename: str
     version_uid: str
@@ -35,111 +32,108 @@ class DamagedInstaller:
 
 
 class MongoScrubStore:
-    """Satisfies `upload_service.maintenance.scrub.ScrubStore`."""
+    """Implements `ScrubStore`, and lists files and damage."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._uploads = database["uploads"]
 
-    async def next_to_check(self, interval: int) -> Upload | None:
-        return await self._take({}, interval) or await self._take({"damage": {"$gt": ""}}, DAMAGED_AGAIN)
+    async def lease_due(self, interval: int) -> Upload | None:
+        return await self._lease({}, interval) or await self._lease({"damage": {"$gt": ""}}, DAMAGED_AGAIN)
 
-    async def whole(self, upload: Upload) -> bool:
-        return await self._found(upload, {"damage": Damage.NONE, "damaged_at": "$$REMOVE"})
+    async def mark_intact(self, upload: Upload) -> bool:
+        return await self._mark(upload, {"damage": Damage.NONE, "damaged_at": "$$REMOVE"})
 
-    async def damaged(self, upload: Upload, damage: Damage) -> bool:
-        since = {"$cond": [{"$gt": ["$damage", Damage.NONE]}, {"$ifNull": ["$damaged_at", _NOW]}, _NOW]}
-        return await self._found(upload, {"damage": damage, "damaged_at": since})
+    async def mark_damaged(self, upload: Upload, damage: Damage) -> bool:
+        since = {"$cond": [{"$gt": ["$damage", Damage.NONE]}, {"$ifNull": ["$damaged_at", NOW]}, NOW]}
+        return await self._mark(upload, {"damage": damage, "damaged_at": since})
 
-    async def kept(self, tenant_id: str | None) -> AsyncIterator[Upload]:
+    async def complete_uploads(self, tenant_id: str | None) -> AsyncIterator[Upload]:
         """All complete files, of one tenant or of all."""
         last: Document = {}
         while True:
-            found = self._uploads.find({**_of(tenant_id), **_KEPT, **last}).sort("_id", ASCENDING).limit(PAGE)
-            page = await found.to_list(None)
+            cursor = self._uploads.find({**_of(tenant_id), **STORED, **last}).sort("_id", ASCENDING).limit(PAGE)
+            page = await cursor.to_list(None)
             for document in page:
-                yield known_upload(document)
+                yield to_upload(document)
             if len(page) < PAGE:
                 return
             last = {"_id": {"$gt": page[-1]["_id"]}}
 
-    async def volume(self, tenant_id: str | None) -> int:
-        """The bytes of what `kept` gives."""
+    async def total_size(self, tenant_id: str | None) -> int:
+        """The bytes of all complete files, of one tenant or of all."""
         stages: list[Mapping[str, Any]] = [
-            {"$match": {**_of(tenant_id), **_KEPT}},
+            {"$match": {**_of(tenant_id), **STORED}},
             {"$group": {"_id": None, "bytes": {"$sum": "$size"}}},
         ]
         with long_timeout():
-            found = [row async for row in self._uploads.aggregate(stages)]
-        return found[0]["bytes"] if found else 0
+            groups = [group async for group in self._uploads.aggregate(stages)]
+        return groups[0]["bytes"] if groups else 0
 
     async def damaged_installers(self, tenant_id: str) -> list[DamagedInstaller]:
-        """A tenant's damaged files, the one found first at the top."""
-        found = self._uploads.find({"tenant_id": tenant_id, "damage": {"$gt": ""}, **_KEPT})
-        listed = [
+        """A tenant's damaged files, in the order in which they were found."""
+        cursor = self._uploads.find({"tenant_id": tenant_id, "damage": {"$gt": ""}, **STORED})
+        installers = [
             DamagedInstaller(
                 document["server_filename"],
                 document.get("version_uid", ""),
                 Damage(document["damage"]),
                 document.get("damaged_at", document["updated_at"]),
             )
-            async for document in found
+            async for document in cursor
         ]
-        return sorted(listed, key=lambda installer: (installer.found_at, installer.server_filename))
+        return sorted(installers, key=lambda installer: (installer.found_at, installer.server_filename))
 
     async def count_damaged(self, tenant_id: str) -> int:
-        return await self._uploads.count_documents({"tenant_id": tenant_id, "damage": {"$gt": ""}, **_KEPT})
+        return await self._uploads.count_documents({"tenant_id": tenant_id, "damage": {"$gt": ""}, **STORED})
 
-    async def _take(self, condition: Mapping[str, Any], age: int) -> Upload | None:
-        """The file whose last reading is the longest ago, and longer than `age` seconds, for this process alone."""
-        before = {"$lt": ["$checked_at", {"$subtract": [_NOW, age * 1000]}]}  # a file never read is before any date
-        free = {"$lt": ["$checking_until", _NOW]}
+    async def _lease(self, condition: Mapping[str, Any], age: int) -> Upload | None:
+        """The file that was read the longest ago, and more than `age` seconds ago, for this process alone."""
+        is_free = {"$lt": ["$checking_until", NOW]}
         document = await self._uploads.find_one_and_update(
-            {**_KEPT, **condition, "$expr": {"$and": [before, free]}},
-            [{"$set": {"checking_until": {"$add": [_NOW, LEASE]}}}],
+            {**STORED, **condition, "$expr": {"$and": [older_than("checked_at", age), is_free]}},
+            [{"$set": {"checking_until": from_now(LEASE)}}],
             sort=[("checked_at", ASCENDING)],
             return_document=ReturnDocument.AFTER,
         )
-        return known_upload(document) if document else None
+        return to_upload_or_none(document)
 
-    async def _found(self, upload: Upload, fields: Mapping[str, Any]) -> bool:
-        """Note what was found, unless the file was moved or removed while it was read."""
-        where = {"tenant_id": upload.tenant_id, "upload_id": upload.upload_id, "home": upload.home, **_KEPT}
-        seen = {**fields, "checked_at": _NOW, "checking_until": "$$REMOVE"}
-        return (await self._uploads.update_one(where, [{"$set": seen}])).matched_count == 1
+    async def _mark(self, upload: Upload, fields: Mapping[str, Any]) -> bool:
+        """Set fields, unless the file was moved or removed while it was read."""
+        query = {"tenant_id": upload.tenant_id, "upload_id": upload.upload_id, "home": upload.storage, **STORED}
+        changes = {**fields, "checked_at": NOW, "checking_until": "$$REMOVE"}
+        return (await self._uploads.update_one(query, [{"$set": changes}])).matched_count == 1
 
 
 class MongoFileIndex:
-    """Satisfies `orphans.KnownStore` and `ownership.IdentityStore`."""
+    """Implements `FileIndex`."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._uploads = database["uploads"]
         self._storage = database["storage"]
 
-    async def known(self, tenant_id: str, server_filenames: Collection[str]) -> Set[str]:
-        wanted = {"tenant_id": tenant_id, "server_filename": {"$in": list(server_filenames)}}
-        return {document["server_filename"] async for document in self._uploads.find(wanted, {"server_filename": 1})}
+    async def known_names(self, tenant_id: str, server_filenames: Collection[str]) -> Set[str]:
+        query = {"tenant_id": tenant_id, "server_filename": {"$in": list(server_filenames)}}
+        return {document["server_filename"] async for document in self._uploads.find(query, {"server_filename": 1})}
 
-    async def uploads(self, tenant_id: str, upload_ids: Collection[str]) -> Sequence[Upload]:
-        wanted: Document = {"tenant_id": tenant_id, "upload_id": {"$in": list(upload_ids)}}
-        return [known_upload(document) async for document in self._uploads.find(wanted)]
+    async def find_uploads(self, tenant_id: str, upload_ids: Collection[str]) -> Sequence[Upload]:
+        query: Document = {"tenant_id": tenant_id, "upload_id": {"$in": list(upload_ids)}}
+        return [to_upload(document) async for document in self._uploads.find(query)]
 
-    async def has_files_at(self, home: StorageKind) -> bool:
-        return await self._uploads.find_one({**_KEPT, "home": home}, {"_id": True}) is not None
+    async def has_files_at(self, kind: StorageKind) -> bool:
+        return await self._uploads.find_one({**STORED, "home": kind}, {"_id": True}) is not None
 
     async def storage_id(self) -> str | None:
         document = await self._storage.find_one({"_id": "identity"})
         return document["storage_id"] if document else None
 
-    async def give_storage_id(self) -> str:
-        """The storage's id, made where there is none."""
+    async def create_storage_id(self) -> str:
         document = await self._storage.find_one_and_update(
             {"_id": "identity"},
             {"$setOnInsert": {"storage_id": uuid4().hex}},
             upsert=True,
             return_document=ReturnDocument.AFTER,
         )
-        storage_id: str = document["storage_id"]
-        return storage_id
+        return str(document["storage_id"])
 
 
 def _of(tenant_id: str | None) -> Document:

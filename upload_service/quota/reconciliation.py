@@ -1,4 +1,4 @@
-"""Holds each tenant's ledger against the records it is made from, and sets right what has drifted."""
+"""Compares each tenant's ledger with the upload records it is made from, and corrects drift."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,9 @@ SECOND_LOOK = 2.0  # seconds
 
 @dataclass(frozen=True)
 class Ledger:
-    """What a tenant's ledger says. Bytes: `used` by linked files, `reserved` as the sum of `holds` by upload id.
+    """A tenant's ledger. Bytes: `used` by linked files, `reserved` as the sum of `holds` by upload id.
 
-    `settled` are uploads that are gone from it already, though their record may still be there.
+    `settled` are uploads that are not in it any more, though their record may still exist.
     """
 
     used: int
@@ -27,73 +27,78 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Drift:
-    """A ledger that is not what the records say: `seen` and `right`."""
+    """A ledger that differs from the one its upload records ask for."""
 
     tenant_id: str
-    seen: Ledger
-    right: Ledger
+    actual: Ledger
+    expected: Ledger
+
+    @property
+    def difference(self) -> tuple[int, int]:
+        return self.actual.used - self.expected.used, self.actual.reserved - self.expected.reserved
 
 
 class LedgerStore(Protocol):
-    """Ledgers and records, both as they were at one moment."""
+    """Ledgers and upload records."""
 
     async def tenants(self) -> Sequence[str]: ...
 
-    async def due(self, age: int) -> str | None:
-        """A tenant whose ledger nobody has taken for `age` seconds; from then on it is taken."""
+    async def lease_due(self, age: int) -> str | None:
+        """A tenant whose ledger was not compared for `age` seconds; no other replica gets it in the next `age`."""
 
-    async def snapshot_read(self, tenant_id: str) -> tuple[Ledger, Sequence[Upload]]: ...
+    async def snapshot_read(self, tenant_id: str) -> tuple[Ledger, Sequence[Upload]]:
+        """A ledger and its records, both as they were at one moment."""
 
-    async def put_right(self, tenant_id: str, seen: Ledger, right: Ledger) -> bool:
-        """Change the ledger where it is still what was seen."""
+    async def correct(self, tenant_id: str, actual: Ledger, expected: Ledger) -> bool:
+        """Change the ledger if it is still `actual`."""
 
 
+@dataclass(frozen=True)
 class Reconciliation:
-    """Finds drift. `pause` is how many seconds pass until drift is looked at again before it is believed."""
+    """Finds drift. `pause` is the number of seconds between the two comparisons that must agree."""
 
-    def __init__(self, store: LedgerStore, *, pause: float = SECOND_LOOK) -> None:
-        self._store = store
-        self._pause = pause
+    store: LedgerStore
+    pause: float = SECOND_LOOK
 
     async def check_due(self) -> None:
-        """Compare the ledgers that are due, each by one replica a day, and log what has drifted."""
-        while (tenant_id := await self._store.due(DAY)) is not None:
-            if drift := await self.drift(tenant_id):
+        """Compare the ledgers that are due, each by one replica a day, and log drift."""
+        while (tenant_id := await self.store.lease_due(DAY)) is not None:
+            if drift := await self.find_drift(tenant_id):
                 log.error(
                     "quota_drift",
                     tenant_id=tenant_id,
-                    used=drift.seen.used,
-                    used_by_records=drift.right.used,
-                    reserved=drift.seen.reserved,
-                    reserved_by_records=drift.right.reserved,
+                    used=drift.actual.used,
+                    used_by_records=drift.expected.used,
+                    reserved=drift.actual.reserved,
+                    reserved_by_records=drift.expected.reserved,
                 )
 
-    async def drift(self, tenant_id: str) -> Drift | None:
-        """How the ledger differs from the records, where it does so twice in the same way."""
-        first = await self._look(tenant_id)
+    async def find_drift(self, tenant_id: str) -> Drift | None:
+        """The drift of a tenant's ledger, if two comparisons find the same."""
+        first = await self._compare(tenant_id)
         if first is None:
             return None
-        await asyncio.sleep(self._pause)
-        second = await self._look(tenant_id)
-        return second if second and _amount(second) == _amount(first) else None
+        await asyncio.sleep(self.pause)
+        second = await self._compare(tenant_id)
+        return second if second and second.difference == first.difference else None
 
-    async def all_drift(self, tenant_id: str | None = None) -> Sequence[Drift]:
+    async def find_all_drift(self, tenant_id: str | None = None) -> Sequence[Drift]:
         """The drift of one tenant, or of all."""
-        tenants = await self._store.tenants() if tenant_id is None else [tenant_id]
-        return [drift for each in tenants if (drift := await self.drift(each))]
+        tenants = await self.store.tenants() if tenant_id is None else [tenant_id]
+        return [drift for each in tenants if (drift := await self.find_drift(each))]
 
     async def repair(self, drift: Drift) -> bool:
-        """Set a ledger right; False where something changed it in between."""
-        return await self._store.put_right(drift.tenant_id, drift.seen, drift.right)
+        """Correct a ledger; False if it has changed in between."""
+        return await self.store.correct(drift.tenant_id, drift.actual, drift.expected)
 
-    async def _look(self, tenant_id: str) -> Drift | None:
-        seen, uploads = await self._store.snapshot_read(tenant_id)
-        right = as_recorded(seen, uploads)
-        return Drift(tenant_id, seen, right) if right != seen else None
+    async def _compare(self, tenant_id: str) -> Drift | None:
+        actual, uploads = await self.store.snapshot_read(tenant_id)
+        expected = expected_ledger(actual, uploads)
+        return Drift(tenant_id, actual, expected) if expected != actual else None
 
 
-def as_recorded(ledger: Ledger, uploads: Sequence[Upload]) -> Ledger:
-    """The ledger that the records ask for; a row of a request that is between two steps stays as it is."""
+def expected_ledger(ledger: Ledger, uploads: Sequence[Upload]) -> Ledger:
+    """The ledger that the records ask for; a row of a request between two steps stays as it is."""
     used, holds = 0, {}
     for upload in uploads:
         held = ledger.holds.get(upload.upload_id)
@@ -106,7 +111,3 @@ def as_recorded(ledger: Ledger, uploads: Sequence[Upload]) -> Ledger:
         elif upload.upload_id not in ledger.settled:
             used += upload.size
     return Ledger(used, sum(holds.values()), holds, ledger.settled)
-
-
-def _amount(drift: Drift) -> tuple[int, int]:
-    return drift.seen.used - drift.right.used, drift.seen.reserved - drift.right.reserved

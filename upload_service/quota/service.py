@@ -1,4 +1,4 @@
-"""A tenant's storage: what linked files use, and what transfers have reserved; together never more than the quota."""
+"""A tenant's storage: bytes used by linked files and reserved by transfers, together never more than the quota."""
 
 from typing import Protocol
 
@@ -7,70 +7,57 @@ from upload_service.model import Upload
 
 
 class TooManyUploads(TooManyRequests):
-    """The tenant has as many uploads under way as its ledger has room for."""
+    """The ledger of the tenant has no room for another upload."""
 
     code = "too_many_uploads"
 
-    def __init__(self, most: int) -> None:
-        detail = f"{most} uploads are open or belong to no version; finish, publish or leave some."
-        super().__init__(detail, retry_after=60, most=most)
+    def __init__(self, limit: int) -> None:
+        detail = f"Limit of {limit} unassigned uploads reached; publish or delete some."
+        super().__init__(detail, retry_after=60, limit=limit)
 
 
 class QuotaStore(Protocol):
-    """One document for each tenant. Each method is one conditional update, and twice is the same as once."""
+    """One document for each tenant. Each method is one conditional update; repeating it changes nothing."""
 
     async def reserve(self, upload: Upload, size: int, quota: int | None) -> bool:
-        """Let the upload's reservation be at least `size` bytes; False where that would pass the quota.
-
-        Raises:
-            TooManyUploads: the tenant has too many under way.
-        """
+        """Reserve at least `size` bytes for the upload; False if that would exceed the quota. Raises TooManyUploads."""
 
     async def shrink(self, upload: Upload, size: int) -> None:
-        """Let the upload's reservation be `size` bytes, fewer than now."""
+        """Reduce the upload's reservation to `size` bytes."""
 
     async def charge(self, upload: Upload, quota: int | None) -> bool:
-        """Turn the upload's reservation into use; False where used and reserved together pass the quota."""
+        """Turn the upload's reservation into use; False if used and reserved together exceed the quota."""
 
-    async def give_back(self, upload: Upload) -> None:
+    async def release(self, upload: Upload) -> None:
         """Drop the upload's reservation, or its use."""
 
-    async def usage(self, tenant_id: str) -> tuple[int, int]:
-        """The bytes used and reserved."""
+    async def delete_settled(self) -> None:
+        """Delete, for all tenants, the old ids of settled uploads of which no record is left."""
 
 
 async def reserve(store: QuotaStore, upload: Upload, size: int, quota: int | None) -> None:
-    """Keep `size` bytes for an upload.
-
-    Raises:
-        StorageExceeded: the tenant has no room for them.
-    """
+    """Reserve `size` bytes for an upload. Raises StorageExceeded and TooManyUploads."""
     if not await store.reserve(upload, size, quota):
         raise StorageExceeded(f"A file of {size} bytes does not fit in the tenant's storage.")
 
 
 class IncrementalReservation:
-    """A reservation for a file of unknown length, taken in steps."""
+    """A reservation for a file of unknown length, made in steps. `max_size` is its limit in bytes, if it is known."""
 
     STEP = 64 << 20  # bytes
 
-    def __init__(self, store: QuotaStore, upload: Upload, quota: int | None, *, most: int | None) -> None:
-        """`most` is what the file cannot be longer than, in bytes, where that is known."""
+    def __init__(self, store: QuotaStore, upload: Upload, quota: int | None, *, max_size: int | None) -> None:
         self._store = store
         self._upload = upload
         self._quota = quota
-        self._most = most
+        self._max_size = max_size
         self._reserved = 0
 
-    async def cover(self, size: int) -> None:
-        """Reserve at least `size` bytes: a step ahead where there is room for one.
-
-        Raises:
-            StorageExceeded: there is no room for `size` bytes.
-        """
+    async def ensure(self, size: int) -> None:
+        """Reserve at least `size` bytes, and a step more if the quota allows. Raises StorageExceeded."""
         if size <= self._reserved:
             return
-        ahead = size + self.STEP if self._most is None else max(size, min(size + self.STEP, self._most))
+        ahead = size + self.STEP if self._max_size is None else max(size, min(size + self.STEP, self._max_size))
         if await self._store.reserve(self._upload, ahead, self._quota):
             self._reserved = ahead
             return

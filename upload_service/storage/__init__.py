@@ -1,1 +1,1 @@
-"""Storage."""
+"""The storages of complete installers, and the migration between them."""

@@ -1,4 +1,4 @@
-"""Where complete installers are kept: the port, and the shared folder, which is the first home of each of them."""
+"""The storages of complete installers: their interface, and the shared folder, where every installer starts."""
 
 import asyncio
 import shutil
@@ -14,90 +14,89 @@ from common.errors import Unavailable
 from common.tenants import is_tenant_id
 from upload_service.content_range import parse_server_filename, plain_name
 from upload_service.model import InstallerMissing, StorageKind, Upload
-from upload_service.uploads.part_files import BLOCK, Parts, full_disk, sync_folder
+from upload_service.uploads.part_files import BLOCK, PartFiles, full_disk, sync_folder
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A file that is kept; `age` is seconds since it came."""
+class StoredFile:
+    """A file in a storage; `age` is seconds since it was stored."""
 
     tenant_id: str
     server_filename: str
     age: float
 
 
-class Installers(Protocol):
-    """A home of complete installers. A name is written once, and what stands under it never changes."""
+class InstallerStorage(Protocol):
+    """A storage of complete installers. A name is written once, and its bytes never change.
+
+    Every method raises Unavailable if the storage does not respond.
+    """
 
     async def put(self, upload: Upload, source: Path) -> None:
-        """Bring a whole file here; nothing where it is here already. `source` may be gone afterwards.
-
-        Raises:
-            StorageFull: there is no room.
-            InstallerMissing: there is neither a source nor a file.
-            Unavailable: the storage does not answer.
-        """
+        """Store a whole file, unless it is stored already; may move `source`. Raises StorageFull, InstallerMissing."""
 
     async def size(self, upload: Upload) -> int | None:
-        """Bytes; None where the file is missing. Raises Unavailable."""
+        """Bytes; None if the file is missing."""
 
     def read(self, upload: Upload, start: int, length: int) -> AsyncGenerator[bytes, None]:
-        """The bytes from `start` on, in blocks of at most 1 MiB. Raises InstallerMissing and Unavailable."""
+        """The bytes from `start` on, in blocks of at most 1 MiB. Raises InstallerMissing."""
 
     async def remove(self, upload: Upload) -> None:
-        """Remove the file; that it is gone already is fine. Raises Unavailable."""
+        """Remove the file; a missing file is no error."""
 
-    def listed(self) -> AsyncIterator[Kept]:
-        """All files of all tenants. Raises Unavailable."""
+    def list_files(self) -> AsyncIterator[StoredFile]:
+        """All files of all tenants, one tenant after another."""
 
     async def remove_tenant(self, tenant_id: str) -> None:
-        """Remove all of a tenant. Raises ValueError for an id that no tenant can have, and Unavailable."""
+        """Remove all files of a tenant. Raises ValueError for an id that no tenant can have."""
 
 
 class StorageBackends:
-    """The homes that the settings name."""
+    """The storages in the settings."""
 
-    def __init__(self, homes: Mapping[StorageKind, Installers]) -> None:
-        self._homes = homes
+    def __init__(self, backends: Mapping[StorageKind, InstallerStorage]) -> None:
+        self._backends = backends
 
-    def __iter__(self) -> Iterator[Installers]:
-        return iter(self._homes.values())
+    def __iter__(self) -> Iterator[InstallerStorage]:
+        return iter(self._backends.values())
 
-    def __contains__(self, home: StorageKind) -> bool:
-        return home in self._homes
+    def __contains__(self, kind: StorageKind) -> bool:
+        return kind in self._backends
 
-    def named(self, home: StorageKind) -> Installers:
-        """Raises Unavailable for one that the settings do not have."""
-        if home not in self._homes:
-            raise Unavailable(f"The settings of the upload service name no storage `{home}`.")
-        return self._homes[home]
+    @property
+    def kinds(self) -> list[StorageKind]:
+        return [kind for kind in StorageKind if kind in self._backends]
 
-    def of(self, upload: Upload) -> Installers:
-        """Where this installer is. Raises Unavailable."""
-        return self.named(upload.home)
+    def get(self, kind: StorageKind) -> InstallerStorage:
+        """The storage of this kind. Raises Unavailable if it is not in the settings."""
+        if kind not in self._backends:
+            raise Unavailable(f"The settings of the upload service name no storage `{kind}`.")
+        return self._backends[kind]
+
+    def of(self, upload: Upload) -> InstallerStorage:
+        """The storage that has this installer. Raises Unavailable."""
+        return self.get(upload.storage)
 
 
-class FolderInstallers:
-    """The folder that all replicas share; satisfies `Installers`.
+class FolderStorage:
+    """The folder that all replicas share; implements `InstallerStorage`.
 
-    A record says that a transfer is complete before its file has its final name. A file that still lies under its
-    transfer's name, because whoever said so died, gets its final name when it is first asked for.
+    A record is complete before its file has its final name. A file that still has its transfer's name, because the
+    process died in between, gets its final name when it is first needed.
     """
 
-    def __init__(self, folder: Path, parts: Parts) -> None:
+    def __init__(self, folder: Path, parts: PartFiles) -> None:
         self._folder = folder
         self._parts = parts
 
     def path(self, upload: Upload) -> Path:
-        """Where the file is. Raises ValueError for a record whose names lead elsewhere."""
+        """The path of the file. Raises ValueError for a record with a name that leads to another folder."""
         return self._folder / plain_name(upload.tenant_id) / plain_name(upload.server_filename)
 
-    async def settle(self, upload: Upload) -> None:
-        """Let a complete transfer's file have its final name, and nothing be left of the transfer.
+    async def finalize(self, upload: Upload) -> None:
+        """Give the file of a complete transfer its final name, and remove what is left of the transfer.
 
-        Raises:
-            StorageFull: there is no room, not even for a name.
-            InstallerMissing: there is no file; others may have moved it on since, or removed it.
+        Raises StorageFull, and InstallerMissing if another process has moved or removed it.
         """
         await self.put(upload, self._parts.path(upload))
         await asyncio.to_thread(self._parts.remove, upload)
@@ -106,10 +105,12 @@ class FolderInstallers:
         await asyncio.to_thread(self._put, upload, source)
 
     async def size(self, upload: Upload) -> int | None:
-        return await asyncio.to_thread(self._size, upload)
+        with suppress(FileNotFoundError):
+            return (await asyncio.to_thread(lambda: self._final_path(upload).stat())).st_size
+        return None
 
     async def read(self, upload: Upload, start: int, length: int) -> AsyncGenerator[bytes, None]:
-        path = await asyncio.to_thread(self._settled, upload)
+        path = await asyncio.to_thread(self._final_path, upload)
         async for block in read_blocks(path, start, length):
             yield block
 
@@ -117,9 +118,9 @@ class FolderInstallers:
         if upload.server_filename:
             await asyncio.to_thread(self.path(upload).unlink, missing_ok=True)
 
-    async def listed(self) -> AsyncIterator[Kept]:
-        for kept in await asyncio.to_thread(lambda: list(self._listed())):
-            yield kept
+    async def list_files(self) -> AsyncIterator[StoredFile]:
+        for file in await asyncio.to_thread(lambda: list(self._list_files())):
+            yield file
 
     async def remove_tenant(self, tenant_id: str) -> None:
         if not is_tenant_id(tenant_id):  # It would be another folder.
@@ -140,45 +141,50 @@ class FolderInstallers:
                     raise InstallerMissing("The file of this installer is missing.") from None
             sync_folder(target.parent)
 
-    def _size(self, upload: Upload) -> int | None:
-        try:
-            return self._settled(upload).stat().st_size
-        except FileNotFoundError:
-            return None
-
-    def _settled(self, upload: Upload) -> Path:
-        path = self.path(upload)
-        part = self._parts.path(upload)
+    def _final_path(self, upload: Upload) -> Path:
+        path, part = self.path(upload), self._parts.path(upload)
         if not path.exists() and part.exists():
             self._put(upload, part)
         return path
 
-    def _listed(self) -> Iterator[Kept]:
+    def _list_files(self) -> Iterator[StoredFile]:
         now = time.time()
         for path in self._folder.glob("*/*"):
             name = parse_server_filename(path.name)
             if name is not None and is_tenant_id(path.parent.name):
-                with suppress(FileNotFoundError):  # It may go at any moment.
-                    yield Kept(path.parent.name, name, now - path.stat().st_mtime)
+                with suppress(FileNotFoundError):  # It may be removed at any moment.
+                    yield StoredFile(path.parent.name, name, now - path.stat().st_mtime)
 
 
-async def read_blocks(path: Path, start: int, length: int) -> AsyncGenerator[bytes, None]:
-    """Bytes of a file. Raises InstallerMissing."""
+async def open_file(path: Path) -> BufferedReader:
+    """Open a file to read it. Raises InstallerMissing."""
     opening = asyncio.create_task(asyncio.to_thread(path.open, "rb"))
     try:
-        file = await asyncio.shield(opening)
+        return await asyncio.shield(opening)
     except FileNotFoundError:
         raise InstallerMissing("The file of this installer is missing.") from None
     except asyncio.CancelledError:
         opening.add_done_callback(_close)  # The thread opens it all the same.
         raise
+
+
+async def read_blocks(path: Path, start: int, length: int) -> AsyncGenerator[bytes, None]:
+    """Bytes of a file. Raises InstallerMissing."""
+    file = await open_file(path)
     try:
         await asyncio.to_thread(file.seek, start)
         while length and (block := await asyncio.to_thread(file.read, min(length, BLOCK))):
             length -= len(block)
             yield block
     finally:
-        file.close()  # It was read only: there is nothing to wait for.
+        file.close()  # It was only read, so this does not block.
+
+
+async def prepend(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The blocks of `rest` after a first one that was read before."""
+    yield first
+    async for block in rest:
+        yield block
 
 
 def _close(opening: "asyncio.Task[BufferedReader]") -> None:

@@ -1,13 +1,15 @@
-"""Which storage belongs to which database: a random id that both have.
+"""The binding of a storage to a database: a random id that both have.
 
-Whoever starts the service with the installers of one installation and the database of another, or with an empty disk in
-the place of a full one, must not have files removed that no record knows, nor records marked whose files are not there.
+A service may be started with the installers of one installation and the database of another, or with an unmounted
+disk. Then it must not remove files that have no record, nor mark records that have no file.
 """
 
 import asyncio
 import os
-from collections.abc import Collection, Set
+from collections import defaultdict
+from collections.abc import Collection, Sequence, Set
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
@@ -19,94 +21,93 @@ from upload_service.storage.filesystem import StorageBackends
 
 FOLDER, NAME = ".storage", "id"  # no tenant and no installer has such a name
 LENGTH = 32  # bytes of an id
-SAMPLE = 1000  # files of a storage without an id that are looked for in the records
+SAMPLE = 1000  # files of a storage without an id that are looked up in the records
+
+_ID_FILE = Upload(tenant_id=FOLDER, file_id=NAME, upload_id=NAME, total=0, server_filename=NAME)
 
 
 class StorageIsNotOurs(Exception):
-    """A home has another id than the database, or none though it should."""
+    """The storage has another id than the database, or none though it should."""
 
 
-class IdentityStore(Protocol):
-    """The database's id, and its records."""
+class FileIndex(Protocol):
+    """The id in the database, and the upload records by the names of files. Results have those that exist."""
 
     async def storage_id(self) -> str | None: ...
 
-    async def give_storage_id(self) -> str:
-        """The id, made where there is none."""
+    async def create_storage_id(self) -> str:
+        """The id, created if there is none."""
 
-    async def known(self, tenant_id: str, server_filenames: Collection[str]) -> Set[str]:
-        """Those of a tenant's files that there are records of."""
+    async def known_names(self, tenant_id: str, server_filenames: Collection[str]) -> Set[str]: ...
 
-    async def has_files_at(self, home: StorageKind) -> bool:
-        """Whether any record has its file there."""
+    async def find_uploads(self, tenant_id: str, upload_ids: Collection[str]) -> Sequence[Upload]: ...
+
+    async def has_files_at(self, kind: StorageKind) -> bool: ...
 
 
-class Identity:
-    """Tells whether a home belongs to the database, and lets it where it belongs to none yet.
+@dataclass(frozen=True)
+class StorageOwnership:
+    """Checks whether a storage belongs to the database, and binds one that belongs to none yet.
 
-    The id is kept in a home as an installer is, so every kind of home has it in the same way.
+    The id is stored like an installer, in every kind of storage. `folder` is the one that all replicas share.
     """
 
-    _mark = Upload(tenant_id=FOLDER, file_id=NAME, upload_id=NAME, total=0, server_filename=NAME)
+    index: FileIndex
+    backends: StorageBackends
+    folder: Path
 
-    def __init__(self, store: IdentityStore, homes: StorageBackends, folder: Path) -> None:
-        """`folder` is the one that all replicas share."""
-        self._store = store
-        self._homes = homes
-        self._folder = folder
-
-    async def is_ours(self, home: StorageKind) -> bool:
-        """Whether a home belongs to the database. Raises Unavailable."""
-        here, ours = await self._ids(home)
-        if here is None or here != ours:
-            log.error("storage_is_not_ours", home=home, id_in_the_storage=here, id_in_the_database=ours)
+    async def is_ours(self, kind: StorageKind) -> bool:
+        """Whether a storage belongs to the database. Raises Unavailable."""
+        in_storage, in_database = await self._ids(kind)
+        if in_storage is None or in_storage != in_database:
+            log.error("storage_is_not_ours", home=kind, id_in_the_storage=in_storage, id_in_the_database=in_database)
             return False
         return True
 
-    async def check(self, home: StorageKind) -> None:
-        """Raises StorageIsNotOurs, and Unavailable; whether disk and database are there others ask."""
+    async def check(self, kind: StorageKind) -> None:
+        """Raise StorageIsNotOurs, or Unavailable; other readiness checks cover the disk and the database."""
         with suppress(MongoError, OSError):
-            here, ours = await self._ids(home)
-            if here is None or here != ours:
-                raise StorageIsNotOurs(home)
+            in_storage, in_database = await self._ids(kind)
+            if in_storage is None or in_storage != in_database:
+                raise StorageIsNotOurs(kind)
 
-    async def _ids(self, home: StorageKind) -> tuple[str | None, str | None]:
-        """The id of a home and the database's."""
-        here, ours = await self._read(home), await self._store.storage_id()
-        if here is None and await self._may_be_ours(home):
-            ours = await self._store.give_storage_id()
-            await self._write(home, ours)
-            here = await self._read(home)
-        return here, ours
+    async def _ids(self, kind: StorageKind) -> tuple[str | None, str | None]:
+        """The ids in a storage and in the database."""
+        in_storage, in_database = await self._read(kind), await self.index.storage_id()
+        if in_storage is None and await self._may_be_ours(kind):
+            in_database = await self.index.create_storage_id()
+            await self._write(kind, in_database)
+            in_storage = await self._read(kind)
+        return in_storage, in_database
 
-    async def _read(self, home: StorageKind) -> str | None:
+    async def _read(self, kind: StorageKind) -> str | None:
         try:
-            blocks = [block async for block in self._homes.named(home).read(self._mark, 0, LENGTH)]
+            blocks = [block async for block in self.backends.get(kind).read(_ID_FILE, 0, LENGTH)]
         except InstallerMissing:
             return None
         return b"".join(blocks).decode(errors="replace")
 
-    async def _may_be_ours(self, home: StorageKind) -> bool:
-        """Whether a home without an id has a file that we know, or neither has one nor should."""
-        some: dict[str, list[str]] = {}
+    async def _may_be_ours(self, kind: StorageKind) -> bool:
+        """Whether a storage without an id has a file with a record, or neither has a file nor should have one."""
+        sample: dict[str, list[str]] = defaultdict(list)
         count = 0
-        async for kept in self._homes.named(home).listed():
-            some.setdefault(kept.tenant_id, []).append(kept.server_filename)
+        async for file in self.backends.get(kind).list_files():
+            sample[file.tenant_id].append(file.server_filename)
             count += 1
             if count == SAMPLE:
                 break
-        if not some:
-            return not await self._store.has_files_at(home)
-        for tenant_id, names in some.items():
-            if await self._store.known(tenant_id, names):
+        if not sample:
+            return not await self.index.has_files_at(kind)
+        for tenant_id, names in sample.items():
+            if await self.index.known_names(tenant_id, names):
                 return True
         return False
 
-    async def _write(self, home: StorageKind, storage_id: str) -> None:
-        source = self._folder / FOLDER / f"{uuid4().hex}.new"
+    async def _write(self, kind: StorageKind, storage_id: str) -> None:
+        source = self.folder / FOLDER / f"{uuid4().hex}.new"
         await asyncio.to_thread(_write_file, source, storage_id)
         try:
-            await self._homes.named(home).put(self._mark, source)
+            await self.backends.get(kind).put(_ID_FILE, source)
         finally:
             await asyncio.to_thread(source.unlink, missing_ok=True)
 

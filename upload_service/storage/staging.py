@@ -1,51 +1,43 @@
-"""Files on their way to another home, as files of the shared folder."""
+"""Files on their way from one storage to another, as files of the shared folder."""
 
 import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from upload_service.model import StorageFull, StorageKind, Upload
-from upload_service.storage.filesystem import FolderInstallers, Installers
-from upload_service.uploads.part_files import PartFile, Parts
+from upload_service.storage.filesystem import FolderStorage, InstallerStorage
+from upload_service.uploads.part_files import PartFile, PartFiles
+from upload_service.uploads.part_writer import PartWriter
 
 
+@dataclass(frozen=True)
 class Staging:
-    """Lends a file to be put somewhere else."""
+    """Provides an installer as a local file."""
 
-    def __init__(self, folder: FolderInstallers, parts: Parts) -> None:
-        self._folder = folder
-        self._parts = parts
+    folder: FolderStorage
+    parts: PartFiles
 
     @asynccontextmanager
-    async def of(self, upload: Upload, home: Installers, token: str) -> AsyncIterator[Path]:
-        """A complete file within the block: as it stands in the folder, or a copy on the disk under this token.
+    async def open(self, upload: Upload, storage: InstallerStorage, token: str) -> AsyncIterator[Path]:
+        """The path of a complete file: its own in the folder, else that of a copy, which this block removes.
 
-        The copy lies beside the transfers' files, and goes with them where the upload is removed.
-
-        Raises:
-            StorageFull: there is no room for a copy.
-            InstallerMissing: the file is not there.
-            Unavailable: its home does not answer.
+        The copy is named after `token` and is beside the transfers' files; removing the upload removes it as well.
+        Raises StorageFull, InstallerMissing and Unavailable.
         """
-        if upload.home is StorageKind.FOLDER:
-            await home.size(upload)  # Whoever completed it may have died before the file had its name.
-            yield self._folder.path(upload)
+        if upload.storage is StorageKind.FOLDER:
+            await storage.size(upload)  # Gives the file its final name, if it has none yet.
+            yield self.folder.path(upload)
             return
-        part = self._parts.path(upload)
+        if (await asyncio.to_thread(shutil.disk_usage, self.parts.folder)).free < upload.size:
+            raise StorageFull  # Before gigabytes were fetched in vain.
+        part = self.parts.path(upload)
         copy = part.parent.with_name(f"{upload.upload_id}.{token}") / part.name
         try:
-            file = await asyncio.to_thread(PartFile, copy, 0, None)
-            try:
-                if (await asyncio.to_thread(shutil.disk_usage, copy.parent)).free < upload.size:
-                    raise StorageFull  # Said before gigabytes have come in vain.
-                async with aclosing(home.read(upload, 0, upload.size)) as blocks:
-                    async for block in blocks:
-                        await asyncio.to_thread(file.take, [block])
-                await asyncio.to_thread(file.sync)
-            finally:
-                await asyncio.to_thread(file.close)
+            async with aclosing(storage.read(upload, 0, upload.size)) as blocks:
+                await PartWriter(lambda: PartFile(copy, 0, None)).write(blocks)
             yield copy
         finally:
             await asyncio.to_thread(_remove, copy)

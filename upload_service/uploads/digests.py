@@ -1,11 +1,11 @@
-"""Digests that go on from chunk to chunk, so that a file need not be read again at its end."""
+"""Running digests of transfers, so that a complete file need not be read again."""
 
 import hashlib
 from collections import OrderedDict
 
 from upload_service.uploads.part_files import Digest
 
-REMEMBERED = 4096  # transfers
+MAX_TRANSFERS = 4096
 
 
 class Digests:
@@ -14,18 +14,18 @@ class Digests:
     def __init__(self) -> None:
         self._known: OrderedDict[str, tuple[int, Digest]] = OrderedDict()
 
-    def at(self, upload_id: str, offset: int) -> Digest | None:
-        """A digest of the first `offset` bytes to go on with, or None where they would have to be read again."""
+    def get(self, upload_id: str, offset: int) -> Digest | None:
+        """A copy of the digest of the first `offset` bytes; None if this process has not seen all of them."""
         if not offset:
             return hashlib.sha256()
         known_offset, digest = self._known.get(upload_id, (0, None))
         return digest.copy() if digest and known_offset == offset else None
 
-    def remember(self, upload_id: str, offset: int, digest: Digest) -> None:
+    def put(self, upload_id: str, offset: int, digest: Digest) -> None:
         self._known[upload_id] = offset, digest
         self._known.move_to_end(upload_id)
-        if len(self._known) > REMEMBERED:
+        if len(self._known) > MAX_TRANSFERS:
             self._known.popitem(last=False)
 
-    def forget(self, upload_id: str) -> None:
+    def delete(self, upload_id: str) -> None:
         self._known.pop(upload_id, None)

@@ -1,86 +1,85 @@
-"""Announcements: a record that says `announced: false` is the message, and it stays until the broker has confirmed."""
+"""The outbox: a record with `announced: false` is the message, and stays until the broker has confirmed it."""
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
 from common.events import Event, Events, EventsUnavailable
 from common.telemetry import log
 from upload_service.model import InstallerMissing, Status, StorageKind, Upload
-from upload_service.storage.filesystem import FolderInstallers
+from upload_service.storage.filesystem import FolderStorage
 
-AT_ONCE = 8  # publications
+MAX_EXTRA_PUBLISHERS = 8  # beside the first, at once
 FINISHED = "upload.finished"
 
 
 class OutboxStore(Protocol):
-    """The records as the relay sees them."""
+    """The upload records, as the relay needs them."""
 
-    async def next_unannounced(self) -> Upload | None:
-        """The oldest complete file that nobody has heard of, for this relay alone for a few seconds."""
+    async def lease_unannounced(self) -> Upload | None:
+        """The oldest complete file of all tenants that is not announced, for this relay alone for a few seconds."""
 
-    async def announced(self, upload: Upload) -> None: ...
+    async def mark_announced(self, upload: Upload) -> None: ...
 
 
 class Outbox:
-    """Publishes what is complete. An event that is published twice, because a relay died, has the same id."""
+    """Publishes complete uploads. A relay that dies may leave an event published twice, with the same id."""
 
-    def __init__(self, store: OutboxStore, events: Events, installers: FolderInstallers) -> None:
+    def __init__(self, store: OutboxStore, events: Events, folder: FolderStorage) -> None:
         self._store = store
         self._events = events
-        self._installers = installers
-        self._complete = asyncio.Event()
+        self._folder = folder
+        self._wakeup = asyncio.Event()
 
     def wake(self) -> None:
-        """Something is complete; do not wait for the next look."""
-        self._complete.set()
+        """End the current `wait`, because an upload is complete."""
+        self._wakeup.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait until something is complete, or so many seconds."""
-        try:
+        """Wait for `wake`, at most so many seconds."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._complete.wait()
-        except TimeoutError:
-            return
+                await self._wakeup.wait()
 
     async def relay(self) -> None:
-        """Publish what is not announced yet; what cannot be published now stays for the next time."""
-        self._complete.clear()
-        first = await self._store.next_unannounced()
+        """Publish all that is not announced; what cannot be published now stays for the next call."""
+        self._wakeup.clear()
+        first = await self._store.lease_unannounced()
         if first is None:
             return
-        published = await asyncio.gather(self._announce_from(first), *(self._announce_more() for _ in range(AT_ONCE)))
-        if not all(published):
+        publishers = (self._publish_next() for _ in range(MAX_EXTRA_PUBLISHERS))
+        if not all(await asyncio.gather(self._publish_from(first), *publishers)):
             log.warning("announcements_waiting")
 
-    async def _announce_more(self) -> bool:
-        upload = await self._store.next_unannounced()
-        return upload is None or await self._announce_from(upload)
+    async def _publish_next(self) -> bool:
+        upload = await self._store.lease_unannounced()
+        return upload is None or await self._publish_from(upload)
 
-    async def _announce_from(self, first: Upload) -> bool:
-        """Announce until nothing is left, or something cannot be published: the broker may be away."""
+    async def _publish_from(self, first: Upload) -> bool:
+        """Publish until nothing is left; False when the broker is not available."""
         upload: Upload | None = first
         while upload:
-            await self._settle(upload)
+            await self._finalize(upload)
             try:
-                await self._events.publish(finished(upload, datetime.now(UTC)))
+                await self._events.publish(finished_event(upload, datetime.now(UTC)))
             except EventsUnavailable:
                 return False
-            await self._store.announced(upload)
-            upload = await self._store.next_unannounced()
+            await self._store.mark_announced(upload)
+            upload = await self._store.lease_unannounced()
         return True
 
-    async def _settle(self, upload: Upload) -> None:
-        # Whoever completed it may have died before the file had its name.
-        if upload.home is StorageKind.FOLDER and upload.status is not Status.DELETING:
+    async def _finalize(self, upload: Upload) -> None:
+        """Give a file its name if the process that completed it died before."""
+        if upload.storage is StorageKind.FOLDER and upload.status is not Status.DELETING:
             try:
-                await self._installers.settle(upload)
-            except InstallerMissing:  # The fact that it came stays one; the scrub says if it is lost.
+                await self._folder.finalize(upload)
+            except InstallerMissing:  # It is announced all the same; the scrub reports a lost file.
                 log.warning("file_to_name_missing", tenant_id=upload.tenant_id, upload_id=upload.upload_id)
 
 
-def finished(upload: Upload, now: datetime) -> Event:
-    """The fact that a file is complete."""
+def finished_event(upload: Upload, now: datetime) -> Event:
+    """The event of a complete upload."""
     return Event(
         event_id=upload.upload_id,
         type=FINISHED,
@@ -88,7 +87,7 @@ def finished(upload: Upload, now: datetime) -> Event:
         tenant_id=upload.tenant_id,
         time=now,
         data={
-            "file_id": upload.announced_as or upload.file_id,
+            "file_id": upload.original_file_id or upload.file_id,
             "server_filename": upload.server_filename,
             "size": upload.size,
             "sha256": upload.sha256,

@@ -7,14 +7,14 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Protocol, Self
+from typing import Protocol, Self
 
 from upload_service.content_range import plain_name
 from upload_service.model import StorageFull, TransferDamaged, Upload
 
-TRANSFERS = "transfers"  # the folder of a tenant's folder that has them
+TRANSFERS = "transfers"  # the folder for them in the folder of a tenant
 BLOCK = 1 << 20  # bytes
 
 
@@ -26,72 +26,64 @@ class Digest(Protocol):
     def hexdigest(self) -> str: ...
 
 
-class Parts:
-    """Finds, opens and removes them. Each has a folder of its own, which no other transfer ever uses."""
+@dataclass(frozen=True)
+class PartFiles:
+    """Finds, opens and removes them. Each generation of a transfer has a folder that no other transfer ever uses."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    folder: Path
 
     def path(self, upload: Upload) -> Path:
-        """The file that has a transfer's bytes. Raises ValueError for a record whose names lead elsewhere."""
-        return self._transfers(upload) / plain_name(f"{upload.upload_id}.{upload.part}") / self._name(upload)
+        """The file of a transfer. Raises ValueError for a record with a name that leads to another folder."""
+        return self._transfers(upload) / plain_name(f"{upload.upload_id}.{upload.generation}") / self._name(upload)
 
     def open(self, upload: Upload, digest: Digest | None) -> "PartFile":
-        """The transfer's file, cut to its offset, to be written from there; `digest` is fed with what is written.
+        """The file of a transfer, truncated to its offset; `digest` is updated with what is written from there.
 
-        Raises:
-            StorageFull: there is no room.
-            TransferDamaged: bytes that were acknowledged are not there.
+        Raises StorageFull and TransferDamaged.
         """
         return PartFile(self.path(upload), upload.offset, digest)
 
-    def copy(self, upload: Upload, part: int) -> Digest:
-        """Copy the acknowledged bytes to the file of another `part`; their digest. Without an end nothing is left.
+    def copy(self, upload: Upload, generation: int) -> Digest:
+        """Copy the acknowledged bytes to another generation and return their digest. A failure leaves no copy.
 
-        Raises:
-            StorageFull: there is no room.
-            TransferDamaged: bytes that were acknowledged are not there.
+        Raises StorageFull and TransferDamaged.
         """
-        copy = replace(upload, part=part)
         digest = hashlib.sha256()
-        if not upload.offset:
+        rest = upload.offset
+        if not rest:
             return digest
-        if shutil.disk_usage(self._folder).free < upload.offset:
+        if shutil.disk_usage(self.folder).free < rest:
             raise StorageFull
         try:
             source = self.path(upload).open("rb")
         except FileNotFoundError:
             raise TransferDamaged from None
-        with source:
-            try:
-                self._fill(copy, source, digest)
-            except BaseException:
-                self._remove(self.path(copy).parent, upload)
-                raise
+        target = self.path(replace(upload, generation=generation))
+        try:
+            with source, closing(PartFile(target, 0, digest)) as file:
+                while rest:
+                    block = source.read(min(rest, BLOCK))
+                    if not block:
+                        raise TransferDamaged
+                    file.write([block])
+                    rest -= len(block)
+                file.sync()
+        except BaseException:
+            self._remove(target.parent, upload)
+            raise
         return digest
 
     def remove(self, upload: Upload) -> None:
-        """Remove every file of a transfer; what is not there already is fine."""
+        """Remove every file of a transfer; missing files are no error."""
         for folder in self._folders(upload):
             self._remove(folder, upload)
 
     def remove_older(self, upload: Upload) -> None:
-        """Remove the files that a transfer had before its `part`, and never one of a take-over that came after."""
+        """Remove the generations before the one of `upload`, and none that a later take-over made."""
         for folder in self._folders(upload):
-            part = folder.name.rpartition(".")[2]
-            if part.isdecimal() and int(part) < upload.part:
+            generation = folder.name.rpartition(".")[2]
+            if generation.isdecimal() and int(generation) < upload.generation:
                 self._remove(folder, upload)
-
-    def _fill(self, copy: Upload, source: BinaryIO, digest: Digest) -> None:
-        rest = copy.offset
-        with closing(PartFile(self.path(copy), 0, digest)) as file:
-            while rest:
-                block = source.read(min(rest, BLOCK))
-                if not block:
-                    raise TransferDamaged
-                file.take([block])
-                rest -= len(block)
-            file.sync()
 
     def _remove(self, folder: Path, upload: Upload) -> None:
         (folder / self._name(upload)).unlink(missing_ok=True)
@@ -99,18 +91,17 @@ class Parts:
             folder.rmdir()
 
     def _folders(self, upload: Upload) -> Iterator[Path]:
-        """The folders of a transfer, one for each `part`."""
         return self._transfers(upload).glob(f"{plain_name(glob.escape(upload.upload_id))}.*")
 
     def _name(self, upload: Upload) -> str:
-        return plain_name(f"upload_{upload.announced_as or upload.file_id}.part")
+        return plain_name(f"upload_{upload.original_file_id or upload.file_id}.part")
 
     def _transfers(self, upload: Upload) -> Path:
-        return self._folder / plain_name(upload.tenant_id) / TRANSFERS
+        return self.folder / plain_name(upload.tenant_id) / TRANSFERS
 
 
 class PartFile:
-    """A file that grows. Closed by `close`, with everything on the disk after `sync`."""
+    """A growing file, truncated to `offset` when it is opened. Its bytes are on the disk after `sync`."""
 
     def __init__(self, path: Path, offset: int, digest: Digest | None) -> None:
         self._path = path
@@ -131,12 +122,8 @@ class PartFile:
             os.close(self._descriptor)
             raise
 
-    def take(self, blocks: Sequence[bytes]) -> None:
-        """Write and hash the next bytes.
-
-        Raises:
-            StorageFull: there is no room.
-        """
+    def write(self, blocks: Sequence[bytes]) -> None:
+        """Write and hash the next bytes. Raises StorageFull."""
         with full_disk():
             for block in blocks:
                 rest = memoryview(block)
@@ -149,7 +136,7 @@ class PartFile:
                 self._digest.update(block)
 
     def sync(self) -> None:
-        """Wait until the disk has it. Raises StorageFull where the disk finds out only now."""
+        """Wait until the bytes, and the names of a new file, are on the disk. Raises StorageFull."""
         with full_disk():
             os.fsync(self._descriptor)
             if not self._start:
@@ -157,8 +144,8 @@ class PartFile:
                 for path in (folder, *list(folder.parents)[:3]):
                     sync_folder(path)
 
-    def cut(self) -> None:
-        """Give back the room of bytes that do not count."""
+    def truncate(self) -> None:
+        """Drop the bytes that were written since the file was opened."""
         os.ftruncate(self._descriptor, self._start)
 
     def close(self) -> None:
@@ -166,7 +153,7 @@ class PartFile:
 
 
 def sync_folder(path: Path) -> None:
-    """Wait until the disk has the names in a folder."""
+    """Wait until the names in a folder are on the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -175,7 +162,7 @@ def sync_folder(path: Path) -> None:
 
 
 def digest_of(path: Path) -> str:
-    """The SHA-256 of a transfer's file, in hexadecimal. Raises TransferDamaged where it is missing."""
+    """The SHA-256 of a transfer's file, in hexadecimal. Raises TransferDamaged if the file is missing."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -185,7 +172,7 @@ def digest_of(path: Path) -> str:
 
 @contextmanager
 def full_disk() -> Iterator[None]:
-    """Say StorageFull where the disk has no room."""
+    """Raise StorageFull for an OSError that says the disk is full."""
     try:
         yield
     except OSError as error:

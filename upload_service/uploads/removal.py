@@ -1,53 +1,54 @@
-"""How an upload goes: the record says so first, and goes last."""
+"""The removal of an upload: its record is marked first and deleted last."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Protocol
 
 from upload_service.model import Status, Upload
 from upload_service.quota.service import QuotaStore
 from upload_service.storage.filesystem import StorageBackends
-from upload_service.uploads.part_files import Parts
+from upload_service.uploads.part_files import PartFiles
 
 
-class DoomedStore(Protocol):
-    """The records as a removal sees them."""
+class RemovalStore(Protocol):
+    """The upload records, as a removal needs them."""
 
     async def mark_deleting(self, upload: Upload) -> bool:
-        """Let an upload be `deleting`, where it has not changed since it was read and nobody works on it."""
+        """Mark an upload as `deleting`; False if it has changed since it was read, or a request has its lease."""
 
-    async def forget(self, upload: Upload) -> None:
+    async def delete_record(self, upload: Upload) -> None:
         """Delete the record of an upload that is `deleting`; while it is not announced only its X-File-ID is freed.
 
         The record of a cancelled transfer becomes `cancelled` and stays.
         """
 
 
+@dataclass(frozen=True)
 class Removal:
     """Removes uploads, their files and their part of the quota."""
 
-    def __init__(self, store: DoomedStore, quota: QuotaStore, parts: Parts, homes: StorageBackends) -> None:
-        self._store = store
-        self._quota = quota
-        self._parts = parts
-        self._homes = homes
+    store: RemovalStore
+    quota: QuotaStore
+    parts: PartFiles
+    backends: StorageBackends
 
     async def remove(self, upload: Upload) -> bool:
-        """Remove an upload, or go on where an earlier try stopped; False where it changed since it was read, and stays.
+        """Remove an upload, or continue where an earlier call stopped; False if it has changed since it was read.
 
         Raises:
-            Unavailable: the storage of the file does not answer, or the settings name none such; the upload is as good
-                as gone, and its record stays until its file is.
+            Unavailable: the storage of the file does not respond or is not in the settings. The upload stays
+                `deleting` until its file is removed.
         """
-        doomed = upload.status is Status.DELETING or await self._store.mark_deleting(upload)
-        if doomed:
+        is_deleting = upload.status is Status.DELETING or await self.store.mark_deleting(upload)
+        if is_deleting:
             await self.finish(upload)
-        return doomed
+        return is_deleting
 
     async def finish(self, upload: Upload) -> None:
-        """Remove what an upload that is `deleting` still has; whatever stops this leaves what is needed to go on."""
-        self._homes.of(upload)
-        await asyncio.to_thread(self._parts.remove, upload)
-        for home in self._homes:
-            await home.remove(upload)
-        await self._quota.give_back(upload)
-        await self._store.forget(upload)
+        """Remove what is left of an upload that is `deleting`; an interrupted call can be repeated."""
+        self.backends.of(upload)  # Raises Unavailable.
+        await asyncio.to_thread(self.parts.remove, upload)
+        for storage in self.backends:
+            await storage.remove(upload)
+        await self.quota.release(upload)
+        await self.store.delete_record(upload)

@@ -1,203 +1,193 @@
-"""What every way of bringing a file in has in common: a lease, a file that grows, and an end of one write.
+"""Upload sessions: a lease on one upload, the file that grows under it, and the single update that completes it.
 
-A holder that lost its lease harms nothing: the record refuses what it says, and whoever took the lease over writes to
-a copy of the file.
+A holder that lost its lease changes nothing. MongoDB rejects its updates, and the next holder writes to a copy.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Protocol, TypeVar
+from uuid import uuid4
 
+from common.concurrency.lease import keep_lease
 from common.errors import Unavailable
-from common.mongo import MongoError
-from common.telemetry import log, request_id
+from common.telemetry import request_id
 from common.telemetry.tracing import traces
 from upload_service.content_range import ServerFilename
 from upload_service.model import InstallerMissing, Status, TransferDamaged, Upload
 from upload_service.quota.service import QuotaStore
-from upload_service.storage.filesystem import FolderInstallers
-from upload_service.uploads.part_files import Digest, PartFile, Parts, digest_of
+from upload_service.storage.filesystem import FolderStorage
+from upload_service.uploads.part_files import Digest, PartFiles, digest_of
+from upload_service.uploads.part_writer import PartWriter, Reserve
 from upload_service.uploads.removal import Removal
 
-Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 RENEWAL = 4.0  # seconds; a lease lasts 15
 
 
 class TransferStore(Protocol):
-    """The records. A method that takes an `Upload` changes it only where its lease is still the one last taken."""
+    """The upload records. A method that takes an `Upload` changes nothing unless its lease is the last one acquired."""
 
     async def find(self, tenant_id: str, file_id: str) -> Upload | None: ...
 
-    async def open(self, tenant_id: str, file_id: str, total: int) -> None:
-        """Make the record of a new transfer; nothing where there is one."""
+    async def create(self, tenant_id: str, file_id: str, total: int) -> None:
+        """Create the record of a transfer, unless there is one."""
 
     async def add_cancelled(self, tenant_id: str, file_id: str) -> None:
-        """Make the record of a cancelled transfer; nothing where there is a record."""
+        """Create the record of a cancelled transfer, unless there is a record."""
 
     async def cancel(self, upload: Upload) -> None:
-        """Give no further lease of an open transfer; the request that has the lease keeps it."""
+        """Allow no further lease of an open transfer; the request that has the lease keeps it."""
 
-    async def take(self, tenant_id: str, file_id: str) -> Upload | None:
-        """Take the lease of an open transfer; None where it is taken, or there is no such transfer."""
+    async def acquire_lease(self, tenant_id: str, file_id: str) -> Upload | None:
+        """Acquire the lease of an open transfer. None if another request has it, or no such transfer is open."""
 
     async def renew(self, upload: Upload) -> bool:
-        """Lengthen the lease; False where it was given back, or is another's by now."""
+        """Extend the lease; False if it was released or another request has it."""
 
-    async def adopt(self, upload: Upload) -> bool:
-        """Say that the acknowledged bytes are in the file `part`, where no earlier holder writes."""
+    async def set_generation(self, upload: Upload) -> bool:
+        """Record that the acknowledged bytes are in the file of `generation`, out of reach of earlier holders."""
 
     async def release(self, upload: Upload) -> bool:
-        """Give the lease back; False where it is another's by now."""
+        """Release the lease; False if another request has it."""
 
     async def advance(self, upload: Upload) -> bool:
-        """Acknowledge the bytes before `offset`, and give the lease back."""
+        """Acknowledge the bytes before `offset`, and release the lease."""
 
     async def complete(self, upload: Upload) -> bool:
-        """Say that the whole file is there, not announced yet, and give the lease back."""
+        """Record the whole file, not announced yet, and release the lease."""
 
     async def abandon(self, upload: Upload) -> bool:
-        """Let the transfer be `deleting`."""
+        """Mark the transfer as `deleting`."""
 
 
 @dataclass(frozen=True)
-class UploadSession:
-    """Where files come in. `announce` is called when one is complete; `readers` read whole files again."""
+class UploadSessions:
+    """Opens sessions. `announce` is called for each complete upload; whole files are read in the threads `readers`."""
 
     store: TransferStore
     quota: QuotaStore
-    parts: Parts
-    installers: FolderInstallers
+    parts: PartFiles
+    folder: FolderStorage
     removal: Removal
     announce: Callable[[], None]
     readers: Executor
 
-    @asynccontextmanager
-    async def leased(self, upload: Upload) -> AsyncIterator[None]:
-        """Renew the lease within the block; give it back at once where the block fails.
+    async def create(self, tenant_id: str) -> Upload:
+        """A new leased upload of unknown length, under an X-File-ID of its own."""
+        file_id = uuid4().hex
+        await self.store.create(tenant_id, file_id, 0)
+        upload = await self.store.acquire_lease(tenant_id, file_id)
+        if upload is None:
+            raise lease_lost_error()
+        return upload
 
-        A block that is cancelled may leave a worker thread at the file: then the lease is left to run out, so that
-        whoever comes next copies the file first.
+    @asynccontextmanager
+    async def hold(self, upload: Upload) -> AsyncIterator["UploadSession"]:
+        """A session for a leased upload: renews the lease, and releases it if the block fails.
+
+        A cancelled block may leave a worker thread at the file. Then the lease expires instead, so that the next holder
+        copies the file first.
 
         Raises:
-            Unavailable: the files are gone with the lease, which was taken over.
+            Unavailable: another request has the lease, and the files are gone.
         """
-        renewal = asyncio.create_task(self._renew(upload))
-        try:
-            yield
-        except Exception as error:
-            ours = await self.store.release(upload)
-            if isinstance(error, TransferDamaged) and not ours:
-                raise lease_lost_error() from None
-            raise
-        finally:
-            renewal.cancel()
-            await asyncio.gather(renewal, return_exceptions=True)
+        async with keep_lease(partial(self.store.renew, upload), RENEWAL, upload_id=upload.upload_id):
+            try:
+                yield UploadSession(self, upload)
+            except Exception as error:
+                is_ours = await self.store.release(upload)
+                if isinstance(error, TransferDamaged) and not is_ours:
+                    raise lease_lost_error() from None
+                raise
+
+    async def read(self, work: Callable[[], Result]) -> Result:
+        """Do work that reads a whole file, in a thread for that."""
+        return await asyncio.get_running_loop().run_in_executor(self.readers, work)
+
+
+class UploadSession:
+    """One leased upload. Every update raises Unavailable if another request has taken over the lease."""
+
+    def __init__(self, sessions: UploadSessions, upload: Upload) -> None:
+        self._sessions = sessions
+        self._store = sessions.store
+        self.upload = upload
 
     @asynccontextmanager
-    async def undone(self, upload: Upload) -> AsyncIterator[None]:
-        """Leave no trace of a transfer of which nothing was acknowledged, where the block fails."""
+    async def removed_on_failure(self) -> AsyncIterator[None]:
+        """Remove the upload if the block fails, because no byte of it was acknowledged."""
         try:
             yield
         except BaseException:
-            if await self.store.abandon(upload):
-                await self.removal.finish(upload)
+            if await self._store.abandon(self.upload):
+                await self._sessions.removal.finish(self.upload)
             raise
 
-    @asynccontextmanager
-    async def written(self, upload: Upload, digest: Digest | None) -> AsyncIterator["PartWriter"]:
-        """The transfer's file, to be written within the block; cut again where that fails."""
-        writing = PartWriter(partial(self.parts.open, upload, digest))
-        try:
-            yield writing
-        except BaseException:
-            await asyncio.to_thread(writing.undo)
-            raise
+    async def copy_part(self) -> Digest:
+        """Copy the acknowledged bytes to a file that earlier lease holders do not write to; returns their digest.
 
-    async def finish(self, upload: Upload, suffix: str, digest: Digest | None) -> Upload:
-        """Say in one write that a file is whole, which is also what the announcement is made from; then name it.
-
-        `upload.offset` is the file's size; without a running digest the file is read once more.
+        Raises StorageFull and TransferDamaged.
         """
+        parts, copy = self._sessions.parts, replace(self.upload, generation=self.upload.fence, needs_copy=False)
+        digest = await self._sessions.read(partial(parts.copy, self.upload, copy.generation))
+        _expect_lease(await self._store.set_generation(copy))
+        await asyncio.to_thread(parts.remove_older, copy)
+        self.upload = copy
+        return digest
+
+    async def write(self, blocks: AsyncIterator[bytes], digest: Digest | None, reserve: Reserve | None = None) -> int:
+        """Write the bytes after the acknowledged ones to the disk, and return their number; as `PartWriter.write`."""
+        writer = PartWriter(partial(self._sessions.parts.open, self.upload, digest))
+        return await writer.write(blocks, reserve)
+
+    async def release(self) -> Upload:
+        """Release the lease, changing nothing."""
+        await self._store.release(self.upload)
+        return self.upload
+
+    async def advance(self, offset: int) -> Upload:
+        """Acknowledge the bytes before `offset`, and release the lease."""
+        extended = replace(self.upload, offset=offset)
+        _expect_lease(await self._store.advance(extended))
+        return extended
+
+    async def finish(self, size: int, suffix: str, digest: Digest | None) -> Upload:
+        """Complete the upload in one update, which is also the announcement to publish; then give the file its name.
+
+        Without a running digest the file is read once more.
+        """
+        path = self._sessions.parts.path(self.upload)
         complete = replace(
-            upload,
+            self.upload,
             status=Status.COMPLETE,
-            total=upload.offset,
-            server_filename=ServerFilename(f"{upload.upload_id}{suffix}"),
-            size=upload.offset,
-            sha256=digest.hexdigest() if digest else await self._read(digest_of, self.parts.path(upload)),
+            offset=size,
+            total=size,
+            server_filename=ServerFilename(f"{self.upload.upload_id}{suffix}"),
+            size=size,
+            sha256=digest.hexdigest() if digest else await self._sessions.read(partial(digest_of, path)),
             request_id=request_id(),
             traceparent=traces.traceparent,
         )
-        if not await self.store.complete(complete):
-            raise lease_lost_error()
-        await self._settle(complete)
-        self.announce()
-        return complete
-
-    async def take_over(self, upload: Upload) -> tuple[Upload, Digest]:
-        """Give a transfer a file of its own, out of the reach of whoever had the lease before.
-
-        Raises:
-            StorageFull: there is no room for a copy.
-            TransferDamaged: bytes that were acknowledged are not there.
-            Unavailable: the lease was taken over.
-        """
-        copy = replace(upload, part=upload.fence, tainted=False)
-        digest = await self._read(self.parts.copy, upload, copy.part)
-        if not await self.store.adopt(copy):
-            raise lease_lost_error()
-        await asyncio.to_thread(self.parts.remove_older, copy)
-        return copy, digest
-
-    async def _settle(self, upload: Upload) -> None:
+        _expect_lease(await self._store.complete(complete))
         try:
-            await self.installers.settle(upload)
-        except InstallerMissing:
-            found = await self.store.find(upload.tenant_id, upload.file_id)
-            if found is not None and (found.upload_id, found.home) == (upload.upload_id, upload.home):
+            await self._sessions.folder.finalize(complete)
+        except InstallerMissing:  # It may have moved to its other storage, or may be deleted.
+            record = await self._store.find(complete.tenant_id, complete.file_id)
+            if record and (record.upload_id, record.storage) == (complete.upload_id, complete.storage):
                 raise TransferDamaged from None
-
-    async def _read(self, work: Callable[Given, Result], *given: Given.args, **words: Given.kwargs) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self.readers, partial(work, *given, **words))
-
-    async def _renew(self, upload: Upload) -> None:
-        while True:
-            await asyncio.sleep(RENEWAL)
-            try:
-                await self.store.renew(upload)
-            except MongoError as error:
-                log.warning("lease_not_renewed", upload_id=upload.upload_id, error=type(error).__name__)
-
-
-class PartWriter:
-    """What is done to a file in worker threads while a request brings its bytes: in as few visits as can be."""
-
-    def __init__(self, opening: Callable[[], PartFile]) -> None:
-        self._opening = opening
-        self._file: PartFile | None = None
-
-    def take(self, blocks: Sequence[bytes], last: bool) -> None:
-        """Write the next bytes; after the last ones all are on the disk. Raises what `Parts` and `PartFile` do."""
-        if self._file is None:
-            self._file = self._opening()
-        self._file.take(blocks)
-        if last:
-            self._file.sync()
-            self._file.close()
-            self._file = None
-
-    def undo(self) -> None:
-        """Give back the room of what was taken, where the last bytes did not come."""
-        if self._file is not None:
-            with closing(self._file) as file:
-                file.cut()
+        self._sessions.announce()
+        return complete
 
 
 def lease_lost_error() -> Unavailable:
     return Unavailable("Another request took this transfer over; send the chunk again.", retry_after=1)
+
+
+def _expect_lease(is_ours: bool) -> None:
+    if not is_ours:
+        raise lease_lost_error()

@@ -1,1 +1,1 @@
-"""What winget's manifests say of packages and versions beyond the fields of the specification, all of it optional."""
+"""The schema of winget's manifests, shared by forms, import and export. Every field is optional."""

@@ -1,9 +1,10 @@
-"""References from a version to the resources of Desired State Configuration that come with it."""
+"""The resources of Desired State Configuration that come with a version."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
-from catalog_service.model.manifest.values import Record, Records, Text, Url
+from catalog_service.model.manifest.fields import Fields
+from catalog_service.model.manifest.lists import Records
+from catalog_service.model.manifest.values import Text, Url
 
 MODULE_NAME = Text(100, pattern=r"[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*", like="the name of a PowerShell module")
 RESOURCE_NAME = Text(100, pattern="[A-Za-z][A-Za-z0-9_-]*", like="the name of a resource")
@@ -12,35 +13,30 @@ RESOURCE_TYPE = Text(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PowerShellResource:
+class PowerShellResource(Fields):
     name: Annotated[str, RESOURCE_NAME]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PowerShellModule:
+class PowerShellModule(Fields):
     """A module in a PowerShell repository, and its resources."""
 
     repository_url: Url
     module_name: Annotated[str, MODULE_NAME]
-    resources: Annotated[tuple[PowerShellResource, ...], Records(PowerShellResource, 64)]
+    resources: Annotated[tuple[PowerShellResource, ...], Records(64)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class DscV3Resource:
+class DscV3Resource(Fields):
     type: Annotated[str, RESOURCE_TYPE]
 
 
-@dataclass(frozen=True, kw_only=True)
-class DscV3:
+class DscV3(Fields):
     """Resources of the package itself, for version 3 of DSC."""
 
-    resources: Annotated[tuple[DscV3Resource, ...], Records(DscV3Resource, 128)]
+    resources: Annotated[tuple[DscV3Resource, ...], Records(128)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class DesiredStateConfiguration:
-    """At least one of the two."""
+class DesiredStateConfiguration(Fields):
+    """The resources of PowerShell modules, of DSC version 3, or both."""
 
-    power_shell: Annotated[tuple[PowerShellModule, ...], Records(PowerShellModule, 16)] = ()
-    dscv3: Annotated[DscV3 | None, Record(DscV3)] = None
+    power_shell: Annotated[tuple[PowerShellModule, ...], Records(16)] = ()
+    dscv3: DscV3 | None = None

@@ -1,72 +1,98 @@
-"""Manifests as dataclasses whose fields name their rules as annotations; read from forms, kept as documents.
+"""The base of winget's manifest schema: models that are read from forms, manifest files and documents."""
 
-Empty is absent: no rule is asked about an empty text, an empty list or null.
-"""
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from enum import StrEnum
-from functools import lru_cache
-from typing import Any, Protocol, get_type_hints
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
 
+from catalog_service.model.manifest.lists import Records, from_json
+from catalog_service.model.manifest.values import Rule, Source
+from common.errors import InvalidField
 from common.http.forms import Form
 
-
-class Rule(Protocol):
-    """What a field may hold; `name` is how its refusal begins."""
-
-    def read(self, name: str, sent: object) -> Any:
-        """A value that came in JSON. Raises InvalidField."""
-
-    def of_form(self, name: str, sent: Sequence[str]) -> Any:
-        """A value that came in a form, where a field may be repeated. Raises InvalidField."""
-
-    def kept(self, value: Any) -> Any:
-        """A value that `plain` made of one of these."""
+_CAPITALS = {"os": "OS", "dscv3": "DSCv3"}
+_REASONS = {"missing": "is required", "extra_forbidden": "is not known", "model_type": "must be an object"}
 
 
-@lru_cache
-def rules_of(kind: Any) -> Mapping[str, Rule]:
-    """The rules of a manifest's fields, by their names."""
-    hints = get_type_hints(kind, include_extras=True)
-    return {member.name: hints[member.name].__metadata__[0] for member in fields(kind)}
+def pascal(name: str) -> str:
+    """Return the name that winget has for one of ours: `MinimumOSVersion` for `minimum_os_version`."""
+    return "".join(_CAPITALS.get(word, word.capitalize()) for word in name.split("_"))
 
 
-def of_form(kind: Any, form: Form) -> dict[str, Any]:
-    """The fields that a form has of a manifest, None for those that it has empty. Raises InvalidField."""
-    found = {}
-    for name, rule in rules_of(kind).items():
+class Fields(BaseModel):
+    """A part of a manifest. Manifest files use winget's names, all else the names of the fields.
+
+    An empty value in a form is the same as no value.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=pascal, validate_by_name=True, validate_by_alias=False
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, value: Any, info: ValidationInfo) -> Any:
+        if info.context is not Source.FORM or not isinstance(value, dict):
+            return value
+        if not value.keys() <= cls.model_fields.keys():
+            raise ValueError(f"may have the members {', '.join(cls.model_fields)} only")
+        members = {name: member for name, member in value.items() if is_set(member)}
+        if not members:
+            raise ValueError("says nothing")
+        return members
+
+
+Part = TypeVar("Part", bound=Fields)
+
+
+def parse_manifest(kind: type[Part], form: Form) -> Part:
+    """Return the manifest that a form describes. Raises InvalidField."""
+    values = {name: value for name, value in _form_values(kind, form).items() if is_set(value)}
+    try:
+        return kind.model_validate(values, context=Source.FORM) if values else kind()
+    except ValidationError as error:
+        raise InvalidField(*next(validation_errors(error))) from None
+
+
+def parse_changes(kind: type[Part], form: Form) -> dict[str, Any]:
+    """Return the fields that a form sends, as documents have them; None for empty ones. Raises InvalidField."""
+    document = to_document(parse_manifest(kind, form))
+    return {name: document.get(name) for name in _form_values(kind, form)}
+
+
+def _form_values(kind: type[Fields], form: Form) -> dict[str, Any]:
+    """Return the unchecked values of the fields that a form sends, None for empty ones. Raises InvalidField."""
+    values: dict[str, Any] = {}
+    for name, field in kind.model_fields.items():
         if sent := form.fields.get(name):
-            found[name] = rule.of_form(name, sent) if any(sent) else None
-    return found
+            rule = next((rule for rule in field.metadata if isinstance(rule, Rule | Records)), None)
+            try:
+                if not any(sent):
+                    values[name] = None
+                else:
+                    values[name] = rule.from_form(sent) if rule else from_json(sent, dict)
+            except ValueError as problem:
+                raise InvalidField(name, str(problem)) from None
+    return values
 
 
-def manifest_of(kind: Any, form: Form) -> Any:
-    """The manifest that a form describes. Raises InvalidField."""
-    return kind(**{name: value for name, value in of_form(kind, form).items() if value is not None})
+def validation_errors(error: ValidationError) -> Iterator[tuple[str, str]]:
+    """Yield the place and the reason of each error, such as `locales[0].license`, `is shorter than 3 characters`."""
+    for details in error.errors(include_url=False, include_input=False):
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in details["loc"]).lstrip(".")
+        yield place, _REASONS.get(details["type"], details["msg"].removeprefix("Value error, "))
 
 
-def last(sent: Sequence[str]) -> str:
-    return next(value for value in reversed(sent) if value)
-
-
-def said(value: object) -> bool:
-    """Whether a value that was sent says anything."""
+def is_set(value: object) -> bool:
+    """Whether a value is neither null nor an empty text or list."""
     return value is not None and value not in ("", [], ())
 
 
-def plain(value: Any) -> Any:
-    """A manifest, or a value in it, as JSON and documents have it: without what is empty."""
-    if is_dataclass(value):
-        return {name: plain(member) for name, member in vars(value).items() if said(member) and member is not False}
-    if isinstance(value, dict):
-        return {name: plain(member) for name, member in value.items()}
-    if isinstance(value, tuple):
-        return [plain(item) for item in value]
-    return value.value if isinstance(value, StrEnum) else value
+def to_document(manifest: Fields) -> dict[str, Any]:
+    """Return a manifest as documents and JSON have it, without what is empty."""
+    return manifest.model_dump(mode="json", exclude_defaults=True)
 
 
-def kept(kind: Any, document: Mapping[str, Any]) -> Any:
-    """The manifest of which `plain` made a document."""
-    rules = rules_of(kind)
-    return kind(**{name: rules[name].kept(value) for name, value in document.items()})
+def from_document(kind: type[Part], document: Mapping[str, Any]) -> Part:
+    """Return the manifest of which `to_document` made a document."""
+    return kind.model_validate(document)

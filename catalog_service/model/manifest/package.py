@@ -1,25 +1,24 @@
-"""What a package says of itself: the texts of its default language, and of further ones."""
+"""The manifest of a package: its texts in the default language and in further ones."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from catalog_service.model.manifest.values import Choice, LanguageTag, Listed, Records, Text, Url
+from catalog_service.model.manifest.fields import Fields
+from catalog_service.model.manifest.lists import Listed, Records
+from catalog_service.model.manifest.values import Choice, LanguageTag, Text, Url
 
 WORD = Text(40)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Agreement:
-    """What is shown before an installation, and must be agreed to."""
+class Agreement(Fields):
+    """A text that the user must accept before an installation."""
 
     agreement_label: Annotated[str, Text(100)] = ""
     agreement: Annotated[str, Text(10_000, lines=True)] = ""
     agreement_url: Url = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Documentation:
+class Documentation(Fields):
     document_label: Annotated[str, Text(100)] = ""
     document_url: Url = ""
 
@@ -37,9 +36,8 @@ class IconTheme(StrEnum):
     HIGH_CONTRAST = "highContrast"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Icon:
-    """A picture at an address; the package's logo is another."""
+class Icon(Fields):
+    """An image at an address; the package's logo is another."""
 
     icon_url: Url
     icon_file_type: Annotated[IconFileType, Choice(IconFileType)]
@@ -55,9 +53,8 @@ class Icon:
     icon_sha256: Annotated[str, Text(64, pattern="[0-9A-Fa-f]{64}", like="a SHA-256 digest in hexadecimal")] = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Texts:
-    """What can be said in every language."""
+class Texts(Fields):
+    """The texts that every language may have."""
 
     publisher_url: Url = ""
     publisher_support_url: Url = ""
@@ -69,17 +66,16 @@ class Texts:
     copyright: Annotated[str, Text(512, least=3)] = ""
     copyright_url: Url = ""
     short_description: Annotated[str, Text(256, least=3)] = ""
-    tags: Annotated[tuple[str, ...], Listed(WORD, 16)] = ()
-    agreements: Annotated[tuple[Agreement, ...], Records(Agreement, 128)] = ()
+    tags: Annotated[tuple[str, ...], Listed(16, WORD)] = ()
+    agreements: Annotated[tuple[Agreement, ...], Records(128)] = ()
     purchase_url: Url = ""
     installation_notes: Annotated[str, Text(10_000, lines=True)] = ""
-    documentations: Annotated[tuple[Documentation, ...], Records(Documentation, 256)] = ()
-    icons: Annotated[tuple[Icon, ...], Records(Icon, 1024)] = ()
+    documentations: Annotated[tuple[Documentation, ...], Records(256)] = ()
+    icons: Annotated[tuple[Icon, ...], Records(1024)] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
 class LocalTexts(Texts):
-    """The same in a further language; what it does not say is as in the default one."""
+    """The texts of a further language; missing ones are as in the default language."""
 
     package_locale: LanguageTag
     publisher: Annotated[str, Text(256, least=2)] = ""
@@ -87,13 +83,12 @@ class LocalTexts(Texts):
     description: Annotated[str, Text(10_000, least=3, lines=True)] = ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class PackageManifest(Texts):
-    """What a package says beside its name, publisher and description; these too are in the default language.
+    """The texts of a package beside its name, publisher and description, all in the default language.
 
-    That is `package_locale`, or `en-US` where it is empty. `locales` are the further ones.
+    The default language is `package_locale`, or `en-US` if that is empty. `locales` are the further ones.
     """
 
     package_locale: LanguageTag = ""
     moniker: Annotated[str, WORD] = ""
-    locales: Annotated[tuple[LocalTexts, ...], Records(LocalTexts, 256)] = ()
+    locales: Annotated[tuple[LocalTexts, ...], Records(256)] = ()

@@ -1,4 +1,4 @@
-"""What a version must not say for winget clients to take its manifest: they refuse the whole of it otherwise."""
+"""The rules of winget clients: they refuse a whole manifest that breaks one."""
 
 import re
 from collections import defaultdict
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from catalog_service.model.enumerations import FileType
 from catalog_service.model.versions import PackageVersion
 
-# Both stand in paths on a client's machine: one that is otherwise spoils every answer that it stands in.
+# Clients use both in paths, and refuse a whole response with another id or version.
 _PART = r'[^.\s\\/:*?"<>|\x01-\x1f]{1,32}'
 PACKAGE_ID = re.compile(rf"{_PART}(?:\.{_PART}){{1,7}}")
 VERSION = re.compile(r'[^\\/:*?"<>|\x01-\x1f]+')
 WINDOWS_FEATURE = re.compile("[A-Za-z0-9_-]+")
-# These write no entry of Apps and Features, which a product code names; and several may be in one archive.
+# Types without an entry of Apps and Features, and types of which an archive may have several files.
 WITHOUT_ENTRY = {FileType.MSIX, FileType.APPX, FileType.FONT}
-SEVERAL = {FileType.PORTABLE, FileType.FONT}
+WITH_SEVERAL_FILES = {FileType.PORTABLE, FileType.FONT}
 
 
 @dataclass(frozen=True)
 class Contradiction:
-    """A field of the creation form, and why winget clients refuse what it says beside the others."""
+    """A field of the creation form, and the reason why winget clients refuse its value."""
 
     field: str
     reason: str
@@ -30,7 +30,7 @@ class Contradiction:
 
 
 def contradictions(version: PackageVersion) -> Iterator[Contradiction]:
-    """What one version says that is refused."""
+    """Yield the refused fields of one version."""
     manifest, kind = version.manifest, version.effective_type
     if not PACKAGE_ID.fullmatch(version.package_id):
         yield Contradiction("package_id", "must be two to eight parts of at most 32 characters, with dots between them")
@@ -67,24 +67,24 @@ def _in_archive(version: PackageVersion) -> Iterator[Contradiction]:
     paths = [path.casefold() for path in version.nested_paths]
     if not paths:
         yield Contradiction("file_nested_path", "is required with ZIP")
-    elif len(paths) > 1 and version.nested_type not in SEVERAL:
+    elif len(paths) > 1 and version.nested_type not in WITH_SEVERAL_FILES:
         yield Contradiction("file_nested_path", "may be sent once only, but for portable programs and fonts")
     elif len(set(paths)) < len(paths):
         yield Contradiction("file_nested_path", "holds a path twice")
 
 
-def refusals(versions: Sequence[PackageVersion]) -> Mapping[str, Sequence[str]]:
-    """Why winget clients would refuse each of these versions of one package, by uid; those they take are left out.
+def winget_refusals(versions: Sequence[PackageVersion]) -> Mapping[str, Sequence[str]]:
+    """Return the reasons why winget clients refuse versions of one package, by uid; accepted versions are left out.
 
-    Of installers of one version that clients cannot tell apart the first is taken, whatever order they come in.
+    Clients cannot distinguish some installers of one version. Only the first of them by uid is accepted.
     """
-    found: dict[str, list[str]] = defaultdict(list)
-    taken: dict[tuple[object, ...], str] = {}
+    reasons: dict[str, list[str]] = defaultdict(list)
+    accepted: dict[tuple[object, ...], str] = {}
     for version in sorted(versions, key=lambda version: version.uid):
         for contradiction in contradictions(version):
-            found[version.uid].append(str(contradiction))
-        if version.uid not in found:
-            other = taken.setdefault(version.told_apart_by, version.uid)
+            reasons[version.uid].append(str(contradiction))
+        if version.uid not in reasons:
+            other = accepted.setdefault(version.client_key, version.uid)
             if other != version.uid:
-                found[version.uid].append(f"The version {other} has an installer that cannot be told from this one.")
-    return found
+                reasons[version.uid].append(f"The version {other} has an installer that cannot be told from this one.")
+    return reasons

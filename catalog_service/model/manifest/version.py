@@ -1,28 +1,17 @@
-"""What a version says of its installer and of its release."""
+"""The manifest of a version: its installer and its release notes."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
 from catalog_service.model.enumerations import Architecture, FileType
 from catalog_service.model.manifest.desired_state import DesiredStateConfiguration
-from catalog_service.model.manifest.values import (
-    Beside,
-    Choice,
-    Day,
-    Flag,
-    LanguageTag,
-    Listed,
-    Record,
-    Records,
-    ReturnCode,
-    Text,
-    Url,
-)
+from catalog_service.model.manifest.fields import Fields
+from catalog_service.model.manifest.lists import Aliases, Listed, Records
+from catalog_service.model.manifest.values import Choice, Day, Flag, LanguageTag, OptionalText, ReturnCode, Text, Url
 
 CODE = Text(255)  # a product or upgrade code: a GUID for MSI, and whatever names the entry for others
 SHA256 = Text(64, pattern="[0-9A-Fa-f]{64}", like="a SHA-256 digest in hexadecimal")
-MARKETS = Listed(Text(2, pattern="[A-Z]{2}", like="two capital letters, such as US"), 256)
+MARKETS = Listed(256, Text(2, pattern="[A-Z]{2}", like="two capital letters, such as US"))
 _PART = r"(0|[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 
 
@@ -38,8 +27,6 @@ class InstallMode(StrEnum):
 
 
 class Elevation(StrEnum):
-    """Whether an installer must, must not, or will by itself run elevated."""
-
     REQUIRED = "elevationRequired"
     PROHIBITED = "elevationProhibited"
     BY_ITSELF = "elevatesSelf"
@@ -57,7 +44,7 @@ class RepairBehavior(StrEnum):
 
 
 class ReturnResponse(StrEnum):
-    """What an exit code means."""
+    """The meaning of an exit code."""
 
     PACKAGE_IN_USE = "packageInUse"
     PACKAGE_IN_USE_BY_APPLICATION = "packageInUseByApplication"
@@ -86,16 +73,14 @@ class InstalledFileType(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExpectedReturnCode:
+class ExpectedReturnCode(Fields):
     installer_return_code: Annotated[int, ReturnCode()]
     return_response: Annotated[ReturnResponse, Choice(ReturnResponse)]
     return_response_url: Url = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AppsAndFeaturesEntry:
-    """What an installation writes into Apps and Features, where that differs from what the version says."""
+class AppsAndFeaturesEntry(Fields):
+    """An entry of Apps and Features, where it differs from the fields of the version."""
 
     display_name: Annotated[str, Text(256)] = ""
     publisher: Annotated[str, Text(256)] = ""
@@ -105,9 +90,8 @@ class AppsAndFeaturesEntry:
     installer_type: Annotated[FileType | None, Choice(FileType)] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class InstalledFile:
-    """A file that an installation leaves, below its folder."""
+class InstalledFile(Fields):
+    """A file below the folder of an installation."""
 
     relative_file_path: Annotated[str, Text(2048)]
     file_sha256: Annotated[str, SHA256] = ""
@@ -116,62 +100,64 @@ class InstalledFile:
     display_name: Annotated[str, Text(256)] = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReleaseTexts:
+class ReleaseTexts(Fields):
     release_notes: Annotated[str, Text(10_000, lines=True)] = ""
     release_notes_url: Url = ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class LocalReleaseTexts(ReleaseTexts):
-    """The same in a further language."""
+    """Release notes in a further language."""
 
     package_locale: LanguageTag
 
 
-@dataclass(frozen=True, kw_only=True)
-class VersionManifest(ReleaseTexts):
-    """What a version says beside the fields of its creation form. `release_date` is as `2026-11-22`.
+class InstallerFields(Fields):
+    """The fields of one installer, or of all installers of a manifest file. `release_date` is such as `2026-11-22`."""
 
-    `portable_command_alias` is empty, or has one, possibly empty, for each of the version's `nested_paths`.
-    `release_notes` are in the package's default language, and `locales` have them in further ones.
-    """
-
-    locales: Annotated[tuple[LocalReleaseTexts, ...], Records(LocalReleaseTexts, 256)] = ()
     installer_locale: LanguageTag = ""
-    platform: Annotated[tuple[Platform, ...], Listed(Choice(Platform), 2)] = ()
+    platform: Annotated[tuple[Platform, ...], Listed(2, Choice(Platform))] = ()
     minimum_os_version: Annotated[
         str, Text(23, pattern=rf"{_PART}(\.{_PART}){{0,3}}", like="one to four numbers from 0 to 65535, with dots")
     ] = ""
-    install_modes: Annotated[tuple[InstallMode, ...], Listed(Choice(InstallMode), 3)] = ()
-    installer_success_codes: Annotated[tuple[int, ...], Listed(ReturnCode(), 16)] = ()
-    expected_return_codes: Annotated[tuple[ExpectedReturnCode, ...], Records(ExpectedReturnCode, 128)] = ()
-    commands: Annotated[tuple[str, ...], Listed(Text(40), 16)] = ()
-    portable_command_alias: Annotated[
-        tuple[str, ...],
-        Beside(Text(40, pattern=r"(?!\.{1,2}$)[^\\/:*?\"<>|]+", like="the name of a command"), 1024),
-    ] = ()
-    protocols: Annotated[tuple[str, ...], Listed(Text(2048), 64)] = ()
+    install_modes: Annotated[tuple[InstallMode, ...], Listed(3, Choice(InstallMode))] = ()
+    installer_success_codes: Annotated[tuple[int, ...], Listed(16, ReturnCode())] = ()
+    expected_return_codes: Annotated[tuple[ExpectedReturnCode, ...], Records(128)] = ()
+    commands: Annotated[tuple[str, ...], Listed(16, Text(40))] = ()
+    protocols: Annotated[tuple[str, ...], Listed(64, Text(2048))] = ()
     file_extensions: Annotated[
-        tuple[str, ...], Listed(Text(64, pattern=r'[^\\/:*?"<>|]+', like="an ending such as html"), 512)
+        tuple[str, ...], Listed(512, Text(64, pattern=r'[^\\/:*?"<>|\x01-\x1f]+', like="an ending such as html"))
     ] = ()
-    capabilities: Annotated[tuple[str, ...], Listed(Text(40), 1000)] = ()
-    restricted_capabilities: Annotated[tuple[str, ...], Listed(Text(40), 1000)] = ()
-    signature_sha256: Annotated[str, SHA256] = ""
-    allowed_markets: Annotated[tuple[str, ...], MARKETS] = ()
-    excluded_markets: Annotated[tuple[str, ...], MARKETS] = ()
+    capabilities: Annotated[tuple[str, ...], Listed(1000, Text(40))] = ()
+    restricted_capabilities: Annotated[tuple[str, ...], Listed(1000, Text(40))] = ()
     installer_aborts_terminal: Annotated[bool, Flag()] = False
     release_date: Annotated[str, Day()] = ""
     install_location_required: Annotated[bool, Flag()] = False
     require_explicit_upgrade: Annotated[bool, Flag()] = False
     display_install_warnings: Annotated[bool, Flag()] = False
     elevation_requirement: Annotated[Elevation | None, Choice(Elevation)] = None
-    unsupported_os_architectures: Annotated[tuple[Architecture, ...], Listed(Choice(Architecture), 4)] = ()
-    unsupported_arguments: Annotated[tuple[UnsupportedArgument, ...], Listed(Choice(UnsupportedArgument), 2)] = ()
-    apps_and_features_entries: Annotated[tuple[AppsAndFeaturesEntry, ...], Records(AppsAndFeaturesEntry, 128)] = ()
-    default_install_location: Annotated[str, Text(2048)] = ""
-    installed_files: Annotated[tuple[InstalledFile, ...], Records(InstalledFile, 2048)] = ()
+    unsupported_os_architectures: Annotated[tuple[Architecture, ...], Listed(4, Choice(Architecture))] = ()
+    unsupported_arguments: Annotated[tuple[UnsupportedArgument, ...], Listed(2, Choice(UnsupportedArgument))] = ()
+    apps_and_features_entries: Annotated[tuple[AppsAndFeaturesEntry, ...], Records(128)] = ()
     download_command_prohibited: Annotated[bool, Flag()] = False
     repair_behavior: Annotated[RepairBehavior | None, Choice(RepairBehavior)] = None
     archive_binaries_depend_on_path: Annotated[bool, Flag()] = False
-    desired_state_configuration: Annotated[DesiredStateConfiguration | None, Record(DesiredStateConfiguration)] = None
+    desired_state_configuration: DesiredStateConfiguration | None = None
+
+
+class VersionManifest(InstallerFields, ReleaseTexts):
+    """The fields of a version beside those of the specification.
+
+    `portable_command_alias` is empty, or has one, possibly empty, for each of the version's `nested_paths`.
+    `release_notes` are in the package's default language, and `locales` have them in further ones.
+    """
+
+    locales: Annotated[tuple[LocalReleaseTexts, ...], Records(256)] = ()
+    portable_command_alias: Annotated[
+        tuple[str, ...],
+        Aliases(1024, OptionalText(40, pattern=r'(?!\.{1,2}$)[^\\/:*?"<>|]+', like="the name of a command")),
+    ] = ()
+    signature_sha256: Annotated[str, SHA256] = ""
+    allowed_markets: Annotated[tuple[str, ...], MARKETS] = ()
+    excluded_markets: Annotated[tuple[str, ...], MARKETS] = ()
+    default_install_location: Annotated[str, Text(2048)] = ""
+    installed_files: Annotated[tuple[InstalledFile, ...], Records(2048)] = ()

@@ -1,1 +1,1 @@
-"""Manifest."""
+"""Manifests of packages for winget clients."""

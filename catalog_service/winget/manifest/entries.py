@@ -1,20 +1,14 @@
-"""One package with its logo and all that its versions are, by an id that may be spelled otherwise."""
+"""Reads one package with its logo and versions; letter case of its id does not matter."""
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from catalog_service.catalog.reader import Entry, WholeEntry
+from catalog_service.catalog.reader import Entry, WholeEntry, WholeReader
 from catalog_service.winget.search.fields import Field
 from catalog_service.winget.search.matching import Match, MatchType
 from catalog_service.winget.search.requests import Search
-from catalog_service.winget.search.searches import Searches
-
-
-class EntryReader(Protocol):
-    def read(
-        self, tenant_id: str, package_ids: Collection[str] | None = None
-    ) -> AsyncIterator[Sequence[WholeEntry]]: ...
+from catalog_service.winget.search.service import WingetSearch
 
 
 class LogoReader(Protocol):
@@ -22,19 +16,19 @@ class LogoReader(Protocol):
 
 
 class SourceEntries:
-    """Reads packages as they are now."""
+    """Reads current packages."""
 
-    def __init__(self, entries: EntryReader, searches: Searches, logos: LogoReader) -> None:
+    def __init__(self, entries: WholeReader, search: WingetSearch, logos: LogoReader) -> None:
         self._entries = entries
-        self._searches = searches
+        self._search = search
         self._logos = logos
 
     async def find(self, tenant_id: str, package_id: str, hidden: frozenset[str]) -> WholeEntry | None:
-        """The package of this id, else one whose id differs in letter case only, if there is one to be seen."""
+        """Return the visible package of this id, else one whose id differs in letter case only."""
         entry = await self._read(tenant_id, package_id, hidden)
         if entry is None:
-            spelled = Match(frozenset([Field.IDENTIFIER]), package_id, MatchType.CASE_INSENSITIVE)
-            for record in (await self._searches.find(tenant_id, Search((spelled,), page=1), hidden)).records:
+            same_id = Match(frozenset([Field.IDENTIFIER]), package_id, MatchType.CASE_INSENSITIVE)
+            for record in (await self._search.find(tenant_id, Search((same_id,), page=1), hidden)).records:
                 entry = entry or await self._read(tenant_id, record.package_id, hidden)
         return entry
 

@@ -26,7 +26,7 @@ def with_logo_icon(entry: WholeEntry, url: str) -> WholeEntry:
         icon_theme=IconTheme.DEFAULT,
         icon_sha256=sha256(logo).hexdigest().upper(),
     )
-    manifest = replace(described.manifest, icons=(*described.manifest.icons, icon))
+    manifest = described.manifest.model_copy(update={"icons": (*described.manifest.icons, icon)})
     return Entry(replace(described, manifest=manifest), entry.names)
 
 

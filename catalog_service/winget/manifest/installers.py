@@ -1,15 +1,15 @@
-"""An installer of a version, as its manifest tells of it."""
+"""The installers in a manifest."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from catalog_service.model.manifest.fields import plain
+from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.versions import Dependencies, PackageVersion
 from catalog_service.winget.contracts import WITH_NESTED, Contract
 from catalog_service.winget.installable import PACKAGED
-from catalog_service.winget.naming import named, said
+from catalog_service.winget.naming import with_winget_names, without_empty
 
-# What a version's manifest says that stands elsewhere in the protocol, or under another name.
+# Fields that have another place or another name in the protocol.
 ELSEWHERE = (
     "locales",
     "release_notes",
@@ -21,21 +21,21 @@ ELSEWHERE = (
 
 
 def installer(version: PackageVersion, contract: Contract, address: str) -> Mapping[str, Any]:
-    """As much of it as the contract knows."""
-    told = {name: value for name, value in plain(version.manifest).items() if name not in ELSEWHERE}
-    entries = _entries(version, told.pop("apps_and_features_entries", ()))
-    markets = {name: told.pop(name) for name in ("allowed_markets", "excluded_markets") if name in told}
-    left = {
-        "default_install_location": told.pop("default_install_location", ""),
-        "files": told.pop("installed_files", ()),
+    """Return the members of an installer that the contract supports."""
+    fields = {name: value for name, value in to_document(version.manifest).items() if name not in ELSEWHERE}
+    entries = _entries(version, fields.pop("apps_and_features_entries", ()))
+    markets = {name: fields.pop(name) for name in ("allowed_markets", "excluded_markets") if name in fields}
+    metadata = {
+        "default_install_location": fields.pop("default_install_location", ""),
+        "files": fields.pop("installed_files", ()),
     }
     family_name = version.package_family_name
     if contract.minor < WITH_NESTED and version.effective_type not in PACKAGED:
-        family_name = ""  # Only later there are installers of other types that install packaged apps.
-    return contract.known(
-        said(
+        family_name = ""  # Older clients know no other types that install packaged apps.
+    return contract.supported(
+        without_empty(
             {
-                **named(told),
+                **with_winget_names(fields),
                 "Architecture": version.architecture.value,
                 "InstallerType": version.installer_type.lower(),
                 "InstallerUrl": address,
@@ -46,11 +46,11 @@ def installer(version: PackageVersion, contract: Contract, address: str) -> Mapp
                 "UpgradeBehavior": version.upgrades.value,
                 "ProductCode": version.product_code,
                 "PackageFamilyName": family_name,
-                "InstallerSwitches": named(said(vars(version.switches))),
+                "InstallerSwitches": with_winget_names(without_empty(vars(version.switches))),
                 "Dependencies": _dependencies(version.dependencies),
                 "AppsAndFeaturesEntries": entries,
-                "InstallationMetadata": named(said(left)),
-                "Markets": named(markets),
+                "InstallationMetadata": with_winget_names(without_empty(metadata)),
+                "Markets": with_winget_names(markets),
                 **_nested(version),
             }
         )
@@ -58,13 +58,13 @@ def installer(version: PackageVersion, contract: Contract, address: str) -> Mapp
 
 
 def signature_of(version: PackageVersion) -> str:
-    """The SHA-256 of the signature by which winget checks an MSIX or APPX; "" for another installer, or without one."""
+    """Return the SHA-256 of the signature of an MSIX or APPX; "" for other installers, or if it is unknown."""
     return version.manifest.signature_sha256 if version.installer_type in PACKAGED else ""
 
 
-def _entries(version: PackageVersion, written: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """What it writes into Apps and Features; the version's own upgrade code has no other place."""
-    entries = [dict(entry) for entry in written]
+def _entries(version: PackageVersion, declared: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return the entries of Apps and Features, with the version's upgrade code."""
+    entries = [dict(entry) for entry in declared]
     for entry in entries:
         if "installer_type" in entry:
             entry["installer_type"] = entry["installer_type"].lower()
@@ -72,7 +72,7 @@ def _entries(version: PackageVersion, written: Sequence[Mapping[str, Any]]) -> S
         if not entries:
             entries.append({})
         entries[0].setdefault("upgrade_code", version.upgrade_code)
-    return [named(entry) for entry in entries]
+    return [with_winget_names(entry) for entry in entries]
 
 
 def _nested(version: PackageVersion) -> Mapping[str, Any]:
@@ -83,21 +83,21 @@ def _nested(version: PackageVersion) -> Mapping[str, Any]:
     return {
         "NestedInstallerType": version.effective_type.lower(),
         "NestedInstallerFiles": [
-            said({"RelativeFilePath": path, "PortableCommandAlias": alias}) for path, alias in files
+            without_empty({"RelativeFilePath": path, "PortableCommandAlias": alias}) for path, alias in files
         ],
     }
 
 
-def _dependencies(needed: Dependencies) -> Mapping[str, Any]:
+def _dependencies(dependencies: Dependencies) -> Mapping[str, Any]:
     packages = [
-        said({"PackageIdentifier": package.package_id, "MinimumVersion": package.min_version})
-        for package in needed.packages
+        without_empty({"PackageIdentifier": package.package_id, "MinimumVersion": package.min_version})
+        for package in dependencies.packages
     ]
-    return said(
+    return without_empty(
         {
-            "WindowsFeatures": needed.windows_features,
-            "WindowsLibraries": needed.windows_libraries,
+            "WindowsFeatures": dependencies.windows_features,
+            "WindowsLibraries": dependencies.windows_libraries,
             "PackageDependencies": packages,
-            "ExternalDependencies": needed.external,
+            "ExternalDependencies": dependencies.external,
         }
     )

@@ -1,24 +1,24 @@
-"""What a version says of itself in each language."""
+"""The texts of a manifest in each language."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from catalog_service.model.manifest.fields import plain
+from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.version import VersionManifest
 from catalog_service.packages.service import DescribedPackage
-from catalog_service.winget.naming import named, said
+from catalog_service.winget.naming import with_winget_names, without_empty
 
 DEFAULT_LANGUAGE = "en-US"
 SHORT = 256  # characters of a short description
-UNKNOWN_LICENSE = "Unknown"  # Every package has to name one.
+UNKNOWN_LICENSE = "Unknown"  # Manifests require a license.
 
 
 def locales(described: DescribedPackage, version: VersionManifest) -> Mapping[str, Any]:
-    """`DefaultLocale`, and `Locales` where there are further ones."""
-    package, texts = described.package, plain(described.manifest)
+    """Return `DefaultLocale`, and `Locales` if there are further languages."""
+    package, texts = described.package, to_document(described.manifest)
     default = texts.pop("package_locale", DEFAULT_LANGUAGE)
     others = {local.pop("package_locale"): local for local in texts.pop("locales", ())}
-    for local in plain(version).get("locales", ()):
+    for local in to_document(version).get("locales", ()):
         language = local.pop("package_locale")
         others[language] = {**others.get(language, {}), **local}
     description = package.description.strip()
@@ -34,8 +34,8 @@ def locales(described: DescribedPackage, version: VersionManifest) -> Mapping[st
         "release_notes_url": version.release_notes_url,
     }
     further = [_locale(language, local) for language, local in others.items() if local and language != default]
-    return said({"DefaultLocale": _locale(default, {**own, **texts}), "Locales": further})
+    return without_empty({"DefaultLocale": _locale(default, {**own, **texts}), "Locales": further})
 
 
 def _locale(language: str, texts: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"PackageLocale": language, **named(said(texts))}
+    return {"PackageLocale": language, **with_winget_names(without_empty(texts))}

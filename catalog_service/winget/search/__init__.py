@@ -1,1 +1,1 @@
-"""Search."""
+"""Searches of winget clients in a cached index."""

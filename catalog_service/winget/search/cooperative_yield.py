@@ -1,4 +1,4 @@
-"""Long work on the event loop, in which others have their turn, and the limit on how much of it runs at once."""
+"""Keeps searches from blocking the event loop: they pause, and their number is limited."""
 
 import asyncio
 import time
@@ -9,11 +9,11 @@ from weakref import WeakValueDictionary
 from common.auth.callers import Caller
 from common.concurrency.limits import ConcurrencyLimit
 
-STRETCH = 0.005  # seconds for which others wait
+STRETCH = 0.005  # seconds between two pauses
 SEARCHES_OF_NETWORK = 2  # searches at once that scan texts, from one network, in a process
 SEARCHES_OF_TENANT = 4  # the same of one tenant
-SEARCHES_WAITING = 1024  # searches that wait for these, of each network and of each tenant; more are refused at once
-SEARCH_TIMEOUT = 3.0  # seconds that one waits
+SEARCHES_WAITING = 1024  # waiting searches of each network and of each tenant; more are refused
+SEARCH_TIMEOUT = 3.0  # seconds
 
 
 class SearchLimit:
@@ -41,13 +41,13 @@ class SearchLimit:
 
 
 class CooperativeYield:
-    """What is asked between two pieces of work whether it is the others' turn."""
+    """Lets other tasks run between two pieces of work."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
 
     async def pause(self) -> None:
-        """Let others have their turn, where they have waited for a while."""
+        """Yield to other tasks if the last pause was a while ago."""
         if time.perf_counter() - self._began >= STRETCH:
             await asyncio.sleep(0)
             self._began = time.perf_counter()

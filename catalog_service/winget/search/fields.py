@@ -1,4 +1,4 @@
-"""What a search looks at, and how values are written there."""
+"""The fields that searches match, and the normal forms of their values."""
 
 import re
 import unicodedata
@@ -22,28 +22,28 @@ class Field(StrEnum):
 
     @property
     def mark(self) -> str:
-        """What a line of this field begins with: a character that no value holds."""
+        """The first character of a line of this field; no value has it."""
         return _MARKS[self]
 
 
-# What is typed at random is looked for in the first; the second say what is installed, and are known whole or not.
+# Free text is searched in TEXTS. CODES identify installed programs and match as a whole only.
 TEXTS = frozenset([Field.IDENTIFIER, Field.NAME, Field.MONIKER, Field.COMMAND, Field.TAG])
 CODES = frozenset([Field.FAMILY_NAME, Field.PRODUCT_CODE, Field.UPGRADE_CODE])
-ANY_MARKET, NOT_IN = "*", "!"  # values of `MARKET`: everywhere, and before a market: but not there
+ANY_MARKET, NOT_IN = "*", "!"  # values of `MARKET`: all markets; the prefix of an excluded market
 SEPARATOR = "\n"
 _MARK_OF = "\x01\x02\x03\x04\x05\x06\x07\x08\x0e\x0f\x10"
 _MARKS = dict(zip(Field, _MARK_OF, strict=True))
-_NOT_SAID = re.compile(r"[\W_]+")
+_IGNORED = re.compile(r"[\W_]+")
 
 
 def folded(text: str) -> str:
-    """The same for all spellings that differ in letter case only."""
+    """Return the same text for all spellings that differ in letter case only."""
     if text.isascii():
         return text.casefold()
-    # Once more at the end: a capital may fold into parts that its small letter is composed of.
+    # Normalize again: a capital may fold into parts of a composed letter.
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
 
 
 def squeezed(text: str) -> str:
-    """What is left of a folded text without accents, and without all but letters and digits."""
-    return _NOT_SAID.sub("", text if text.isascii() else unicodedata.normalize("NFKD", text))
+    """Return the letters and digits of a folded text, without accents."""
+    return _IGNORED.sub("", text if text.isascii() else unicodedata.normalize("NFKD", text))

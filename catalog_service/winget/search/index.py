@@ -1,4 +1,4 @@
-"""All packages of a tenant that can be found, in blocks."""
+"""The search index of a tenant, in segments."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -10,7 +10,7 @@ from catalog_service.winget.search.index_segment import SIZE, IndexSegment, Reco
 
 @dataclass(frozen=True)
 class Index:
-    """What can be found at a revision, or later."""
+    """The installable packages at a revision, or later."""
 
     revision: str
     blocks: Sequence[IndexSegment] = ()
@@ -21,15 +21,15 @@ class Index:
         return sum(block.size for block in self.blocks)
 
     def replaced(self, revision: str, changes: Mapping[str, Record | None]) -> "Index":
-        """At a later revision, to which these packages were changed, or can be found no more where they are None."""
+        """Return the index at a later revision, with these packages replaced, or removed if they are None."""
         starts = [block.ids[0] for block in self.blocks]
         by_place: dict[int, dict[str, Record | None]] = defaultdict(dict)
         for package_id, record in changes.items():
             by_place[max(bisect_right(starts, package_id) - 1, 0)][package_id] = record
-        found: list[IndexSegment] = []
+        segments: list[IndexSegment] = []
         for place, block in enumerate(self.blocks or [IndexSegment([])]):
-            found += _replaced(block, by_place[place]) if place in by_place else [block]
-        return Index(revision, [block for block in found if block.records])
+            segments += _replaced(block, by_place[place]) if place in by_place else [block]
+        return Index(revision, [block for block in segments if block.records])
 
 
 def _replaced(block: IndexSegment, changes: Mapping[str, Record | None]) -> Sequence[IndexSegment]:
@@ -41,7 +41,7 @@ def _replaced(block: IndexSegment, changes: Mapping[str, Record | None]) -> Sequ
 
 
 def blocks(records: Iterable[Record]) -> Iterator[IndexSegment]:
-    """Records in the order of their ids, cut into blocks."""
+    """Cut sorted records into segments."""
     row: list[Record] = []
     for record in records:
         row.append(record)

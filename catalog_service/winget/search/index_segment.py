@@ -1,23 +1,23 @@
-"""Some packages as a search goes through them: by whole values at once, by parts of values in one text."""
+"""Segments of a search index: whole values are looked up, parts of values are searched in one text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from catalog_service.winget.search.fields import folded
-from catalog_service.winget.search.text_index import SIEVE, TextIndex
+from catalog_service.winget.search.text_index import FILTER_SIZE, TextIndex
 
-SIZE = 512  # packages; twice as many become two blocks
-OVERHEAD = 400  # bytes that a package takes beside its texts
-LINE_OVERHEAD = 100  # bytes that a value does beside itself, to be looked up by
+SIZE = 512  # packages; a segment of twice as many is split
+OVERHEAD = 400  # bytes of a package beside its texts
+LINE_OVERHEAD = 100  # bytes of a value beside itself
 
 
 @dataclass(frozen=True)
 class Record:
-    """A package that can be found.
+    """A package in the index.
 
-    `texts` and `codes` are its values, each after its field's mark; of codes the letter case says nothing, and they are
-    folded. `hit` is what is told of it, in JSON. `since` has for each of its versions the contract 1.x that it takes.
+    `texts` and folded `codes` are its values, each after its field's mark. `hit` is its search result in JSON. `since`
+    has the first contract 1.x for each of its versions.
     """
 
     package_id: str
@@ -28,21 +28,21 @@ class Record:
 
     @property
     def size(self) -> int:
-        """In bytes, with what a block keeps to find it by."""
+        """The bytes of the record and of its share of the index."""
         texts, codes = sum(map(len, self.texts)), sum(map(len, self.codes))
         lines = len(self.texts) + len(self.codes)
         return OVERHEAD + len(self.hit) + 4 * texts + 3 * codes + LINE_OVERHEAD * lines
 
 
 class IndexSegment:
-    """Packages that follow one another in the order of their ids; never changed, only replaced."""
+    """Consecutive packages in the order of their ids; immutable."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.records = records
         self.ids = [record.package_id for record in records]
         texts = [[folded(line) for line in record.texts] for record in records]
-        self.texts = TextIndex(texts, sieved=True)
-        self.size = sum(record.size for record in records) + (SIEVE if self.texts.sieve else 0)
+        self.texts = TextIndex(texts, filtered=True)
+        self.size = sum(record.size for record in records) + (FILTER_SIZE if self.texts.filter else 0)
         self._numbers: dict[str, int | list[int]] = {}
         for number, record in enumerate(records):
             for line in {*texts[number], *record.codes}:
@@ -54,10 +54,10 @@ class IndexSegment:
 
     @cached_property
     def codes(self) -> TextIndex:
-        """Seldom gone through, and longer than the texts: made once, and only where it is asked for."""
+        """The codes, which are built on first use because few searches need them."""
         return TextIndex([record.codes for record in self.records])
 
-    def having(self, line: str) -> Sequence[int]:
-        """The numbers of the packages that have this folded value, after its field's mark."""
-        found = self._numbers.get(line, ())
-        return (found,) if isinstance(found, int) else found
+    def numbers_of(self, line: str) -> Sequence[int]:
+        """Return the numbers of the packages with this line: a mark and a folded value."""
+        numbers = self._numbers.get(line, ())
+        return (numbers,) if isinstance(numbers, int) else numbers

@@ -1,4 +1,4 @@
-"""One thing that a search asks for, and the packages of a block that have it."""
+"""Matches keywords with the packages of an index segment."""
 
 import re
 from collections.abc import Callable, Sequence, Set
@@ -12,11 +12,10 @@ from catalog_service.winget.search.text_index import TextIndex
 
 
 class MatchType(StrEnum):
-    """The protocol's, which leaves the last three to its servers.
+    """The match types of the protocol. Servers define the last three.
 
-    `WILDCARD`: the whole value, in which `*` is any text and `?` one character. `FUZZY` and `FUZZY_SUBSTRING`: as
-    `CASE_INSENSITIVE` and `SUBSTRING`, where nothing but letters and digits counts, and no accent. Of codes, which are
-    known whole or not, each of these three is as `CASE_INSENSITIVE`.
+    `WILDCARD` matches the whole value; `*` is any text and `?` one character. `FUZZY` and `FUZZY_SUBSTRING` are
+    `CASE_INSENSITIVE` and `SUBSTRING` on letters and digits without accents. On codes all are `CASE_INSENSITIVE`.
     """
 
     EXACT = "Exact"
@@ -34,7 +33,7 @@ GUESSED = frozenset([MatchType.WILDCARD, MatchType.FUZZY, MatchType.FUZZY_SUBSTR
 
 @dataclass(frozen=True)
 class Match:
-    """A keyword, and the fields of which one must have it: all in `TEXTS`, or none."""
+    """A keyword and the fields to search, which are all in `TEXTS`, or none is."""
 
     fields: frozenset[Field]
     keyword: str
@@ -42,24 +41,24 @@ class Match:
 
     @property
     def of_whole_values(self) -> bool:
-        """Whether packages that have it are looked up at once."""
+        """Whether packages are looked up by whole values, without a scan."""
         if self.kind in WHOLE or Field.MARKET in self.fields:
             return True
         return self.kind in GUESSED and self.fields <= CODES
 
-    def within(self, block: IndexSegment) -> Set[int]:
-        """The numbers of the packages that have it."""
-        return self._found(block)
+    def numbers_in(self, block: IndexSegment) -> Set[int]:
+        """Return the numbers of the matching packages."""
+        return self._method(block)
 
     @cached_property
-    def _found(self) -> Callable[[IndexSegment], Set[int]]:
-        """How it is looked for: that is the same in every block."""
+    def _method(self) -> Callable[[IndexSegment], Set[int]]:
+        """The search method, which is the same for every segment."""
         if Field.MARKET in self.fields:
-            return self._to_be_had
+            return self._in_market
         if self.of_whole_values:
             return self._whole
         if any(ord(character) < ord(" ") for character in self.keyword):
-            return lambda _: frozenset()  # No value has such characters, but lines have, between values.
+            return lambda _: frozenset()  # No value has control characters, but the separators are such.
         return self._in_texts if self.fields <= TEXTS else self._in_codes
 
     def _in_texts(self, block: IndexSegment) -> Set[int]:
@@ -71,7 +70,7 @@ class Match:
     def _whole(self, block: IndexSegment) -> Set[int]:
         found: set[int] = set()
         for field, line in self._lines:
-            numbers = block.having(line)
+            numbers = block.numbers_of(line)
             if not numbers:
                 continue
             if self.kind is MatchType.EXACT and field in TEXTS:
@@ -80,32 +79,32 @@ class Match:
             found.update(numbers)
         return found
 
-    def _to_be_had(self, block: IndexSegment) -> Set[int]:
-        """Those with an installer for a market; part of a market's name is none."""
+    def _in_market(self, block: IndexSegment) -> Set[int]:
+        """Return the packages with an installer for a market, by its whole name."""
         mark = Field.MARKET.mark
-        anywhere, here = (block.having(mark + value) for value in (ANY_MARKET, self._folded))
-        return {*anywhere, *here}.difference(block.having(mark + NOT_IN + self._folded))
+        anywhere, here = (block.numbers_of(mark + value) for value in (ANY_MARKET, self._folded))
+        return {*anywhere, *here}.difference(block.numbers_of(mark + NOT_IN + self._folded))
 
     def _in(self, lines: TextIndex) -> set[int]:
         match self.kind:
             case MatchType.SUBSTRING if self._folded:
-                return set(lines.having(self._folded, self._marks))
+                return set(lines.find(self._folded, self._marks))
             case MatchType.WILDCARD:
-                return set(lines.matching(self._pattern))
+                return set(lines.find_matches(self._pattern))
             case MatchType.FUZZY:
                 return self._beginning(lines.squeezed, self._squeezed + SEPARATOR)
             case MatchType.FUZZY_SUBSTRING if self._squeezed:
-                return set(lines.squeezed.having(self._squeezed, self._marks))
+                return set(lines.squeezed.find(self._squeezed, self._marks))
             case MatchType.FUZZY_SUBSTRING:
                 return self._beginning(lines, "")
         return self._beginning(lines, self._folded)
 
     def _beginning(self, lines: TextIndex, text: str) -> set[int]:
-        return {number for mark in self._marks for number in lines.having(mark + text)}
+        return {number for mark in self._marks for number in lines.find(mark + text)}
 
     @cached_property
     def _lines(self) -> Sequence[tuple[Field, str]]:
-        """What a block has, where a field has the keyword as its whole value."""
+        """The lines of fields whose whole value is the keyword."""
         return [(field, field.mark + self._folded) for field in self.fields]
 
     @cached_property
@@ -122,7 +121,7 @@ class Match:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        """A line that is like the keyword; what was passed once is not tried again, so that it takes no longer."""
+        """The pattern of a wildcard keyword. Atomic groups keep its running time linear."""
 
         def fixed(text: str) -> str:
             return f"[^{SEPARATOR}]".join(map(re.escape, text.split("?")))

@@ -1,4 +1,4 @@
-"""A package as searches find it, and what they tell of it."""
+"""Builds the index records of packages."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,13 +7,13 @@ import orjson
 
 from catalog_service.catalog.reader import WholeEntry
 from catalog_service.model.versions import PackageVersion
-from catalog_service.winget.contracts import since
+from catalog_service.winget.contracts import since_contract
 from catalog_service.winget.installable import InstallableVersion, installable_versions
 from catalog_service.winget.search.fields import ANY_MARKET, NOT_IN, TEXTS, Field, folded
 from catalog_service.winget.search.index_segment import Record
 from catalog_service.winget.search.names import normalized
 
-# What a search tells of a version, where it may be searched for too.
+# The members of search results that can be searched, too.
 CODE_FIELDS = {
     "PackageFamilyNames": Field.FAMILY_NAME,
     "ProductCodes": Field.PRODUCT_CODE,
@@ -22,72 +22,79 @@ CODE_FIELDS = {
 
 
 def record_of(entry: WholeEntry) -> Record | None:
-    """None for a package of which nothing is offered."""
-    offered = installable_versions(entry)
-    if not offered:
+    """Return the record of a package, None if no version is installable."""
+    installable = installable_versions(entry)
+    if not installable:
         return None
     package = entry.package.package
-    known_by = {installer.uid: _codes(installer) for offer in offered for installer in offer.installers}
+    codes_by_uid = {installer.uid: _codes(installer) for release in installable for installer in release.installers}
     hit = {
         "PackageIdentifier": package.package_id,
         "PackageName": package.name,
         "Publisher": package.publisher,
-        "Versions": [_version(offer, known_by) for offer in offered],
+        "Versions": [_version(release, codes_by_uid) for release in installable],
     }
-    values = {(field, value) for field, value in _values(entry, offered) if value}
-    for of_version in known_by.values():
-        values |= {(field, value) for name, field in CODE_FIELDS.items() for value in of_version.get(name, ())}
+    values = {(field, value) for field, value in _values(entry, installable) if value}
+    for version_codes in codes_by_uid.values():
+        values |= {(field, value) for name, field in CODE_FIELDS.items() for value in version_codes.get(name, ())}
     texts = {field.mark + value for field, value in values if field in TEXTS}
     codes = {field.mark + folded(value) for field, value in values if field not in TEXTS}
-    needed = tuple(min(since(one.installer_type, one.nested_type) for one in offer.installers) for offer in offered)
-    return Record(package.package_id, tuple(sorted(texts)), tuple(sorted(codes)), orjson.dumps(hit), needed)
+    since = tuple(
+        min(since_contract(one.installer_type, one.nested_type) for one in release.installers)
+        for release in installable
+    )
+    return Record(package.package_id, tuple(sorted(texts)), tuple(sorted(codes)), orjson.dumps(hit), since)
 
 
-def _values(entry: WholeEntry, offered: Sequence[InstallableVersion]) -> Iterator[tuple[Field, str]]:
-    package, said = entry.package.package, entry.package.manifest
-    shown = {package.name, *(local.package_name for local in said.locales)}
-    written: set[str] = set()
+def _first_contract(version: PackageVersion) -> int:
+    return since_contract(version.installer_type, version.nested_type)
+
+
+def _values(entry: WholeEntry, installable: Sequence[InstallableVersion]) -> Iterator[tuple[Field, str]]:
+    package, package_manifest = entry.package.package, entry.package.manifest
+    names = {package.name, *(local.package_name for local in package_manifest.locales)}
+    entry_names: set[str] = set()
     yield Field.IDENTIFIER, package.package_id
-    yield Field.MONIKER, said.moniker
-    for texts in (said, *said.locales):
+    yield Field.MONIKER, package_manifest.moniker
+    for texts in (package_manifest, *package_manifest.locales):
         yield from ((Field.TAG, tag) for tag in texts.tags)
-    for version in (version for offer in offered for version in offer.installers):
+    for version in (version for release in installable for version in release.installers):
         manifest = version.manifest
-        written.update(entry.display_name for entry in manifest.apps_and_features_entries)
+        entry_names.update(entry.display_name for entry in manifest.apps_and_features_entries)
         yield from ((Field.COMMAND, command) for command in (*manifest.commands, *manifest.portable_command_alias))
         yield from ((Field.INSTALLER_TYPE, kind) for kind in (version.installer_type, version.effective_type) if kind)
-    yield from ((Field.NAME, name) for name in shown)
-    yield from ((Field.NORMALIZED_NAME, normalized(name)) for name in shown | written)
-    yield from ((Field.MARKET, market) for market in _markets(offered))
+    yield from ((Field.NAME, name) for name in names)
+    yield from ((Field.NORMALIZED_NAME, normalized(name)) for name in names | entry_names)
+    yield from ((Field.MARKET, market) for market in _markets(installable))
 
 
-def _markets(offered: Sequence[InstallableVersion]) -> set[str]:
-    """Where there is something to be installed: in these, or anywhere, or anywhere but there."""
-    installers = [version.manifest for offer in offered for version in offer.installers]
+def _markets(installable: Sequence[InstallableVersion]) -> set[str]:
+    """Return the markets with an installer: a list, or all markets, possibly with exceptions."""
+    installers = [version.manifest for release in installable for version in release.installers]
     anywhere = [manifest for manifest in installers if not manifest.allowed_markets]
     allowed = {market for manifest in installers for market in manifest.allowed_markets}
     if not anywhere:
         return allowed
-    nowhere = set.intersection(*(set(manifest.excluded_markets) for manifest in anywhere)) - allowed
-    return {ANY_MARKET, *(NOT_IN + market for market in nowhere)}
+    excluded = set.intersection(*(set(manifest.excluded_markets) for manifest in anywhere)) - allowed
+    return {ANY_MARKET, *(NOT_IN + market for market in excluded)}
 
 
-def _version(offer: InstallableVersion, known_by: Mapping[str, Mapping[str, Sequence[str]]]) -> Mapping[str, Any]:
-    found: dict[str, list[str]] = {}
-    for installer in offer.installers:
-        for name, values in known_by[installer.uid].items():
-            listed = found.setdefault(name, [])
+def _version(release: InstallableVersion, codes_by_uid: Mapping[str, Mapping[str, Sequence[str]]]) -> Mapping[str, Any]:
+    codes: dict[str, list[str]] = {}
+    for installer in release.installers:
+        for name, values in codes_by_uid[installer.uid].items():
+            listed = codes.setdefault(name, [])
             listed += [value for value in values if value not in listed]
-    return {"PackageVersion": offer.version, **found}
+    return {"PackageVersion": release.version, **codes}
 
 
 def _codes(version: PackageVersion) -> Mapping[str, Sequence[str]]:
-    """By what an installation of it is known, as far as that is said."""
-    written = version.manifest.apps_and_features_entries
-    found = {
+    """Return the codes that identify an installation."""
+    entries = version.manifest.apps_and_features_entries
+    codes = {
         "PackageFamilyNames": (version.package_family_name,),
-        "ProductCodes": (version.product_code, *(entry.product_code for entry in written)),
-        "UpgradeCodes": (version.upgrade_code, *(entry.upgrade_code for entry in written)),
-        "AppsAndFeaturesEntryVersions": tuple(entry.display_version for entry in written),
+        "ProductCodes": (version.product_code, *(entry.product_code for entry in entries)),
+        "UpgradeCodes": (version.upgrade_code, *(entry.upgrade_code for entry in entries)),
+        "AppsAndFeaturesEntryVersions": tuple(entry.display_version for entry in entries),
     }
-    return {name: said for name, values in found.items() if (said := [value for value in values if value])}
+    return {name: present for name, values in codes.items() if (present := [value for value in values if value])}

@@ -1,4 +1,4 @@
-"""Values of packages as one text, gone through for parts of values."""
+"""The values of packages as one text, for searches of parts of values."""
 
 import re
 from array import array
@@ -10,52 +10,52 @@ from itertools import accumulate, pairwise
 from catalog_service.winget.search.fields import CODES, SEPARATOR, squeezed
 
 GRAM = 3  # characters
-SIEVE = 16 << 10  # bytes
-LONG = 4 << 10  # characters of a text, from which on a sieve is worth its bytes
+FILTER_SIZE = 16 << 10  # bytes
+FILTER_THRESHOLD = 4 << 10  # characters; shorter texts need no filter
 _CODE_MARKS = frozenset(field.mark for field in CODES)
 
 
 class TrigramFilter:
-    """Tells of most pieces that a text lacks that it does, and goes through none of it."""
+    """Excludes most pieces that a text lacks, without searching the text."""
 
     def __init__(self, text: str) -> None:
-        self._has = bytearray(SIEVE)
+        self._has = bytearray(FILTER_SIZE)
         for place in _places(text):
             self._has[place] = True
 
     def may_have(self, piece: str) -> bool:
-        """False only where the text lacks the piece."""
+        """False only if the text lacks the piece."""
         return all(map(self._has.__getitem__, _places_of_piece(piece)))
 
 
 def _places(text: str) -> Collection[int]:
-    """Where a sieve has every part of a text that is `GRAM` characters long; nowhere in what is shorter."""
-    return [hash(part) % SIEVE for part in {text[start : start + GRAM] for start in range(len(text) - GRAM + 1)}]
+    """Return the filter positions of all parts of `GRAM` characters; none for shorter texts."""
+    return [hash(part) % FILTER_SIZE for part in {text[start : start + GRAM] for start in range(len(text) - GRAM + 1)}]
 
 
-_places_of_piece = lru_cache(_places)  # The same piece is looked for in all blocks.
+_places_of_piece = lru_cache(_places)  # All segments are searched for the same piece.
 
 
 class TextIndex:
-    """One line after the other, and whose each is."""
+    """The lines of packages in one text."""
 
-    def __init__(self, of_packages: Sequence[Sequence[str]], *, sieved: bool = False) -> None:
-        """`sieved` is for what is gone through often: it takes longer to make, and `SIEVE` bytes where it is long."""
+    def __init__(self, of_packages: Sequence[Sequence[str]], *, filtered: bool = False) -> None:
+        """`filtered` speeds up frequent searches, and takes `FILTER_SIZE` bytes for a long text."""
         self.text = "".join(f"{line}{SEPARATOR}" for lines in of_packages for line in lines)
-        self.sieve = TrigramFilter(self.text) if sieved and len(self.text) >= LONG else None
+        self.filter = TrigramFilter(self.text) if filtered and len(self.text) >= FILTER_THRESHOLD else None
         self._ends = array("L", accumulate(sum(len(line) + 1 for line in lines) for lines in of_packages))
 
     @cached_property
     def squeezed(self) -> "TextIndex":
-        """The same as far as values count that are only alike; made once, and only where it is asked for."""
+        """The index of squeezed values, for fuzzy searches."""
         of_packages = (self.text[start:end].split(SEPARATOR)[:-1] for start, end in pairwise([0, *self._ends]))
         return TextIndex(
             [[line[0] + squeezed(line[1:]) for line in lines if line[0] not in _CODE_MARKS] for lines in of_packages]
         )
 
-    def having(self, piece: str, marks: str = "") -> Iterator[int]:
-        """The numbers of the packages that have a piece, in a line that begins with one of these marks if any."""
-        if self.sieve and not self.sieve.may_have(piece):
+    def find(self, piece: str, marks: str = "") -> Iterator[int]:
+        """Yield the numbers of the packages that have a piece, in a line with one of these marks if given."""
+        if self.filter and not self.filter.may_have(piece):
             return
         place = self.text.find(piece)
         while place >= 0:
@@ -65,18 +65,18 @@ class TextIndex:
                 yield number
                 following = self._ends[number]
             else:
-                following = self._beginning(marks, place)
+                following = self._next_line(marks, place)
             place = self.text.find(piece, following)
 
-    def _beginning(self, marks: str, after: int) -> int:
-        """Where the next line begins that has one of these marks: the lines between may be very many."""
+    def _next_line(self, marks: str, after: int) -> int:
+        """Return the start of the next line with one of these marks: many lines may be between."""
         places = (self.text.find(SEPARATOR + mark, after) for mark in marks)
         return min((place for place in places if place >= 0), default=len(self.text))
 
-    def matching(self, pattern: re.Pattern[str]) -> Iterator[int]:
-        """The numbers of the packages of which a pattern matches a line."""
-        found = pattern.search(self.text)
-        while found:
-            number = bisect_right(self._ends, found.start())
+    def find_matches(self, pattern: re.Pattern[str]) -> Iterator[int]:
+        """Yield the numbers of the packages with a line that matches."""
+        match = pattern.search(self.text)
+        while match:
+            number = bisect_right(self._ends, match.start())
             yield number
-            found = pattern.search(self.text, self._ends[number])
+            match = pattern.search(self.text, self._ends[number])

@@ -22,7 +22,7 @@ async def show(page: PageRequest) -> web.Response:
         entries=entries[:PAGE_SIZE],
         older_url=_url(page, before=str(entries[PAGE_SIZE - 1]["sequence"])) if len(entries) > PAGE_SIZE else "",
         newest_url=_url(page, before="") if before else "",
-        operations=sorted({row.word for row in OPERATIONS if row.audited} | set(SESSION_OPERATIONS)),
+        operations=sorted({row.name for row in OPERATIONS if row.audited} | set(SESSION_OPERATIONS)),
         user=user,
         operation=operation,
     )

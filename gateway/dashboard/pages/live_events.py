@@ -26,7 +26,7 @@ async def stream(page: PageRequest) -> web.StreamResponse:
     """Send events until the browser leaves or is too slow, the session ends, or the server stops. Raises Overloaded."""
     request = page.request
     request[ROUTE] = METRICS_ROUTE
-    with request.app[EVENT_HUB].watching(page.caller.tenant_id, page.caller.username) as watcher:
+    with request.app[EVENT_HUB].subscribe(page.caller.tenant_id, page.caller.username) as watcher:
         response = web.StreamResponse(headers=HEADERS)
         await response.prepare(request)
         await _write(request, response, _retry_after(SOON))

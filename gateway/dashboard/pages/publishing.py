@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from gateway.app_keys import PAGES
+from gateway.app_keys import STATIC_FILES
 from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.pagination import paginate_list
 
@@ -37,7 +37,7 @@ async def show_version(page: PageRequest, server_filename: str) -> web.Response:
         return f"{page.home}/publish/{quote(server_filename)}{'?' if changed else ''}{urlencode(changed)}"
 
     file = await page.fetch("inspect_upload", server_filename)
-    document: Any = page.request.app[PAGES].document
+    document: Any = page.request.app[STATIC_FILES].document
     schemas = document["components"]["schemas"]
     fields, polls = schemas["VersionFields"]["properties"], query.get("polls", "0")
     return page.render(

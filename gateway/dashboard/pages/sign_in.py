@@ -19,7 +19,7 @@ from gateway.dashboard.languages import language_of
 from gateway.dashboard.page_request import PageRequest, cookie_name, render_template
 from gateway.dashboard.redirects import safe_next_url, tenant_path
 from gateway.operations import AUTH, CREDENTIALS_LIMIT
-from gateway.routing.client_address import is_https, is_of_our_pages
+from gateway.routing.client_address import is_https, is_same_origin
 
 TIMEOUT = 15.0  # seconds
 
@@ -59,7 +59,7 @@ def show_problems(request: web.Request, caller: Caller, next_url: str) -> None:
 
 async def _sign_in(request: web.Request, caller: Caller) -> web.Response:
     show_problems(request, caller, "")
-    if not is_of_our_pages(request, caller.base_url):
+    if not is_same_origin(request, caller.base_url):
         raise ForeignForm
     form = await read_form(request, limit=CREDENTIALS_LIMIT)
     next_url = form.get("next") or ""

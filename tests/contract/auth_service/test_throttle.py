@@ -72,7 +72,7 @@ async def test_a_login_removes_places_older_than_thirty_days(
     assert await redis.zrange(f"failures:places:{tenant_id}:ada", 0, -1) == ["192.0.2.2"]
 
 
-async def test_redis_deletes_the_places_of_a_user_without_logins(
+async def test_redis_deletes_the_addresses_of_a_user_without_logins(
     places: RedisKnownPlaces, redis: "Redis", tenant_id: str
 ) -> None:
     await places.add(tenant_id, "ada", PLACE)
@@ -80,7 +80,7 @@ async def test_redis_deletes_the_places_of_a_user_without_logins(
     assert KNOWN_FOR - 3600 < await redis.ttl(f"failures:places:{tenant_id}:ada") <= KNOWN_FOR
 
 
-async def test_the_most_recent_places_of_a_user_are_known(places: RedisKnownPlaces, tenant_id: str) -> None:
+async def test_the_most_recent_addresses_of_a_user_are_known(places: RedisKnownPlaces, tenant_id: str) -> None:
     # The order of the logins is not the order of the addresses.
     used = [f"192.0.2.{number}" for number in reversed(range(KNOWN_PLACES + 1))]
     for place in used:
@@ -96,7 +96,7 @@ async def test_a_place_is_known_for_one_user_of_one_tenant(places: RedisKnownPla
     assert not await places.contains(f"{tenant_id}-2", "ada", PLACE)
 
 
-async def test_the_places_of_one_user_are_forgotten(places: RedisKnownPlaces, tenant_id: str) -> None:
+async def test_the_addresses_of_one_user_are_forgotten(places: RedisKnownPlaces, tenant_id: str) -> None:
     for username in ("ada", "helga"):
         await places.add(tenant_id, username, PLACE)
 
@@ -106,7 +106,7 @@ async def test_the_places_of_one_user_are_forgotten(places: RedisKnownPlaces, te
     assert await places.contains(tenant_id, "helga", PLACE)
 
 
-async def test_the_places_of_one_tenant_are_forgotten(places: RedisKnownPlaces, tenant_id: str) -> None:
+async def test_the_addresses_of_one_tenant_are_forgotten(places: RedisKnownPlaces, tenant_id: str) -> None:
     other = f"{tenant_id}-2"
     for user in ((tenant_id, "ada"), (tenant_id, "helga"), (other, "ada")):
         await places.add(*user, PLACE)

@@ -23,7 +23,7 @@ from catalog_service.model.packages import (
     VersionNotFound,
 )
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches, VersionName
-from catalog_service.packages.search import Order, Wanted
+from catalog_service.packages.search import Order, PackageQuery
 from catalog_service.store import COLLECTIONS, INDEXES, MongoCatalogStore
 from catalog_service.sweeper import HiddenVersion
 from catalog_service.versions.documents import document_of, version_of
@@ -214,7 +214,7 @@ async def test_a_pending_version_is_found_by_its_equal_and_by_nothing_else(store
     version = make_version(switches=Switches(silent="/quiet"))
     pending = stores.pending(version)
     await stores.catalog.versions.reserve(pending, version.version)
-    find = stores.catalog.versions.pending_like
+    find = stores.catalog.versions.find_equal_pending
 
     assert await find(stores.pending(replace(version, uid="another"))) == pending
     assert await find(stores.pending(replace(version, server_filename="b.msi"))) is None
@@ -229,7 +229,7 @@ async def test_a_pending_version_from_before_external_installers_is_found(stores
     pending = stores.pending(version)
     await stores.catalog.versions.reserve(pending, version.version)
     await stores.database["versions"].update_one({"uid": version.uid}, {"$unset": {"installer_url": True}})
-    find = stores.catalog.versions.pending_like
+    find = stores.catalog.versions.find_equal_pending
 
     assert await find(stores.pending(replace(version, uid="another"))) == pending
     assert await find(stores.pending(replace(version, installer_url="https://a.example/"))) is None
@@ -262,7 +262,7 @@ async def test_a_version_hidden_while_pending_stays_until_the_sweeper(stores: St
     assert set(uids) == {active.uid, pending.uid}
     assert not await stores.catalog.versions.activate(stores.tenant_id, pending, FILE)
     assert await stores.catalog.versions.hide_all(stores.tenant_id, "a package") == [pending.uid]
-    await stores.catalog.versions.forget(HiddenVersion(stores.tenant_id, pending.uid))
+    await stores.catalog.versions.delete_record(HiddenVersion(stores.tenant_id, pending.uid))
     assert await stores.catalog.versions.hide_all(stores.tenant_id, "a package") == []
 
 
@@ -354,7 +354,9 @@ async def test_packages_are_found_in_an_index_alone(stores: Stores, order: Order
         await stores.catalog.packages.add(stores.tenant_id, make_package(package_id=f"acme.{number}", logo=b"png"))
     await stores.database.command("profile", 2)
 
-    found, total = await stores.catalog.packages.headings(stores.tenant_id, Wanted(text="ED", order=order, limit=3))
+    found, total = await stores.catalog.packages.summaries(
+        stores.tenant_id, PackageQuery(text="ED", order=order, limit=3)
+    )
 
     await stores.database.command("profile", 0)
     (asked,) = await stores.database["system.profile"].find({"command.aggregate": "packages"}).to_list(None)
@@ -371,22 +373,22 @@ async def test_every_filter_begins_with_the_tenant(stores: Stores) -> None:
     await catalog.packages.change(tenant_id, "acme.editor", PackageChanges(active=False))
     assert len(await stores.packages()) == 1
     await catalog.packages.package_uid(tenant_id, "acme.editor")
-    await catalog.packages.headings(tenant_id, Wanted(text="e", active=False))
+    await catalog.packages.summaries(tenant_id, PackageQuery(text="e", active=False))
     await catalog.packages.logos(tenant_id, ["acme.editor"])
     await catalog.packages.begin_deletion(tenant_id, "acme.editor")
     await catalog.packages.end_deletion(tenant_id, "a package")
     version = await stores.active()
-    await catalog.versions.pending_like(stores.pending(version))
+    await catalog.versions.find_equal_pending(stores.pending(version))
     await catalog.versions.has_version(tenant_id, "acme.editor", "1.0")
     await catalog.versions.discard(tenant_id, version.uid)
     await catalog.versions.of_package(tenant_id, "acme.editor")
     names = [name async for names in catalog.versions.names(tenant_id) for name in names]
     assert names == [VersionName("acme.editor", "1.0", version.uid)]
-    await catalog.revisions.standing(tenant_id, "")
+    await catalog.revisions.state(tenant_id, "")
     await catalog.versions.hide(tenant_id, "acme.editor", [version.uid])
     await catalog.versions.hide_all(tenant_id, "a package")
     await catalog.versions.remove(tenant_id, [version.uid])
-    await catalog.versions.forget(HiddenVersion(tenant_id, version.uid))
+    await catalog.versions.delete_record(HiddenVersion(tenant_id, version.uid))
     await catalog.uploads.note(tenant_id, make_upload())
     await catalog.uploads.link(tenant_id, "a.msi")
     await catalog.uploads.unlinked(tenant_id)

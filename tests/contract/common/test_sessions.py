@@ -19,7 +19,7 @@ from common.caching.tenant_version import TenantVersions
 from common.errors import NotAuthenticated
 from common.redis import CONNECTIONS, RedisError, open_redis
 from deploy.local import servers
-from gateway.auth.client_directory import REMEMBERED
+from gateway.auth.client_directory import MAX_AGE
 from tests.support.factories import KEY, KEYS
 from tests.support.tables import each
 
@@ -341,7 +341,7 @@ async def test_while_a_tenant_is_being_changed_it_has_no_stamp_and_then_another(
     async with stamps.invalidate_during(tenant_id):
         assert await sessions.touch(tenant_id) == SessionCheck(None, changing=True)
         assert (await sessions.touch(f"{tenant_id}-2")).stamp
-        assert await redis.ttl(f"stamp:{tenant_id}") > REMEMBERED
+        assert await redis.ttl(f"stamp:{tenant_id}") > MAX_AGE
 
     assert (await sessions.touch(tenant_id)).stamp not in {before, None}
 

@@ -41,14 +41,12 @@ async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
         await database.client.drop_database(database.name)
 
 
-async def test_records_come_back_byte_for_byte_however_often_they_are_put_back(
-    database: MongoDatabase, tmp_path: Path
-) -> None:
+async def test_repeated_restores_return_records_byte_for_byte(database: MongoDatabase, tmp_path: Path) -> None:
     await database["rows"].insert_one(dict(ROW))
 
     async def read(moment: DatabaseSnapshot) -> None:
         with closing(RecordFile(tmp_path, database.name, "rows")) as file:
-            await moment.each(database.name, "rows", {}, file.take)
+            await moment.each(database.name, "rows", {}, file.write)
             assert file.entry().size == len(bson.encode(ROW))
 
     await snapshot_read(database.client, read)
@@ -58,7 +56,7 @@ async def test_records_come_back_byte_for_byte_however_often_they_are_put_back(
     assert [bson.encode(row) async for row in database["again"].find({})] == [bson.encode(ROW)]
 
 
-async def test_what_is_written_after_the_moment_is_not_read(database: MongoDatabase) -> None:
+async def test_a_snapshot_excludes_later_writes(database: MongoDatabase) -> None:
     await database["rows"].insert_one({"_id": 1})
 
     async def read(moment: DatabaseSnapshot) -> list[int]:
@@ -71,9 +69,9 @@ async def test_what_is_written_after_the_moment_is_not_read(database: MongoDatab
     assert await snapshot_read(database.client, read) == [1, 1]
 
 
-async def test_a_record_does_not_take_the_place_of_another_tenants(database: MongoDatabase) -> None:
+async def test_a_record_does_not_replace_one_of_another_tenant(database: MongoDatabase) -> None:
     await database["rows"].insert_one(dict(ROW))
-    with pytest.raises(BackupProblem, match="the database refuses a record"):
+    with pytest.raises(BackupProblem, match="the database rejects a record"):
         await restore_documents(database.client, database.name, "rows", iter([{**ROW, "tenant_id": "other"}]))
     assert [row["tenant_id"] async for row in database["rows"].find({})] == ["acme"]
 

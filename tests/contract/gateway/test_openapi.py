@@ -10,7 +10,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from catalog_service.views import elsewhere
+from catalog_service.views import external_installer
 from common.auth.callers import operation_of
 from tests.support.samples.openapi import DOCUMENT, PATH, resolved
 from tests.support.samples.sources import make_version
@@ -126,7 +126,7 @@ def test_what_an_audit_entry_may_be_about_is_described() -> None:
     routes = [ast.parse(path.read_text(encoding="utf-8")) for path in PATH.parents[1].glob("*_service/routes.py")]
     calls = [node for route in routes for node in ast.walk(route) if isinstance(node, ast.Call)]
     told = {word.arg for call in calls if ast.unparse(call.func) == "audit" for word in call.keywords if word.arg}
-    told |= elsewhere(make_version(installer_url="https://downloads.example.com/a.exe")).keys()
+    told |= external_installer(make_version(installer_url="https://downloads.example.com/a.exe")).keys()
     described = DOCUMENT["components"]["schemas"]["AuditEntry"]["properties"]["target"]["description"]
     text = PATH.read_text(encoding="utf-8")
     assert len(told) > 8

@@ -1,4 +1,4 @@
-"""What every home of installers promises: a name is written once, whole or not at all, and read back as it came."""
+"""The contract of every installer storage: a name is written once, completely or not at all."""
 
 import asyncio
 import os
@@ -11,23 +11,23 @@ from tests.support.servers.objects import ObjectServer
 from tests.support.tables import each
 from upload_service.model import InstallerMissing, StorageKind, Upload
 from upload_service.settings import StorageSettings
-from upload_service.storage.filesystem import FolderInstallers, Installers, Kept
-from upload_service.storage.s3 import ObjectInstallers
-from upload_service.uploads.part_files import Parts
+from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StoredFile
+from upload_service.storage.s3 import S3Storage
+from upload_service.uploads.part_files import PartFiles
 
 SMALL = bytes(range(256)) * 20
 LARGE = os.urandom(12 << 20)  # bytes: more than one part, and not a whole number of them
 
 
 @pytest.fixture(params=list(StorageKind))
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Installers:
-    """An empty home of each kind."""
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> InstallerStorage:
+    """An empty storage of each kind."""
     if request.param is StorageKind.FOLDER:
-        return FolderInstallers(tmp_path / "home", Parts(tmp_path / "home"))
+        return FolderStorage(tmp_path / "home", PartFiles(tmp_path / "home"))
     server: ObjectServer = request.getfixturevalue("object_server")
     storage = StorageSettings(**server.settings(uuid4().hex)).object_storage
     assert storage is not None
-    return ObjectInstallers(storage)
+    return S3Storage(storage)
 
 
 def make_upload(tenant_id: str = "acme", suffix: str = ".exe") -> Upload:
@@ -35,8 +35,8 @@ def make_upload(tenant_id: str = "acme", suffix: str = ".exe") -> Upload:
     return Upload(tenant_id, "f", name, 10, server_filename=f"{name}{suffix}")
 
 
-async def put(home: Installers, tmp_path: Path, content: bytes = SMALL, upload: Upload | None = None) -> Upload:
-    """A file that is there."""
+async def put(home: InstallerStorage, tmp_path: Path, content: bytes = SMALL, upload: Upload | None = None) -> Upload:
+    """A stored file."""
     upload = upload or make_upload()
     (tmp_path / "home" / upload.tenant_id).mkdir(parents=True, exist_ok=True)
     source = tmp_path / uuid4().hex
@@ -45,22 +45,22 @@ async def put(home: Installers, tmp_path: Path, content: bytes = SMALL, upload: 
     return upload
 
 
-async def content_of(home: Installers, upload: Upload, start: int, length: int) -> list[bytes]:
+async def content_of(home: InstallerStorage, upload: Upload, start: int, length: int) -> list[bytes]:
     return [block async for block in home.read(upload, start, length)]
 
 
-async def listed(home: Installers) -> dict[tuple[str, str], Kept]:
-    return {(kept.tenant_id, kept.server_filename): kept async for kept in home.listed()}
+async def listed(home: InstallerStorage) -> dict[tuple[str, str], StoredFile]:
+    return {(kept.tenant_id, kept.server_filename): kept async for kept in home.list_files()}
 
 
 @pytest.mark.parametrize("content", [b"x", SMALL, LARGE], ids=["a byte", "small", "large"])
-async def test_a_file_is_read_as_it_was_put(home: Installers, tmp_path: Path, content: bytes) -> None:
+async def test_a_file_is_read_as_it_was_put(home: InstallerStorage, tmp_path: Path, content: bytes) -> None:
     upload = await put(home, tmp_path, content)
     assert await home.size(upload) == len(content)
     assert b"".join(await content_of(home, upload, 0, len(content))) == content
 
 
-async def test_a_part_is_that_part(home: Installers, tmp_path: Path) -> None:
+async def test_a_read_returns_the_requested_bytes(home: InstallerStorage, tmp_path: Path) -> None:
     upload = await put(home, tmp_path, LARGE)
     for start, length in ((0, 1), (5 << 20, 3 << 20), (len(LARGE) - 7, 7), (12_345, 9_000_000)):
         blocks = await content_of(home, upload, start, length)
@@ -73,25 +73,25 @@ async def test_a_part_is_that_part(home: Installers, tmp_path: Path) -> None:
     [("../../pwn", "x"), ("..", "x"), ("", "x"), ("acme", "../x"), ("acme", "/etc/x"), ("acme", ""), ("acme", "x\0")],
     ids=str,
 )
-async def test_a_name_that_leads_elsewhere_is_refused(home: Installers, tmp_path: Path, names: tuple[str, str]) -> None:
+async def test_a_name_with_a_path_is_refused(home: InstallerStorage, tmp_path: Path, names: tuple[str, str]) -> None:
     tenant_id, server_filename = names
     with pytest.raises(ValueError, match="not one plain name"):
         await home.put(Upload(tenant_id, "f", "1" * 32, 10, server_filename=server_filename), tmp_path / "source")
 
 
-async def test_of_no_bytes_there_is_no_block(home: Installers, tmp_path: Path) -> None:
+async def test_a_read_of_no_bytes_gives_no_block(home: InstallerStorage, tmp_path: Path) -> None:
     upload = await put(home, tmp_path)
     assert await content_of(home, upload, 0, 0) == []
 
 
 @pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
-async def test_a_name_is_written_once(home: Installers, tmp_path: Path, content: bytes) -> None:
+async def test_a_name_is_written_once(home: InstallerStorage, tmp_path: Path, content: bytes) -> None:
     upload = await put(home, tmp_path, content)
     await put(home, tmp_path, bytes(len(content)), upload)
     assert b"".join(await content_of(home, upload, 0, len(content))) == content
 
 
-async def test_what_is_there_already_needs_no_source(home: Installers, tmp_path: Path) -> None:
+async def test_a_put_of_a_stored_file_needs_no_source(home: InstallerStorage, tmp_path: Path) -> None:
     upload = await put(home, tmp_path)
     await home.put(upload, tmp_path / "gone")
     assert await home.size(upload) == len(SMALL)
@@ -100,20 +100,20 @@ async def test_what_is_there_already_needs_no_source(home: Installers, tmp_path:
 
 
 @pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
-async def test_a_file_put_by_many_at_once_is_there_whole(home: Installers, tmp_path: Path, content: bytes) -> None:
+async def test_concurrent_puts_of_a_file_store_it_whole(home: InstallerStorage, tmp_path: Path, content: bytes) -> None:
     upload = make_upload()
     await asyncio.gather(*(put(home, tmp_path, content, upload) for _ in range(3)))
     assert b"".join(await content_of(home, upload, 0, len(content))) == content
 
 
-async def test_what_is_not_there_has_no_size_and_no_bytes(home: Installers, tmp_path: Path) -> None:
+async def test_a_missing_file_has_no_size_and_cannot_be_read(home: InstallerStorage, tmp_path: Path) -> None:
     await put(home, tmp_path)
     assert await home.size(make_upload()) is None
     with pytest.raises(InstallerMissing):
         await content_of(home, make_upload(), 0, 10)
 
 
-async def test_a_reading_that_is_left_off_keeps_no_other(home: Installers, tmp_path: Path) -> None:
+async def test_an_abandoned_read_blocks_no_other(home: InstallerStorage, tmp_path: Path) -> None:
     upload = await put(home, tmp_path, LARGE)
     for _ in range(20):
         blocks = home.read(upload, 0, len(LARGE))
@@ -122,7 +122,7 @@ async def test_a_reading_that_is_left_off_keeps_no_other(home: Installers, tmp_p
     assert b"".join(await content_of(home, upload, 0, len(LARGE))) == LARGE
 
 
-async def test_a_removed_file_is_gone_and_may_be_removed_again(home: Installers, tmp_path: Path) -> None:
+async def test_a_removed_file_is_gone_and_may_be_removed_again(home: InstallerStorage, tmp_path: Path) -> None:
     upload, other = await put(home, tmp_path), await put(home, tmp_path)
     for _ in range(2):
         await home.remove(upload)
@@ -130,13 +130,13 @@ async def test_a_removed_file_is_gone_and_may_be_removed_again(home: Installers,
     assert await home.size(other) == len(SMALL)
 
 
-async def test_of_an_upload_that_never_was_complete_nothing_is_removed(home: Installers, tmp_path: Path) -> None:
+async def test_removing_an_incomplete_upload_removes_nothing(home: InstallerStorage, tmp_path: Path) -> None:
     kept = await put(home, tmp_path)
     await home.remove(Upload(kept.tenant_id, "f", uuid4().hex, 10))
     assert await home.size(kept) == len(SMALL)
 
 
-async def test_all_files_are_listed_with_their_age(home: Installers, tmp_path: Path) -> None:
+async def test_all_files_are_listed_with_their_age(home: InstallerStorage, tmp_path: Path) -> None:
     assert await listed(home) == {}
     uploads = [await put(home, tmp_path, upload=make_upload(tenant)) for tenant in ("acme", "acme", "zenith")]
     found = await listed(home)
@@ -144,7 +144,7 @@ async def test_all_files_are_listed_with_their_age(home: Installers, tmp_path: P
     assert all(abs(kept.age) < 60 for kept in found.values())
 
 
-async def test_only_the_files_of_the_tenant_go_with_it(home: Installers, tmp_path: Path) -> None:
+async def test_removing_a_tenant_removes_only_its_files(home: InstallerStorage, tmp_path: Path) -> None:
     gone = [await put(home, tmp_path) for _ in range(3)]
     kept = await put(home, tmp_path, upload=make_upload("acme2"))
     for _ in range(2):
@@ -154,7 +154,9 @@ async def test_only_the_files_of_the_tenant_go_with_it(home: Installers, tmp_pat
 
 
 @each("tenant_id", ["", ".", "..", "acme/..", "/"])
-async def test_nothing_is_removed_for_what_is_no_tenant(home: Installers, tmp_path: Path, tenant_id: str) -> None:
+async def test_nothing_is_removed_for_an_invalid_tenant_id(
+    home: InstallerStorage, tmp_path: Path, tenant_id: str
+) -> None:
     kept = await put(home, tmp_path)
     with pytest.raises(ValueError, match="not a tenant's id"):
         await home.remove_tenant(tenant_id)

@@ -1,4 +1,4 @@
-"""The ledger of a tenant's storage: bounded, safe against what comes twice or late, and held against the records."""
+"""The ledger of a tenant: limited, safe against repeated and late calls, and equal to the records."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -17,10 +17,10 @@ from common.mongo import MongoDatabase, make_indexes, open_database
 from upload_service.model import Status, Upload
 from upload_service.quota import store as quota_store
 from upload_service.quota.ledger_store import MongoLedgerStore
-from upload_service.quota.reconciliation import Reconciliation, as_recorded
+from upload_service.quota.reconciliation import Reconciliation, expected_ledger
 from upload_service.quota.service import TooManyUploads
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.uploads.records import INDEXES
+from upload_service.store import INDEXES
 
 SIZE = 10
 
@@ -56,7 +56,7 @@ def whole(status: Status, **words: Any) -> Upload:
 
 
 async def record(database: MongoDatabase, *uploads: Upload) -> None:
-    """Let there be records of these uploads."""
+    """Insert the records of these uploads."""
     for upload in uploads:
         document = {**vars(upload), "status": upload.status.value}
         if not upload.server_filename:
@@ -76,7 +76,7 @@ async def set_ledger(database: MongoDatabase, upload: Upload, **changes: Any) ->
 
 @dataclass
 class Books:
-    """What a tenant's ledger must say, in bytes by the upload's number."""
+    """The expected ledger of a tenant, in bytes by the number of the upload."""
 
     holds: dict[int, int] = field(default_factory=dict)
     used: dict[int, int] = field(default_factory=dict)
@@ -144,24 +144,24 @@ async def test_used_and_reserved_are_right_after_any_steps_in_any_order(
                     await quota.shrink(upload, size)
                     books.shrink(number, size)
                 case "give_back":
-                    await quota.give_back(upload)
+                    await quota.release(upload)
                     books.give_back(number)
             assert await quota.usage(tenant_id) == books.usage(), (step, number, size, limit)
 
 
-async def test_an_upload_that_was_given_back_reserves_nothing_any_more(quota: MongoQuotaStore) -> None:
+async def test_a_released_upload_reserves_nothing(quota: MongoQuotaStore) -> None:
     upload = make_upload()
     await quota.reserve(upload, SIZE, None)
-    await quota.give_back(upload)
+    await quota.release(upload)
     assert await quota.reserve(upload, SIZE, None)
     assert await quota.usage(upload.tenant_id) == (0, 0)
 
 
-async def test_an_upload_that_was_given_back_before_it_reserved_never_does(quota: MongoQuotaStore) -> None:
+async def test_an_upload_released_before_its_reservation_reserves_nothing(quota: MongoQuotaStore) -> None:
     other = make_upload()
     upload = make_upload(tenant_id=other.tenant_id)
     await quota.reserve(other, SIZE, None)
-    await quota.give_back(upload)
+    await quota.release(upload)
     assert await quota.reserve(upload, SIZE, None)
     assert await quota.usage(upload.tenant_id) == (0, SIZE)
 
@@ -170,11 +170,11 @@ async def test_a_file_unlinked_after_it_was_charged_frees_its_space(quota: Mongo
     upload = whole(Status.COMPLETE)
     await quota.reserve(upload, SIZE, None)
     await quota.charge(replace(upload, version_uid="v1"), None)
-    await quota.give_back(upload)
+    await quota.release(upload)
     assert await quota.usage(upload.tenant_id) == (0, 0)
 
 
-async def test_a_tenant_has_only_so_many_uploads_under_way(
+async def test_a_tenant_has_a_limit_of_unassigned_uploads(
     quota: MongoQuotaStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quota_store, "HOLDS", 2)
@@ -184,29 +184,27 @@ async def test_a_tenant_has_only_so_many_uploads_under_way(
     with pytest.raises(TooManyUploads):
         await quota.reserve(third, SIZE, None)
     assert await quota.reserve(second, SIZE + 1, None)
-    await quota.give_back(first)
+    await quota.release(first)
     assert await quota.reserve(third, SIZE, None)
 
 
-async def test_what_was_settled_is_remembered_as_long_as_its_record(
-    quota: MongoQuotaStore, database: MongoDatabase
-) -> None:
+async def test_settled_rows_are_kept_as_long_as_their_record(quota: MongoQuotaStore, database: MongoDatabase) -> None:
     kept, gone = whole(Status.DELETING), whole(Status.DELETING)
     gone = replace(gone, tenant_id=kept.tenant_id)
     for upload in (kept, gone):
         await quota.reserve(upload, SIZE, None)
         await quota.charge(upload, None)
-        await quota.give_back(upload)
+        await quota.release(upload)
     await record(database, kept)
     long_ago = datetime.now(UTC) - timedelta(days=2)
     await set_ledger(database, kept, settled={upload.upload_id: long_ago for upload in (kept, gone)})
-    await quota.forget_settled()
+    await quota.delete_settled()
     assert list((await ledger(database, kept))["settled"]) == [kept.upload_id]
-    await quota.give_back(kept)
+    await quota.release(kept)
     assert await quota.usage(kept.tenant_id) == (0, 0)
 
 
-async def test_of_what_was_settled_just_now_the_newest_are_remembered(
+async def test_only_the_newest_settled_rows_are_kept(
     quota: MongoQuotaStore, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quota_store, "SETTLED", 3)
@@ -214,13 +212,13 @@ async def test_of_what_was_settled_just_now_the_newest_are_remembered(
     for upload in uploads:
         await quota.reserve(upload, SIZE, None)
     for upload in uploads:
-        await quota.give_back(upload)
-    await quota.forget_settled()
+        await quota.release(upload)
+    await quota.delete_settled()
     assert list((await ledger(database, uploads[0]))["settled"]) == [upload.upload_id for upload in uploads[2:]]
 
 
 async def every_kind(database: MongoDatabase, quota: MongoQuotaStore) -> Upload:
-    """A tenant with uploads of every status, their ledger right; one of them."""
+    """A tenant with uploads of every status and a correct ledger; returns one upload."""
     tenant = f"t{uuid4().hex}"
     begun = make_upload(tenant_id=tenant, offset=4)
     just_opened = make_upload(tenant_id=tenant)
@@ -234,7 +232,7 @@ async def every_kind(database: MongoDatabase, quota: MongoQuotaStore) -> Upload:
     await quota.reserve(of_unknown_length, 64, None)
     for upload in (linked, deleting, deleted):
         await quota.charge(upload, None)
-    await quota.give_back(deleted)
+    await quota.release(deleted)
     return linked
 
 
@@ -243,21 +241,21 @@ async def test_a_ledger_of_every_kind_of_upload_has_not_drifted(
 ) -> None:
     linked = await every_kind(database, quota)
     assert await quota.usage(linked.tenant_id) == (2 * SIZE, 3 * SIZE + 64)
-    assert await reconciliation.drift(linked.tenant_id) is None
+    assert await reconciliation.find_drift(linked.tenant_id) is None
 
 
 @pytest.mark.parametrize("wrong", [{"used": 7}, {"used": -1}, {"reserved": 0}])
-async def test_a_sum_that_drifted_is_found_and_set_right(
+async def test_a_drifted_sum_is_found_and_repaired(
     reconciliation: Reconciliation, database: MongoDatabase, quota: MongoQuotaStore, wrong: dict[str, int]
 ) -> None:
     linked = await every_kind(database, quota)
     right = await quota.usage(linked.tenant_id)
     await set_ledger(database, linked, **wrong)
-    (drift,) = await reconciliation.all_drift(linked.tenant_id)
-    assert (drift.right.used, drift.right.reserved) == right
+    (drift,) = await reconciliation.find_all_drift(linked.tenant_id)
+    assert (drift.expected.used, drift.expected.reserved) == right
     assert await reconciliation.repair(drift)
     assert await quota.usage(linked.tenant_id) == right
-    assert await reconciliation.drift(linked.tenant_id) is None
+    assert await reconciliation.find_drift(linked.tenant_id) is None
 
 
 async def test_a_reservation_without_an_upload_is_dropped(
@@ -266,19 +264,19 @@ async def test_a_reservation_without_an_upload_is_dropped(
     linked = await every_kind(database, quota)
     right = await quota.usage(linked.tenant_id)
     await quota.reserve(make_upload(tenant_id=linked.tenant_id), 99, None)
-    drift = await reconciliation.drift(linked.tenant_id)
+    drift = await reconciliation.find_drift(linked.tenant_id)
     assert drift is not None
-    assert drift.seen.reserved - drift.right.reserved == 99
+    assert drift.actual.reserved - drift.expected.reserved == 99
     assert await reconciliation.repair(drift)
     assert await quota.usage(linked.tenant_id) == right
 
 
-async def test_a_complete_file_without_its_reservation_gets_it(
+async def test_a_missing_reservation_of_a_complete_file_is_repaired(
     reconciliation: Reconciliation, database: MongoDatabase, quota: MongoQuotaStore
 ) -> None:
     upload = whole(Status.COMPLETE)
     await record(database, upload)
-    drift = await reconciliation.drift(upload.tenant_id)
+    drift = await reconciliation.find_drift(upload.tenant_id)
     assert drift is not None
     assert await reconciliation.repair(drift)
     assert await quota.charge(upload, SIZE)
@@ -290,7 +288,7 @@ async def test_a_ledger_that_changed_since_it_was_read_is_not_repaired(
 ) -> None:
     linked = await every_kind(database, quota)
     await set_ledger(database, linked, used=7)
-    drift = await reconciliation.drift(linked.tenant_id)
+    drift = await reconciliation.find_drift(linked.tenant_id)
     assert drift is not None
     await quota.reserve(make_upload(tenant_id=linked.tenant_id), 1, None)
     assert not await reconciliation.repair(drift)
@@ -298,7 +296,7 @@ async def test_a_ledger_that_changed_since_it_was_read_is_not_repaired(
 
 
 class Moving(MongoLedgerStore):
-    """The ledgers, with something happening between a first look and a second."""
+    """The ledgers, with a change between the first and the second comparison."""
 
     def __init__(self, database: MongoDatabase) -> None:
         super().__init__(database)
@@ -310,17 +308,15 @@ class Moving(MongoLedgerStore):
         return replace(seen, used=seen.used + self.looks), uploads
 
 
-async def test_a_difference_that_changes_from_look_to_look_is_no_drift(
-    database: MongoDatabase, quota: MongoQuotaStore
-) -> None:
+async def test_a_changing_difference_is_not_drift(database: MongoDatabase, quota: MongoQuotaStore) -> None:
     linked = await every_kind(database, quota)
     store = Moving(database)
-    assert await Reconciliation(store, pause=0).drift(linked.tenant_id) is None
+    assert await Reconciliation(store, pause=0).find_drift(linked.tenant_id) is None
     assert store.looks == 2
 
 
 class Between(CommandListener):
-    """Lets a whole upload come in when its tenant's ledger has been read and its records have not."""
+    """Completes an upload after its tenant's ledger was read and before its records are."""
 
     def __init__(self, mongo_url: str, name: str, upload: Upload) -> None:
         self._database = MongoClient[dict[str, Any]](mongo_url)[name]
@@ -340,7 +336,7 @@ class Between(CommandListener):
     def failed(self, event: CommandFailedEvent) -> None: ...
 
 
-async def test_a_request_between_two_looks_is_not_called_drift(
+async def test_a_request_between_two_comparisons_is_no_drift(
     mongo_url: str, database: MongoDatabase, quota: MongoQuotaStore
 ) -> None:
     linked = await every_kind(database, quota)
@@ -349,7 +345,7 @@ async def test_a_request_between_two_looks_is_not_called_drift(
     seen, uploads = await MongoLedgerStore(client[database.name]).snapshot_read(linked.tenant_id)
     client.close()
     assert between.seen == 1
-    assert as_recorded(seen, uploads) == seen
+    assert expected_ledger(seen, uploads) == seen
     assert await quota.usage(linked.tenant_id) == (2 * SIZE, 4 * SIZE + 64)
 
 
@@ -359,12 +355,12 @@ async def test_each_ledger_is_due_once_a_day(database: MongoDatabase, quota: Mon
     first = [tenant async for tenant in _due(store)]
     assert first
     assert len(first) == len(set(first)) == await database["quotas"].count_documents({})
-    assert await store.due(60) is None
+    assert await store.lease_due(60) is None
     yesterday = datetime.now(UTC) - timedelta(days=1, seconds=1)
     await database["quotas"].update_one({"tenant_id": first[0]}, {"$set": {"compared_at": yesterday}})
     assert [tenant async for tenant in _due(store)] == [first[0]]
 
 
 async def _due(store: MongoLedgerStore) -> AsyncIterator[str]:
-    while (tenant := await store.due(24 * 3600)) is not None:
+    while (tenant := await store.lease_due(24 * 3600)) is not None:
         yield tenant

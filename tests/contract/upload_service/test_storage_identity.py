@@ -1,4 +1,4 @@
-"""Every kind of home has the id of the database, is known by it, and loses what the database does not know."""
+"""Every kind of storage has the id of its database, and loses files that the database does not know."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,21 +8,21 @@ import pytest
 
 from common.mongo import MongoDatabase, open_database
 from tests.support.servers.objects import ObjectServer
-from upload_service.maintenance.orphans import Orphans
+from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import Status, StorageKind, Upload
 from upload_service.settings import StorageSettings
-from upload_service.storage.filesystem import FolderInstallers, StorageBackends
-from upload_service.storage.ownership import Identity, StorageIsNotOurs
-from upload_service.storage.s3 import ObjectInstallers, homes_of
-from upload_service.uploads.part_files import Parts
+from upload_service.storage.filesystem import FolderStorage, StorageBackends
+from upload_service.storage.ownership import StorageIsNotOurs, StorageOwnership
+from upload_service.storage.s3 import S3Storage, storage_backends
+from upload_service.uploads.part_files import PartFiles
 
 
 @pytest.fixture
 def homes(object_server: ObjectServer, tmp_path: Path) -> StorageBackends:
     storage = StorageSettings(**object_server.settings(uuid4().hex)).object_storage
     assert storage is not None
-    return homes_of(FolderInstallers(tmp_path, Parts(tmp_path)), ObjectInstallers(storage))
+    return storage_backends(FolderStorage(tmp_path, PartFiles(tmp_path)), S3Storage(storage))
 
 
 @pytest.fixture
@@ -35,10 +35,10 @@ async def databases(mongo_url: str) -> AsyncIterator[tuple[MongoDatabase, MongoD
 
 
 @pytest.mark.parametrize("home", list(StorageKind))
-async def test_an_empty_home_becomes_ours_and_nobody_elses(
+async def test_an_empty_storage_is_bound_to_one_database(
     homes: StorageBackends, databases: tuple[MongoDatabase, MongoDatabase], tmp_path: Path, home: StorageKind
 ) -> None:
-    ours, theirs = (Identity(MongoFileIndex(database), homes, tmp_path) for database in databases)
+    ours, theirs = (StorageOwnership(MongoFileIndex(database), homes, tmp_path) for database in databases)
     for _ in range(2):
         assert await ours.is_ours(home)
         await ours.check(home)
@@ -46,23 +46,23 @@ async def test_an_empty_home_becomes_ours_and_nobody_elses(
         with pytest.raises(StorageIsNotOurs):
             await theirs.check(home)
     assert [path.name for path in (tmp_path / ".storage").iterdir()] == (["id"] if home is StorageKind.FOLDER else [])
-    assert [kept async for kept in homes.named(home).listed()] == []
+    assert [kept async for kept in homes.get(home).list_files()] == []
 
 
 @pytest.mark.parametrize("home", list(StorageKind))
-async def test_what_no_record_knows_is_removed_from_every_home(
+async def test_files_without_a_record_are_removed_from_every_storage(
     homes: StorageBackends, databases: tuple[MongoDatabase, MongoDatabase], tmp_path: Path, home: StorageKind
 ) -> None:
-    folder, known = FolderInstallers(tmp_path, Parts(tmp_path)), MongoFileIndex(databases[0])
-    identity = Identity(known, homes, tmp_path)
+    folder, known = FolderStorage(tmp_path, PartFiles(tmp_path)), MongoFileIndex(databases[0])
+    identity = StorageOwnership(known, homes, tmp_path)
     assert await identity.is_ours(home)
     (tmp_path / "acme").mkdir()
     kept, orphan = [Upload("acme", "f", name, 1, server_filename=f"{name}.msi") for name in ("0" * 32, "1" * 32)]
     for upload in (kept, orphan):
         source = tmp_path / upload.upload_id
         source.write_bytes(b"x")
-        await homes.named(home).put(upload, source)
+        await homes.get(home).put(upload, source)
     record = {"server_filename": kept.server_filename, "status": Status.LINKED.value, "home": home.value}
     await databases[0]["uploads"].insert_one({"tenant_id": "acme", "upload_id": kept.upload_id, **record})
-    await Orphans(known, homes, folder, tmp_path, identity, age=-60).collect()
-    assert [found.server_filename async for found in homes.named(home).listed()] == [kept.server_filename]
+    await OrphanCollector(known, homes, folder, tmp_path, identity, age=-60).collect()
+    assert [found.server_filename async for found in homes.get(home).list_files()] == [kept.server_filename]

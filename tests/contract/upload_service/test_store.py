@@ -1,4 +1,4 @@
-"""What the stores of uploads and quotas promise: one update decides, and only the tenant's own records are met."""
+"""The stores of uploads and quotas: one update decides, and matches records of the tenant only."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,13 +14,8 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 from common.mongo import MongoDatabase, make_indexes, open_database
 from upload_service.model import Status, Upload
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.uploads.outbox_store import MongoOutboxStore
-from upload_service.uploads.records import INDEXES
+from upload_service.store import INDEXES
 from upload_service.uploads.store import MongoUploadStore
-
-
-class Records(MongoUploadStore, MongoOutboxStore):
-    """Uploads, and what is said of them."""
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +26,8 @@ async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
 
 
 @pytest.fixture(scope="module")
-def store(database: MongoDatabase) -> Records:
-    return Records(database)
+def store(database: MongoDatabase) -> MongoUploadStore:
+    return MongoUploadStore(database)
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +39,11 @@ def make_upload(**words: Any) -> Upload:
     return Upload(**{"tenant_id": f"t{uuid4().hex}", "file_id": "f", "upload_id": uuid4().hex, "total": 10, **words})
 
 
-async def taken(store: Records, tenant_id: str = "") -> Upload:
+async def taken(store: MongoUploadStore, tenant_id: str = "") -> Upload:
     """A new transfer of ten bytes, with its lease."""
     tenant_id = tenant_id or f"t{uuid4().hex}"
-    await store.open(tenant_id, "f", 10)
-    upload = await store.take(tenant_id, "f")
+    await store.create(tenant_id, "f", 10)
+    upload = await store.acquire_lease(tenant_id, "f")
     assert upload is not None
     return upload
 
@@ -57,11 +52,11 @@ def whole(upload: Upload) -> Upload:
     return replace(upload, status=Status.COMPLETE, server_filename=uuid4().hex, size=10, sha256="digest")
 
 
-async def complete(store: Records, *, announced: bool = True) -> Upload:
+async def complete(store: MongoUploadStore, *, announced: bool = True) -> Upload:
     upload = whole(await taken(store))
     assert await store.complete(upload)
     if announced:
-        await store.announced(upload)
+        await store.mark_announced(upload)
     found = await store.find(upload.tenant_id, "f")
     assert found is not None
     return found
@@ -73,81 +68,81 @@ async def let_lease_pass(database: MongoDatabase, upload: Upload) -> None:
     await database["uploads"].update_one(where, {"$set": {"lease_until": then}})
 
 
-async def test_a_lease_is_given_to_one_of_many(store: Records) -> None:
-    await store.open("many", "f", 10)
-    leases = await asyncio.gather(*(store.take("many", "f") for _ in range(20)))
+async def test_one_of_many_requests_acquires_the_lease(store: MongoUploadStore) -> None:
+    await store.create("many", "f", 10)
+    leases = await asyncio.gather(*(store.acquire_lease("many", "f") for _ in range(20)))
     assert len([lease for lease in leases if lease]) == 1
 
 
-async def test_a_lease_that_was_given_back_is_given_again_with_a_higher_fence(store: Records) -> None:
+async def test_a_released_lease_is_acquired_with_a_higher_fence(store: MongoUploadStore) -> None:
     first = await taken(store)
     await store.release(first)
-    second = await store.take(first.tenant_id, "f")
+    second = await store.acquire_lease(first.tenant_id, "f")
     assert second is not None
-    assert (second.fence, second.tainted) == (first.fence + 1, False)
+    assert (second.fence, second.needs_copy) == (first.fence + 1, False)
 
 
-async def test_a_lease_that_ran_out_taints_the_transfer_for_good(store: Records, database: MongoDatabase) -> None:
+async def test_an_expired_lease_marks_the_transfer_for_a_copy(store: MongoUploadStore, database: MongoDatabase) -> None:
     first = await taken(store)
     await let_lease_pass(database, first)
-    second = await store.take(first.tenant_id, "f")
+    second = await store.acquire_lease(first.tenant_id, "f")
     assert second is not None
-    assert second.tainted
+    assert second.needs_copy
     await store.release(second)
-    third = await store.take(first.tenant_id, "f")
+    third = await store.acquire_lease(first.tenant_id, "f")
     assert third is not None
-    assert third.tainted
+    assert third.needs_copy
 
 
-async def test_a_transfer_copied_by_its_holder_is_not_tainted_any_more(store: Records, database: MongoDatabase) -> None:
+async def test_a_copied_transfer_needs_no_further_copy(store: MongoUploadStore, database: MongoDatabase) -> None:
     first = await taken(store)
     await let_lease_pass(database, first)
-    second = await store.take(first.tenant_id, "f")
+    second = await store.acquire_lease(first.tenant_id, "f")
     assert second is not None
-    assert await store.adopt(replace(second, part=second.fence))
-    assert not await store.adopt(first)
+    assert await store.set_generation(replace(second, generation=second.fence))
+    assert not await store.set_generation(first)
     assert await store.advance(replace(second, offset=5))
-    third = await store.take(first.tenant_id, "f")
+    third = await store.acquire_lease(first.tenant_id, "f")
     assert third is not None
-    assert (third.part, third.tainted, third.offset) == (second.fence, False, 5)
+    assert (third.generation, third.needs_copy, third.offset) == (second.fence, False, 5)
 
 
-async def test_whoever_lost_the_lease_changes_nothing(store: Records, database: MongoDatabase) -> None:
+async def test_a_holder_of_an_expired_lease_changes_nothing(store: MongoUploadStore, database: MongoDatabase) -> None:
     stale = await taken(store)
     await let_lease_pass(database, stale)
-    current = await store.take(stale.tenant_id, "f")
+    current = await store.acquire_lease(stale.tenant_id, "f")
     assert current is not None
     assert not await store.renew(stale)
     assert not await store.advance(replace(stale, offset=5))
     assert not await store.complete(whole(stale))
     await store.release(stale)
     assert not await store.abandon(stale)
-    await store.forget(stale)
+    await store.delete_record(stale)
     assert await store.find(stale.tenant_id, "f") == current
-    assert await store.take(stale.tenant_id, "f") is None
+    assert await store.acquire_lease(stale.tenant_id, "f") is None
     assert await store.advance(replace(current, offset=5))
 
 
-async def test_opening_a_transfer_again_changes_nothing(store: Records) -> None:
+async def test_creating_a_transfer_again_changes_nothing(store: MongoUploadStore) -> None:
     upload = await taken(store)
-    await asyncio.gather(*(store.open(upload.tenant_id, "f", 99) for _ in range(10)))
+    await asyncio.gather(*(store.create(upload.tenant_id, "f", 99) for _ in range(10)))
     found = await store.find(upload.tenant_id, "f")
     assert found == upload
 
 
-async def test_transfers_opened_at_once_are_one(store: Records, database: MongoDatabase) -> None:
-    await asyncio.gather(*(store.open("at-once", "f", 10) for _ in range(20)))
+async def test_concurrent_creations_make_one_transfer(store: MongoUploadStore, database: MongoDatabase) -> None:
+    await asyncio.gather(*(store.create("at-once", "f", 10) for _ in range(20)))
     assert await database["uploads"].count_documents({"tenant_id": "at-once"}) == 1
 
 
-async def test_a_file_is_linked_or_doomed_and_not_both(store: Records) -> None:
+async def test_a_file_is_linked_or_marked_deleting_but_not_both(store: MongoUploadStore) -> None:
     for _ in range(20):
         upload = await complete(store)
         won = await asyncio.gather(store.link(upload, "v1"), store.mark_deleting(upload), store.link(upload, "v2"))
         assert len([one for one in won if one]) == 1
 
 
-async def test_a_link_is_undone_by_the_last_claim_only(store: Records) -> None:
+async def test_a_link_is_undone_by_the_last_claim_only(store: MongoUploadStore) -> None:
     upload = await complete(store)
     first, second = await store.link(upload, "v1"), await store.link(upload, "v1")
     assert first is not None
@@ -157,68 +152,68 @@ async def test_a_link_is_undone_by_the_last_claim_only(store: Records) -> None:
     assert await store.unlink(second)
 
 
-async def test_a_transfer_under_a_lease_is_not_doomed(store: Records) -> None:
+async def test_a_transfer_with_a_lease_is_not_marked_deleting(store: MongoUploadStore) -> None:
     upload = await taken(store)
     assert not await store.mark_deleting(upload)
     await store.release(upload)
     assert await store.mark_deleting(upload)
-    assert await store.take(upload.tenant_id, "f") is None
+    assert await store.acquire_lease(upload.tenant_id, "f") is None
 
 
-async def test_a_doomed_record_is_forgotten_and_another_is_not(store: Records) -> None:
+async def test_only_a_deleting_record_is_deleted(store: MongoUploadStore) -> None:
     upload = await complete(store)
-    await store.forget(upload)
+    await store.delete_record(upload)
     assert await store.find(upload.tenant_id, "f") == upload
     assert await store.mark_deleting(upload)
-    await store.forget(upload)
+    await store.delete_record(upload)
     assert await store.find(upload.tenant_id, "f") is None
 
 
-async def test_an_unannounced_upload_is_kept_and_frees_its_file_id(store: Records, database: MongoDatabase) -> None:
+async def test_a_deleted_unannounced_upload_frees_its_file_id(store: MongoUploadStore, database: MongoDatabase) -> None:
     upload = await complete(store, announced=False)
     assert await store.mark_deleting(upload)
-    await store.forget(upload)
+    await store.delete_record(upload)
     assert await store.find(upload.tenant_id, "f") is None
     (waiting,) = [
-        one for _ in range(99) if (one := await store.next_unannounced()) and one.upload_id == upload.upload_id
+        one for _ in range(99) if (one := await store.lease_unannounced()) and one.upload_id == upload.upload_id
     ]
-    assert waiting.announced_as == "f"
-    await store.forget(waiting)
-    await store.announced(waiting)
-    await store.forget(waiting)
+    assert waiting.original_file_id == "f"
+    await store.delete_record(waiting)
+    await store.mark_announced(waiting)
+    await store.delete_record(waiting)
     assert await database["uploads"].count_documents({"tenant_id": upload.tenant_id}) == 0
 
 
-async def test_a_lease_that_was_given_back_is_not_renewed(store: Records) -> None:
+async def test_a_released_lease_is_not_renewed(store: MongoUploadStore) -> None:
     upload = await taken(store)
     assert await store.renew(upload)
     assert await store.advance(replace(upload, offset=5))
     assert not await store.renew(upload)
-    assert await store.take(upload.tenant_id, "f") is not None
+    assert await store.acquire_lease(upload.tenant_id, "f") is not None
 
 
-async def test_a_file_that_another_version_has_by_now_is_not_doomed(store: Records) -> None:
+async def test_a_file_linked_to_another_version_is_not_marked_deleting(store: MongoUploadStore) -> None:
     upload = await complete(store)
     first = await store.link(upload, "v1")
     assert first is not None
-    (seen,) = await store.linked(upload.tenant_id, ["v1"])
+    (seen,) = await store.find_linked(upload.tenant_id, ["v1"])
     assert await store.unlink(first)
     assert await store.link(upload, "v2") is not None
     assert not await store.mark_deleting(seen)
 
 
-async def test_what_waits_for_its_announcement_only_is_no_leftover(store: Records) -> None:
+async def test_a_deleted_unannounced_upload_is_not_stale(store: MongoUploadStore) -> None:
     waiting, halfway = await complete(store, announced=False), await complete(store)
     for upload in (waiting, halfway):
         assert await store.mark_deleting(upload)
-    await store.forget(waiting)
+    await store.delete_record(waiting)
     left = {upload.upload_id for upload in await store.find_stale(Status.DELETING, 0, 100_000)}
     assert left & {waiting.upload_id, halfway.upload_id} == {halfway.upload_id}
 
 
-async def test_an_announcement_is_in_the_hands_of_one_relay(store: Records) -> None:
+async def test_an_announcement_is_leased_to_one_relay(store: MongoUploadStore) -> None:
     uploads = [await complete(store, announced=False) for _ in range(5)]
-    in_hand = [one for one in await asyncio.gather(*(store.next_unannounced() for _ in range(20))) if one]
+    in_hand = [one for one in await asyncio.gather(*(store.lease_unannounced() for _ in range(20))) if one]
     assert {upload.upload_id for upload in uploads} <= {upload.upload_id for upload in in_hand}
     assert len({upload.upload_id for upload in in_hand}) == len(in_hand)
 
@@ -234,14 +229,14 @@ async def test_a_reservation_is_made_once_and_only_grows(quota: MongoQuotaStore)
     assert await quota.usage(upload.tenant_id) == (0, 2)
 
 
-async def test_reservations_at_once_never_pass_the_quota(quota: MongoQuotaStore) -> None:
+async def test_concurrent_reservations_never_exceed_the_quota(quota: MongoQuotaStore) -> None:
     uploads = [make_upload(tenant_id="racing") for _ in range(50)]
     won = await asyncio.gather(*(quota.reserve(upload, 10, 95) for upload in uploads))
     assert sum(won) == 9
     assert await quota.usage("racing") == (0, 90)
 
 
-async def test_every_step_of_the_ledger_may_be_taken_twice(quota: MongoQuotaStore) -> None:
+async def test_every_step_of_the_ledger_can_be_repeated(quota: MongoQuotaStore) -> None:
     linked = make_upload(size=10, version_uid="v1")
     open_one = make_upload(tenant_id=linked.tenant_id)
     for _ in range(2):
@@ -251,22 +246,22 @@ async def test_every_step_of_the_ledger_may_be_taken_twice(quota: MongoQuotaStor
         assert await quota.charge(linked, 17)
         assert await quota.usage(linked.tenant_id) == (10, 7)
     for _ in range(2):
-        await quota.give_back(open_one)
+        await quota.release(open_one)
         assert await quota.usage(linked.tenant_id) == (10, 0)
     for _ in range(2):
-        await quota.give_back(linked)
+        await quota.release(linked)
         assert await quota.usage(linked.tenant_id) == (0, 0)
 
 
-async def test_a_file_that_was_never_charged_gives_its_reservation_back_only(quota: MongoQuotaStore) -> None:
+async def test_releasing_an_uncharged_file_frees_its_reservation_only(quota: MongoQuotaStore) -> None:
     upload = make_upload(size=10, version_uid="v1")
     await quota.reserve(upload, 10, None)
-    await asyncio.gather(*(quota.give_back(upload) for _ in range(5)))
+    await asyncio.gather(*(quota.release(upload) for _ in range(5)))
     assert await quota.usage(upload.tenant_id) == (0, 0)
 
 
 class Filters(CommandListener):
-    """Keeps every filter that the driver sends."""
+    """Records every filter that the driver sends."""
 
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
@@ -285,23 +280,23 @@ class Filters(CommandListener):
 async def test_every_filter_begins_with_the_tenant(mongo_url: str, database: MongoDatabase) -> None:
     filters = Filters()
     client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[filters])
-    store, quota = Records(client[database.name]), MongoQuotaStore(client[database.name])
+    store, quota = MongoUploadStore(client[database.name]), MongoQuotaStore(client[database.name])
     upload = await complete(store)
     await quota.reserve(upload, 10, 10)
     await store.advance(upload)
     await store.find_installer(upload.tenant_id, upload.server_filename)
-    await store.announced(upload)
+    await store.mark_announced(upload)
     linked = await store.link(upload, "v1")
     assert linked is not None
     await store.unclaimed(upload.tenant_id, [upload.server_filename])
-    await store.linked(upload.tenant_id, ["v1"])
+    await store.find_linked(upload.tenant_id, ["v1"])
     await quota.charge(upload, 10)
     await store.unlink(linked)
     await store.mark_deleting(upload)
-    await quota.give_back(upload)
+    await quota.release(upload)
     await quota.shrink(upload, 1)
     await quota.usage(upload.tenant_id)
-    await store.forget(upload)
+    await store.delete_record(upload)
     await store.forget_tenant(upload.tenant_id)
     await quota.forget_tenant(upload.tenant_id)
     client.close()

@@ -33,7 +33,7 @@ async def fail_from_many_places(auth: Auth, caller: Caller, limit: int) -> None:
         await auth.fail_logins(elsewhere(caller))
 
 
-def places_of(caller: Caller, username: str = "admin") -> str:
+def addresses_of(caller: Caller, username: str = "admin") -> str:
     return f"failures:places:{caller.tenant_id}:{username}"
 
 
@@ -141,7 +141,7 @@ async def test_replicas_share_the_known_places(auth: Auth, home: Caller, low_lim
 async def test_a_wrong_password_makes_no_place_known(auth: Auth, home: Caller, redis: "Redis") -> None:
     await auth.fail_logins(elsewhere(home), times=1)
 
-    assert await redis.zrange(places_of(home), 0, -1) == [home.place]
+    assert await redis.zrange(addresses_of(home), 0, -1) == [home.place]
 
 
 async def test_a_wrong_password_takes_the_same_commands_for_every_user_and_place(
@@ -163,7 +163,7 @@ async def test_a_deleted_users_places_are_forgotten(auth: Auth, redis: "Redis") 
 
     await auth.call(caller, "DELETE", "delete_user", "ada")
 
-    assert not await redis.exists(places_of(caller, "ada"))
+    assert not await redis.exists(addresses_of(caller, "ada"))
 
 
 async def test_a_user_deleted_during_a_login_leaves_no_place(
@@ -178,7 +178,7 @@ async def test_a_user_deleted_during_a_login_leaves_no_place(
     monkeypatch.setattr(Sessions, "open", open_late)
     assert (await auth.login(caller, "ada")).status == 401
 
-    assert not await redis.exists(places_of(caller, "ada"))
+    assert not await redis.exists(addresses_of(caller, "ada"))
 
 
 async def test_a_deletion_repeated_after_a_fault_at_any_step_forgets_the_places(
@@ -203,4 +203,4 @@ async def test_a_deletion_repeated_after_a_fault_at_any_step_forgets_the_places(
         assert not await steps.run(partial(delete, caller))
         await delete(caller)
 
-        assert not await redis.exists(places_of(caller, "ada")), f"step {step}"
+        assert not await redis.exists(addresses_of(caller, "ada")), f"step {step}"

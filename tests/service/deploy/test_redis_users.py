@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 from common.auth.sessions import Sessions
 from common.redis import open_redis
 from deploy.cluster.rights import HEALTH, REDIS, redis_acl
-from deploy.local.processes import running
+from deploy.local.processes import run_server
 from tests.support.factories import KEYS
 from tests.support.servers.users import as_user, credentials
 from tests.support.waiting import until
@@ -32,7 +32,7 @@ async def redis_server(folder: Path) -> AsyncIterator[str]:
             except RedisError:
                 return False
 
-    async with running(COMMAND.split(), folder, lambda: until(answers)):
+    async with run_server(COMMAND.split(), folder, lambda: until(answers)):
         yield url
 
 

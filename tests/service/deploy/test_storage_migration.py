@@ -1,4 +1,4 @@
-"""`pkgrepo storage migrate` beside replicas that move files too."""
+"""`pkgrepo storage migrate` while replicas move files too."""
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
@@ -6,55 +6,58 @@ from contextlib import asynccontextmanager
 import pytest
 
 from common.mongo import MongoDatabase
-from deploy.cli import storage as cli_storage
-from deploy.cli.storage import Moving
+from deploy.cli import migrate as cli_migrate
+from deploy.cli.migrate import StorageMigration
 from deploy.local.folder import Addresses
 from deploy.operator.storage import Storage
 from deploy.operator.stores import StoreAddresses
-from tests.support.services.moving import Estate
+from tests.support.services.storage_pair import StoragePair
 from upload_service.model import StorageKind
 from upload_service.storage.migration_store import MongoMoveStore
 
 
 @pytest.fixture
-def moving(estate: Estate, monkeypatch: pytest.MonkeyPatch) -> Moving:
-    """The command, which pauses for nothing."""
+def migration(storages: StoragePair, monkeypatch: pytest.MonkeyPatch) -> StorageMigration:
+    """The command without pauses."""
 
     @asynccontextmanager
     async def opened(*_: str) -> AsyncIterator[MongoDatabase]:
-        yield estate.database
+        yield storages.database
 
-    monkeypatch.setattr(cli_storage, "open_database", opened)
-    monkeypatch.setattr(cli_storage, "PAUSE", 0)
-    return Moving(Storage(estate.root, estate.homes, estate.staging, StorageKind.S3), StorageKind.S3)
+    monkeypatch.setattr(cli_migrate, "open_database", opened)
+    monkeypatch.setattr(cli_migrate, "PAUSE", 0)
+    return StorageMigration(Storage(storages.root, storages.homes, storages.staging, StorageKind.S3), StorageKind.S3)
 
 
 async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
-    estate: Estate, moving: Moving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    storages: StoragePair,
+    migration: StorageMigration,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    failing, left = await estate.keep(), await estate.keep()
-    content = estate.folder.path(failing).read_bytes()
-    await estate.folder.remove(failing)
-    assert await estate.store.lease_next(StorageKind.FOLDER, [failing.upload_id]) is not None  # by one that dies
+    failing, left = await storages.keep(), await storages.keep()
+    content = storages.folder.path(failing).read_bytes()
+    await storages.folder.remove(failing)
+    assert await storages.store.lease_next(StorageKind.FOLDER, [failing.upload_id]) is not None  # by one that dies
     looks = iter(("first", "before a round", "after it", "after another"))
 
     class Beside(MongoMoveStore):
-        """The records, with others at work on them from look to look."""
+        """The records, which other replicas change between the checks."""
 
         async def remaining(self, home: StorageKind, passed_over: Collection[str] = ()) -> tuple[int, int]:
             look = next(looks, "")
             if look == "after it":
-                (estate.root / "copy").write_bytes(content)
-                await estate.objects.put(failing, estate.root / "copy")
+                (storages.root / "copy").write_bytes(content)
+                await storages.objects.put(failing, storages.root / "copy")
                 moved = {"$set": {"home": StorageKind.S3, "moving_by": ""}}
-                await estate.database["uploads"].update_one({"tenant_id": failing.tenant_id}, moved)
+                await storages.database["uploads"].update_one({"tenant_id": failing.tenant_id}, moved)
             elif look == "after another":
-                await estate.let_leases_pass()
+                await storages.let_leases_pass()
             return await super().remaining(home, passed_over)
 
-    monkeypatch.setattr(cli_storage, "MongoMoveStore", Beside)
-    await moving.run(StoreAddresses(Addresses("", "", ""), estate.root, None))
-    moving.report()
-    await estate.expect_at(StorageKind.S3, left)
-    await estate.expect_at(StorageKind.S3, failing)
+    monkeypatch.setattr(cli_migrate, "MongoMoveStore", Beside)
+    await migration.run(StoreAddresses(Addresses("", "", ""), storages.root, None))
+    migration.report()
+    await storages.expect_at(StorageKind.S3, left)
+    await storages.expect_at(StorageKind.S3, failing)
     assert f"{failing.tenant_id}/{failing.server_filename}: failed" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The compose file, brought up in a project of its own by the engine's own command, and looked at through its SDK."""
+"""Runs the compose file as a separate project, and inspects it through the engine's SDK."""
 
 import asyncio
 import json
@@ -46,12 +46,12 @@ ASK += "print(c.getresponse().read().decode())"
 
 
 class ComposeFailed(Exception):
-    """The command ended with an error; the text is what it said."""
+    """The command failed; the text is its output."""
 
 
 @dataclass(frozen=True)
 class Composition:
-    """A running project. `files` are laid over the first in this order; `variables` are what they ask for.
+    """A running project. `files` override the first in this order; `variables` are their variables.
 
     `folder` has its secrets and its backups.
     """
@@ -98,7 +98,7 @@ class Composition:
         await self.compose("run", "--rm", "--no-TTY", "mongodb-user")
 
     async def renew_passwords(self, *options: str) -> None:
-        """Do what the guide says for new passwords at the stores, but for the restarts. `options` may be --finish."""
+        """Follow the guide for new passwords at the stores, without the restarts. `options` may be --finish."""
         words = ("pkgrepo", "cluster", "passwords", "--folder", "/secrets", *options)
         await self.compose("run", "--rm", "--no-TTY", "--no-deps", "secrets", *words)
         await self.compose("run", "--rm", "--no-TTY", "--no-deps", "mongodb-user")
@@ -127,17 +127,17 @@ class Composition:
         return sorted(found, key=lambda container: container.name or "")
 
     def addresses(self) -> list[str]:
-        """Where the gateways answer."""
+        """The addresses of the gateways."""
         bound = [(container.ports["8080/tcp"] or [])[0] for container in self.containers("gateway")]
         return [f"http://127.0.0.1:{port['HostPort']}" for port in bound]
 
     async def says(self, container: Container) -> dict[str, Any]:
-        """What a service says of itself where its probes stand; nothing while it does not answer."""
+        """The answer of a service's readiness probe; empty while it does not answer."""
         said = await _told(container, "python", "-c", ASK)
         return dict(json.loads(said)) if said else {}
 
     async def ready(self, *containers: Container) -> None:
-        """Wait until these are."""
+        """Wait until these services are ready."""
 
         async def so() -> bool:
             return all([(await self.says(container)).get("status") == "ready" for container in containers])
@@ -167,7 +167,7 @@ class Composition:
         return [Api(api.session, api.base_url, TENANT, Deployment.MULTI, first.headers) for api in apis]
 
     def settings_of(self, container: Container) -> Mapping[str, object]:
-        """What the engine holds a container to."""
+        """The limits of a container."""
         container.reload()
         settings: dict[str, object] = container.attrs["HostConfig"]
         return settings
@@ -195,7 +195,7 @@ async def copy_of(project: Composition) -> AsyncIterator[Composition]:
 
 @asynccontextmanager
 async def composition_with_a_certificate(**scale: int) -> AsyncIterator[Composition]:
-    """The same behind Caddy, which listens on a port of loopback."""
+    """The project behind Caddy, which listens on a loopback port."""
     variables = {"PKGREPO_HOST": "localhost", "FRONT_PORT": str(free_port())}
     async with _project(scale, TLS, variables) as project:
         yield project
@@ -235,7 +235,7 @@ def _command() -> tuple[str, ...]:
 
 
 async def _told(container: Container, *words: str) -> str:
-    """What a command in a container prints; nothing where it fails."""
+    """The output of a command in a container; empty if it fails."""
     done = await asyncio.to_thread(container.exec_run, list(words))
     assert isinstance(done.output, bytes)
     return done.output.decode() if done.exit_code == 0 else ""

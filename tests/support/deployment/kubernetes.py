@@ -1,4 +1,4 @@
-"""The Kubernetes manifests: what they say, and what Kubernetes would say to it."""
+"""Reads the Kubernetes manifests, and validates them with the schemas of Kubernetes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -21,13 +21,13 @@ kubernetes_validate.utils.schema_contents = cache(kubernetes_validate.utils.sche
 
 @cache
 def kustomizations() -> Mapping[Path, Resource]:
-    """Each folder's `kustomization.yaml`, by the folder."""
+    """The `kustomization.yaml` of each folder."""
     return {file.parent: read(file.read_text())[0] for file in sorted(FOLDER.rglob("kustomization.yaml"))}
 
 
 @cache
 def written() -> Sequence[Resource]:
-    """Every resource as it is written: patches aside."""
+    """Every resource without patches."""
     files = [folder / name for folder, found in kustomizations().items() for name in found.get("resources", [])]
     return [resource for file in files if file.is_file() for resource in read(file.read_text())]
 
@@ -48,7 +48,7 @@ def of_kind(kind: str, resources: Iterable[Resource]) -> dict[str, Resource]:
 
 
 def known(resources: Iterable[Resource]) -> list[Resource]:
-    """Those that Kubernetes has schemas of; the Prometheus operator brings its own."""
+    """The resources with a schema of Kubernetes; those of the Prometheus operator have none."""
     return [found for found in resources if not found["apiVersion"].startswith("monitoring.coreos.com/")]
 
 
@@ -57,7 +57,7 @@ def where(resource: Resource) -> str:
 
 
 def refusal(resource: Resource, version: str) -> str:
-    """What this version of Kubernetes has against a resource; "" where it has nothing."""
+    """The validation error of this version of Kubernetes; "" for a valid resource."""
     try:
         kubernetes_validate.validate(resource, version, strict=True)
     except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as error:
@@ -66,7 +66,7 @@ def refusal(resource: Resource, version: str) -> str:
 
 
 def pods(resources: Iterable[Resource]) -> dict[str, Resource]:
-    """The pods, or their templates, by the names of what makes them."""
+    """The pods and pod templates, by the names of their owners."""
     return {
         found["metadata"]["name"]: found["spec"].get("jobTemplate", found)["spec"].get("template", found)
         for found in resources
@@ -75,7 +75,7 @@ def pods(resources: Iterable[Resource]) -> dict[str, Resource]:
 
 
 def images_variables() -> dict[str, str]:
-    """What the image itself sets."""
+    """The environment of the image."""
     last = (FOLDER.parent / "Dockerfile").read_text().split("\nFROM ")[-1]
     words = [word for line in last.splitlines() if line.startswith("ENV ") for word in line.split()[1:]]
     return dict(word.split("=", 1) for word in words)

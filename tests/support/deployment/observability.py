@@ -1,4 +1,4 @@
-"""What is handed to Prometheus and Grafana, as tests look at it, and Prometheus' own judgement of it."""
+"""Reads the files for Prometheus and Grafana, and checks them with promtool."""
 
 import json
 import re
@@ -31,7 +31,7 @@ class Panel:
 
 
 def program(name: str) -> str:
-    """Where `prometheus` or `promtool` is; a test that finds neither fails."""
+    """The path of `prometheus` or `promtool`; the test fails without it."""
     found = shutil.which(name)
     if found is None:
         pytest.fail(f"For the tests of alerts and dashboard: `apt-get install prometheus`, for its {name}.", False)
@@ -39,7 +39,7 @@ def program(name: str) -> str:
 
 
 def promtool(*words: str | Path) -> str:
-    """What is wrong by its judgement; "" where nothing is."""
+    """The output of a failed check; "" if it succeeds."""
     said = subprocess.run([program("promtool"), *words], capture_output=True, check=False, text=True)
     return said.stdout + said.stderr if said.returncode else ""
 
@@ -51,7 +51,7 @@ def alerts() -> dict[str, dict[str, Any]]:
 
 @cache
 def records() -> dict[str, str]:
-    """The expressions of what is recorded, by name."""
+    """The expressions of the recording rules, by name."""
     return {rule["record"]: rule["expr"] for rule in _rules() if "record" in rule}
 
 
@@ -62,12 +62,12 @@ def dashboard() -> dict[str, Any]:
 
 
 def panels() -> list[Panel]:
-    """The panels that ask something."""
+    """The panels with queries."""
     return [_panel(found) for found in dashboard()["panels"] if found["type"] != "row"]
 
 
 def grouped(expression: str) -> set[str]:
-    """The labels by which it puts them together."""
+    """The labels of the aggregation."""
     return {label for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression) for label in labels.split(", ")}
 
 

@@ -10,8 +10,8 @@ from tests.support.faults.invariants import State, violations
 from tests.support.faults.publishers import at_rest
 from tests.support.faults.results import Outcome
 from tests.support.faults.uploader import Client
+from tests.support.processes.failpoint_control import alone
 from tests.support.processes.fleet import Fleet
-from tests.support.processes.steps import alone
 from tests.support.waiting import until
 from tests.support.whole.services import Api
 from tests.support.whole.stories import INSTALLER, package_id

@@ -6,8 +6,8 @@ from tests.support.faults.invariants import State, violations
 from tests.support.faults.publishers import at_rest
 from tests.support.faults.results import Outcome
 from tests.support.faults.story import Interrupted, Story
+from tests.support.processes.failpoint_control import Steps
 from tests.support.processes.fleet import Fleet
-from tests.support.processes.steps import Steps
 from tests.support.waiting import until
 
 SETTLED_WITHIN = 60.0  # seconds

@@ -13,8 +13,8 @@ from aiohttp import ClientError
 from yarl import URL
 
 from tests.support.api import Answer, read_answer
+from tests.support.processes.failpoint_control import Steps
 from tests.support.processes.fleet import Fleet
-from tests.support.processes.steps import Steps
 from tests.support.whole.services import Api
 from tests.support.whole.stories import INSTALLER, Published, package_id, send_chunk
 

@@ -1,26 +1,26 @@
-"""Backups and archives as the tests take them: by the command, or within the test's own process."""
+"""Backups and archives for tests: by the command, or in the process of the test."""
 
 import os
 import shutil
 import sys
 from asyncio import create_subprocess_exec
 from asyncio.subprocess import PIPE, STDOUT
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import SecretStr
 
 from auth_service.audit.verify import verify
 from auth_service.users.passwords import password_hasher
+from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
-from deploy.backup.restoring import Restoration
-from deploy.backup.taking import Backup
+from deploy.backup.restorer import BackupRestorer
 from deploy.local.folder import Addresses
-from deploy.operator.audit import open_record
+from deploy.operator.audit import open_operator_audit
 from deploy.operator.storage import open_storage
 from deploy.operator.stores import StoreAddresses
-from deploy.tenant_archive.exporting import Export
-from deploy.tenant_archive.importing import Import
+from deploy.tenant_archive.exporter import TenantExporter
+from deploy.tenant_archive.importer import TenantImporter
+from deploy.terminal import FileProgress
 from tests.support.factories import KEY, KEYS
 from tests.support.processes.fleet import DATABASES, Fleet
 
@@ -47,79 +47,67 @@ main()
 """
 
 
-@dataclass
-class Shown:
-    """A row that nobody sees."""
+class RecordedProgress(FileProgress):
+    """Progress that is recorded and not shown."""
 
-    total: int = 0
-    done: int = 0
-    phases: list[tuple[str, int]] = field(default_factory=list)  # each with its total in bytes
+    def __init__(self) -> None:
+        self.total = 0
+        self.phases: list[tuple[str, int]] = []  # each with its total in bytes
 
-    def reading(self, total: int) -> None:
+    def start(self, phase: str, total: int, done: int = 0) -> None:
+        super().start(phase, total, done)
         self.total = total
-
-    def sending(self, total: int, done: int) -> None:
-        self.total, self.done = total, done
-
-    def checking(self, total: int) -> None:
-        self.phases.append(("checking", total))
-
-    def copying(self, total: int, done: int) -> None:
-        self.phases.append(("copying", total))
-        self.sending(total, done)
-
-    def at(self, done: int) -> None:
-        self.done = done
+        self.phases.append((phase, total))
 
 
-def places_of(fleet: Fleet, audit_key: str = KEY, installers: Path | None = None) -> StoreAddresses:
-    """Where an operator's command finds the stores of a fleet."""
+def addresses_of(fleet: Fleet, audit_key: str = KEY, installers: Path | None = None) -> StoreAddresses:
+    """The addresses of a fleet's stores, for operators' commands."""
     addresses = Addresses("", fleet.stores.mongo_url, fleet.stores.redis_url)
     return StoreAddresses(addresses, installers or fleet.stores.installers, SecretStr(audit_key), KEYS)
 
 
-async def back_up(fleet: Fleet, folder: Path, *, check: bool = False, installers: Path | None = None) -> Backup:
-    where = places_of(fleet, installers=installers)
-    backup = Backup(BackupFolder(folder), open_storage(where.installers), Shown(), check)
+async def back_up(fleet: Fleet, folder: Path, *, check: bool = False, installers: Path | None = None) -> BackupCreator:
+    where = addresses_of(fleet, installers=installers)
+    backup = BackupCreator(BackupFolder(folder), open_storage(where.installers), RecordedProgress(), check)
     with backup.folder.locked():
-        await backup.take(where)
+        await backup.run(where)
     return backup
 
 
 async def restore_documents(
     folder: Path, where: StoreAddresses, *, other_keys: bool = False, without_seal: bool = False
-) -> Restoration:
+) -> BackupRestorer:
     """Restore the newest backup."""
     backups, storage = BackupFolder(folder), open_storage(where.installers)
-    restoration = Restoration(
-        backups, backups.read(None), storage, Shown(), other_keys=other_keys, without_seal=without_seal
+    restoration = BackupRestorer(
+        backups, backups.load(None), storage, RecordedProgress(), other_keys=other_keys, without_seal=without_seal
     )
     await restoration.run(where)
     return restoration
 
 
 async def heads(where: StoreAddresses, *tenant_ids: str) -> list[str]:
-    """How far the logs reach, all of which is as it was written."""
-    async with open_record(where) as record:
+    """The verified heads of the logs."""
+    async with open_operator_audit(where) as record:
         return [str(await verify(record.store, record.seals, tenant_id)) for tenant_id in tenant_ids]
 
 
-async def export(fleet: Fleet, tenant_id: str, archive: Path) -> Export:
-    where = places_of(fleet)
-    done = Export(archive, tenant_id, open_storage(where.installers), Shown())
+async def export(fleet: Fleet, tenant_id: str, archive: Path) -> TenantExporter:
+    where = addresses_of(fleet)
+    done = TenantExporter(archive, tenant_id, open_storage(where.installers), RecordedProgress())
     await done.run(where)
     return done
 
 
-async def bring_in(fleet: Fleet, archive: Path, audit_key: str = KEY) -> Import:
-    where = places_of(fleet, audit_key)
-    done = Import(archive, open_storage(where.installers), Shown())
+async def bring_in(fleet: Fleet, archive: Path, audit_key: str = KEY) -> TenantImporter:
+    where = addresses_of(fleet, audit_key)
+    done = TenantImporter(archive, open_storage(where.installers), RecordedProgress())
     await done.run(where)
     return done
 
 
 async def run_and_kill(module: str, name: str, *arguments: str, **environment: str) -> int | None:
-    """Run a command that is killed when it comes to the third call of a function; its status."""
+    """Run a command and kill it at the third call of a function; its status."""
     hasher = password_hasher()  # An import takes hashes of these costs only, which the tests may have lowered.
     costs = {cost: getattr(hasher, cost) for cost in ("time_cost", "memory_cost", "parallelism")}
     program = KILLED.format(module=module, name=name, **costs)
@@ -131,7 +119,7 @@ async def run_and_kill(module: str, name: str, *arguments: str, **environment: s
 
 
 async def wipe(fleet: Fleet) -> None:
-    """Stop all services and lose everything that they had."""
+    """Stop all services and delete their data."""
     for replica in [replica for replicas in fleet.replicas.values() for replica in replicas]:
         await replica.stop()
     for name in DATABASES:

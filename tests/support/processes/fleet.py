@@ -1,4 +1,4 @@
-"""The whole service as processes of their own, each service as often as wanted, behind balancing proxies.
+"""All services as processes, with any number of replicas, behind balancing proxies.
 
     async with private_stores(folder) as stores, fleet(stores, upload_service=2, gateway=2) as running:
         api = await running.services.tenant()      # as everywhere in the system tests
@@ -50,7 +50,7 @@ LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)  # A date before it is a sign, not a
 
 @dataclass(frozen=True)
 class Fleet:
-    """The running whole.
+    """The running services.
 
     `replicas` and `proxies` are by service name, `gateway` among them. `services` is the way in that the stories of
     the system tests take. `mongo` leads to the databases past any proxy.
@@ -74,7 +74,7 @@ class Fleet:
         command: Sequence[str] = (),
         aside: bool = False,
     ) -> Replica:
-        """One more replica, ready and among those that get connections, unless it stands `aside`.
+        """Start another replica, which is ready and gets connections unless it stands `aside`.
 
         `environment` is added to the common one; `command` is what runs it, by itself `python -m <service>`.
         """
@@ -93,7 +93,7 @@ class Fleet:
         await replica.kill()
 
     async def start(self, **counts: int) -> None:
-        """So many more replicas of each service, started together."""
+        """Start more replicas of each service in parallel."""
         added = [self._replica(service, {}, ()) for service, count in counts.items() for _ in range(count)]
         await asyncio.gather(*(replica.start() for replica in added))
         await asyncio.gather(*(replica.ready() for replica in added))
@@ -107,11 +107,11 @@ class Fleet:
         await self.ready()
 
     async def ready(self) -> None:
-        """Wait until every replica takes requests. Raises NotStarted for one that has ended."""
+        """Wait until every replica accepts requests. Raises NotStarted for one that has ended."""
         await asyncio.gather(*(replica.ready() for replicas in self.replicas.values() for replica in replicas))
 
     async def age(self, tenant_id: str, seconds: float) -> None:
-        """Let time pass for a tenant: every date in its records, and its files, become so much older.
+        """Make a tenant's data older: every date in its records, and its files.
 
         What MongoDB removes by itself when its date comes stays.
         """
@@ -133,7 +133,7 @@ class Fleet:
         log = folder / f"{service}-{number}.log"
         patches = {place: value for place, value in self.patches.items() if place.startswith(f"{service}.")}
         if patches and not command:
-            command = (sys.executable, "-m", "tests.support.processes.failing", service)
+            command = (sys.executable, "-m", "tests.support.processes.failpoints", service)
             environment = {"PATCHES": json.dumps(patches), **environment}
         replica = Replica(service, address, log, {**self.environment, **environment}, command)
         self.replicas[service].append(replica)
@@ -149,7 +149,7 @@ async def fleet(
 ) -> AsyncIterator[Fleet]:
     """Start every service, once or as often as `counts` says (0 for not at all); all ready, and stopped afterwards.
 
-    `environment` has further settings for all of them, `patches` constants that are others, as in `failing`.
+    `environment` has further settings for all of them, `patches` constants that are others, as in `failpoints`.
     """
     names = (*SERVICES, "gateway")
     async with AsyncExitStack() as stack:

@@ -18,7 +18,7 @@ from aiohttp import ClientSession
 from tests.support.processes.programs import Program, start
 
 PKGREPO = (sys.executable, "-m", "deploy.cli.main")
-READY = "Ctrl-C stops everything."
+READY = "Press Ctrl-C to stop."
 LIMIT = 60  # seconds for a start or a stop; reached only when something hangs
 
 
@@ -31,7 +31,7 @@ class Up:
 
     @property
     def base_url(self) -> str:
-        found = re.search(r"(http://\S+) answers", self.output)
+        found = re.search(r"(http://\S+) is ready", self.output)
         assert found, self.output
         return found[1]
 

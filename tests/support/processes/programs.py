@@ -167,6 +167,6 @@ def _run_module(module: str, arguments: Sequence[str], env: Mapping[str, str], s
 
 
 def dying_with_us() -> Sequence[str]:
-    """What to put before a command so that a run of the tests that is killed leaves no service behind."""
+    """A command prefix that ends the service when the test run is killed."""
     setpriv = shutil.which("setpriv")
     return (setpriv, "--pdeathsig", "KILL") if setpriv else ()

@@ -1,4 +1,4 @@
-"""`pkgrepo publish` and its like as pipelines run them: a process with an environment, its status, what it said."""
+"""Runs `pkgrepo publish` and similar commands as a pipeline does."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ LIMIT = 180  # seconds; reached only when something hangs
 
 @dataclass(frozen=True)
 class Said:
-    """How a run ended. `log` is what it wrote for people, on one line of spaces."""
+    """The result of a run. `log` is its error output on one line."""
 
     status: int | None
     output: str
@@ -31,7 +31,7 @@ class Said:
 
     @property
     def documents(self) -> list[dict[str, Any]]:
-        """What `--json` printed."""
+        """The output of `--json`."""
         found: list[dict[str, Any]] = json.loads(self.output)
         return found
 
@@ -63,7 +63,7 @@ async def publishing(
 
 
 async def end_of(process: Program) -> Said:
-    """How a run ends; no secret is in anything it says."""
+    """Wait for the end of a run, and check that its output has no secret."""
     async with asyncio.timeout(LIMIT):
         output, log = await process.communicate()
     assert PASSWORD.encode() not in output + log

@@ -1,4 +1,4 @@
-"""One process of a service: started, killed, held, asked whether it is ready; what it logs goes to a file."""
+"""One process of a service, with its log in a file. Tests start, kill, stop and continue it."""
 
 import asyncio
 import os
@@ -10,14 +10,14 @@ from pathlib import Path
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 
-from deploy.local.processes import POLL, START_LIMIT, STOP_LIMIT, NotStarted
+from deploy.local.processes import POLL_INTERVAL, START_TIMEOUT, STOP_TIMEOUT, NotStarted
 from tests.support.processes.programs import Program, start
 
 SHOWN_LINES = 20  # of a log, in the text of an error
 
 
 class Replica:
-    """A service's process, or the next one in its place.
+    """The process of a service, also after a restart.
 
     `address` is where it listens, as services are told addresses; `command` is what runs it.
     """
@@ -42,24 +42,24 @@ class Replica:
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
-        """Run it, without waiting until it is ready."""
+        """Start the process without waiting until it is ready."""
         assert not self.running, f"{self.service} runs already"
         with self.log.open("a") as log:
             self._process = await start(self.command, env=self.environment, stdout=log)
 
     async def ready(self) -> None:
-        """Wait until it takes requests. Raises NotStarted when it ends, or is not ready within START_LIMIT."""
+        """Wait until it accepts requests. Raises NotStarted if it ends, or is not ready within START_TIMEOUT."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(START_LIMIT):
+            async with asyncio.timeout(START_TIMEOUT):
                 while self.running:
                     if await self.says("ready"):
                         return
-                    await asyncio.sleep(POLL)
+                    await asyncio.sleep(POLL_INTERVAL)
         lines = self.log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
         raise NotStarted("\n".join([f"{self.service} is not ready ({self.log}):", *lines]), lines)
 
     async def says(self, status: str) -> bool:
-        """Whether it says of itself that it is `ready`, `not ready` or `stopping`."""
+        """Whether it reports `ready`, `not ready` or `stopping`."""
         unix = self.address.startswith("unix:")
         connector = UnixConnector(self.address.removeprefix("unix:")) if unix else None
         with suppress(ClientError, OSError):
@@ -71,21 +71,21 @@ class Replica:
         return False
 
     async def kill(self) -> None:
-        """`kill -9`, and see it dead."""
+        """Send SIGKILL and wait for the end."""
         self.send(signal.SIGKILL)
         await self.ended()
 
     def hold(self) -> None:
-        """SIGSTOP: its connections stay, and nothing moves."""
+        """Send SIGSTOP: its connections stay open, and nothing runs."""
         self.send(signal.SIGSTOP)
 
     @property
     def held(self) -> bool:
-        """Whether it was stopped, by whomever."""
+        """Whether it is stopped."""
         return Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] == "T"
 
     def go_on(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self.send(signal.SIGCONT)
 
     def send(self, number: signal.Signals) -> None:
@@ -93,18 +93,18 @@ class Replica:
             os.kill(self.pid, number)
 
     async def ended(self) -> int:
-        """Wait for its end; the exit status, negative for a signal's number."""
+        """Wait for the end; the exit status, or the negative number of a signal."""
         assert self._process is not None
         return await self._process.wait()
 
     async def stop(self) -> int:
-        """SIGTERM and wait; killed where that takes longer than STOP_LIMIT and a running request's time together."""
+        """SIGTERM and wait; killed where that takes longer than STOP_TIMEOUT and a running request's time together."""
         if self._process is None:
             return 0
         self.send(signal.SIGCONT)
         self.send(signal.SIGTERM)
         try:
-            async with asyncio.timeout(2 * STOP_LIMIT):
+            async with asyncio.timeout(2 * STOP_TIMEOUT):
                 return await self.ended()
         except TimeoutError:
             await self.kill()

@@ -8,7 +8,7 @@ import socket
 import tempfile
 from itertools import cycle, islice
 
-from deploy.local.processes import POLL, START_LIMIT
+from deploy.local.processes import POLL_INTERVAL, START_TIMEOUT
 
 RANGE = range(20_000, 32_000)  # below the ports that Linux takes for outgoing connections
 _PORTS = islice(cycle(RANGE), secrets.randbelow(len(RANGE)), None)  # endless
@@ -32,11 +32,11 @@ def free_port() -> int:
 
 async def answering(port: int, question: bytes, beginning: bytes) -> None:
     """Wait until the server on `port` answers `question` with bytes that begin so. Raises TimeoutError."""
-    async with asyncio.timeout(START_LIMIT):
+    async with asyncio.timeout(START_TIMEOUT):
         while True:
             if await _ask(port, question, len(beginning)) == beginning:
                 return
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_INTERVAL)
 
 
 async def _ask(port: int, question: bytes, length: int) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from aiohttp import ClientSession
 
-from deploy.local.processes import running
+from deploy.local.processes import run_server
 from tests.support.deployment.observability import OBSERVABILITY, program
 from tests.support.servers.ports import answering, free_port
 
@@ -62,7 +62,7 @@ async def prometheus(folder: Path, places: Mapping[str, Sequence[str]]) -> Async
     ]
     async with ClientSession() as session:
         ready = answering(port, b"GET /-/ready HTTP/1.0\r\n\r\n", b"HTTP/1.0 200")
-        async with running(command, folder / "server", lambda: ready):
+        async with run_server(command, folder / "server", lambda: ready):
             yield Prometheus(session, f"http://127.0.0.1:{port}")
 
 

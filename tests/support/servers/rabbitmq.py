@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from deploy.cluster.rights import RABBITMQ, rabbitmq_definitions
-from deploy.local.processes import NotStarted, running
+from deploy.local.processes import NotStarted, run_server
 from tests.support.servers.ports import answering, free_port
 from tests.support.servers.users import credentials
 
@@ -61,12 +61,12 @@ async def node(port: int | None = None, virtual_hosts: Sequence[str] = ("/",)) -
         environment = _environment(folder, port, mapper_port)
         # Started by us, or the node would start one that outlives it.
         async with (
-            running(
+            run_server(
                 [*_as_rabbitmq(), mapper, "-address", "127.0.0.1", "-port", str(mapper_port)],
                 folder / "epmd",
                 lambda: answering(mapper_port, NAMES_REQUEST, mapper_port.to_bytes(4)),
             ),
-            running(
+            run_server(
                 [*_as_rabbitmq(), "env", *environment, SERVER],
                 folder / "rabbitmq",
                 lambda: answering(port, AMQP_HEADER, METHOD_ON_CHANNEL_0),

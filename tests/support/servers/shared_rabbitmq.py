@@ -48,7 +48,7 @@ class SharedRabbitMQ:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._failure:
-            for line in (f"RabbitMQ {self._failure.why}.", *self._failure.log[-10:]):
+            for line in (f"RabbitMQ {self._failure.reason}.", *self._failure.log[-10:]):
                 terminalreporter.write_line(line)
 
 

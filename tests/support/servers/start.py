@@ -132,7 +132,7 @@ async def _rabbitmq_of_debian(stack: AsyncExitStack) -> str:
         return await stack.enter_async_context(debian.rabbitmq())
     except NotStarted as error:
         advice = _advice("apt-get install rabbitmq-server", "TEST_RABBITMQ_URL")
-        text = "\n".join([f"RabbitMQ {error.why}.", *error.log[-10:], advice])
+        text = "\n".join([f"RabbitMQ {error.reason}.", *error.log[-10:], advice])
         raise pytest.fail.Exception(text, pytrace=False) from None
 
 

@@ -13,8 +13,8 @@ from PIL import Image
 from yarl import URL
 
 from catalog_service.app import create_app
-from catalog_service.app_keys import PACKAGES, SNAPSHOTS, STORE, VERSIONS
-from catalog_service.catalog.cache import Snapshots
+from catalog_service.app_keys import CATALOG_CACHE, PACKAGES, STORE, VERSIONS
+from catalog_service.catalog.cache import CatalogCache
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.settings import CatalogSettings
 from catalog_service.store import MongoCatalogStore
@@ -158,7 +158,7 @@ class Catalog:
     settings: CatalogSettings
     events: Events
     sweeper: Sweeper
-    snapshots: Snapshots
+    catalogs: CatalogCache
     store: MongoCatalogStore
 
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
@@ -291,7 +291,7 @@ async def serving_catalog(
             chosen,
             events,
             sweeper,
-            app[SNAPSHOTS],
+            app[CATALOG_CACHE],
             store,
         )
 

@@ -1,4 +1,4 @@
-"""Two processes' worth of upload_service, and a transfer that either of them may go on with."""
+"""Two replicas of upload_service, and a transfer that both may continue."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""An upload_service to test, over a real MongoDB and a real folder, its announcements in process."""
+"""An upload_service for tests, with a real MongoDB, a real folder, and events in process."""
 
 import hashlib
 from collections.abc import AsyncIterator
@@ -25,11 +25,12 @@ from upload_service.app import create_app
 from upload_service.model import StorageKind
 from upload_service.quota.service import QuotaStore
 from upload_service.settings import UploadSettings
-from upload_service.storage.filesystem import FolderInstallers, StorageBackends
-from upload_service.uploads.part_files import Parts
-from upload_service.uploads.removal import DoomedStore, Removal
+from upload_service.storage.filesystem import FolderStorage, StorageBackends
+from upload_service.uploads.chunk import ResendCheck
+from upload_service.uploads.part_files import PartFiles
+from upload_service.uploads.removal import Removal, RemovalStore
 from upload_service.uploads.service import Transfers
-from upload_service.uploads.session import TransferStore, UploadSession
+from upload_service.uploads.session import TransferStore, UploadSessions
 
 DOWNLOAD_KEYS = Keys("a-key-for-downloads-in-tests-long-enough")
 FOREVER = 32503680000  # seconds since 1970: the year 3000
@@ -37,7 +38,7 @@ FOREVER = 32503680000  # seconds since 1970: the year 3000
 
 @dataclass(frozen=True)
 class UploadApi:
-    """Calls an upload_service, and knows its folder and what it announced."""
+    """A client of an upload_service, with its folder and the events it has announced."""
 
     service: ServiceApi
     folder: Path
@@ -73,11 +74,11 @@ class UploadApi:
     async def state(self, caller: Caller, file_id: str) -> Answer:
         return await self.service.call(caller, "GET", "upload_package_version", headers={"X-File-ID": file_id})
 
-    async def give_up(self, caller: Caller, file_id: str) -> Answer:
+    async def cancel(self, caller: Caller, file_id: str) -> Answer:
         return await self.service.call(caller, "DELETE", "upload_package_version", headers={"X-File-ID": file_id})
 
     async def upload(self, caller: Caller, data: bytes, *, name: str = "c") -> str:
-        """Send a file in one chunk, and give its server filename."""
+        """Send a file in one chunk; returns its server filename."""
         answer = await self.chunk(caller, uuid4().hex, data, 0, len(data), name=name)
         assert answer.status == 200, answer.body
         return str(answer.body["server_filename"])
@@ -103,13 +104,13 @@ class UploadApi:
         (path,) = (self.folder / caller.tenant_id).rglob(f"upload_{file_id}.part")
         return path
 
-    def address(self, caller: Caller, server_filename: str, **given: Any) -> str:
-        """A download address as catalog_service makes it."""
-        words = {"file_name": "setup.exe", "expires": FOREVER, "keys": DOWNLOAD_KEYS, **given}
-        return download_url(caller, direct=self.service.address, server_filename=server_filename, **words)
+    def address(self, caller: Caller, server_filename: str, **options: Any) -> str:
+        """A download address, as catalog_service makes it."""
+        options = {"file_name": "setup.exe", "expires": FOREVER, "keys": DOWNLOAD_KEYS, **options}
+        return download_url(caller, direct=self.service.address, server_filename=server_filename, **options)
 
     async def get(self, address: str, *, method: str = "GET", **headers: str) -> Answer:
-        """Ask for an address without any token; `_` in a header's name stands for `-`."""
+        """Request an address without a token; `_` in a header's name stands for `-`."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         async with self.service.session.request(method, address, headers=sent) as response:
             return await read_answer(response)
@@ -148,41 +149,42 @@ def settings_for(mongo_url: str, folder: Path, **settings: Any) -> UploadSetting
     )
 
 
-def folder_homes(folder: Path) -> StorageBackends:
-    """The shared folder as the only home."""
-    return StorageBackends({StorageKind.FOLDER: FolderInstallers(folder, Parts(folder))})
+def folder_backends(folder: Path) -> StorageBackends:
+    """The shared folder as the only storage."""
+    return StorageBackends({StorageKind.FOLDER: FolderStorage(folder, PartFiles(folder))})
 
 
-def make_removal(store: DoomedStore, quota: QuotaStore, folder: Path) -> Removal:
-    return Removal(store, quota, Parts(folder), folder_homes(folder))
+def make_removal(store: RemovalStore, quota: QuotaStore, folder: Path) -> Removal:
+    return Removal(store, quota, PartFiles(folder), folder_backends(folder))
 
 
-class Records(TransferStore, DoomedStore, Protocol):
-    """What transfers need of the records."""
+class Records(TransferStore, RemovalStore, Protocol):
+    """The upload records, as transfers and removals need them."""
 
 
 def make_transfers(store: Records, quota: QuotaStore, folder: Path, readers: Executor) -> Transfers:
-    """Transfers of a process that has seen no chunk yet."""
-    parts, removal = Parts(folder), make_removal(store, quota, folder)
-    intake = UploadSession(store, quota, parts, FolderInstallers(folder, parts), removal, lambda: None, readers)
-    return Transfers(intake, folder_homes(folder))
+    """The transfers of a process that has seen no chunk."""
+    parts, removal = PartFiles(folder), make_removal(store, quota, folder)
+    storage = FolderStorage(folder, parts)
+    sessions = UploadSessions(store, quota, parts, storage, removal, lambda: None, readers)
+    return Transfers(store, quota, sessions, ResendCheck(store, parts, folder_backends(folder)), removal)
 
 
 @asynccontextmanager
 async def serving_uploads(settings: UploadSettings, events: Events | None = None) -> AsyncIterator[UploadApi]:
-    """The service; without `events` whatever it announces is kept in `announced`."""
-    heard: list[Event] = []
+    """The service; without `events` its announcements are in `announced`."""
+    announced: list[Event] = []
     if events is None:
         events = LocalEvents()
 
-        async def hear(event: Event) -> None:
-            heard.append(event)
+        async def record(event: Event) -> None:
+            announced.append(event)
 
-        await events.subscribe("tests", "upload.finished", hear)
+        await events.subscribe("tests", "upload.finished", record)
     app = create_app(settings, events)
     async with (
         serving(app, "127.0.0.1:0") as address,
         serving(management_of(app), "127.0.0.1:0") as management,
         ClientSession() as session,
     ):
-        yield UploadApi(ServiceApi(session, address, "upload_service"), settings.installers, heard, management)
+        yield UploadApi(ServiceApi(session, address, "upload_service"), settings.installers, announced, management)

@@ -80,7 +80,7 @@ class Estate:
 
     async def send(self, row: Operation, api: Api | None = None, **request: Any) -> Answer:
         """Call an operation with what this tenant has, at this tenant or as `api` would."""
-        request = as_winget(request) if row.of_winget else request
+        request = as_winget(request) if row.is_winget else request
         headers = {"X-File-ID": self.transfer, **request.pop("headers", {})}
         return await (api or self.api).call(row.method, *segments(row, self.parts), headers=headers, **request)
 
@@ -88,7 +88,7 @@ class Estate:
         """Everything that the tenant's administrator can read."""
         seen = {}
         for row in READS:
-            answer = await self.send(row, params={"include_disabled": "true"} if row.word == "get_packages" else {})
+            answer = await self.send(row, params={"include_disabled": "true"} if row.name == "get_packages" else {})
             assert answer.status == 200, (title(row), answer.status, answer.body)
             seen[title(row)] = _SIGNATURE.sub("", json.dumps(answer.body, default=str))
         for package in (await self.api.call("POST", "get_packages", params={"include_disabled": "true"})).body:

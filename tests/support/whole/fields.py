@@ -54,7 +54,7 @@ def fields_of(row: Operation) -> list[Field]:
 def described(row: Operation) -> list[Field]:
     """Every field of an operation, files too, each once."""
     # The sign-in form is a browser's, and the document does not tell of it; it is that of `login`.
-    path = "login" if row.word == "sign_in" else row.path
+    path = "login" if row.name == "sign_in" else row.path
     operation = DOCUMENT["paths"].get(f"/{path}", {}).get(row.method.lower(), {})
     schemas = {
         (name, "data"): schema

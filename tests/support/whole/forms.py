@@ -16,7 +16,7 @@ TRANSFER = {"X-File-ID": "malformed", "Content-Range": "bytes 0-3/4"}
 WITH_FIELDS = [row for row in OPERATIONS if fields_of(row) and row.access is not Access.SIGNED]
 # Deletions come last, so that one tenant is enough for all of them.
 WRITES = sorted(
-    (row for row in OPERATIONS if row.audited), key=lambda row: (row.method == "DELETE", row.word == "delete_package")
+    (row for row in OPERATIONS if row.audited), key=lambda row: (row.method == "DELETE", row.name == "delete_package")
 )
 UPLOADS = [row for row in OPERATIONS if title(row) == "POST-upload_package_version"]
 Body = tuple[dict[str, str], bytes]
@@ -39,7 +39,7 @@ def multipart(form: Mapping[str, str], kind: str = MULTIPART, more: bytes = b"",
 
 def good_form(row: Operation, estate: Estate) -> dict[str, str]:
     """Good values for everything, with a new user where one is added."""
-    return {**estate.form, **({"username": "newcomer"} if row.word == "add_user" else {})}
+    return {**estate.form, **({"username": "newcomer"} if row.name == "add_user" else {})}
 
 
 def own_form(row: Operation, estate: Estate) -> dict[str, str]:

@@ -24,7 +24,7 @@ def check_problem(answer: Answer, status: int, code: str) -> None:
 
 def check_error(row: Operation, answer: Answer, status: int, code: str) -> None:
     """Check an error in the form of the operation's protocol."""
-    if not row.of_winget:
+    if not row.is_winget:
         check_problem(answer, status, code)
         return
     assert (answer.status, answer.headers["Content-Type"]) == (status, "application/json"), answer.body

@@ -64,14 +64,14 @@ async def test_each_write_is_on_record(services: Services) -> None:
     estate, wrong = await furnish(await services.tenant()), list[str]()
     for row in sorted(AUDITED, key=_order):
         made_up = {"username": f"new-{estate.marker}", "version_key": "installer"}
-        if row.word in {"add_package_version", "publish_client"}:
+        if row.name in {"add_package_version", "publish_client"}:
             made_up["server_filename"] = await upload(estate.api, b"an installer")
         answer = await estate.send(row, data={**estate.form, **made_up})
         entry = await newest(estate.api)
-        expected = (*CALLER, row.word, answer.status, answer.headers["X-Request-Id"])
+        expected = (*CALLER, row.name, answer.status, answer.headers["X-Request-Id"])
         if answer.status >= 400 or _summary(entry) != expected or not (entry["target"] or entry["changes"]):
             wrong.append(f"{title(row)}: {answer.status} {answer.body}: {entry}")
-        if row.word == "rotate_client_token":
+        if row.name == "rotate_client_token":
             estate = replace(estate, parts={**estate.parts, "auth_token": answer.body["auth_token"]})
     assert wrong == []
 
@@ -81,8 +81,8 @@ async def test_each_refused_write_is_on_record(strangers: Api) -> None:
     for row in AUDITED:
         answer = await strangers.call(row.method, *segments(row, UNKNOWN), data={"no": "field"})
         entry = await newest(strangers)
-        refused = 400 <= answer.status < 500 or row.word == "edit_settings"
-        expected = (*CALLER, row.word, answer.status, answer.headers["X-Request-Id"])
+        refused = 400 <= answer.status < 500 or row.name == "edit_settings"
+        expected = (*CALLER, row.name, answer.status, answer.headers["X-Request-Id"])
         if not refused or _summary(entry) != expected or "auth_token" in entry["target"]:
             wrong.append(f"{title(row)}: {answer.status} {answer.body}: {entry}")
     assert wrong == []
@@ -100,7 +100,7 @@ async def test_a_caller_without_a_session_leaves_no_entry(strangers: Api) -> Non
 async def test_no_secret_is_in_an_entry(estate: Estate) -> None:
     secrets = {estate.form[name] for name in ("password", "old_password", "new_password", "token")}
     secrets.add(estate.parts["auth_token"])
-    for row in sorted(AUDITED, key=lambda row: row.word.startswith("delete")):
+    for row in sorted(AUDITED, key=lambda row: row.name.startswith("delete")):
         answer = await estate.send(row, data=dict(estate.form))
         secrets |= {answer.body["auth_token"]} if "auth_token" in answer.body else set()
         await estate.api.call(row.method, *segments(row, {**UNKNOWN, "auth_token": estate.parts["auth_token"]}))
@@ -188,7 +188,7 @@ async def test_lines_of_json_have_every_entry(estate: Estate) -> None:
 
 
 async def test_refusals_on_record_in_a_minute_are_bounded(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "REFUSALS", 3)
+    monkeypatch.setattr(audit, "MAX_REFUSALS", 3)
     for _ in range(6):
         assert (await tenant.call("DELETE", "delete_package", "Unknown.App")).status == 404
     await tenant.call("PATCH", "edit_settings", data={"version_key": "installer"})
@@ -294,7 +294,7 @@ async def test_a_write_without_an_answer_is_on_record_by_its_address(
 async def test_a_write_is_on_record_once_though_the_log_was_away(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch, answers_get_lost: bool
 ) -> None:
-    monkeypatch.setattr(audit, "PAUSE", 0.01)
+    monkeypatch.setattr(audit, "RETRY_DELAY", 0.01)
     log = Forgetful(services.addresses["auth_service"], answers_get_lost=answers_get_lost)
     with capture_logs() as logged:
         async with gateway(services, redis_url, tenant, log) as api:
@@ -319,7 +319,7 @@ async def test_a_write_is_on_record_once_though_the_log_was_away(
 async def test_a_stopping_gateway_sends_the_entries_that_wait(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "PAUSE", 3600)
+    monkeypatch.setattr(audit, "RETRY_DELAY", 3600)
     log, management = Forgetful(services.addresses["auth_service"], answers_get_lost=False), f"127.0.0.1:{free_port()}"
     async with gateway(services, redis_url, tenant, log, management=management) as api:
         await rotate(api)
@@ -348,4 +348,4 @@ def _summary(entry: dict[str, Any]) -> tuple[Any, ...]:
 
 def _order(row: Operation) -> tuple[int, str]:
     """Deletions come last, that of the package at the end."""
-    return (row.word.startswith("delete") + (row.word == "delete_package"), row.word)
+    return (row.name.startswith("delete") + (row.name == "delete_package"), row.name)

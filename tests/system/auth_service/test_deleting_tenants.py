@@ -24,7 +24,7 @@ from tests.support.step_faults import Fault, Steps
 @pytest.fixture
 def addresses(mongo_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Addresses:
     """The stores, with no gateway that would have to forget."""
-    monkeypatch.setattr(operations, "IN_FORCE", 0)
+    monkeypatch.setattr(operations, "CACHES_EXPIRED", 0)
     return Addresses("", mongo_url, redis_url)
 
 

@@ -23,7 +23,7 @@ from tests.support.whole.estate import Estate, furnish
 from tests.support.whole.services import Api, Services
 from tests.support.whole.stories import add_package, download, publish, send_chunk
 
-Shown = dict[str, tuple[str, tuple[str, ...]]]
+RecordedProgress = dict[str, tuple[str, tuple[str, ...]]]
 
 SERVICES = ("auth_service", "catalog_service", "upload_service", "client_registry", "gateway")
 
@@ -35,7 +35,7 @@ async def shown(services: Services, name: str) -> Figures:
 
 TENANT, SERVICE = ("tenant_id",), ("service",)
 # What all show, and what each does besides: its kind and its labels.
-COMMON: Shown = {
+COMMON: RecordedProgress = {
     "pkgrepo_requests_total": ("counter", ("method", "route", "service", "status")),
     "pkgrepo_request_seconds": ("histogram", ("method", "route", "service")),
     "pkgrepo_requests_in_progress": ("gauge", SERVICE),
@@ -47,8 +47,8 @@ COMMON: Shown = {
     "process_open_fds": ("gauge", SERVICE),
     "process_max_fds": ("gauge", SERVICE),
 }
-WITH_DATABASE: Shown = {"pkgrepo_schema_version": ("gauge", SERVICE)}
-OWN: Mapping[str, Shown] = {
+WITH_DATABASE: RecordedProgress = {"pkgrepo_schema_version": ("gauge", SERVICE)}
+OWN: Mapping[str, RecordedProgress] = {
     "gateway": {
         "pkgrepo_catalog_bytes": ("gauge", SERVICE),
         "pkgrepo_catalogs": ("gauge", SERVICE),

@@ -14,19 +14,19 @@ from pydantic import SecretStr
 
 from common.mongo import MongoDatabase, open_database
 from common.mongo.schema import Done, Migration, Schema, SchemaIsNewer, set_version, version_of
+from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
 from deploy.backup.records import DATABASES
-from deploy.backup.taking import Backup
 from deploy.local import servers
 from deploy.local.folder import Addresses
 from deploy.operator.operations import open_operator
 from deploy.operator.schemas import KNOWN
 from deploy.operator.storage import open_storage
 from deploy.operator.stores import StoreAddresses
-from deploy.tenant_archive.exporting import Export
-from deploy.tenant_archive.importing import Import
+from deploy.tenant_archive.exporter import TenantExporter
+from deploy.tenant_archive.importer import TenantImporter
 from tests.support.factories import KEY, KEYS, make_tenant
-from tests.support.processes.backup import Shown, heads, restore_documents
+from tests.support.processes.backup import RecordedProgress, heads, restore_documents
 from tests.support.processes.pkgrepo_command import pkgrepo_commands
 
 TENANT = make_tenant(tenant_id="acme")
@@ -86,9 +86,9 @@ async def make_tenant_here(where: StoreAddresses) -> None:
 
 async def back_up(where: StoreAddresses, folder: Path) -> Path:
     """Make a backup; its manifest."""
-    backup = Backup(BackupFolder(folder), open_storage(where.installers), Shown(), check=False)
+    backup = BackupCreator(BackupFolder(folder), open_storage(where.installers), RecordedProgress(), check=False)
     with backup.folder.locked():
-        await backup.take(where)
+        await backup.run(where)
     return folder / backup.name / "manifest.json"
 
 
@@ -200,17 +200,17 @@ async def test_a_newer_archive_is_refused_and_an_older_one_is_migrated(
 
     storage = open_storage(where.installers)
     archive, newer = tmp_path / "acme.tar", tmp_path / "newer.tar"
-    await Export(archive, TENANT.tenant_id, storage, Shown()).run(where)
+    await TenantExporter(archive, TENANT.tenant_id, storage, RecordedProgress()).run(where)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("deploy.tenant_archive.exporting.versions", lambda _: asyncio.sleep(0, {"upload": 9}))
-        await Export(newer, TENANT.tenant_id, storage, Shown()).run(where)
+        patched.setattr("deploy.tenant_archive.exporter.versions", lambda _: asyncio.sleep(0, {"upload": 9}))
+        await TenantExporter(newer, TENANT.tenant_id, storage, RecordedProgress()).run(where)
     await lose_everything(database)
     with pytest.raises(SchemaIsNewer, match="the archive's upload: schema is newer"):
-        await Import(newer, storage, Shown()).run(where)
+        await TenantImporter(newer, storage, RecordedProgress()).run(where)
     monkeypatch.setattr("deploy.operator.schemas.CLIENTS", Schema([Migration("give groups a colour", colour)], {}))
     elsewhere = replace(where, installers=tmp_path / "elsewhere")
     (tmp_path / "elsewhere").mkdir()
-    await Import(archive, open_storage(elsewhere.installers), Shown()).run(elsewhere)
+    await TenantImporter(archive, open_storage(elsewhere.installers), RecordedProgress()).run(elsewhere)
     assert await database.client["clients"]["groups"].distinct("colour") == ["red"]
     assert seen == []
     assert await database["tenants"].distinct("tenant_id") == [TENANT.tenant_id]

@@ -16,8 +16,8 @@ from common.http.connection_limits import Runner
 from common.http.readiness import add_probes
 from common.http.server import serving
 from tests.support.factories import make_caller
-from tests.support.processes.direct import direct
 from tests.support.processes.fleet import Fleet
+from tests.support.processes.replica_client import direct
 from tests.support.samples.held import HeldChunk
 from tests.support.waiting import until
 
@@ -96,7 +96,7 @@ async def test_a_stopping_process_ends_the_requests_that_it_has(running_fleet: F
         apart = Socket(str(Path(folder) / "apart.sock"))
         patches = {"common.http.server:DRAIN_TIMEOUT": 5, "common.http.server:SHUTDOWN_TIMEOUT": LIMIT}
         environment = {"MANAGEMENT_LISTEN": f"unix:{apart.path}", "PATCHES": json.dumps(patches)}
-        command = (sys.executable, "-m", "tests.support.processes.failing", "upload_service")
+        command = (sys.executable, "-m", "tests.support.processes.failpoints", "upload_service")
         replica = await running_fleet.add("upload_service", environment=environment, command=command, aside=True)
         main = Socket(replica.address.removeprefix("unix:"))
         async with direct(running_fleet, replica) as api:

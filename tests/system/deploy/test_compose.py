@@ -1,4 +1,4 @@
-"""The service in containers, scaled; wants an engine: `make test-compose`."""
+"""The services in containers with several replicas; needs a container engine: `make test-compose`."""
 
 import asyncio
 import hashlib
@@ -95,7 +95,7 @@ async def test_an_upload_goes_on_at_other_replicas_when_one_is_killed(
 
 
 async def _insisting(api: Api, file_id: str, content: bytes, start: int) -> dict[str, str]:
-    """Send a chunk as a client does that is told to try again."""
+    """Send a chunk, with retries where the server asks for them."""
     body: dict[str, str] = {}
 
     async def taken() -> bool:
@@ -122,16 +122,14 @@ async def test_a_container_has_no_more_rights_than_it_needs(project: Composition
 @pytest.mark.parametrize(
     ("service", "store"), [("gateway", "mongodb"), ("auth_service", "rabbitmq"), ("upload_service", "redis")]
 )
-async def test_a_service_does_not_even_find_a_store_that_is_not_its_own(
-    project: Composition, service: str, store: str
-) -> None:
+async def test_a_service_has_no_network_access_to_other_stores(project: Composition, service: str, store: str) -> None:
     look = f"import socket; socket.getaddrinfo({store!r}, 80)"
     container = project.containers(service)[0]
     found = await asyncio.to_thread(container.exec_run, ["python", "-c", look])
     assert (found.exit_code, b"gaierror" in found.output) == (1, True)
 
 
-async def test_coming_up_again_changes_nothing(project: Composition) -> None:
+async def test_a_second_up_changes_nothing(project: Composition) -> None:
     before = {file: file.read_bytes() for file in project.secrets.rglob("*") if file.is_file()}
     ids = {container.id for service in OURS for container in project.containers(service)}
     await project.up("--build")

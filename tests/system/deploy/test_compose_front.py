@@ -1,4 +1,4 @@
-"""The service in containers behind one address with a certificate, while its parts go and come; wants an engine."""
+"""The services behind one TLS address, while containers are replaced; needs a container engine."""
 
 import asyncio
 import hashlib
@@ -44,7 +44,7 @@ async def front(project: Composition) -> AsyncIterator[Api]:
         yield api
 
 
-async def test_every_replica_of_every_service_is_replaced_and_nobody_notices(project: Composition, front: Api) -> None:
+async def test_replacing_every_replica_fails_no_request(project: Composition, front: Api) -> None:
     async with callers(front) as counting:
         for service in OURS:
             asked, failed = counting.asked.total(), Counter(counting.failed)
@@ -78,7 +78,7 @@ async def test_no_request_fails_while_every_password_at_the_stores_is_replaced(
 
 
 async def _more(counting: Counting, asked: int) -> bool:
-    """Whether callers have asked 50 times since."""
+    """Whether callers have sent 50 more requests."""
     return counting.asked.total() > asked + 50
 
 
@@ -137,17 +137,17 @@ async def test_services_started_before_their_stores_get_ready(
     assert await download(front, (await version_of(front, published))["INSTALLER_URL"]) == published.content
 
 
-async def test_a_backup_brings_everything_back_where_all_volumes_are_lost(project: Composition, front: Api) -> None:
+async def test_a_backup_restores_everything_after_losing_all_volumes(project: Composition, front: Api) -> None:
     name = package_id()
     await add_package(front, name)
     published = await publish(front, name, content=os.urandom(3 * CHUNK))
     client = (await front.call("POST", "add_client", data={"client_name": "pc-7.example"})).body
     head = next(line for line in (await project.operate("audit", "verify")).splitlines() if line.startswith("main: "))
-    assert "is a backup" in await project.operate("backup", "/backups", "--keep", "14")
+    assert "was created" in await project.operate("backup", "/backups", "--keep", "14")
     assert " 0 installers were copied" in await project.operate("backup", "/backups", "--check")
     await project.compose("down", "--volumes", "--timeout", "20")
     await project.start_stores()
-    assert "is restored" in await project.operate("restore", "/backups")
+    assert "was restored" in await project.operate("restore", "/backups")
     await project.up()
     for words in (["quota"], ["scrub"], ["audit", "verify", "--tenant", "main", "--expect", head.rpartition(" ")[2]]):
         await project.operate(*words)
@@ -168,7 +168,7 @@ async def _all(act: object, containers: list[Container], **options: object) -> N
 
 
 async def _all_miss(project: Composition, services: list[Container], away: set[str]) -> None:
-    """Wait until each service misses those of the stores that it needs, and no other."""
+    """Wait until each service reports exactly the missing stores that it needs."""
 
     async def so() -> bool:
         told = await asyncio.gather(*(project.says(container) for container in services))

@@ -13,7 +13,7 @@ import pytest
 from docker import DockerClient
 from yarl import URL
 
-from deploy.cluster.secrets import SERVICES_USER
+from deploy.cluster.owners import SERVICES_USER
 from tests.support.deployment.composition import STORE_IMAGES, Composition, composition, copy_of
 from tests.support.faults.callers import Counting, callers
 from tests.support.waiting import until
@@ -45,7 +45,7 @@ async def project(store_images: dict[str, str]) -> AsyncIterator[Composition]:
 
 @dataclass(frozen=True)
 class Rotation:
-    """A key rotation that was begun and ended under load. The session and the address are from before it."""
+    """A complete key rotation under load. The session and the address are from before it."""
 
     failures: Counter[str]
     failures_of_the_end: Counter[str]
@@ -123,10 +123,10 @@ async def test_backup_restores_into_an_empty_project_of_another_name(project: Co
     client = (await api.call("POST", "add_client", data={"client_name": f"{name}.example"})).body
     log = await project.operate("audit", "verify", "--tenant", "main")
     head = next(line for line in log.splitlines() if line.startswith("main: ")).rpartition(" ")[2]
-    assert "is a backup" in await project.operate("backup", "/backups")
+    assert "was created" in await project.operate("backup", "/backups")
     async with copy_of(project) as drill:
         await drill.start_stores()
-        assert "is restored" in await drill.operate("restore", "/backups")
+        assert "was restored" in await drill.operate("restore", "/backups")
         await drill.up()
         await drill.operate("quota")
         await drill.operate("scrub")

@@ -1,4 +1,4 @@
-"""The stores in containers: the rights of each user, and the upgrade from one user for all; wants an engine."""
+"""The stores in containers: each user's rights, and the upgrade from one user; needs a container engine."""
 
 import os
 from collections.abc import AsyncIterator
@@ -19,8 +19,9 @@ from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError
 
 from common.settings import load
+from deploy.cluster.owners import STORES_USER
 from deploy.cluster.rights import MONGODB, RABBITMQ, REDIS, Credential
-from deploy.cluster.secrets import STORES_USER, ClusterSecrets
+from deploy.cluster.secrets import ClusterSecrets
 from deploy.cluster.stores import OtherStores
 from deploy.operator.schemas import KNOWN
 from tests.support.deployment.composition import OURS, Composition, composition, composition_of_release_0_1_0
@@ -103,13 +104,13 @@ async def upgraded() -> AsyncIterator[Upgraded]:
 
 
 def write_old_secrets(folder: Path) -> None:
-    """The folder as release 0.1.0 made it."""
+    """The folder of secrets of release 0.1.0."""
     one_user = {
         "mongo_url": f"mongodb://pkgrepo:{PASSWORD}@mongodb:27017/?replicaSet=rs0&authSource=admin",
         "redis_url": f"redis://:{PASSWORD}@redis:6379",
         "rabbitmq_url": f"amqp://pkgrepo:{PASSWORD}@rabbitmq:5672/",
     }
-    ClusterSecrets(folder, load(OtherStores, **one_user)).make()
+    ClusterSecrets(folder, load(OtherStores, **one_user)).generate()
     files = {
         "mongodb/password": PASSWORD,
         "mongodb/members": "members" * 10,
@@ -128,7 +129,7 @@ def write_old_secrets(folder: Path) -> None:
 
 
 async def make_databases_older(project: Composition) -> None:
-    """Take away what the migrations since release 0.1.0 have added."""
+    """Undo the migrations since release 0.1.0."""
     async with AsyncMongoClient[dict[str, Any]](project.store_url("mongodb", f"pkgrepo:{PASSWORD}")) as client:
         for database in KNOWN:
             await client[database]["schema"].delete_many({})
@@ -154,21 +155,21 @@ async def test_an_upgrade_gives_each_service_its_own_user(upgraded: Upgraded, us
     assert await beyond_mongodb(url(upgraded.project, "mongodb", user), user) == []
 
 
-async def test_an_upgrade_shuts_out_the_mongodb_user_of_before(upgraded: Upgraded) -> None:
+async def test_an_upgrade_disables_the_old_mongodb_user(upgraded: Upgraded) -> None:
     url = upgraded.project.store_url("mongodb", f"pkgrepo:{PASSWORD}")
     async with AsyncMongoClient[dict[str, Any]](url) as client:
         with pytest.raises(OperationFailure, match="Authentication failed"):
             await client.admin.command("usersInfo")
 
 
-async def test_an_upgrade_shuts_out_the_redis_password_of_before(upgraded: Upgraded) -> None:
+async def test_an_upgrade_disables_the_old_redis_password(upgraded: Upgraded) -> None:
     client: Any = Redis.from_url(upgraded.project.store_url("redis", f":{PASSWORD}"))
     async with client:
         with pytest.raises(AuthenticationError):
             await client.ping()
 
 
-async def test_an_upgrade_shuts_out_the_rabbitmq_user_of_before(upgraded: Upgraded) -> None:
+async def test_an_upgrade_disables_the_old_rabbitmq_user(upgraded: Upgraded) -> None:
     with pytest.raises(ProbableAuthenticationError):
         await aio_pika.connect(upgraded.project.store_url("rabbitmq", f"pkgrepo:{PASSWORD}"))
 

@@ -1,4 +1,4 @@
-"""The Kubernetes manifests as kustomize renders them; wants that program: `make test-kubernetes`."""
+"""The Kubernetes manifests as kustomize renders them; needs that program: `make test-kubernetes`."""
 
 import shutil
 import subprocess
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("kubernetes") / "kubernetes"
     shutil.copytree(FOLDER, copy)
     shutil.copytree(OBSERVABILITY, copy.parent / OBSERVABILITY.name)
-    ClusterSecrets(copy / "secrets", load(OtherStores, **STORES)).make()
+    ClusterSecrets(copy / "secrets", load(OtherStores, **STORES)).generate()
     every = [path.name for path in sorted((copy / "components").iterdir()) if path.name != "backups-at-hand"]
     _with(copy / "overlays" / "production", "with-components", [f"../../components/{name}" for name in every])
     _with(copy / "operator", "operator-with-backups", ["../components/backups-at-hand"])
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _with(folder: Path, name: str, components: list[str]) -> None:
-    """A copy of a folder beside it, which takes these components too."""
+    """A copy of a folder with these components."""
     copy = folder.with_name(name)
     shutil.copytree(folder, copy)
     says = yaml.safe_load((copy / "kustomization.yaml").read_text())
@@ -68,7 +68,7 @@ def containers(resources: list[Resource]) -> Iterator[tuple[Resource, Resource]]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_kubernetes_takes_every_resource(resources: list[Resource], version: str) -> None:
+def test_kubernetes_accepts_every_resource(resources: list[Resource], version: str) -> None:
     assert [found for resource in known(resources) if (found := refusal(resource, version))] == []
 
 
@@ -76,7 +76,9 @@ def test_kubernetes_takes_every_resource(resources: list[Resource], version: str
 @pytest.mark.parametrize(
     ("beside", "namespace"), [("stores", "stores"), ("operator", "pkgrepo"), ("operator-with-backups", "pkgrepo")]
 )
-def test_kubernetes_takes_what_is_applied_beside(render: Render, beside: str, namespace: str, version: str) -> None:
+def test_kubernetes_accepts_the_additional_kustomizations(
+    render: Render, beside: str, namespace: str, version: str
+) -> None:
     found = render(beside)
     assert [refusal(resource, version) for resource in found] == [""] * len(found)
     assert {resource["metadata"]["namespace"] for resource in found} == {namespace}
@@ -91,7 +93,7 @@ def test_a_cluster_has_alerts_a_dashboard_and_scrape_targets(render: Render) -> 
     assert dashboard["data"] == {"pkgrepo.json": (OBSERVABILITY / "dashboard.json").read_text()}
 
 
-def test_secrets_can_be_handed_out_alone(render: Render) -> None:
+def test_secrets_can_be_applied_separately(render: Render) -> None:
     alone, all_of_it = of_kind("Secret", render("secrets")), of_kind("Secret", render("overlays/production"))
     assert {name: found["data"] for name, found in alone.items()} == {
         name: found["data"] for name, found in all_of_it.items()
@@ -99,13 +101,13 @@ def test_secrets_can_be_handed_out_alone(render: Render) -> None:
     assert not any("namespace" in found["metadata"] for found in alone.values())  # `-n` says it.
 
 
-def test_kubernetes_refuses_what_it_does_not_know(resources: list[Resource]) -> None:
+def test_kubernetes_refuses_unknown_fields(resources: list[Resource]) -> None:
     deployment = of_kind("Deployment", resources)["gateway"]
     wrong = {**deployment, "spec": {**deployment["spec"], "replica": 2}}
     assert all("replica" in refusal(wrong, version) for version in VERSIONS)
 
 
-def test_all_that_is_named_is_there(resources: list[Resource]) -> None:
+def test_every_referenced_resource_exists(resources: list[Resource]) -> None:
     there = {where(resource) for resource in resources} | {f"Secret {name}" for name in OPERATOR_S}
     named = set()
     for pod, container in containers(resources):
@@ -127,13 +129,13 @@ def test_all_that_is_named_is_there(resources: list[Resource]) -> None:
     assert len(named) > 3 * len(SERVICES)
 
 
-def test_everything_stands_in_one_namespace_of_the_restricted_kind(resources: list[Resource]) -> None:
+def test_all_resources_are_in_one_restricted_namespace(resources: list[Resource]) -> None:
     assert {resource["metadata"].get("namespace", "pkgrepo") for resource in resources} == {"pkgrepo"}
     labels = of_kind("Namespace", resources)["pkgrepo"]["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_a_container_is_of_a_version_and_held_to_its_share(resources: list[Resource]) -> None:
+def test_a_container_has_an_exact_image_and_limits(resources: list[Resource]) -> None:
     for _, container in containers(resources):
         name, _, tag = container["image"].rpartition(":")
         assert "/" in name
@@ -162,7 +164,7 @@ def test_a_container_has_no_more_rights_than_it_needs(resources: list[Resource])
     }
 
 
-def test_services_are_found_and_asked_how_they_are(resources: list[Resource]) -> None:
+def test_services_have_probes_and_a_matching_selector(resources: list[Resource]) -> None:
     templates, services = pods(resources), of_kind("Service", resources)
     assert sorted(services) == sorted(of_kind("Deployment", resources)) == SERVICES
     for name, service in services.items():
@@ -191,7 +193,7 @@ def test_a_deployment_s_selector_picks_its_own_pods(resources: list[Resource]) -
         assert [pod for pod, found in templates.items() if selector <= labels_of(found)] == [name]
 
 
-def test_replicas_of_one_service_keep_away_from_each_other(render: Render) -> None:
+def test_replicas_of_a_service_run_on_different_nodes(render: Render) -> None:
     resources = render("overlays/production")
     for name in SERVICES:
         pod = pods(resources)[name]
@@ -203,7 +205,7 @@ def test_replicas_of_one_service_keep_away_from_each_other(render: Render) -> No
             assert "app.kubernetes.io/name" in constraint["matchLabelKeys"]
 
 
-def test_the_folder_of_installers_is_shared_where_there_are_several_nodes(render: Render) -> None:
+def test_several_nodes_share_the_folder_of_installers(render: Render) -> None:
     claims = {
         overlay: of_kind("PersistentVolumeClaim", render(f"overlays/{overlay}"))["installers"]["spec"]["accessModes"]
         for overlay in OVERLAYS
@@ -215,19 +217,19 @@ def test_the_folder_of_installers_is_shared_where_there_are_several_nodes(render
     }
 
 
-def test_one_node_is_entered_through_its_own_ingress(render: Render) -> None:
+def test_a_single_node_uses_its_own_ingress(render: Render) -> None:
     [rule] = of_kind("NetworkPolicy", render("overlays/single-node"))["from-ingress"]["spec"]["ingress"]
     [peer] = rule["from"]
     assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "kube-system"}
 
 
-def test_new_keys_reach_running_pods_and_a_new_address_makes_new_ones(folder: Path, render: Render) -> None:
+def test_new_keys_reach_running_pods_and_new_addresses_replace_pods(folder: Path, render: Render) -> None:
     before = pods(render("overlays/production"))
     KeyFiles(folder / "secrets" / "keys").prepare()
     rotated = render("overlays/production")
     assert pods(rotated) == before
 
     moved = load(OtherStores, **{**STORES, "rabbitmq_url": "amqp://elsewhere"})
-    ClusterSecrets(folder / "secrets", moved).make()
+    ClusterSecrets(folder / "secrets", moved).generate()
     after = pods(render("overlays/production"))
     assert {name for name in before if after[name] != before[name]} == {"catalog-service", "upload-service"}

@@ -21,7 +21,7 @@ from tests.support.whole.stories import add_package, package_id, publish
 
 @dataclass(frozen=True)
 class Installation:
-    """Stores with the users of the services, which have served a tenant with a version."""
+    """Stores with the users of the services, and with a published version."""
 
     folder: Path
     mongo_url: str  # root's
@@ -82,7 +82,7 @@ async def test_tenants_and_users_are_created_and_edited(installation: Installati
     )
 
 
-async def test_the_commands_of_maintenance_run(installation: Installation) -> None:
+async def test_the_maintenance_commands_run(installation: Installation) -> None:
     commands = ("quota", "quota --repair", "scrub", "migrate --check", "migrate", "audit verify")
     await installation.pkgrepo(*(command.split() for command in commands))
 
@@ -109,13 +109,13 @@ async def test_a_tenant_is_exported_and_imported(installation: Installation, tmp
 async def test_a_backup_is_restored_where_no_service_is_connected(installation: Installation, tmp_path: Path) -> None:
     backups = str(tmp_path / "backups")
     (output,) = await installation.pkgrepo(("backup", backups))
-    assert "is a backup" in output
+    assert "was created" in output
     async with AsyncMongoClient[dict[str, object]](installation.mongo_url) as client:
         for database in MONGODB[OPERATOR]:
             await client.drop_database(database)
     for installer in (installation.folder / "installers").iterdir():
         installer.rename(tmp_path / installer.name)
     restored, tenants = await installation.pkgrepo(("restore", backups), ("tenant", "list"))
-    assert "is restored" in restored
+    assert "was restored" in restored
     assert "MongoDB does not say who is connected" not in restored
     assert installation.tenant_id in tenants

@@ -1,4 +1,4 @@
-"""`pkgrepo`, as an operator uses it: the whole service in one command, and what can be done beside it."""
+"""`pkgrepo up`, and other commands while it runs."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ SERVICES = {"gateway", "auth_service", "catalog_service", "upload_service", "cli
 
 @dataclass(frozen=True)
 class Stopped:
-    """An `up` that was stopped by Ctrl-C: its output, its status, its servers, and whether its addresses are there."""
+    """An `up` that was stopped by Ctrl-C: its output, its status, its servers, and whether its address file exists."""
 
     folder: Path
     output: str
@@ -36,7 +36,7 @@ class Stopped:
 
 @pytest.fixture(scope="module")
 async def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
-    """The first `up` on a folder, beside which a tenant was made."""
+    """The first `up` on a folder; a tenant was created while it ran."""
     folder = tmp_path_factory.mktemp("beside")
     async with up(folder) as service:
         assert (await pkgrepo("tenant", "create", "acme", "--data", str(folder)))[0] == 0
@@ -54,7 +54,7 @@ def management() -> str:
 
 @pytest.fixture(scope="module")
 async def running(stopped: Stopped, management: str) -> AsyncIterator[tuple[Up, Path]]:
-    """The second `up`, for all tests of this module that only work beside it."""
+    """The second `up`, for all tests that need a running one."""
     async with up(stopped.folder, "--demo", MANAGEMENT_LISTEN=management) as service:
         yield service, stopped.folder
 
@@ -87,12 +87,12 @@ async def test_the_first_password_is_shown_once_and_only_its_owner_reads_it(
         assert await administrator(session, service.base_url, folder)
 
 
-async def test_a_tenant_is_still_there_after_a_restart(running: tuple[Up, Path]) -> None:
+async def test_a_tenant_exists_after_a_restart(running: tuple[Up, Path]) -> None:
     assert "acme" in (await pkgrepo("tenant", "list", "--data", str(running[1])))[1]
 
 
 @pytest.mark.full
-async def test_a_start_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_an_interrupted_start_leaves_no_process(tmp_path: Path) -> None:
     async with starting(tmp_path) as process:
 
         async def database_runs() -> bool:
@@ -116,7 +116,7 @@ async def test_the_single_tenant_deployment_answers_under_client_api(tmp_path: P
             assert await answer.json() == {"Version": "0.0.0.0"}
 
 
-async def test_a_tenant_is_created_edited_and_deleted_beside_a_service(running: tuple[Up, Path]) -> None:
+async def test_a_tenant_is_managed_while_services_run(running: tuple[Up, Path]) -> None:
     service, folder = running
     data = ("--data", str(folder))
     base = service.base_url.removesuffix("/demo")
@@ -148,7 +148,7 @@ async def test_a_tenant_is_created_edited_and_deleted_beside_a_service(running: 
     assert "globex" not in (await pkgrepo("tenant", "list", *data))[1]
 
 
-async def test_a_password_is_generated_where_none_is_given(running: tuple[Up, Path]) -> None:
+async def test_a_password_is_generated_if_none_is_given(running: tuple[Up, Path]) -> None:
     service, folder = running
     data = ("--data", str(folder))
     status, output = await pkgrepo("user", "create", "demo", "erika", *data)
@@ -163,7 +163,7 @@ async def test_a_password_is_generated_where_none_is_given(running: tuple[Up, Pa
     assert deleted[0] == 0
 
 
-async def test_the_keys_are_replaced_beside_a_running_service(running: tuple[Up, Path]) -> None:
+async def test_keys_are_rotated_while_services_run(running: tuple[Up, Path]) -> None:
     service, folder = running
     async with ClientSession() as session:
         headers = await administrator(session, service.base_url, folder)
@@ -194,7 +194,7 @@ async def test_a_clusters_first_tenant_has_the_password_from_the_file(running: t
     created, again = await pkgrepo_commands(command, command, **environment)
     for expected, (status, output) in (
         ("Tenant cluster has the administrator admin", created),
-        ("Tenant cluster is there.", again),
+        ("Tenant cluster exists already.", again),
     ):
         assert (status, expected in output) == (0, True), output
     async with ClientSession() as session:
@@ -203,7 +203,7 @@ async def test_a_clusters_first_tenant_has_the_password_from_the_file(running: t
             assert answer.status == 200
 
 
-async def test_each_impossible_command_is_refused_in_one_line(running: tuple[Up, Path]) -> None:
+async def test_each_invalid_command_is_refused_in_one_line(running: tuple[Up, Path]) -> None:
     reasons = {
         ("up", "--port", "0"): "already",
         ("tenant", "create", "Not An Id"): "tenant_id",
@@ -215,7 +215,7 @@ async def test_each_impossible_command_is_refused_in_one_line(running: tuple[Up,
         ("user", "password", "demo", "nobody"): "no user",
         ("scrub", "--tenant", "nobody"): "nobody",
         ("quota", "--tenant", "nobody"): "nobody",
-        ("storage", "migrate", "--to", "s3"): "pkgrepo: S3_URL: must be given, as it is to the upload service",
+        ("storage", "migrate", "--to", "s3"): "pkgrepo: S3_URL: is missing; set it as for the upload service",
     }
     results = await pkgrepo_commands(*((*command, "--data", str(running[1])) for command in reasons))
     wrong = [
@@ -276,7 +276,7 @@ async def test_installers_move_to_an_object_storage_and_back(
         assert {path: path.read_bytes() for path in (folder / "installers" / "demo").glob("*.*")} == left
 
 
-async def test_status_of_nothing_and_a_command_without_stores_fail() -> None:
+async def test_status_and_other_commands_fail_without_stores() -> None:
     closed = {f"{name.upper()}_URL": "http://127.0.0.1:9" for name in SERVICES}
     status, tenants = await pkgrepo_commands(("status",), ("tenant", "list"), **closed, MONGO_URL="", REDIS_URL="")
     assert (status[0], status[1].count("does not answer")) == (1, 5)
@@ -286,7 +286,7 @@ async def test_status_of_nothing_and_a_command_without_stores_fail() -> None:
 
 
 def server_pid(folder: Path, name: str) -> int:
-    """Of a bundled server; 0 where it does not run yet."""
+    """The pid of a bundled server; 0 if it does not run."""
     file = folder / name / "server.pid"
     return int(file.read_text() or 0) if file.exists() else 0
 

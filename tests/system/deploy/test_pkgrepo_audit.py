@@ -1,4 +1,4 @@
-"""`pkgrepo audit`: what operators do is on record, a log is exported, and one that was tampered with is found."""
+"""`pkgrepo audit`: operators' commands are recorded, logs are exported, and changes of a log are found."""
 
 import getpass
 import json
@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
 from deploy.local.folder import Addresses
-from deploy.operator.audit import Record, open_record
+from deploy.operator.audit import OperatorAudit, open_operator_audit
 from deploy.operator.stores import StoreAddresses
 from tests.support.factories import KEY, make_tenant
 from tests.support.processes.pkgrepo_command import pkgrepo_commands
@@ -23,11 +23,11 @@ OPERATOR = f"operator/{getpass.getuser()}"
 
 @dataclass(frozen=True)
 class Command:
-    """`pkgrepo` beside services, with their settings in the environment, and the database that it works on."""
+    """`pkgrepo` with the settings of running services, and the database."""
 
     environment: dict[str, str]
     mongo: AsyncMongoClient[dict[str, Any]]
-    record: Record
+    record: OperatorAudit
 
     async def run(self, *commands: Sequence[str], answer: str = "", **environment: str) -> list[tuple[int, str]]:
         return await pkgrepo_commands(*commands, answer=answer, **{**self.environment, **environment})
@@ -39,7 +39,7 @@ class Command:
         return [output for _, output in results]
 
     async def export(self, tenant_id: str) -> list[dict[str, Any]]:
-        """The log, read from the standard output, which has nothing else."""
+        """The log; the standard output has nothing else."""
         (output,) = await self.done(("audit", "export", "--tenant", tenant_id))
         return _lines(output)
 
@@ -59,10 +59,10 @@ def _lines(said: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 async def command(services: Services, mongo_url: str, redis_url: str, tmp_path: Path) -> AsyncIterator[Command]:
-    """Beside services, whose indexes are made."""
+    """The command on databases with indexes."""
     environment = {"MONGO_URL": mongo_url, "REDIS_URL": redis_url, "AUDIT_KEY": KEY, "INSTALLERS": str(tmp_path)}
     where = StoreAddresses(Addresses("", mongo_url, redis_url), None, SecretStr(KEY))
-    async with AsyncMongoClient[dict[str, Any]](mongo_url) as mongo, open_record(where) as record:
+    async with AsyncMongoClient[dict[str, Any]](mongo_url) as mongo, open_operator_audit(where) as record:
         yield Command(environment, mongo, record)
 
 
@@ -76,7 +76,7 @@ async def tenant_id(services: Services, command: Command) -> str:
     return made.tenant_id
 
 
-async def test_each_command_of_an_operator_is_on_record(command: Command) -> None:
+async def test_the_audit_log_records_each_operator_command(command: Command) -> None:
     tenant_id = make_tenant().tenant_id
     password = "--password-stdin"
     outputs = await command.done(
@@ -132,7 +132,7 @@ async def test_a_deleted_tenant_stays_in_the_operators_log(command: Command, ten
     assert _lines(own) == []
 
 
-async def test_nothing_is_done_where_it_cannot_be_recorded(
+async def test_a_command_without_an_audit_log_does_nothing(
     services: Services, command: Command, tenant_id: str
 ) -> None:
     before = await services.operator.tenants.find(tenant_id)
@@ -156,11 +156,11 @@ async def test_a_log_is_verified_against_an_earlier_head(command: Command, tenan
     longer, removed = await command.run((*verify, "--expect", head), (*verify, "--expect", f"9:{'0' * 64}"))
 
     assert head.startswith("3:")
-    assert (longer[0], f"{tenant_id}: 4 entries hold, head 4:" in longer[1]) == (0, True), longer
+    assert (longer[0], f"{tenant_id}: 4 entries are valid, head 4:" in longer[1]) == (0, True), longer
     assert (removed[0], "entry 5 was removed" in removed[1]) == (1, True), removed
 
 
-async def test_the_first_entry_that_was_altered_is_named(command: Command, tenant_id: str) -> None:
+async def test_the_first_altered_entry_is_named(command: Command, tenant_id: str) -> None:
     await command.tamper(tenant_id, 3)
     await command.tamper(tenant_id, 2)
 
@@ -171,7 +171,7 @@ async def test_the_first_entry_that_was_altered_is_named(command: Command, tenan
     assert "internal: " in output
 
 
-async def test_another_key_verifies_nothing(command: Command, tenant_id: str) -> None:
+async def test_verification_with_another_key_fails(command: Command, tenant_id: str) -> None:
     ((status, output),) = await command.run(("audit", "verify", "--tenant", tenant_id), AUDIT_KEY=f"not-{KEY}")
 
     assert (status, "entry 1 " in output) == (1, True)
@@ -188,7 +188,7 @@ async def test_an_export_begins_at_the_given_time(command: Command, tenant_id: s
     assert (first["sequence"], third["sequence"]) == (1, 3)
 
 
-async def test_options_that_make_no_sense_are_refused_in_one_line(command: Command) -> None:
+async def test_contradicting_options_are_refused_in_one_line(command: Command) -> None:
     commands = {
         ("verify", "--expect", f"1:{'0' * 64}"): "--tenant",
         ("verify", "--tenant", "acme", "--expect", "1"): "--expect",

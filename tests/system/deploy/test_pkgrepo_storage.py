@@ -1,4 +1,4 @@
-"""`pkgrepo storage migrate` beside a running `pkgrepo up`, and `pkgrepo up` with an object storage."""
+"""`pkgrepo storage migrate` during a running `pkgrepo up`, and `pkgrepo up` with an object storage."""
 
 import asyncio
 import hashlib
@@ -32,7 +32,7 @@ def storage(object_server: ObjectServer) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 async def folder(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Path]:
-    """The data of an `up` that runs, knows of no object storage and has a few installers."""
+    """The data folder of a running `up` without object storage, with a few installers."""
     data = tmp_path_factory.mktemp("moving")
     async with up(data, "--demo"):
         yield data
@@ -46,9 +46,9 @@ async def migrate(folder: Path, storage: Mapping[str, str], home: str) -> tuple[
     return await pkgrepo("storage", "migrate", "--to", home, "--data", str(folder), **storage)
 
 
-async def test_a_move_to_no_object_storage_is_refused(folder: Path) -> None:
+async def test_a_move_without_an_object_storage_is_refused(folder: Path) -> None:
     status, said = await migrate(folder, {}, "s3")
-    assert (status, said) == (1, "pkgrepo: S3_URL: must be given, as it is to the upload service")
+    assert (status, said) == (1, "pkgrepo: S3_URL: is missing; set it as for the upload service")
 
 
 async def test_an_unreachable_object_storage_is_reported(folder: Path, storage: dict[str, str]) -> None:
@@ -77,14 +77,14 @@ async def test_an_interrupted_move_continues_where_it_stopped(folder: Path, stor
             process.send_signal(signal.SIGINT)
             said, _ = await process.communicate()
     assert process.returncode == 130, said
-    assert b"goes on from here" in said
+    assert b"Run the same command again to resume" in said
     assert len(files(folder)) == SAMPLES
     status, again = await migrate(folder, storage, "s3")
     assert (status, files(folder)) == (0, []), again
     assert f"{SAMPLES} files were moved to the object storage." in again
 
 
-async def test_files_are_moved_back_as_they_were(folder: Path, storage: dict[str, str]) -> None:
+async def test_files_are_moved_back_unchanged(folder: Path, storage: dict[str, str]) -> None:
     assert (await migrate(folder, storage, "s3"))[0] == 0
     status, said = await migrate(folder, storage, "folder")
     assert status == 0, said
@@ -100,7 +100,7 @@ async def test_a_damaged_file_stays_and_the_command_fails(folder: Path, storage:
     status, said = await migrate(folder, storage, "s3")
     assert (status, files(folder)) == (1, [damaged])
     assert f"demo/{damaged.name}: altered" in said
-    assert "1 files stay where they are" in said
+    assert "1 files were not moved" in said
     assert (await migrate(folder, storage, "s3"))[0] == 1
 
 

@@ -12,9 +12,9 @@ import pytest
 from common.auth.sessions import Sessions
 from common.redis import open_redis
 from tests.support.factories import KEYS, make_caller
-from tests.support.processes.direct import SERVICE, At, direct
 from tests.support.processes.fleet import Fleet
 from tests.support.processes.replica import Replica
+from tests.support.processes.replica_client import SERVICE, At, direct
 from tests.support.samples.held import HeldChunk
 from tests.support.waiting import until
 from tests.support.whole.services import bearer
@@ -31,7 +31,7 @@ async def _skewed(fleet: Fleet, service: str, ahead: int, **environment: str) ->
     """A replica whose clock is so many seconds ahead; waiting takes as long as for the others."""
     # Not by the command `faketime`, which stays between us and the process.
     skew = {"LD_PRELOAD": LIBRARY, "FAKETIME": f"{ahead:+d}", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-    command = (sys.executable, "-m", "tests.support.processes.failing", service)
+    command = (sys.executable, "-m", "tests.support.processes.failpoints", service)
     return await fleet.add(service, environment={**environment, **skew}, command=command, aside=True)
 
 

@@ -16,7 +16,7 @@ from tests.support.servers.proxy import Mode, proxy
 from tests.support.servers.stores import private_stores
 from tests.support.waiting import until
 from upload_service.settings import StorageSettings
-from upload_service.storage.s3 import ObjectInstallers
+from upload_service.storage.s3 import S3Storage
 
 OFTEN_MOVED = {**OFTEN, "upload_service.app:MOVING_PAUSE": 0.05, "upload_service.storage.migration_store:SETTLED": 100}
 
@@ -42,7 +42,7 @@ async def test_moves_survive_dying_replicas_and_a_failing_network(object_server:
                 assert await missing(api, work.published) == []
             storage = StorageSettings(**given).object_storage
             assert storage is not None
-            objects = [kept async for kept in ObjectInstallers(storage).listed() if kept.tenant_id == api.tenant_id]
+            objects = [kept async for kept in S3Storage(storage).list_files() if kept.tenant_id == api.tenant_id]
             assert len(objects) == len(work.published)
             assert [path for path in (stores.installers / api.tenant_id).rglob("*") if path.is_file()] == []
 

@@ -15,9 +15,9 @@ from tests.support.api import Answer
 from tests.support.factories import make_caller
 from tests.support.faults.invariants import missing, violations
 from tests.support.faults.publishers import at_rest, at_work
-from tests.support.processes.direct import direct
+from tests.support.processes.failpoint_control import add_failing
 from tests.support.processes.fleet import Fleet
-from tests.support.processes.steps import add_failing
+from tests.support.processes.replica_client import direct
 from tests.support.samples.held import HeldChunk
 from tests.support.servers.proxy import Mode, proxy
 from tests.support.services.upload import UploadApi
@@ -92,7 +92,7 @@ async def test_a_replica_stopped_with_all_bytes_written_changes_nothing(running_
     caller, file_id, content = make_caller(), uuid4().hex, os.urandom(6000)
     number = 3 if last else 2
     environment = {"FAILPOINT": f"upload_service.uploads.part_files:PartFile.sync:hold:{number}"}
-    command = (sys.executable, "-m", "tests.support.processes.failing", "upload_service")
+    command = (sys.executable, "-m", "tests.support.processes.failpoints", "upload_service")
     replica = await running_fleet.add("upload_service", environment=environment, command=command, aside=True)
     fresh_one = running_fleet.replicas["upload_service"][0]
     async with direct(running_fleet, replica) as stale, direct(running_fleet, fresh_one) as fresh:

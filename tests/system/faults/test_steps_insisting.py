@@ -3,8 +3,8 @@
 import pytest
 
 from tests.support.faults.steps import dead_at_every_step
+from tests.support.processes.failpoint_control import alone
 from tests.support.processes.fleet import Fleet
-from tests.support.processes.steps import alone
 
 pytestmark = pytest.mark.full
 

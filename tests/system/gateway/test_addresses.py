@@ -1,4 +1,4 @@
-"""Addresses that are not what they seem: each deployment answers the paths of its operations and no others."""
+"""Misleading addresses: each deployment answers the paths of its operations only."""
 
 from urllib.parse import urlsplit
 
@@ -13,7 +13,7 @@ from tests.support.whole.raw import send_raw
 from tests.support.whole.routes import ROUTES
 from tests.support.whole.services import Api, Services
 
-TABLE = {row.word for row in OPERATIONS}
+TABLE = {row.name for row in OPERATIONS}
 INTERNAL = sorted({(route.word, route.service) for route in ROUTES if route.word not in TABLE})
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
 
@@ -105,7 +105,7 @@ async def send(api: Api, method: str, target: str, headers: dict[str, str] | Non
     return await send_raw(f"{url.scheme}://{url.netloc}", method, target, {**api.headers, **(headers or {})})
 
 
-async def test_an_address_that_is_not_plain_leads_nowhere(each: Api) -> None:
+async def test_an_address_with_special_segments_is_refused(each: Api) -> None:
     prefix, host = prefix_of(each), urlsplit(each.base_url).netloc
     assert (await send(each, "GET", f"{prefix}/test")).status == 200
     with every_cell() as cell:
@@ -143,7 +143,7 @@ async def test_an_unknown_tenant_has_no_operation(tenant: Api) -> None:
         for row in OPERATIONS:
             with cell(title(row)):
                 answer = await send(tenant, row.method, "/".join(["", "nobody", *segments(row, UNKNOWN)]))
-                code = 404 if row.of_winget else "tenant_not_found"  # That protocol has numbers.
+                code = 404 if row.is_winget else "tenant_not_found"  # That protocol has numbers.
                 assert (answer.status, answer.body["code"]) == (404, code)
 
 
@@ -199,13 +199,13 @@ async def test_head_answers_as_get_does_without_a_body(each: Api) -> None:
 ANY_TEXT = "winget/packageManifests"  # Its package id takes slashes too.
 
 
-async def test_a_slash_at_the_end_or_capitals_are_another_address(each: Api) -> None:
+async def test_a_final_slash_or_capitals_make_another_address(each: Api) -> None:
     prefix = prefix_of(each)
     with every_cell() as cell:
         for row in OPERATIONS:
             path = "/".join([prefix, *segments(row, UNKNOWN)])
-            capitals = path.replace(row.word, row.word.swapcase()), path.replace(prefix, prefix.upper())
+            capitals = path.replace(row.name, row.name.swapcase()), path.replace(prefix, prefix.upper())
             longer = (f"{path}/", f"{path}//", f"{path}%2f", f"{path}/x")
-            for target in (*(() if row.word == ANY_TEXT else longer), *capitals):
+            for target in (*(() if row.name == ANY_TEXT else longer), *capitals):
                 with cell(row.method, target):
                     assert (await send(each, row.method, target)).status == 404

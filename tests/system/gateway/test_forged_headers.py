@@ -1,4 +1,4 @@
-"""What a caller says of itself in headers that only proxies and the product's own parts may send."""
+"""Callers send headers that only proxies and our own services may send."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +28,7 @@ def forged() -> Iterator[tuple[str, str]]:
         yield name, "/internal/find_tenant" if "Url" in name else "DELETE"
 
 
-async def test_what_a_caller_says_of_itself_is_not_believed(either: Api, other_tenant: Api) -> None:
+async def test_forwarding_headers_of_a_caller_are_ignored(either: Api, other_tenant: Api) -> None:
     stranger = Caller(Tenant(other_tenant.tenant_id)).as_administrator("mallory", "x")
     token = {INTERNAL_TOKEN: sign(KEY, stranger, service="catalog_service", operation="add_package")}
     name = f"Forged.{other_tenant.tenant_id}"
@@ -43,7 +43,7 @@ async def test_what_a_caller_says_of_itself_is_not_believed(either: Api, other_t
     assert (await other_tenant.call("POST", "get_packages")).body == []
 
 
-async def test_an_address_that_is_given_out_has_the_host_that_was_asked(tenant: Api) -> None:
+async def test_addresses_in_responses_have_the_host_of_the_request(tenant: Api) -> None:
     name = package_id()
     await add_package(tenant, name)
     published = await publish(tenant, name)
@@ -51,23 +51,23 @@ async def test_an_address_that_is_given_out_has_the_host_that_was_asked(tenant: 
     assert answer.body["INSTALLER_URL"].startswith(f"{tenant.base_url}/download/")
 
 
-async def test_an_internal_token_is_no_key_to_the_gateway(each: Api) -> None:
+async def test_the_gateway_does_not_accept_an_internal_token(each: Api) -> None:
     caller = Caller(Tenant(each.tenant_id)).as_administrator("admin", "x")
     for row in OPERATIONS:
-        token = {INTERNAL_TOKEN: sign(KEY, caller, service=row.service, operation=row.word)}
+        token = {INTERNAL_TOKEN: sign(KEY, caller, service=row.service, operation=row.name)}
         expected = await each.anonymous().call(row.method, *segments(row, UNKNOWN))
         answer = await each.anonymous().call(row.method, *segments(row, UNKNOWN), headers=token)
         assert answer.status == expected.status
 
 
-async def test_a_network_that_is_not_allowed_cannot_be_talked_into(services: Services) -> None:
+async def test_forged_headers_do_not_open_a_network(services: Services) -> None:
     tenant = await services.tenant()
     shut = make_tenant(allowed_networks=("198.51.100.0/24",))
     await services.operator.tenants.create(shut)
     headers = {**tenant.headers, **dict(forged())}
     for row in OPERATIONS:
         answer = await services.api(shut.tenant_id).call(row.method, *segments(row, UNKNOWN), headers=headers)
-        assert (answer.status, answer.body["code"]) == (403, 403 if row.of_winget else "network_not_allowed")
+        assert (answer.status, answer.body["code"]) == (403, 403 if row.is_winget else "network_not_allowed")
 
 
 async def test_behind_a_trusted_proxy_the_hop_before_it_is_the_caller(

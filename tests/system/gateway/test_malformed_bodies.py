@@ -125,7 +125,7 @@ async def test_the_same_body_well_formed_is_accepted(services: Services) -> None
     whole = await furnish(await services.tenant())
     with every_cell() as cell:
         # What ends something comes last.
-        for row in sorted(WITH_BODY, key=lambda row: (row.method == "DELETE", row.word == "logout")):
+        for row in sorted(WITH_BODY, key=lambda row: (row.method == "DELETE", row.name == "logout")):
             with cell(title(row)):
                 answer = await send_well_formed(row, whole)
                 if answer.status >= 400:  # An earlier operation deleted or used what it needs.

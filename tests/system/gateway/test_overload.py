@@ -85,7 +85,7 @@ async def test_a_request_that_waits_too_long_for_a_service_is_refused(
     assert asked == CONNECTIONS
 
 
-async def test_slow_operations_keep_no_short_request_waiting(
+async def test_slow_operations_do_not_delay_short_requests(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api
 ) -> None:
     many, asked, release = CONNECTIONS + 10, 0, asyncio.Event()
@@ -161,7 +161,7 @@ async def test_streams_that_never_end_leave_others_their_connections(
 async def test_refusals_of_a_crowd_fill_neither_audit_log_nor_error_log(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.forwarding.audit.REFUSALS", 3)
+    monkeypatch.setattr("gateway.forwarding.audit.MAX_REFUSALS", 3)
 
     async def busy(_: web.Request) -> web.Response:
         return problem_response(Overloaded())

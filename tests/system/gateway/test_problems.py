@@ -1,4 +1,4 @@
-"""Every error has one form: problem details with the request's id, and nothing of our insides."""
+"""Every error is a problem with the request's id, and reveals no internals."""
 
 import asyncio
 import io
@@ -208,7 +208,7 @@ async def test_bytes_that_are_no_request_are_a_problem(services: Services) -> No
                 assert answer.headers["Server"] == "pkgrepo"
 
 
-async def test_operations_of_a_service_that_is_away_answer_so(services: Services, redis_url: str, tenant: Api) -> None:
+async def test_operations_of_an_unavailable_service_say_so(services: Services, redis_url: str, tenant: Api) -> None:
     with every_cell() as cell:
         async with gateway(services, redis_url, catalog_service_url=NOWHERE) as address:
             api = at_gateway(tenant, address)
@@ -221,7 +221,7 @@ async def test_operations_of_a_service_that_is_away_answer_so(services: Services
 
 
 @pytest.mark.parametrize("away", [{"auth_service_url": NOWHERE}, {"redis_url": "redis://127.0.0.1:1/0"}], ids=str)
-async def test_nobody_is_let_in_without_sessions(
+async def test_no_session_is_accepted_while_a_dependency_is_away(
     services: Services, redis_url: str, tenant: Api, away: dict[str, str], logged: Entries
 ) -> None:
     async with gateway(services, **{"redis_url": redis_url, **away}) as address:

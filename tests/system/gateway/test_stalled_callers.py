@@ -1,4 +1,4 @@
-"""Callers who take their time keep nobody else waiting."""
+"""Slow callers do not delay others."""
 
 import asyncio
 import os
@@ -154,7 +154,7 @@ async def test_bodies_that_never_end_are_dropped_while_others_are_served(
     await asyncio.gather(*slow)
 
 
-async def test_an_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unread_response_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 0.2)
     given_up = asyncio.Event()
 
@@ -197,7 +197,7 @@ async def test_a_slow_and_steady_reader_gets_everything(whole: bool, monkeypatch
         assert len(await read_slowly(address, pause=0.1)) > size  # for twice as long as `READ_TIMEOUT`
 
 
-async def test_a_short_answer_that_nobody_reads_is_given_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_short_unread_response_is_aborted_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 0.2)
     given_up, lose = asyncio.Event(), _Connection.connection_lost
 

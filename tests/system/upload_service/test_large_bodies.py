@@ -13,15 +13,15 @@ import uvloop
 from aiohttp import ClientError, ClientPayloadError, ClientSession, web
 
 from common.http.middleware import problem_response
-from gateway.forwarding.proxy import SPLICED, Body, answer
+from gateway.forwarding.proxy import SPLICE_THRESHOLD, Body, relay
 from tests.support.whole.raw import read_one, read_slowly, with_small_buffers
 from tests.support.whole.standin import instead
-from upload_service.downloads.service import Opened
+from upload_service.downloads.service import OpenFile
 from upload_service.model import Upload
-from upload_service.views import Part, send_installer
+from upload_service.views import ByteRange, send_installer
 
 SOON = 60  # seconds; reached only when something hangs
-SIZE = SPLICED * 4 + 3
+SIZE = SPLICE_THRESHOLD * 4 + 3
 PIECE = 100_000  # bytes that a sender has at once
 UPLOAD = Upload("acme", "f", "u", SIZE, size=SIZE, sha256="0" * 64)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -45,24 +45,24 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def through_the_gateway(handler: Handler) -> AsyncIterator[str]:
     """The address of a gateway that gives on whatever a service answers."""
 
-    async def relay(request: web.Request) -> web.StreamResponse:
+    async def forward(request: web.Request) -> web.StreamResponse:
         with_small_buffers(request)
         async with session.get(service) as response:
-            return await answer(request, response)
+            return await relay(request, response)
 
-    async with instead(handler) as service, ClientSession() as session, instead(relay) as address:
+    async with instead(handler) as service, ClientSession() as session, instead(forward) as address:
         yield address
 
 
 def sending(file: Path, ended: asyncio.Event | None = None) -> Handler:
-    """What upload_service does with a download."""
+    """A handler that serves a download as upload_service does."""
 
     async def send(request: web.Request) -> web.StreamResponse:
         with_small_buffers(request)
         try:
             with file.open("rb") as content:
-                opened = Opened(UPLOAD, 0, SIZE, content)
-                return await send_installer(request, opened, Part(0, SIZE, whole=True), "setup.exe")
+                opened = OpenFile(UPLOAD, 0, SIZE, content)
+                return await send_installer(request, opened, ByteRange(0, SIZE, whole=True), "setup.exe")
         finally:
             if ended:
                 ended.set()
@@ -74,7 +74,7 @@ both_ways = pytest.mark.parametrize("way", [instead, through_the_gateway])
 
 
 @both_ways
-async def test_a_connection_gets_large_answers_whole_one_after_another(way: Way, file: Path) -> None:
+async def test_a_connection_delivers_large_responses_one_after_another(way: Way, file: Path) -> None:
     async with way(sending(file)) as address, asyncio.timeout(SOON):
         url = urlsplit(address)
         reader, writer = await asyncio.open_connection(url.hostname, url.port)
@@ -85,7 +85,7 @@ async def test_a_connection_gets_large_answers_whole_one_after_another(way: Way,
 
 
 @both_ways
-async def test_who_takes_nothing_of_a_large_answer_is_given_up(
+async def test_a_client_that_reads_nothing_is_disconnected(
     way: Way, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 0.2)
@@ -104,9 +104,7 @@ async def test_who_takes_nothing_of_a_large_answer_is_given_up(
 
 @pytest.mark.full  # tests/system/gateway/test_stalled_callers.py has a sample.
 @both_ways
-async def test_a_slow_and_steady_reader_gets_a_whole_large_answer(
-    way: Way, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_slow_reader_gets_a_whole_large_response(way: Way, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 3)
     monkeypatch.setattr("common.http.connection_limits.READ_PROGRESS", 1)
     async with way(sending(file)) as address, asyncio.timeout(SOON):
@@ -114,9 +112,9 @@ async def test_a_slow_and_steady_reader_gets_a_whole_large_answer(
 
 
 @both_ways
-async def test_an_answer_that_breaks_off_is_no_whole_one(way: Way, file: Path, tmp_path: Path) -> None:
+async def test_an_interrupted_response_does_not_look_complete(way: Way, file: Path, tmp_path: Path) -> None:
     shorter = tmp_path / "shorter"
-    shorter.write_bytes(file.read_bytes()[: SPLICED * 2])
+    shorter.write_bytes(file.read_bytes()[: SPLICE_THRESHOLD * 2])
     async with way(sending(shorter)) as address, asyncio.timeout(SOON):
         url = urlsplit(address)
         reader, writer = await asyncio.open_connection(url.hostname, url.port)
@@ -126,7 +124,7 @@ async def test_an_answer_that_breaks_off_is_no_whole_one(way: Way, file: Path, t
         writer.close()
 
 
-async def test_an_answer_that_stays_away_in_its_middle_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_response_that_stalls_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.forwarding.proxy.BLOCK_TIMEOUT", 0.2)
     over = asyncio.Event()
 
@@ -161,17 +159,17 @@ async def taking(handler: Handler | None = None) -> AsyncIterator[Taken]:
         taken.bodies.append(await request.read())
         return web.Response(text="taken")
 
-    async def relay(request: web.Request) -> web.StreamResponse:
+    async def forward(request: web.Request) -> web.StreamResponse:
         content = Body(request)
         headers = {"Content-Length": request.headers["Content-Length"]}
         try:
             async with session.post(service, data=content, headers=headers) as response:
-                return await answer(request, response)
+                return await relay(request, response)
         except ClientError:
             assert content.problem is not None
             return problem_response(content.problem)
 
-    async with instead(handler or take) as service, ClientSession() as session, instead(relay) as taken.address:
+    async with instead(handler or take) as service, ClientSession() as session, instead(forward) as taken.address:
         yield taken
 
 
@@ -237,7 +235,7 @@ async def _answered_where_the_service_breaks_off() -> bytes:
         writer.transport.abort()
         gone.set()
 
-    async def relay(request: web.Request) -> web.StreamResponse:
+    async def forward(request: web.Request) -> web.StreamResponse:
         headers = {"Content-Length": request.headers["Content-Length"]}
         with suppress(ClientError):
             async with session.post(address, data=Body(request), headers=headers):
@@ -246,7 +244,7 @@ async def _answered_where_the_service_breaks_off() -> bytes:
 
     async with await asyncio.start_server(service, "127.0.0.1", 0) as server, ClientSession() as session:
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with instead(relay) as gateway, asyncio.timeout(SOON):
+        async with instead(forward) as gateway, asyncio.timeout(SOON):
             url = urlsplit(gateway)
             reader, writer = await asyncio.open_connection(url.hostname, url.port)
             writer.write(head_of(bytes(8 * SIZE)) + bytes(SIZE // 2 + PIECE))
@@ -259,6 +257,6 @@ async def _answered_where_the_service_breaks_off() -> bytes:
             return line
 
 
-def test_who_sends_on_after_the_service_has_gone_is_read_to_the_end() -> None:
+def test_a_body_is_read_to_its_end_after_the_service_is_gone() -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as the gateway does
         assert runner.run(_answered_where_the_service_breaks_off()).startswith(b"HTTP/1.1 500")

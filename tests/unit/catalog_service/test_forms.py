@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from catalog_service.forms import listed_uids, package_id
+from catalog_service.forms import package_id, version_uids
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
 from catalog_service.model.packages import VersionNotFound
 from catalog_service.model.versions import PackageDependency, PackageVersion, Switches
@@ -241,19 +241,19 @@ def test_a_nested_path_that_leaves_the_archive_is_refused(path: str) -> None:
 
 @each("listed", [(UID, UID[:-1] + "e"), (f"{UID},{UID[:-1]}e",), (f" {UID.upper()} , {UID}", UID[:-1] + "e")])
 def test_uids_are_repeated_or_separated_by_commas(listed: tuple[str, ...]) -> None:
-    assert listed_uids(form(versions_uids=listed)) == (UID, UID[:-1] + "e")
+    assert version_uids(form(versions_uids=listed)) == (UID, UID[:-1] + "e")
 
 
 @each("listed", [(), ("",), (" , ",)])
 def test_at_least_one_uid_is_needed(listed: tuple[str, ...]) -> None:
     with pytest.raises(InvalidField, match=r"^versions_uids: "):
-        listed_uids(form(versions_uids=listed))
+        version_uids(form(versions_uids=listed))
 
 
 @each("text", ["1", UID.replace("-", ""), f"{{{UID}}}", f"urn:uuid:{UID}"])
 def test_what_is_no_uid_is_no_version(text: str) -> None:
     with pytest.raises(VersionNotFound):
-        listed_uids(form(versions_uids=text))
+        version_uids(form(versions_uids=text))
 
 
 @each(

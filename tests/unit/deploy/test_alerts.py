@@ -1,4 +1,4 @@
-"""Each alert fires when it should, and only then: by Prometheus' own judgement of made-up figures."""
+"""promtool tests of every alert with sample figures."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ UP = {f'up{{job="pkgrepo", service="{service}", instance="{service}-1"}}': "1+0x
 
 @dataclass(frozen=True)
 class Case:
-    """Figures, one a minute, and what fires at the minute `at`: all of `fires`, and nothing else."""
+    """Figures per minute, and the alerts that fire at the minute `at`: exactly `fires`."""
 
     alert: str
     says: str
@@ -51,12 +51,12 @@ def steady(number: float) -> str:
 
 
 def growing(number: float, start: float = 0) -> str:
-    """So much more, or less, each minute."""
+    """A figure that changes by a step each minute."""
     return f"{start:.0f}{number:+f}x200"
 
 
 def ready(*missing: str) -> dict[str, str]:
-    """Two replicas of auth_service, of which those named miss MongoDB."""
+    """Two replicas of auth_service; the named ones do not reach MongoDB."""
     return {
         f'pkgrepo_ready{{service="auth_service", dependency="{store}", instance="{replica}"}}': steady(
             0 if store == "mongodb" and replica in missing else 1
@@ -165,12 +165,12 @@ OTHERS = [case for case in CASES if case not in SAMPLE]
 
 
 @pytest.mark.parametrize("cases", [SAMPLE, pytest.param(OTHERS, marks=pytest.mark.full)], ids=["sample", "others"])
-def test_each_alert_fires_on_its_figures_and_no_other_does(tmp_path: Path, cases: list[Case]) -> None:
+def test_each_alert_fires_on_its_own_figures_only(tmp_path: Path, cases: list[Case]) -> None:
     document = {"rule_files": [str(OBSERVABILITY / "rules.yaml")], "tests": [case.document() for case in cases]}
     (tmp_path / "cases.yaml").write_text(yaml.safe_dump(document))
     assert promtool("test", "rules", tmp_path / "cases.yaml") == ""
 
 
-def test_each_alert_was_seen_to_fire_and_to_keep_quiet() -> None:
+def test_each_alert_has_a_firing_and_a_quiet_case() -> None:
     assert {case.alert for case in CASES if case.alert in case.fires} == set(alerts())
     assert {case.alert for case in CASES if case.alert not in case.fires} == set(alerts())

@@ -1,4 +1,4 @@
-"""What the operator's command refuses before it does anything."""
+"""Options that `pkgrepo` refuses before it does anything."""
 
 import re
 from collections.abc import Coroutine, Sequence
@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from common.settings import BadSetting
-from deploy.backup.key_prints import AUDIT
 from deploy.backup.manifest import BackupProblem
+from deploy.backup.signatures import AUDIT
 from deploy.cli import backup as cli_backup
 from deploy.cli.main import app, main
 from tests.support.tables import each
@@ -30,7 +30,7 @@ from tests.support.winget.manifests import make
         (("up", "--port", "65536"), "--port"),
     ],
 )
-def test_a_number_too_large_to_keep_is_refused(arguments: tuple[str, ...], option: str) -> None:
+def test_a_number_above_the_limit_is_refused(arguments: tuple[str, ...], option: str) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert option in re.sub(r"\x1b\[[0-9;]*m", "", result.output)
@@ -38,7 +38,7 @@ def test_a_number_too_large_to_keep_is_refused(arguments: tuple[str, ...], optio
 
 @patch("deploy.cli.main.configure_logs")
 @patch("deploy.cli.main.app", side_effect=PermissionError(EACCES, "Permission denied", "/backups/lock"))
-def test_a_file_that_cannot_be_used_is_named(*_: object) -> None:
+def test_an_unusable_file_is_named(*_: object) -> None:
     with pytest.raises(SystemExit, match="pkgrepo: /backups/lock: Permission denied"):
         main()
 
@@ -46,13 +46,13 @@ def test_a_file_that_cannot_be_used_is_named(*_: object) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--data", "data"], "--data: is not for manifests"),
-        ([], "--keep-addresses: say where the installers come from, or that they stay"),
-        (["--fetch", "--keep-addresses"], "--keep-addresses: say where the installers come from, or that they stay"),
+        (["--data", "data"], "--data: cannot be used with manifests"),
+        ([], "give --installers or --fetch, or --keep-addresses"),
+        (["--fetch", "--keep-addresses"], "give --installers or --fetch, or --keep-addresses"),
         (["--keep-addresses"], "set PKGREPO_USER"),
         (["--fetch", "--allow-network", "10.0.0.1/8"], "must be a network such as 10.1.0.0/16"),
         (["--fetch"], "set PKGREPO_USER"),
-        (["nowhere", "--fetch"], "nowhere: is not there"),
+        (["nowhere", "--fetch"], "nowhere: does not exist"),
     ],
 )
 def test_options_that_do_not_fit_manifests_are_refused(options: Sequence[str], reason: str, tmp_path: Path) -> None:
@@ -72,29 +72,30 @@ def test_options_of_manifests_are_refused_with_an_archive(
     Path("archive.tar").touch()
     result = CliRunner().invoke(app, ["import", "archive.tar", option])
     assert isinstance(result.exception, BadSetting)
-    assert str(result.exception) == f"{option.partition('=')[0]}: is not for the archive of a tenant"
+    assert str(result.exception) == f"{option.partition('=')[0]}: cannot be used with the archive of a tenant"
 
 
-@patch("deploy.cli.backup.configure_logs", Mock())
-def test_a_file_that_is_neither_manifest_nor_archive_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_neither_manifest_nor_archive_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("MONGO_URL", "REDIS_URL"):
         monkeypatch.setenv(name, f"{name.partition('_')[0].lower().replace('mongo', 'mongodb')}://127.0.0.1:1/")
     monkeypatch.setenv("INSTALLERS", str(tmp_path))
     (tmp_path / "archive.tar").write_bytes(b"neither")
     result = CliRunner().invoke(app, ["import", str(tmp_path / "archive.tar")])
     assert isinstance(result.exception, BackupProblem)
-    assert "is no archive" in str(result.exception)
+    assert "is not an archive" in str(result.exception)
 
 
-def test_what_an_archive_says_of_itself_does_not_speak_to_the_terminal(
+def test_texts_of_an_archive_are_escaped_on_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def done(work: Coroutine[object, object, object]) -> object:
+    def done(work: Coroutine[object, object, object], _: object) -> object:
         work.close()
         return Mock(tenant_id="acme", audit_head="3:\x1b]0;owned\x07", files=[]), [AUDIT]
 
-    monkeypatch.setattr(cli_backup, "places", Mock())
+    monkeypatch.setattr(cli_backup, "store_addresses", Mock())
     monkeypatch.setattr(cli_backup, "open_storage", Mock())
-    monkeypatch.setattr(cli_backup, "_run", done)
+    monkeypatch.setattr(cli_backup, "run_until_stopped", done)
     cli_backup.import_tenant(Path("acme.tar"))
-    assert r"it reached 3:\x1b]0;owned\x07 there" in capsys.readouterr().out
+    assert r"its earlier head 3:\x1b]0;owned\x07" in capsys.readouterr().out

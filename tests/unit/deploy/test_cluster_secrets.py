@@ -51,7 +51,7 @@ def old_folder(tmp_path: Path) -> Path:
 
 
 def made(folder: Path) -> Path:
-    ClusterSecrets(folder).make()
+    ClusterSecrets(folder).generate()
     return folder
 
 
@@ -84,13 +84,13 @@ def test_a_folder_of_release_0_1_0_keeps_its_keys(old_folder: Path) -> None:
         assert files[path] == OLD_FILES[path]
 
 
-def test_mongodb_s_root_of_release_0_1_0_gets_another_password(old_folder: Path) -> None:
+def test_an_upgrade_from_0_1_0_renews_the_password_of_mongodb_root(old_folder: Path) -> None:
     new, *earlier = ClusterSecrets(made(old_folder)).root_passwords()
     assert (new == "old", earlier) == (False, ["old"])
 
 
 @pytest.mark.parametrize("step", range(1, 9))
-def test_files_have_their_owners_though_a_run_before_was_interrupted(
+def test_files_have_their_owners_after_an_interrupted_run(
     step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owners: list[int] = []  # the files and folders that were given to their owners, by their inodes
@@ -109,7 +109,7 @@ def test_files_have_their_owners_though_a_run_before_was_interrupted(
     assert [file for file in tmp_path.rglob("*") if file.is_file() and file.stat().st_ino not in owners] == []
 
 
-def test_the_old_passwords_of_redis_and_rabbitmq_are_in_no_file_afterwards(old_folder: Path) -> None:
+def test_no_file_has_the_old_passwords_of_redis_and_rabbitmq(old_folder: Path) -> None:
     files = contents(made(old_folder))
     assert [path for path, text in files.items() if "old" in text] == ["mongodb/password"]
 
@@ -141,12 +141,12 @@ def test_the_files_for_redis_and_rabbitmq_hold_no_password(tmp_path: Path) -> No
 def test_a_second_run_writes_nothing(of_release_0_1_0: bool, tmp_path: Path, old_folder: Path) -> None:
     folder = made(old_folder if of_release_0_1_0 else tmp_path / "empty")
     before = contents(folder)
-    assert ClusterSecrets(folder).make() == []
+    assert ClusterSecrets(folder).generate() == []
     assert contents(folder) == before
 
 
 @pytest.mark.parametrize("host", ["redis.example.com:6379", "my-redis:6379", "redis:6379"])
-def test_the_address_of_a_store_elsewhere_stays(host: str, old_folder: Path) -> None:
+def test_the_address_of_an_external_store_stays(host: str, old_folder: Path) -> None:
     file = old_folder / "urls" / "gateway" / "redis_url"
     file.write_text(f"rediss://gateway:theirs@{host}")
     made(old_folder)
@@ -159,24 +159,24 @@ def test_external_stores_get_no_files_of_stores(tmp_path: Path) -> None:
             file = tmp_path / "external" / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text("an address")
-    ClusterSecrets(tmp_path / "external", external=True).make()
+    ClusterSecrets(tmp_path / "external", external=True).generate()
     assert sorted(path.name for path in (tmp_path / "external").iterdir()) == ["administrator", "keys", "urls"]
     assert (tmp_path / "external" / "urls" / "gateway" / "redis_url").read_text() == "an address"
 
 
 def test_a_missing_address_of_an_external_store_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="urls/auth_service/mongo_url: is missing"):
-        ClusterSecrets(tmp_path, external=True).make()
+        ClusterSecrets(tmp_path, external=True).generate()
 
 
 def test_one_address_for_all_leaves_the_other_stores_their_users(tmp_path: Path) -> None:
     others = load(OtherStores, redis_url="redis://theirs@elsewhere")
-    ClusterSecrets(tmp_path, others).make()
+    ClusterSecrets(tmp_path, others).generate()
     assert user_in((tmp_path / "urls" / "gateway" / "rabbitmq_url").read_text()) == "gateway"
     assert not (tmp_path / "redis").exists()
 
 
-def test_new_passwords_come_with_a_second_name_and_the_old_ones_remain(tmp_path: Path) -> None:
+def test_new_passwords_use_a_second_name_and_keep_the_old_ones(tmp_path: Path) -> None:
     secrets = ClusterSecrets(made(tmp_path))
     before = secrets.credentials("mongodb")
     secrets.renew_passwords()
@@ -186,7 +186,7 @@ def test_new_passwords_come_with_a_second_name_and_the_old_ones_remain(tmp_path:
     assert user_in((tmp_path / "urls" / "auth_service" / "mongo_url").read_text()) == "auth_service-2"
 
 
-def test_new_passwords_twice_are_the_same_new_passwords(tmp_path: Path) -> None:
+def test_renewing_passwords_twice_changes_them_once(tmp_path: Path) -> None:
     secrets = ClusterSecrets(made(tmp_path))
     secrets.renew_passwords()
     before = contents(tmp_path)
@@ -203,7 +203,7 @@ def test_dropped_passwords_leave_one_name_for_each_user(store: str, tmp_path: Pa
     assert [row for row in secrets.credentials(store) if row.user not in {"health", "administrator"}] == new
 
 
-def test_a_third_password_comes_with_the_first_name_again(tmp_path: Path) -> None:
+def test_a_third_password_uses_the_first_name_again(tmp_path: Path) -> None:
     secrets = ClusterSecrets(made(tmp_path))
     for _ in range(2):
         secrets.renew_passwords()
@@ -211,7 +211,7 @@ def test_a_third_password_comes_with_the_first_name_again(tmp_path: Path) -> Non
     assert {row.name for row in secrets.credentials("mongodb")} == set(MONGODB)
 
 
-def test_no_run_drops_a_password_that_mongodb_s_root_may_still_have(old_folder: Path) -> None:
+def test_every_possible_password_of_mongodb_root_is_kept(old_folder: Path) -> None:
     secrets = ClusterSecrets(made(old_folder))
     before = secrets.root_passwords()
     secrets.renew_passwords()
@@ -219,8 +219,8 @@ def test_no_run_drops_a_password_that_mongodb_s_root_may_still_have(old_folder: 
     assert secrets.root_passwords()[1:] == before
 
 
-def test_new_passwords_leave_a_store_that_is_elsewhere_alone(tmp_path: Path) -> None:
-    ClusterSecrets(tmp_path, load(OtherStores, redis_url="redis://theirs@elsewhere")).make()
+def test_new_passwords_leave_external_stores_unchanged(tmp_path: Path) -> None:
+    ClusterSecrets(tmp_path, load(OtherStores, redis_url="redis://theirs@elsewhere")).generate()
     ClusterSecrets(tmp_path).renew_passwords()
     assert (tmp_path / "urls" / "gateway" / "redis_url").read_text() == "redis://theirs@elsewhere"
     assert user_in((tmp_path / "urls" / "gateway" / "rabbitmq_url").read_text()) == "gateway-2"

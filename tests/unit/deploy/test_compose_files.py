@@ -1,4 +1,4 @@
-"""The compose files say what the services read, and nothing that they do not."""
+"""The compose files set the settings of the services, and no others."""
 
 import os
 import re
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.cluster.backups import give_backup_folder
-from deploy.cluster.secrets import SERVICES_USER, SETTINGS, ClusterSecrets
+from deploy.cluster.owners import SERVICES_USER, prepare_backup_folder
+from deploy.cluster.secrets import SETTINGS, ClusterSecrets
 from tests.support.deployment.kubernetes import NAMES, pods, written
 from tests.support.tables import each
 
@@ -25,7 +25,7 @@ OF_LIBRARIES = {"PYTHONPATH", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"}
 
 
 class _Loader(yaml.SafeLoader):
-    """Knows the tags of compose."""
+    """A loader for the tags of compose."""
 
 
 _Loader.add_constructor("!reset", lambda *_: None)
@@ -56,8 +56,8 @@ def test_a_service_is_given_every_address_and_every_secret(service: str) -> None
 
 
 @each("service", SETTINGS)
-def test_a_secret_is_read_from_a_file_that_is_made_for_the_service(service: str, tmp_path: Path) -> None:
-    ClusterSecrets(tmp_path).make()
+def test_a_service_reads_its_secrets_from_generated_files(service: str, tmp_path: Path) -> None:
+    ClusterSecrets(tmp_path).generate()
     for variable, value in services(BASE)[service]["environment"].items():
         if variable.endswith("_FILE"):
             _, _, kind, name = value.split("/")
@@ -67,27 +67,27 @@ def test_a_secret_is_read_from_a_file_that_is_made_for_the_service(service: str,
             )
 
 
-def test_secrets_that_are_there_stay_and_only_what_is_missing_is_made(tmp_path: Path) -> None:
+def test_existing_secrets_stay_and_missing_ones_are_generated(tmp_path: Path) -> None:
     secrets = ClusterSecrets(tmp_path)
-    made = {file: file.read_bytes() for file in secrets.make()}
+    made = {file: file.read_bytes() for file in secrets.generate()}
     lost = tmp_path / "keys" / "gateway" / "session_key"
     lost.unlink()
-    assert secrets.make() == [lost]
+    assert secrets.generate() == [lost]
     assert {file: file.read_bytes() for file in made} == made
 
 
-def test_secrets_are_their_owners_alone(tmp_path: Path) -> None:
-    for file in ClusterSecrets(tmp_path / "secrets").make():
+def test_only_its_owner_can_read_a_secret(tmp_path: Path) -> None:
+    for file in ClusterSecrets(tmp_path / "secrets").generate():
         assert file.stat().st_mode & 0o077 == 0
         assert file.parent.stat().st_mode & 0o077 == 0
 
 
 def test_services_share_the_keys_of_shared_settings_and_no_others(tmp_path: Path) -> None:
-    keys = [file for file in ClusterSecrets(tmp_path).make() if file.relative_to(tmp_path).parts[0] == "keys"]
+    keys = [file for file in ClusterSecrets(tmp_path).generate() if file.relative_to(tmp_path).parts[0] == "keys"]
     assert len({file.read_text() for file in keys}) == len({file.name for file in keys}) < len(keys)
 
 
-def test_only_the_gateway_is_reached_from_outside() -> None:
+def test_only_the_gateway_has_a_published_port() -> None:
     assert [name for name, service in services(BASE).items() if service.get("ports")] == ["gateway"]
 
 
@@ -118,26 +118,26 @@ def test_backup_folder_of_root_is_given_to_the_user_of_the_services(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[tuple[Path, int, int]] = []
-    monkeypatch.setattr("deploy.cluster.backups.ROOT", os.geteuid())
+    monkeypatch.setattr("deploy.cluster.owners.ROOT", os.geteuid())
     monkeypatch.setattr("os.chown", lambda *owner: given.append(owner))
     folder = tmp_path / "backups"
-    give_backup_folder(folder)
+    prepare_backup_folder(folder)
     assert given == [(folder, SERVICES_USER, SERVICES_USER)]
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_backup_folder_of_root_with_other_files_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deploy.cluster.backups.ROOT", os.geteuid())
+    monkeypatch.setattr("deploy.cluster.owners.ROOT", os.geteuid())
     tmp_path.chmod(0o755)
     (tmp_path / "of another program").touch()
-    give_backup_folder(tmp_path)
+    prepare_backup_folder(tmp_path)
     assert (tmp_path.stat().st_uid, tmp_path.stat().st_mode & 0o777) == (os.geteuid(), 0o755)
 
 
 def test_backup_folder_of_another_owner_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deploy.cluster.backups.ROOT", os.geteuid() + 1)
+    monkeypatch.setattr("deploy.cluster.owners.ROOT", os.geteuid() + 1)
     tmp_path.chmod(0o750)
-    give_backup_folder(tmp_path)
+    prepare_backup_folder(tmp_path)
     assert (tmp_path.stat().st_uid, tmp_path.stat().st_mode & 0o777) == (os.geteuid(), 0o750)
 
 
@@ -176,7 +176,7 @@ def test_operators_have_room_for_the_records_of_an_archive() -> None:
     assert re.fullmatch(r".*:size=[1-9]\d*g,mode=1777", place)
 
 
-def test_what_watches_has_no_more_rights_than_it_needs() -> None:
+def test_monitoring_containers_have_minimal_rights() -> None:
     for service in watching().values():
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
         assert service["security_opt"] == ["no-new-privileges:true"]
@@ -197,11 +197,11 @@ def test_the_dashboard_requires_the_generated_password(tmp_path: Path) -> None:
     grafana, secrets = watching()["grafana"], services(WATCHING)["secrets"]
     assert grafana["environment"]["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
     assert secrets["command"] == [*services(BASE)["secrets"]["command"], "--grafana"]
-    made = {file.relative_to(tmp_path).as_posix() for file in ClusterSecrets(tmp_path, grafana=True).make()}
+    made = {file.relative_to(tmp_path).as_posix() for file in ClusterSecrets(tmp_path, grafana=True).generate()}
     _, _, mounted, name = grafana["environment"]["GF_SECURITY_ADMIN_PASSWORD__FILE"].split("/")
     [folder] = [mount.split("/")[-3].removesuffix(":") for mount in grafana["volumes"] if f"/run/{mounted}:" in mount]
     assert f"{folder}/{name}" in made
-    ClusterSecrets(tmp_path / "unwatched").make()
+    ClusterSecrets(tmp_path / "unwatched").generate()
     assert not (tmp_path / "unwatched" / folder).exists()
 
 

@@ -1,4 +1,4 @@
-"""The image's recipe and the compose files hold what those who know the formats ask of them."""
+"""Lint of the Dockerfile and the compose files."""
 
 import re
 import subprocess
@@ -10,12 +10,12 @@ BIN = Path(sys.executable).parent
 FILES = sorted(DEPLOY.glob("compose*.yaml"))
 
 
-def test_hadolint_finds_nothing_in_the_recipe() -> None:
+def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
     said = subprocess.run([BIN / "hadolint", DEPLOY / "Dockerfile"], capture_output=True, check=False, text=True)
     assert (said.returncode, said.stdout) == (0, "")
 
 
-def test_the_compose_files_are_as_their_specification_says(tmp_path: Path) -> None:
+def test_the_compose_files_match_the_compose_specification(tmp_path: Path) -> None:
     # The schema's own program does not know compose's tag for what a file before it said, which is an empty list.
     for file in FILES:
         (tmp_path / file.name).write_text(file.read_text().replace("!reset ", ""))
@@ -24,12 +24,12 @@ def test_the_compose_files_are_as_their_specification_says(tmp_path: Path) -> No
     assert said.returncode == 0, said.stdout
 
 
-def test_the_image_runs_as_nobody_else_on_the_machine() -> None:
+def test_the_image_runs_as_a_user_of_its_own() -> None:
     recipe = (DEPLOY / "Dockerfile").read_text().splitlines()
     assert [line for line in recipe if line.startswith("USER")] == ["USER 10001:10001"]
 
 
-def test_nothing_that_is_not_named_gets_into_the_image() -> None:
+def test_only_named_files_get_into_the_image() -> None:
     ignored = (DEPLOY.parent / ".dockerignore").read_text().splitlines()
     assert ignored[0] == "*"
     assert "deploy/secrets" in ignored

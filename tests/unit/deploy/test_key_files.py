@@ -1,4 +1,4 @@
-"""Files of keys: rotated all together, never left without a key that services accept."""
+"""Key files: rotated together, always with a key that services accept."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def handed_out(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
-    """What the file of the session's key holds while every service comes to know it; no time passes."""
+    """The contents of the session's key file during the wait of a rotation, without the wait."""
     seen: list[str] = []
     monkeypatch.setattr("deploy.operator.key_files.sleep", lambda _: seen.append((folder / "session").read_text()))
     return seen
@@ -39,7 +39,7 @@ def test_a_new_key_is_accepted_before_it_signs(folder: Path, handed_out: list[st
 
 
 @pytest.mark.usefixtures("handed_out")
-def test_the_audit_log_s_keys_stay_as_they_are(folder: Path) -> None:
+def test_the_keys_of_the_audit_log_are_not_rotated(folder: Path) -> None:
     kept = folder / "audit_key"
     kept.write_text("\n".join(["of today" * 5, "of yesterday" * 5, "of the day before" * 5]))
     before = kept.read_bytes()
@@ -59,7 +59,7 @@ def test_a_finished_rotation_leaves_the_new_key(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("handed_out")
-def test_the_key_that_client_tokens_are_known_by_stays_while_it_must(folder: Path) -> None:
+def test_the_old_key_of_client_tokens_stays_while_needed(folder: Path) -> None:
     KeyFiles(folder).rotate()
     assert KeyFiles(folder).client_tokens_since() is not None
 
@@ -67,7 +67,7 @@ def test_the_key_that_client_tokens_are_known_by_stays_while_it_must(folder: Pat
     assert OLD in (folder / "client-token").read_text()
 
 
-def test_a_rotation_under_way_is_finished_first(folder: Path, handed_out: list[str]) -> None:
+def test_a_rotation_must_be_finished_before_the_next(folder: Path, handed_out: list[str]) -> None:
     (folder / "session").write_text(f"{OLD} {OLD}2")
 
     with pytest.raises(FolderProblem, match="--finish"):
@@ -76,7 +76,7 @@ def test_a_rotation_under_way_is_finished_first(folder: Path, handed_out: list[s
     assert (folder / "client-token").read_text() == OLD
 
 
-def test_the_steps_are_taken_one_by_one_where_files_take_their_time(folder: Path, handed_out: list[str]) -> None:
+def test_the_steps_of_a_rotation_can_run_separately(folder: Path, handed_out: list[str]) -> None:
     with pytest.raises(FolderProblem, match="--prepare"):
         KeyFiles(folder).switch()
     KeyFiles(folder).prepare()
@@ -91,16 +91,14 @@ def test_the_steps_are_taken_one_by_one_where_files_take_their_time(folder: Path
 
 @pytest.fixture
 def readers(tmp_path: Path) -> Path:
-    """A folder of a folder for each reader: both have the session's key, one its own."""
+    """A folder with two subfolders: both have the session's key, one has another key."""
     for path in ("gateway/session", "auth/session", "auth/client-token", "auth/audit_key", "auth/..hidden"):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(OLD)
     return tmp_path
 
 
-def test_a_key_with_several_readers_is_replaced_for_all_of_them_alike(
-    readers: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_readers_of_a_key_get_the_same_new_key(readers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deploy.operator.key_files.sleep", lambda _: None)
     KeyFiles(readers).rotate()
     new, old = (readers / "gateway" / "session").read_text().split()
@@ -114,14 +112,14 @@ def test_a_key_with_several_readers_is_replaced_for_all_of_them_alike(
 
 
 @pytest.mark.parametrize("other", [f"{OLD}2", f"{OLD}\n{OLD}2"])
-def test_a_key_that_its_readers_do_not_share_is_left_as_it_is(readers: Path, other: str) -> None:
+def test_a_key_that_differs_between_readers_is_not_rotated(readers: Path, other: str) -> None:
     (readers / "auth" / "session").write_text(other)
     with pytest.raises(FolderProblem, match="files of one name differ"):
         KeyFiles(readers)
 
 
 @pytest.mark.parametrize("text", ["short", "", f"{OLD} {OLD} {OLD}", "some notes of the operator, with many words"])
-def test_a_folder_with_anything_else_in_it_is_left_as_it_is(folder: Path, text: str) -> None:
+def test_a_folder_with_other_files_is_not_changed(folder: Path, text: str) -> None:
     (folder / "session").write_text(text)
 
     with pytest.raises(FolderProblem) as problem:
@@ -129,7 +127,7 @@ def test_a_folder_with_anything_else_in_it_is_left_as_it_is(folder: Path, text: 
     assert OLD not in str(problem.value)
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(FolderProblem, match="absent: No such file"):
         KeyFiles(tmp_path / "absent")
     with pytest.raises(FolderProblem, match="no key file"):
@@ -137,7 +135,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("handed_out")
-def test_a_key_stays_its_owner_s_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rotated_key_keeps_its_owner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "geteuid", lambda: (folder / "session").stat().st_uid + 1)
     monkeypatch.setattr(os, "chown", lambda _, user, group: given.append((user, group)))
@@ -148,5 +146,5 @@ def test_a_key_stays_its_owner_s_alone(folder: Path, monkeypatch: pytest.MonkeyP
     assert set(given) == {(found.st_uid, found.st_gid)}
 
 
-def test_services_know_a_file_s_keys_before_the_next_step() -> None:
-    assert key_files.HANDED_OUT > 2 * NOTICED
+def test_services_reload_keys_before_the_next_step() -> None:
+    assert key_files.RELOADED > 2 * NOTICED

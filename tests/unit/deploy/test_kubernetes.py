@@ -1,4 +1,4 @@
-"""The Kubernetes manifests give the services what they read, and no more rights or secrets than they need."""
+"""The Kubernetes manifests set the settings of the services, and only necessary rights and secrets."""
 
 import os
 import re
@@ -43,8 +43,8 @@ BESIDE = ("backup", "first-tenant", "operator")  # pods that run the operator's 
 
 @pytest.fixture
 def secrets(tmp_path: Path) -> Path:
-    """The folder that `pkgrepo cluster secrets` makes."""
-    ClusterSecrets(tmp_path, load(OtherStores, **STORES)).make()
+    """The folder of `pkgrepo cluster secrets`."""
+    ClusterSecrets(tmp_path, load(OtherStores, **STORES)).generate()
     return tmp_path
 
 
@@ -54,7 +54,7 @@ def container(service: str) -> Resource:
 
 
 def variables(service: str) -> dict[str, str]:
-    """What the manifests give to a service, object storage included."""
+    """The environment of a service, with object storage."""
     added = [found["spec"]["template"]["spec"] for found in patches() if where(found) == f"Deployment {NAMES[service]}"]
     given = [container(service), *(spec["containers"][0] for spec in added)]
     return {row["name"]: row["value"] for found in given for row in found.get("env", [])}
@@ -67,7 +67,7 @@ def generated() -> dict[str, list[str]]:
 
 @each("version", VERSIONS)
 @each("resource", known(RESOURCES), ids=where)
-def test_kubernetes_takes_a_resource_as_it_is_written(resource: Resource, version: str) -> None:
+def test_every_resource_matches_the_kubernetes_schema(resource: Resource, version: str) -> None:
     assert refusal(resource, version) == ""
 
 
@@ -78,13 +78,13 @@ def test_every_variable_is_a_setting_of_its_service(service: str) -> None:
 
 
 @each("overlay", OVERLAYS)
-def test_every_setting_of_an_overlay_is_some_service_s(overlay: str) -> None:
+def test_every_setting_of_an_overlay_belongs_to_a_service(overlay: str) -> None:
     known = {name.upper() for settings in SETTINGS.values() for name in settings.model_fields}
     assert set(settings_of(overlay)) <= known
 
 
 @each(("service", "overlay"), list(product(SETTINGS, OVERLAYS)))
-def test_a_service_starts_with_what_it_is_given_and_finds_the_others(service: str, overlay: str, secrets: Path) -> None:
+def test_a_service_starts_with_its_variables_and_addresses(service: str, overlay: str, secrets: Path) -> None:
     given = {**images_variables(), **settings_of(overlay), **variables(service)}
     given |= {name: "" for name in given if name.startswith(("S3_", "INSTALLER_STORAGE"))}
     here = {name: re.sub("^/run/(keys|urls)/", rf"{secrets}/\1/{service}/", value) for name, value in given.items()}
@@ -97,7 +97,7 @@ def test_a_service_starts_with_what_it_is_given_and_finds_the_others(service: st
 
 
 @each("service", SETTINGS)
-def test_a_service_s_secrets_are_all_that_is_made_for_it_and_no_others(service: str, secrets: Path) -> None:
+def test_a_service_gets_exactly_its_generated_secrets(service: str, secrets: Path) -> None:
     volumes = {volume["name"]: volume for volume in pods(RESOURCES)[NAMES[service]]["spec"]["volumes"]}
     for kind in ("keys", "urls"):
         made = {file.relative_to(secrets).as_posix() for file in (secrets / kind / service).iterdir()}
@@ -124,7 +124,7 @@ def test_git_keeps_no_secret() -> None:
     assert (FOLDER / "secrets" / ".gitignore").read_text().split() == ["*", "!.gitignore", "!kustomization.yaml"]
 
 
-def test_of_external_stores_the_secrets_hold_the_addresses_only(secrets: Path) -> None:
+def test_secrets_of_external_stores_have_only_addresses(secrets: Path) -> None:
     for name, url in STORES.items():
         files = sorted(secrets.glob(f"urls/*/{name}"))
         assert files
@@ -152,10 +152,10 @@ def test_the_guide_lists_the_files_of_the_addresses(secrets: Path) -> None:
         assert set(re.findall(r"`(\w+_url)`", row)) == {file.name for file in folder.iterdir()}
 
 
-def test_a_store_that_moves_gets_its_new_address_and_all_else_stays(secrets: Path) -> None:
+def test_a_moved_store_changes_only_its_address(secrets: Path) -> None:
     before = {file: file.read_bytes() for file in secrets.rglob("*") if file.is_file()}
     moved = load(OtherStores, **{**STORES, "redis_url": "redis://elsewhere"})
-    made = ClusterSecrets(secrets, moved).make()
+    made = ClusterSecrets(secrets, moved).generate()
     assert set(made) == set(secrets.glob("urls/*/redis_url"))
     assert {file.read_text() for file in made} == {"redis://elsewhere"}
     assert {file: file.read_bytes() for file in before if file not in made} == {
@@ -163,12 +163,12 @@ def test_a_store_that_moves_gets_its_new_address_and_all_else_stays(secrets: Pat
     }
 
 
-def test_an_address_that_is_none_is_refused_before_it_is_handed_out() -> None:
+def test_an_invalid_address_is_refused_before_it_is_written() -> None:
     with pytest.raises(BadSetting, match="MONGO_URL"):
         load(OtherStores, mongo_url="postgres://u:p@h")
 
 
-def test_a_pod_is_given_the_time_that_its_service_takes_to_end() -> None:
+def test_the_grace_period_of_a_pod_covers_the_shutdown() -> None:
     spec = COMMON["spec"]["template"]["spec"]
     [service] = spec["containers"]
     out_of_the_way = service["lifecycle"]["preStop"]["sleep"]["seconds"]
@@ -187,7 +187,7 @@ def test_a_pod_has_no_more_rights_than_it_needs(spec: Resource) -> None:
     ]
 
 
-def test_no_service_takes_rights_of_its_own() -> None:
+def test_no_service_has_kubernetes_rights() -> None:
     for name, pod in pods(RESOURCES).items():
         if name not in BESIDE:
             spec = pod["spec"]
@@ -198,14 +198,14 @@ def test_no_service_takes_rights_of_its_own() -> None:
 
 
 @each("folder", ["overlays/production", "overlays/single-node", "operator"])
-def test_an_image_is_of_a_version(folder: str) -> None:
+def test_every_image_has_an_exact_version(folder: str) -> None:
     [image] = kustomizations()[FOLDER / folder]["images"]
     assert image["name"] == container("gateway")["image"]
     assert image.get("digest") or image["newTag"] not in {"latest", ""}
 
 
 @each("kind", ["HorizontalPodAutoscaler", "PodDisruptionBudget"])
-def test_every_service_grows_and_is_kept_from_being_emptied_out(kind: str) -> None:
+def test_every_service_has_autoscaling_and_a_disruption_budget(kind: str) -> None:
     found = of_kind(kind, RESOURCES)
     assert sorted(found) == sorted(NAMES.values())
     for name, resource in found.items():

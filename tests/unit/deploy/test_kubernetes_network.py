@@ -1,4 +1,4 @@
-"""The Kubernetes manifests let those speak to each other who have to, and lead from outside where they should."""
+"""The network policies and the Ingresses of the Kubernetes manifests."""
 
 import re
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ RESOURCES = written()
 
 
 def lets(direction: str, side: str) -> set[tuple[str, str]]:
-    """Who may ask whom, by the policies of a direction, `ingress` or `egress`, whose rules have this side."""
+    """The allowed calls between services, by the policies of a direction, `ingress` or `egress`."""
     return {
         (one, other)
         for policy in of_kind("NetworkPolicy", RESOURCES).values()
@@ -41,7 +41,7 @@ def lets(direction: str, side: str) -> set[tuple[str, str]]:
     }
 
 
-def test_services_ask_whom_they_are_given_the_address_of_and_nobody_else() -> None:
+def test_policies_allow_the_configured_calls_between_services_only() -> None:
     asks = {
         (NAMES[asker], NAMES[asked])
         for asker, asked in product(SETTINGS, SETTINGS)
@@ -61,14 +61,14 @@ def test_services_ask_whom_they_are_given_the_address_of_and_nobody_else() -> No
         ("to-traces", "otel_exporter_otlp_endpoint", []),
     ],
 )
-def test_a_store_is_reached_by_those_who_are_given_its_address(store: str, setting: str, command: list[str]) -> None:
+def test_policies_allow_stores_to_configured_services_only(store: str, setting: str, command: list[str]) -> None:
     readers = [NAMES[service] for service in SETTINGS if setting in SETTINGS[service].model_fields]
     policy = of_kind("NetworkPolicy", RESOURCES)[store]
     assert sorted(selected(policy["spec"]["podSelector"])) == sorted([*readers, *command])
 
 
 @each("overlay", OVERLAYS)
-def test_the_collector_of_the_settings_is_the_one_that_is_reachable(overlay: str) -> None:
+def test_policies_allow_the_configured_collector(overlay: str) -> None:
     text = (FOLDER / "overlays" / overlay / "settings.env").read_text()
     shown = re.findall(r"# OTEL_EXPORTER_OTLP_ENDPOINT=http://\w+\.(\w+):(\d+)\n", text)
     [rule] = of_kind("NetworkPolicy", RESOURCES)["to-traces"]["spec"]["egress"]
@@ -76,7 +76,7 @@ def test_the_collector_of_the_settings_is_the_one_that_is_reachable(overlay: str
     assert shown == [(namespace, str(rule["ports"][0]["port"]))]
 
 
-def test_whatever_no_policy_allows_is_forbidden() -> None:
+def test_policies_deny_everything_by_default() -> None:
     nobody = of_kind("NetworkPolicy", RESOURCES)["nobody"]
     assert nobody["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
 
@@ -91,14 +91,14 @@ def paths_of(resources: Iterable[Resource], name: str) -> tuple[str, Resource]:
 
 
 @each("overlay", OVERLAYS)
-def test_what_is_given_out_as_our_address_leads_to_the_gateway(overlay: str) -> None:
+def test_the_public_address_leads_to_the_gateway(overlay: str) -> None:
     found = list(yaml.safe_load_all((FOLDER / "overlays" / overlay / "ingress.yaml").read_text()))
     host, path = paths_of(found, "gateway")
     assert settings_of(overlay)["PUBLIC_URL"] == f"https://{host}"
     assert path["backend"]["service"]["name"] == "gateway"
 
 
-def test_the_host_of_downloads_leads_to_downloads_only() -> None:
+def test_the_download_host_serves_downloads_only() -> None:
     host, path = paths_of(RESOURCES, "downloads")
     direct = settings_of("production")["DOWNLOAD_URL"]
     caller = Caller(Tenant("acme_2"))

@@ -1,4 +1,4 @@
-"""The log of `pkgrepo up` keeps to a size."""
+"""The size limit of the log of `pkgrepo up`."""
 
 from pathlib import Path
 
@@ -7,9 +7,7 @@ import pytest
 from deploy.local import logs
 
 
-def test_a_log_that_grows_too_large_begins_anew_and_keeps_what_came_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_log_is_rotated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "LIMIT", 1000)
     path = tmp_path / "some.log"
     with logs.open_log(path) as log:
@@ -23,7 +21,7 @@ def test_a_log_that_grows_too_large_begins_anew_and_keeps_what_came_before(
     assert sorted(file.name for file in tmp_path.iterdir()) == ["some.log", "some.log.1"]
 
 
-def test_a_log_goes_on_where_the_last_start_ended(tmp_path: Path) -> None:
+def test_a_new_start_appends_to_the_log(tmp_path: Path) -> None:
     path = tmp_path / "some.log"
     for text in ("first\n", "second\n"):
         with logs.open_log(path) as log:

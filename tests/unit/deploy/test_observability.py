@@ -1,4 +1,4 @@
-"""What watches the service: Prometheus' configuration, the alert rules, the dashboard, and their Kubernetes shape."""
+"""Prometheus' configuration, the alert rules, the dashboard, and their copies for Kubernetes."""
 
 import json
 import re
@@ -37,11 +37,11 @@ ALERTS = alerts()
 PANELS = panels()
 
 
-def test_prometheus_takes_its_configuration_and_the_rules() -> None:
+def test_prometheus_accepts_its_configuration_and_the_rules() -> None:
     assert promtool("check", "config", "--lint=all", "--lint-fatal", OBSERVABILITY / "prometheus.yaml") == ""
 
 
-def test_every_service_of_the_compose_file_is_looked_for_where_it_tells() -> None:
+def test_prometheus_scrapes_every_service_of_the_compose_file() -> None:
     [job] = yaml.safe_load((OBSERVABILITY / "prometheus.yaml").read_text())["scrape_configs"]
     [found] = job["dns_sd_configs"]
     assert sorted(found["names"]) == sorted(SETTINGS)
@@ -50,7 +50,7 @@ def test_every_service_of_the_compose_file_is_looked_for_where_it_tells() -> Non
 
 
 @each("alert", ALERTS)
-def test_an_alert_says_what_it_means_and_where_it_is_written_what_to_do(alert: str) -> None:
+def test_every_alert_has_a_description_and_a_runbook(alert: str) -> None:
     says = ALERTS[alert]["annotations"]
     assert sorted(says) == ["description", "runbook", "summary"]
     assert ALERTS[alert]["labels"]["severity"] in {"critical", "warning"}
@@ -58,16 +58,16 @@ def test_an_alert_says_what_it_means_and_where_it_is_written_what_to_do(alert: s
     assert says["runbook"] == f"deploy/docs/alerts.md#{alert.lower()}"
 
 
-def test_the_guide_tells_of_no_alert_that_is_not_there() -> None:
+def test_the_guide_describes_existing_alerts_only() -> None:
     assert re.findall(r"^### (Pkgrepo\w+)$", GUIDE, re.MULTILINE) == list(ALERTS)
 
 
-def test_a_service_that_is_not_even_found_is_missed() -> None:
+def test_a_service_without_scrape_targets_raises_an_alert() -> None:
     named = re.findall(r'absent\(up\{job="pkgrepo", service="(\w+)"\}\)', ALERTS["PkgrepoServiceMissing"]["expr"])
     assert sorted(named) == sorted(SETTINGS)
 
 
-def test_what_is_recorded_is_asked_for() -> None:
+def test_every_recorded_series_is_used() -> None:
     asked = " ".join([rule["expr"] for rule in ALERTS.values()] + [text for panel in PANELS for text in panel.asks])
     assert [name for name in records() if f"{name}{{" not in asked] == []
 
@@ -82,7 +82,7 @@ def test_a_panel_has_a_description_a_unit_and_the_limits_of_its_alert(panel: Pan
     assert {limit for limit in panel.limits if panel.unit} <= told
 
 
-def test_a_legend_names_labels_by_which_its_figures_are_told_apart() -> None:
+def test_a_legend_names_the_labels_of_its_query() -> None:
     for panel in dashboard()["panels"]:
         for target in panel.get("targets", []):
             named = re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", ""))
@@ -90,11 +90,11 @@ def test_a_legend_names_labels_by_which_its_figures_are_told_apart() -> None:
             assert set(named) <= grouped(" ".join([target["expr"], *recorded])), panel["title"]
 
 
-def test_every_alert_is_seen_in_a_panel() -> None:
+def test_every_alert_is_named_in_a_panel() -> None:
     assert {name for panel in PANELS for name in re.findall(r"Pkgrepo\w+", panel.description)} == set(ALERTS)
 
 
-def test_panels_have_numbers_and_places_of_their_own() -> None:
+def test_panels_have_unique_ids_and_positions() -> None:
     every = dashboard()["panels"]
     assert len({panel["id"] for panel in every}) == len(every)
     assert [(a["title"], b["title"]) for a, b in combinations(every, 2) if _overlap(a["gridPos"], b["gridPos"])] == []
@@ -105,7 +105,7 @@ def _overlap(a: Mapping[str, int], b: Mapping[str, int]) -> bool:
     return all(a[at] < b[at] + b[size] and b[at] < a[at] + a[size] for at, size in (("x", "w"), ("y", "h")))
 
 
-def test_the_dashboard_asks_the_prometheus_that_is_chosen() -> None:
+def test_the_dashboard_uses_the_selected_datasource() -> None:
     chosen = {"type": "prometheus", "uid": "${datasource}"}
     variables = {variable["name"]: variable for variable in dashboard()["templating"]["list"]}
     assert list(variables) == ["datasource", "service", "tenant"]
@@ -115,13 +115,13 @@ def test_the_dashboard_asks_the_prometheus_that_is_chosen() -> None:
     }
 
 
-def test_kubernetes_is_given_the_same_rules() -> None:
+def test_the_kubernetes_rules_are_a_current_copy() -> None:
     [rule] = read((FOLDER / "components" / "observability" / "alerts.yaml").read_text())
     assert rule["kind"] == "PrometheusRule"
     assert rule["spec"] == yaml.safe_load((OBSERVABILITY / "rules.yaml").read_text()), "run `make alerts`"
 
 
-def test_kubernetes_pods_are_asked_under_the_names_that_services_have() -> None:
+def test_scraped_kubernetes_pods_have_the_names_of_services() -> None:
     resources = written()
     spec = of_kind("PodMonitor", resources)["pkgrepo"]["spec"]
     [pairs] = [row["pairs"] for row in kustomizations()[FOLDER / "base"]["labels"]]
@@ -136,7 +136,7 @@ def test_kubernetes_pods_are_asked_under_the_names_that_services_have() -> None:
 
 
 def _relabeled(rules: list[dict[str, Any]], pod: Mapping[str, str]) -> dict[str, str]:
-    """The labels that a pod's figures get by these rules."""
+    """The labels of a pod's figures after relabelling."""
     of_pod = {f"__meta_kubernetes_pod_label_{re.sub('[./-]', '_', name)}": text for name, text in pod.items()}
     made: dict[str, str] = {}
     for rule in rules:

@@ -1,4 +1,4 @@
-"""A catalog that the gateway remembers is the one that its caller would be answered, whatever happened meanwhile."""
+"""A cached catalog is the one that catalog_service would send to the caller."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -18,8 +18,9 @@ from common.auth.callers import HIDDEN, Caller, hidden_word
 from common.http.bodies import CODINGS
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
+from gateway.auth.authenticator import TENANT_VERSION
 from gateway.auth.client_directory import ClientDirectory
-from gateway.caching.catalogs import Catalog, Catalogs
+from gateway.caching.catalogs import Catalog, CatalogCache
 from tests.support.tables import each
 
 BUDGET = 1 << 20  # bytes
@@ -31,11 +32,11 @@ FEW = 40  # steps
 
 @dataclass
 class World:
-    """Two tenants' catalogs and blacklists, with the services that have them. Every write moves a stamp, or may."""
+    """Two tenants' catalogs and blacklists, and their services. A write changes the tenant's version."""
 
     revisions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TENANTS, 0))
     hidden: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
-    stamps: dict[str, str] = field(default_factory=lambda: dict.fromkeys(TENANTS, ""))
+    versions: dict[str, str] = field(default_factory=lambda: dict.fromkeys(TENANTS, ""))
     asked: list[tuple[str, int]] = field(default_factory=list)
     during: Callable[[], None] | None = None
     tagged: bool = True
@@ -45,10 +46,10 @@ class World:
 
     def truth(self, caller: Caller, *, disabled: bool, encoding: str) -> str:
         hidden = self.hidden.get((caller.tenant_id, caller.client_id), frozenset()) if caller.client_id else ()
-        said = [caller.tenant_id, str(self.revisions[caller.tenant_id]), str(disabled), "".join(sorted(hidden))]
-        return "|".join([*said, encoding]) + " " * self.size
+        parts = [caller.tenant_id, str(self.revisions[caller.tenant_id]), str(disabled), "".join(sorted(hidden))]
+        return "|".join([*parts, encoding]) + " " * self.size
 
-    async def ask(self, caller: Caller, operation: str) -> dict[str, Any]:
+    async def json(self, caller: Caller, operation: str) -> dict[str, Any]:
         assert operation == "hidden_packages"
         hidden = self.hidden.get((caller.tenant_id, caller.client_id), frozenset())
         return {"package_ids": sorted(hidden)}
@@ -64,7 +65,7 @@ class World:
         headers: Mapping[str, str],
         streamed: bool,
     ) -> AsyncIterator[Any]:
-        assert (method, segments, streamed) == ("POST", ["get_packages"], True)  # and with no patience but the usual
+        assert (method, segments, streamed) == ("POST", ["get_packages"], True)  # and with the default timeout
         await asyncio.sleep(0)
         if go_on := self.slow.get(caller.tenant_id):
             await go_on.wait()
@@ -84,12 +85,12 @@ class World:
             content=SimpleNamespace(iter_any=lambda: blocks(body if status == 200 else b"")),
         )
 
-    def catalogs(self) -> Catalogs:
+    def catalogs(self) -> CatalogCache:
         service = cast("ServiceClient", self)
-        return Catalogs(service, ClientDirectory(service), budget=BUDGET)
+        return CatalogCache(service, ClientDirectory(service), budget=BUDGET)
 
     def move(self, tenant_id: str) -> None:
-        self.stamps[tenant_id] += "x"
+        self.versions[tenant_id] += "x"
 
 
 async def blocks(body: bytes) -> AsyncIterator[bytes]:
@@ -97,28 +98,31 @@ async def blocks(body: bytes) -> AsyncIterator[bytes]:
         yield body[start : start + 1000]
 
 
-def who(tenant_id: str, client_id: str = "") -> Caller:
+def make_caller(tenant_id: str, client_id: str = "") -> Caller:
     """A client, or an administrator."""
     if client_id:
         return Caller(Tenant(tenant_id)).as_client(client_id)
     return Caller(Tenant(tenant_id)).as_administrator("admin", "s1")
 
 
-def request_for(*, disabled: bool = False, encoding: str = "", has: str = "") -> web.Request:
-    given = {"Accept-Encoding": encoding, "If-None-Match": has}
+def request_for(*, disabled: bool = False, encoding: str = "", etag: str = "", version: str | None = "") -> web.Request:
+    headers = {"Accept-Encoding": encoding, "If-None-Match": etag}
     query = "?include_disabled=true" if disabled else ""
-    return make_mocked_request(
-        "POST", f"/x/get_packages{query}", {name: value for name, value in given.items() if value}
-    )
+    path = f"/x/get_packages{query}"
+    request = make_mocked_request("POST", path, {name: value for name, value in headers.items() if value})
+    request[TENANT_VERSION] = version
+    return request
 
 
-async def shown(known: Catalogs, world: World, caller: Caller, *, disabled: bool = False, encoding: str = "") -> str:
-    """What a caller is answered: from memory, or by the service where the gateway has to pass the request on."""
-    request = request_for(disabled=disabled, encoding=encoding)
-    found = await known.find(request, caller, world.stamps[caller.tenant_id])
-    if found is None:
+async def catalog_text(
+    cache: CatalogCache, world: World, caller: Caller, *, disabled: bool = False, encoding: str = ""
+) -> str:
+    """The catalog that a caller gets, cached or forwarded."""
+    request = request_for(disabled=disabled, encoding=encoding, version=world.versions[caller.tenant_id])
+    catalog = await cache.find(request, caller)
+    if catalog is None:
         return world.truth(caller, disabled=disabled, encoding=encoding or "identity")
-    return found.body.decode()
+    return catalog.body.decode()
 
 
 WRITES = st.one_of(
@@ -133,7 +137,7 @@ STEPS = st.one_of(
         st.sampled_from(("", *CLIENTS)),
         st.booleans(),
         st.sampled_from(("", "gzip", "zstd")),
-        st.none() | WRITES,  # that is committed while the catalog is asked for, and told of later
+        st.none() | WRITES,  # that is committed while the catalog is fetched, and changes the version later
     ),
 )
 
@@ -151,32 +155,32 @@ def write(world: World, step: tuple[Any, ...]) -> None:
 def test_a_caller_gets_the_newest_catalog_of_their_own_view_only(steps: list[tuple[Any, ...]]) -> None:
     async def play() -> None:
         world = World()
-        known = world.catalogs()
+        cache = world.catalogs()
         for step in steps:
             if step[0] != "ask":
                 write(world, step)
                 world.move(step[1])
                 continue
-            _, tenant_id, client_id, disabled, accepted, meanwhile = step
-            asks = who(tenant_id, client_id)
+            _, tenant_id, client_id, disabled, accepted, concurrent_write = step
+            caller = make_caller(tenant_id, client_id)
             encoding = accepted or "identity"
-            allowed = {world.truth(asks, disabled=disabled, encoding=encoding)}
-            if meanwhile:
-                world.during = lambda write_now=meanwhile: write(world, write_now)
-            answers = [await shown(known, world, asks, disabled=disabled, encoding=accepted)]
-            if world.during:  # It was remembered, so that there was no meanwhile.
-                world.during = meanwhile = None
-            allowed.add(world.truth(asks, disabled=disabled, encoding=encoding))
-            answers.append(await shown(known, world, asks, disabled=disabled, encoding=accepted))
+            allowed = {world.truth(caller, disabled=disabled, encoding=encoding)}
+            if concurrent_write:
+                world.during = lambda write_now=concurrent_write: write(world, write_now)
+            answers = [await catalog_text(cache, world, caller, disabled=disabled, encoding=accepted)]
+            if world.during:  # The catalog was cached, so there was no call to write during.
+                world.during = concurrent_write = None
+            allowed.add(world.truth(caller, disabled=disabled, encoding=encoding))
+            answers.append(await catalog_text(cache, world, caller, disabled=disabled, encoding=accepted))
             assert set(answers) <= allowed
-            if meanwhile:
-                # Whoever else asks before gateways are told of the write is shown a view of their own.
-                for other in map(who, [tenant_id] * len(CLIENTS), CLIENTS):
-                    seen = (await shown(known, world, other, disabled=disabled, encoding=accepted)).split("|")[3]
-                    told = {"".join(sorted(world.hidden.get((tenant_id, other.client_id), ())))}
-                    told |= before(world, tenant_id, other.client_id, meanwhile)
-                    assert seen in told
-                world.move(meanwhile[1])
+            if concurrent_write:
+                # Before the new version reaches the gateways, other callers still get their own view.
+                for other in map(make_caller, [tenant_id] * len(CLIENTS), CLIENTS):
+                    seen = (await catalog_text(cache, world, other, disabled=disabled, encoding=accepted)).split("|")[3]
+                    expected = {"".join(sorted(world.hidden.get((tenant_id, other.client_id), ())))}
+                    expected |= before(world, tenant_id, other.client_id, concurrent_write)
+                    assert seen in expected
+                world.move(concurrent_write[1])
                 world.move(tenant_id)
 
     asyncio.run(play())
@@ -190,71 +194,71 @@ def before(world: World, tenant_id: str, client_id: str, step: tuple[Any, ...]) 
 
 
 @each("client_id", ["", "c1"])
-async def test_tenants_of_whom_nothing_was_ever_changed_do_not_meet(client_id: str) -> None:
+async def test_tenants_without_a_version_do_not_share_catalogs(client_id: str) -> None:
     world = World()
-    known = world.catalogs()
-    seen = [await shown(known, world, who(tenant_id, client_id)) for tenant_id in TENANTS * 2]
+    cache = world.catalogs()
+    seen = [await catalog_text(cache, world, make_caller(tenant_id, client_id)) for tenant_id in TENANTS * 2]
     assert [text.partition("|")[0] for text in seen] == [*TENANTS * 2]
 
 
-async def test_a_catalog_is_asked_for_once_however_many_want_it() -> None:
+async def test_concurrent_requests_for_a_catalog_share_one_call() -> None:
     world = World(hidden={("acme", "c1"): frozenset("A"), ("acme", "c2"): frozenset("A")})
-    known = world.catalogs()
+    cache = world.catalogs()
     for _ in range(3):
-        await asyncio.gather(*(shown(known, world, who("acme", client)) for client in ("", "c3") * 5))
-        await asyncio.gather(*(shown(known, world, who("acme", client)) for client in ("c1", "c2") * 5))
+        await asyncio.gather(*(catalog_text(cache, world, make_caller("acme", client)) for client in ("", "c3") * 5))
+        await asyncio.gather(*(catalog_text(cache, world, make_caller("acme", client)) for client in ("c1", "c2") * 5))
     assert world.asked == [("acme", 200), ("acme", 200)]
 
 
-async def test_a_catalog_that_is_still_so_does_not_travel_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unchanged_catalog_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
-    known = world.catalogs()
-    first = await shown(known, world, who("acme"))
+    cache = world.catalogs()
+    first = await catalog_text(cache, world, make_caller("acme"))
     world.move("acme")
     for _ in range(3):
-        assert await shown(known, world, who("acme")) == first
+        assert await catalog_text(cache, world, make_caller("acme")) == first
     assert world.asked == [("acme", 200), ("acme", 304)]
 
 
-async def test_a_catalog_past_half_the_budget_is_left_to_the_service() -> None:
+async def test_a_catalog_larger_than_half_the_budget_is_forwarded() -> None:
     world = World(size=BUDGET // 2)
-    known = world.catalogs()
+    cache = world.catalogs()
     for _ in range(3):
-        assert await known.find(request_for(), who("acme"), "") is None
+        assert await cache.find(request_for(), make_caller("acme")) is None
     assert len(world.asked) == 1
     world.size = 0
     world.move("acme")
-    assert await known.find(request_for(), who("acme"), world.stamps["acme"])
+    assert await cache.find(request_for(version=world.versions["acme"]), make_caller("acme"))
 
 
-async def test_a_catalog_that_is_made_while_it_is_sent_is_not_waited_for() -> None:
+async def test_a_catalog_without_a_length_is_forwarded() -> None:
     world = World(sized=False)
-    assert await world.catalogs().find(request_for(), who("acme"), "") is None
+    assert await world.catalogs().find(request_for(), make_caller("acme")) is None
 
 
-async def test_one_tenants_slow_catalog_keeps_no_other_waiting() -> None:
+async def test_a_slow_catalog_does_not_delay_another_tenant() -> None:
     world = World(slow={"acme": asyncio.Event()})
-    known = world.catalogs()
+    cache = world.catalogs()
     views = [request_for(disabled=disabled, encoding=coding) for disabled in (True, False) for coding in ("", *CODINGS)]
-    stuck = [asyncio.create_task(known.find(view, who("acme"), "")) for view in views]
+    stuck = [asyncio.create_task(cache.find(view, make_caller("acme"))) for view in views]
     for _ in range(5):
         await asyncio.sleep(0)
 
-    assert await asyncio.wait_for(known.find(request_for(), who("other"), ""), 60)
+    assert await asyncio.wait_for(cache.find(request_for(), make_caller("other")), 60)
 
     world.slow["acme"].set()
     assert all(await asyncio.gather(*stuck))
 
 
-async def test_what_slow_readers_have_is_within_the_budget_too() -> None:
-    """However often a catalog changes while nobody is done with the one of before."""
+async def test_catalogs_of_slow_readers_count_in_the_budget() -> None:
+    """A catalog changes often while callers still receive the previous ones."""
     world = World(size=BUDGET // 5)
-    known = world.catalogs()
+    cache = world.catalogs()
 
     async def read(tenant_id: str = "acme") -> Catalog | None:
         world.revisions[tenant_id] += 1
         world.move(tenant_id)
-        return await known.find(request_for(), who(tenant_id), world.stamps[tenant_id])
+        return await cache.find(request_for(version=world.versions[tenant_id]), make_caller(tenant_id))
 
     slow = [await read() for _ in range(10)]
     assert [catalog is not None for catalog in slow] == [True] * 4 + [False] * 6
@@ -266,38 +270,39 @@ async def test_what_slow_readers_have_is_within_the_budget_too() -> None:
         assert await read()
 
 
-async def test_an_answer_without_a_tag_is_none_to_remember() -> None:
+async def test_a_catalog_without_an_etag_is_not_cached() -> None:
     world = World(tagged=False)
-    known = world.catalogs()
+    cache = world.catalogs()
     for _ in range(3):
-        assert await known.find(request_for(), who("acme"), "") is None
+        assert await cache.find(request_for(), make_caller("acme")) is None
     assert len(world.asked) == 1
 
 
-async def test_where_redis_is_away_every_catalog_is_left_to_the_service() -> None:
+async def test_without_redis_every_catalog_is_forwarded() -> None:
     world = World()
-    known = world.catalogs()
-    await known.find(request_for(), who("acme"), "")
-    assert await known.find(request_for(), who("acme"), None) is None
+    cache = world.catalogs()
+    await cache.find(request_for(), make_caller("acme"))
+    assert await cache.find(request_for(version=None), make_caller("acme")) is None
 
 
 @each("query", ["include_disabled=maybe", "include_disabled=true&x=1", "x"])
-async def test_an_address_that_says_more_is_left_to_the_service(query: str) -> None:
+async def test_an_unknown_query_is_forwarded(query: str) -> None:
     request = make_mocked_request("POST", f"/x/get_packages?{query}")
-    assert await World().catalogs().find(request, who("acme"), "") is None
+    request[TENANT_VERSION] = ""
+    assert await World().catalogs().find(request, make_caller("acme")) is None
 
 
 @each(("accepted", "answered"), [("", "identity"), ("zstd, gzip;q=0.5", "zstd"), ("*", "gzip")])
-async def test_a_caller_is_answered_in_an_encoding_they_take(accepted: str, answered: str) -> None:
+async def test_the_catalog_has_an_encoding_that_the_caller_accepts(accepted: str, answered: str) -> None:
     world = World()
-    assert (await shown(world.catalogs(), world, who("acme"), encoding=accepted)).endswith(answered)
+    assert (await catalog_text(world.catalogs(), world, make_caller("acme"), encoding=accepted)).endswith(answered)
 
 
-async def test_who_has_the_catalog_is_told_so_and_no_more() -> None:
+async def test_a_caller_with_the_current_catalog_gets_304() -> None:
     world = World()
-    found = await world.catalogs().find(request_for(), who("acme"), "")
-    assert found
-    for has in (found.etag, f'"x", W/{found.etag}', "*"):
-        answer = await found.send(request_for(has=has))
+    catalog = await world.catalogs().find(request_for(), make_caller("acme"))
+    assert catalog
+    for etag in (catalog.etag, f'"x", W/{catalog.etag}', "*"):
+        answer = await catalog.send(request_for(etag=etag))
         assert isinstance(answer, web.Response)
-        assert (answer.status, answer.body, answer.headers["ETag"]) == (304, None, found.etag)
+        assert (answer.status, answer.body, answer.headers["ETag"]) == (304, None, catalog.etag)

@@ -1,4 +1,4 @@
-"""The table of the interface and the OpenAPI document say the same."""
+"""The table of the interface and the OpenAPI document agree."""
 
 import ast
 from importlib.resources import files
@@ -11,7 +11,7 @@ from tests.support.tables import each
 
 PATHS: dict[str, dict[str, Any]] = DOCUMENT["paths"]
 # The sign-in page and what pages load are for browsers, not part of the interface.
-DOCUMENTED = [row for row in OPERATIONS if row.word != "sign_in" and "assets" not in row.parts]
+DOCUMENTED = [row for row in OPERATIONS if row.name != "sign_in" and "assets" not in row.parts]
 
 
 def described(row: Operation) -> dict[str, Any]:
@@ -58,16 +58,16 @@ def test_an_operation_shows_an_example_of_its_success(row: Operation) -> None:
         assert "example" in content or "examples" in content or content["schema"].get("format") == "binary"
 
 
-def test_a_catalog_is_waited_for_no_longer_than_a_small_question() -> None:
-    """A service that does not answer is told of within three seconds; reading a large catalog may take longer."""
-    (row,) = (row for row in OPERATIONS if row.word == "get_packages")
+def test_a_catalog_has_the_timeout_of_a_small_request() -> None:
+    """An unavailable service is reported within three seconds; receiving a large catalog may take longer."""
+    (row,) = (row for row in OPERATIONS if row.name == "get_packages")
     assert row.timeout == ANSWER_TIMEOUT == 3
 
 
-def test_how_a_request_travels_is_said_by_the_table_alone() -> None:
+def test_dispatch_names_no_operation() -> None:
     routes = ast.parse((files("gateway") / "routes.py").read_text())
     texts = {node.value for node in ast.walk(routes) if isinstance(node, ast.Constant)}
-    assert not texts & {row.word for row in OPERATIONS}
+    assert not texts & {row.name for row in OPERATIONS}
 
 
 def test_no_operation_is_listed_twice() -> None:

@@ -28,7 +28,7 @@ SETTINGS = sorted(
     }
 )
 # The sign-in page and what pages load are for browsers only.
-NAMED = [row for row in OPERATIONS if row.word != "sign_in" and "assets" not in row.parts]
+NAMED = [row for row in OPERATIONS if row.name != "sign_in" and "assets" not in row.parts]
 
 
 @each("row", NAMED, ids=lambda row: f"{row.method} {row.path}")

@@ -1,4 +1,4 @@
-"""What upload_service is told about object storage, and what stops its start."""
+"""The settings of object storage, and those that stop the start."""
 
 import pytest
 
@@ -13,7 +13,7 @@ NAMES = [name.upper() for name in StorageSettings.model_fields]
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """An environment that says nothing of storage."""
+    """An environment without settings of storage."""
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(f"{name}_FILE", raising=False)
@@ -26,7 +26,7 @@ def told(environment: pytest.MonkeyPatch, **settings: str) -> StorageSettings:
     return load(StorageSettings)
 
 
-def test_without_a_word_installers_stay_in_the_folder(environment: pytest.MonkeyPatch) -> None:
+def test_installers_stay_in_the_folder_by_default(environment: pytest.MonkeyPatch) -> None:
     settings = told(environment)
     assert (settings.installer_storage, settings.object_storage, settings.s3_redirect) == (
         StorageKind.FOLDER,
@@ -35,7 +35,7 @@ def test_without_a_word_installers_stay_in_the_folder(environment: pytest.Monkey
     )
 
 
-def test_object_storage_is_told_by_its_url(environment: pytest.MonkeyPatch) -> None:
+def test_object_storage_is_configured_by_its_url(environment: pytest.MonkeyPatch) -> None:
     settings = told(
         environment,
         INSTALLER_STORAGE="s3",
@@ -54,7 +54,7 @@ def test_object_storage_is_told_by_its_url(environment: pytest.MonkeyPatch) -> N
     assert SECRET not in repr(settings)
 
 
-def test_object_storage_may_hold_files_that_are_to_leave_it(environment: pytest.MonkeyPatch) -> None:
+def test_object_storage_can_be_configured_beside_the_folder(environment: pytest.MonkeyPatch) -> None:
     settings = told(environment, INSTALLER_STORAGE="folder", S3_URL="s3://bucket")
     assert settings.object_storage is not None
     assert settings.object_storage.prefix == ""
@@ -83,7 +83,7 @@ def test_object_storage_may_hold_files_that_are_to_leave_it(environment: pytest.
         ({"S3_REDIRECT": "perhaps"}, "S3_REDIRECT: "),
     ],
 )
-def test_a_wrong_or_missing_setting_is_told_in_one_line(
+def test_a_wrong_or_missing_setting_is_reported_in_one_line(
     environment: pytest.MonkeyPatch, settings: dict[str, str], said: str
 ) -> None:
     with environment.context() as patched, pytest.raises(BadSetting) as caught:

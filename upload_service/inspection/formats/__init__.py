@@ -1,1 +1,1 @@
-"""Formats."""
+"""The formats of installers."""

@@ -1,4 +1,4 @@
-"""ZIP archives, and those that are MSIX or APPX packages or bundles of them."""
+"""ZIP archives, among them MSIX and APPX packages and bundles."""
 
 import hashlib
 import posixpath
@@ -7,11 +7,11 @@ from typing import BinaryIO
 from xml.parsers import expat
 from zipfile import ZipFile
 
-from upload_service.inspection.findings import NESTED_LIMIT, PATH_LIMIT, Findings, Format, Machine, Nested, words
+from upload_service.inspection.findings import NESTED_LIMIT, PATH_LIMIT, Findings, Format, Machine, Nested, clean_text
 from upload_service.inspection.formats.signers import SIGNATURE_LIMIT, signer_of
 
 MANIFEST_LIMIT = 4 << 20  # bytes
-PROPERTY_LIMIT = 1024  # characters that are collected; `words` refuses such a long text
+PROPERTY_LIMIT = 1024  # characters; `clean_text` rejects so long a text
 
 _MANIFEST, _BUNDLE_MANIFEST = "AppxManifest.xml", "AppxMetadata/AppxBundleManifest.xml"
 _SIGNATURE, _SIGNATURE_MAGIC = "AppxSignature.p7x", b"PKCX"
@@ -28,7 +28,7 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 def read(file: BinaryIO, suffix: str) -> Findings:
-    """What an archive holds. What is none, `zipfile` says in one of many errors."""
+    """Inspect an archive. Any other file raises one of many errors of zipfile."""
     with ZipFile(file) as archive:
         names = set(archive.namelist())
         if _BUNDLE_MANIFEST in names:
@@ -39,55 +39,55 @@ def read(file: BinaryIO, suffix: str) -> Findings:
 
 
 def _nested(archive: ZipFile) -> Iterator[Nested]:
-    """The files that may be the installer, those nearest to the top first."""
-    found = [
+    """The files that may be the installer, those with the shortest paths first."""
+    candidates = [
         (name.count("/"), name)
         for name in archive.namelist()
-        if posixpath.splitext(name)[1].lower() in _NESTED and words(name, PATH_LIMIT) == name
+        if posixpath.splitext(name)[1].lower() in _NESTED and clean_text(name, PATH_LIMIT) == name
     ]
-    for _, name in sorted(found)[:NESTED_LIMIT]:
+    for _, name in sorted(candidates)[:NESTED_LIMIT]:
         yield Nested(name, _NESTED[posixpath.splitext(name)[1].lower()])
 
 
-def _package(archive: ZipFile, manifest: str, suffix: str) -> Findings:
-    """MSIX and APPX are one format under two names; without an APPX's name a package is MSIX."""
-    said = _Manifest(_content(archive, manifest, MANIFEST_LIMIT))
+def _package(archive: ZipFile, manifest_name: str, suffix: str) -> Findings:
+    """Inspect an MSIX or APPX package. The format is the same: only the ending of the file's name tells APPX."""
+    manifest = _Manifest(_content(archive, manifest_name, MANIFEST_LIMIT))
     signature = _content(archive, _SIGNATURE, SIGNATURE_LIMIT) if _SIGNATURE in archive.namelist() else b""
-    name, publisher = said.identity.get("Name", ""), said.identity.get("Publisher", "")
+    name, publisher = manifest.identity.get("Name", ""), manifest.identity.get("Publisher", "")
     return Findings(
         format=Format.APPX if suffix.startswith(".appx") else Format.MSIX,
-        machine=said.machine,
-        version=words(said.identity.get("Version", "")),
-        product_name=_shown(said.properties.get("DisplayName", "")),
-        publisher=_shown(said.properties.get("PublisherDisplayName", "")),
-        package_family_name=words(f"{name}_{publisher_id(publisher)}") if name and publisher else "",
+        machine=manifest.machine,
+        version=clean_text(manifest.identity.get("Version", "")),
+        product_name=_shown(manifest.properties.get("DisplayName", "")),
+        publisher=_shown(manifest.properties.get("PublisherDisplayName", "")),
+        package_family_name=clean_text(f"{name}_{publisher_id(publisher)}") if name and publisher else "",
         signature_sha256=hashlib.sha256(signature).hexdigest() if signature else "",
         signer=signer_of(signature.removeprefix(_SIGNATURE_MAGIC)) if signature else None,
     )
 
 
 def publisher_id(publisher: str) -> str:
-    """What stands for a publisher in the names of its packages: 64 bits of a digest, five to a character."""
+    """The id of a publisher in the names of its packages: 64 bits of a digest, five to a character."""
     digest = hashlib.sha256(publisher.encode("utf-16-le")).digest()[:8]
-    bits = int.from_bytes(digest, "big") << 1  # 13 characters have room for 65
+    bits = int.from_bytes(digest, "big") << 1  # 13 characters encode 65
     return "".join(_ALPHABET[bits >> shift & 31] for shift in range(60, -1, -5))
 
 
 def _shown(text: str) -> str:
-    return "" if text.startswith("ms-resource:") else words(text)  # Of those the text is somewhere else.
+    return "" if text.startswith("ms-resource:") else clean_text(text)  # The text is in another file.
 
 
 def _content(archive: ZipFile, name: str, limit: int) -> bytes:
-    """A file of the archive, however small it says that it is."""
+    """A file of the archive. Raises ValueError if it is longer than `limit`, whatever its header says."""
     with archive.open(name) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise ValueError("longer than any such file")
+        raise ValueError("file too long")
     return content
 
 
 class _Manifest:
-    """What the manifest of a package or a bundle says; no entity is ever made, so none can grow."""
+    """The manifest of a package or a bundle. Entities are refused, so none can expand."""
 
     def __init__(self, text: bytes) -> None:
         self.identity: dict[str, str] = {}
@@ -95,11 +95,11 @@ class _Manifest:
         self._machines: set[str] = set()
         self._path: list[str] = []
         parser = expat.ParserCreate(namespace_separator=" ")
-        parser.buffer_text = True  # Otherwise each character reference is a call of its own.
-        parser.StartDoctypeDeclHandler = _refuse
+        parser.buffer_text = True  # Else each character reference is a separate call.
+        parser.StartDoctypeDeclHandler = _reject_doctype
         parser.StartElementHandler = self._begin
         parser.EndElementHandler = self._end
-        parser.CharacterDataHandler = self._take
+        parser.CharacterDataHandler = self._add_text
         try:
             parser.Parse(text, True)
         except expat.ExpatError:
@@ -107,7 +107,7 @@ class _Manifest:
 
     @property
     def machine(self) -> Machine:
-        """The one that a package, or every package of a bundle, is for."""
+        """The architecture of the package, or of all packages of a bundle."""
         (first, *others) = self._machines or {""}
         return Machine.UNKNOWN if others else _MACHINES.get(first, Machine.UNKNOWN)
 
@@ -124,12 +124,12 @@ class _Manifest:
     def _end(self, _: str) -> None:
         self._path.pop()
 
-    def _take(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         match self._path:
             case ["Package", "Properties", "DisplayName" | "PublisherDisplayName" as name]:
                 collected = self.properties.get(name, "")
                 self.properties[name] = collected + text[: PROPERTY_LIMIT - len(collected)]
 
 
-def _refuse(*_: object) -> None:
-    raise ValueError("a manifest declares no types")
+def _reject_doctype(*_: object) -> None:
+    raise ValueError("a manifest has no document type")

@@ -1,15 +1,15 @@
-"""What a file is, by its first bytes; the rest is asked of whoever knows the format."""
+"""Detection of a file's format by its first bytes."""
 
 import struct
 import zipfile
 import zlib
 from typing import BinaryIO
 
-from upload_service.inspection.findings import Findings
-from upload_service.inspection.formats import archives, executables, msi, signatures
+from upload_service.inspection.findings import ARCHIVE_MAGIC, MAGIC_LENGTH, OLE_MAGIC, PROGRAM_MAGIC, Findings
+from upload_service.inspection.formats import archives, executables, msi
 
-# What the libraries raise of a file that is not what it begins like. They say it of hostile ones in many more ways.
-_TROUBLE = (
+# The errors of the libraries for a file that is not what its first bytes say. Hostile files cause many kinds.
+_ERRORS = (
     ArithmeticError,
     AssertionError,
     AttributeError,
@@ -30,22 +30,22 @@ class Damaged(Exception):
     """The file is not what its first bytes say."""
 
 
-def look(file: BinaryIO, suffix: str) -> Findings:
-    """What is found in a file; `suffix` is how its name ended, where that was an installer's ending.
+def inspect_file(file: BinaryIO, suffix: str) -> Findings:
+    """Inspect a file; `suffix` is the ending of its name, if that is an installer's.
 
     Raises:
-        Damaged: it begins like an installer and cannot be read as one.
-        MemoryError: reading it takes more than it may.
+        Damaged: the file begins like an installer and cannot be read as one.
+        MemoryError: the process may use no more memory.
     """
     file.seek(0)
-    head = file.read(signatures.LONGEST)
+    head = file.read(MAGIC_LENGTH)
     try:
-        if head == signatures.MSI:
+        if head == OLE_MAGIC:
             return msi.read(file)
-        if head.startswith(signatures.PROGRAM):
+        if head.startswith(PROGRAM_MAGIC):
             return executables.read(file)
-        if head.startswith(signatures.ARCHIVE):
+        if head.startswith(ARCHIVE_MAGIC):
             return archives.read(file, suffix)
-    except _TROUBLE as error:
+    except _ERRORS as error:
         raise Damaged from error
     return Findings()

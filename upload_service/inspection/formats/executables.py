@@ -1,4 +1,4 @@
-"""Windows programs: which installer maker's stub one has, its machine, its version resource and its signature."""
+"""Windows programs: the kind of installer, the machine, the version resource and the signature."""
 
 import struct
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ from uuid import UUID
 
 import pefile
 
-from upload_service.inspection.findings import Findings, Format, Machine, Reach, guid, words
+from upload_service.inspection.findings import Findings, Format, Machine, Reach, clean_text, normalize_guid
 from upload_service.inspection.formats.signers import SIGNATURE_LIMIT, signer_of
 
-IMAGE_LIMIT = 64 << 20  # bytes; what an installer carries stands behind its program
-NULLSOFT_SEARCH = 1 << 20  # bytes behind the program
+IMAGE_LIMIT = 64 << 20  # bytes; the payload of an installer is after its program
+NULLSOFT_SEARCH = 1 << 20  # bytes after the program
 RESOURCE_LIMIT = 1 << 20  # bytes
 
 _RESOURCES = [pefile.DIRECTORY_ENTRY["IMAGE_DIRECTORY_ENTRY_RESOURCE"]]
@@ -28,13 +28,13 @@ _ELEVATED = b"requireAdministrator"
 
 
 def read(file: BinaryIO) -> Findings:
-    """What a program says of itself. What is none, pefile or struct says in an error."""
+    """Inspect a program. Any other file raises an error of pefile or struct."""
     file.seek(0)
     image = file.read(IMAGE_LIMIT)
     try:
         program = pefile.PE(data=image, fast_load=True)
     except pefile.PEFormatError:
-        if _is_of_before_windows(image):
+        if _is_dos_program(image):
             return Findings()
         raise ValueError("not a program") from None
     if program.FILE_HEADER.Characteristics & _DLL:
@@ -43,8 +43,8 @@ def read(file: BinaryIO) -> Findings:
     return _findings(program, image, _signature(program, file))
 
 
-def _is_of_before_windows(image: bytes) -> bool:
-    """Whether it is a program for DOS: its header is whole, and points at no other that begins with `PE`."""
+def _is_dos_program(image: bytes) -> bool:
+    """Whether the header is complete and does not point at one that begins with `PE`."""
     if len(image) < 64:
         return False
     (at,) = struct.unpack_from("<I", image, 60)
@@ -53,19 +53,19 @@ def _is_of_before_windows(image: bytes) -> bool:
 
 def _findings(program: pefile.PE, image: bytes, signature: bytes) -> Findings:
     bundle = _bundle(program)
-    found = _format(program, image, bundle)
-    said = _version_resource(program)
+    kind = _format(program, image, bundle)
+    version = _version_resource(program)
     machine = _MACHINES.get(program.FILE_HEADER.Machine, Machine.UNKNOWN)
-    if found is not Format.EXE and machine is Machine.X86:
-        machine = Machine.UNKNOWN  # The makers' stubs are all for x86, whatever they carry.
+    if kind is not Format.EXE and machine is Machine.X86:
+        machine = Machine.UNKNOWN  # The stub of every installer is for x86, whatever it installs.
     elevated = any(_ELEVATED in manifest for manifest in _resources(program, _RT_MANIFEST))
     return Findings(
-        format=found,
+        format=kind,
         machine=machine,
         reach=Reach.MACHINE if elevated else Reach.UNKNOWN,
-        version=words(said.get("ProductVersion", "")) or words(said.get("FileVersion", "")),
-        product_name=words(said.get("ProductName", "")),
-        publisher=words(said.get("CompanyName", "")),
+        version=clean_text(version.get("ProductVersion", "")) or clean_text(version.get("FileVersion", "")),
+        product_name=clean_text(version.get("ProductName", "")),
+        publisher=clean_text(version.get("CompanyName", "")),
         product_code=bundle,  # A bundle is uninstalled under its own id.
         signer=signer_of(signature),
     )
@@ -89,12 +89,12 @@ def _bundle(program: pefile.PE) -> str:
         if section.Name.startswith(_BURN_SECTION):
             header = section.get_data(length=_BURN_HEADER)
             if len(header) == _BURN_HEADER and header.startswith(_BURN_MAGIC):
-                return guid(f"{{{UUID(bytes_le=header[8:])}}}")
+                return normalize_guid(f"{{{UUID(bytes_le=header[8:])}}}")
     return ""
 
 
 def _resources(program: pefile.PE, kind: int, number: int | None = None) -> Iterator[bytes]:
-    """The contents of the resources of one kind, or the one of this number, in whatever language."""
+    """The contents of the resources of one kind, or of the one with this number, in all languages."""
     for entry in _entries(program, "DIRECTORY_ENTRY_RESOURCE", kind):
         for named in _entries(entry, "directory", number):
             for leaf in _entries(named, "directory", None):
@@ -110,22 +110,21 @@ def _entries(node: Any, branch: str, number: int | None) -> Iterator[Any]:
 
 
 def _version_resource(program: pefile.PE) -> dict[str, str]:
-    """The strings of the version resource, those of the first language that has some."""
+    """The strings of the version resource in the first language that has any."""
     for block in getattr(program, "FileInfo", ()):
         for info in block:
             for table in getattr(info, "StringTable", ()):
-                said = {_text(name): _text(value) for name, value in table.entries.items()}
-                if said:
-                    return said
+                if strings := {_text(name): _text(value) for name, value in table.entries.items()}:
+                    return strings
     return {}
 
 
-def _text(said: bytes) -> str:
-    return said.decode("utf-8", "replace")
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
 
 
 def _signature(program: pefile.PE, file: BinaryIO) -> bytes:
-    """The first PKCS #7 signature behind the program; its directory has a place in the file, not in memory."""
+    """The first PKCS #7 signature after the program; its directory has an offset in the file, not in memory."""
     directories = program.OPTIONAL_HEADER.DATA_DIRECTORY
     if len(directories) <= _SECURITY or not directories[_SECURITY].VirtualAddress:
         return b""

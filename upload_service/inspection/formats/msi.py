@@ -1,13 +1,13 @@
-"""Windows Installer databases: an OLE file whose streams are tables, of which `Property` says what is installed."""
+"""Windows Installer databases: OLE files whose streams are tables. The table `Property` describes the product."""
 
+import codecs
 import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
 import olefile
 
-from upload_service.inspection.findings import Findings, Format, Machine, Reach, guid, words
-from upload_service.inspection.formats.encodings import ENCODINGS
+from upload_service.inspection.findings import Findings, Format, Machine, Reach, clean_text, normalize_guid
 from upload_service.inspection.formats.signers import signer_of
 
 STREAM_LIMIT = 16 << 20  # bytes
@@ -24,12 +24,23 @@ _MACHINES = {"intel": Machine.X86, "x64": Machine.X64, "amd64": Machine.X64, "ar
 _WIX = ("windows installer xml", "wix toolset")
 
 
+_UNICODE = ("utf-8", "utf-16", "utf-16-le", "utf-16-be", "utf-32-be", "ascii", "latin-1", "idna")
+_WINDOWS = (437, 874, 932, 936, 949, 950, *range(1250, 1259))
+ENCODINGS = {*_UNICODE, *(f"cp{page}" for page in _WINDOWS)}  # that any installer may use
+
+
+def load_encodings() -> None:
+    """Import the encodings. Python imports each at its first use, which a confined process cannot do."""
+    for encoding in ENCODINGS:
+        codecs.lookup(encoding)
+
+
 def read(file: BinaryIO) -> Findings:
-    """What a database says. Of what is none, olefile and struct raise many things."""
+    """Inspect a database. Any other file raises one of many errors of olefile and struct."""
     with olefile.OleFileIO(file) as ole:
         streams = {_decoded(name): name for (name, *more) in ole.listdir() if not more}
         if f"{_TABLE}Property" not in streams:
-            return Findings()  # Documents are OLE files, too.
+            return Findings()  # A document is an OLE file as well.
         properties = dict(_properties(ole, streams))
         platform, application = _summary(ole)
         signature = _content(ole, _SIGNATURE) if ole.exists(_SIGNATURE) else b""
@@ -37,22 +48,22 @@ def read(file: BinaryIO) -> Findings:
         format=Format.WIX if application.startswith(_WIX) else Format.MSI,
         machine=_MACHINES.get(platform, Machine.UNKNOWN),
         reach=_reach(properties),
-        version=words(properties.get("ProductVersion", "")),
-        product_name=words(properties.get("ProductName", "")),
-        publisher=words(properties.get("Manufacturer", "")),
-        product_code=guid(properties.get("ProductCode", "")),
-        upgrade_code=guid(properties.get("UpgradeCode", "")),
+        version=clean_text(properties.get("ProductVersion", "")),
+        product_name=clean_text(properties.get("ProductName", "")),
+        publisher=clean_text(properties.get("Manufacturer", "")),
+        product_code=normalize_guid(properties.get("ProductCode", "")),
+        upgrade_code=normalize_guid(properties.get("UpgradeCode", "")),
         signer=signer_of(signature),
     )
 
 
 def _reach(properties: dict[str, str]) -> Reach:
-    """An installation is for the user where ALLUSERS is not set, for all where it is 1; with 2 it depends."""
+    """Without ALLUSERS the scope is the user, with 1 the machine; with 2 it depends."""
     return {"": Reach.USER, "1": Reach.MACHINE}.get(properties.get("ALLUSERS", ""), Reach.UNKNOWN)
 
 
 def _decoded(name: str) -> str:
-    """A stream's name: two characters of it, of six bits each, or one, are kept as one CJK character."""
+    """A stream's name, in which one CJK character encodes two characters of six bits, or one."""
 
     def letters() -> Iterator[str]:
         for character in name:
@@ -69,15 +80,15 @@ def _decoded(name: str) -> str:
 
 def _content(ole: olefile.OleFileIO, name: str) -> bytes:
     if ole.get_size(name) > STREAM_LIMIT:
-        raise ValueError("a stream too long")
+        raise ValueError("stream too long")
     content: bytes = ole.openstream(name).read()
     return content
 
 
 def _properties(ole: olefile.OleFileIO, streams: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """The table's two columns stand one after the other; each value is the number of a string."""
-    wanted = (f"{_TABLE}{name}" for name in ("_StringPool", "_StringData", "Property"))
-    pool, data, table = (_content(ole, streams[name]) for name in wanted)
+    """The names and values; the table has the column of names first, and each value is the number of a string."""
+    names = (f"{_TABLE}{name}" for name in ("_StringPool", "_StringData", "Property"))
+    pool, data, table = (_content(ole, streams[name]) for name in names)
     codepage, flags = struct.unpack_from("<HH", pool)
     width = 3 if flags & _LONG_REFERENCES else 2
     rows = len(table) // (2 * width)
@@ -89,12 +100,12 @@ def _properties(ole: olefile.OleFileIO, streams: dict[str, str]) -> Iterator[tup
         yield texts.get(name, ""), texts.get(value, "")
 
 
-def _strings(pool: bytes, data: bytes, wanted: set[int], encoding: str) -> dict[int, str]:
-    """The pool has four bytes for each string: its length, and how often it is used.
+def _strings(pool: bytes, data: bytes, numbers: set[int], encoding: str) -> dict[int, str]:
+    """The strings with these numbers. The pool has four bytes for each string: its length, and the count of its uses.
 
-    One that is used and has no length is longer than 64 KiB: the next four bytes are its length.
+    A string with uses and no length is longer than 64 KiB: the next four bytes are its length.
     """
-    found: dict[int, str] = {}
+    texts: dict[int, str] = {}
     entries = struct.iter_unpack("<HH", pool[4 : len(pool) // 4 * 4])
     at = 0
     for number, (length, uses) in enumerate(entries, start=1):
@@ -102,10 +113,10 @@ def _strings(pool: bytes, data: bytes, wanted: set[int], encoding: str) -> dict[
         if not length and uses:
             low, high = next(entries, (0, 0))
             size = high << 16 | low
-        if number in wanted:
-            found[number] = data[at : at + size].decode(encoding, "replace")
+        if number in numbers:
+            texts[number] = data[at : at + size].decode(encoding, "replace")
         at += size
-    return found
+    return texts
 
 
 def _encoding(codepage: int) -> str:
@@ -115,9 +126,9 @@ def _encoding(codepage: int) -> str:
 
 
 def _summary(ole: olefile.OleFileIO) -> tuple[str, str]:
-    """The platform a database is for, and what made it, in small letters.
+    """The platform of a database and the tool that made it, in small letters.
 
-    Read here, because olefile reads as many properties as a stream says that it has, and that may be four billion.
+    Not read by olefile, which reads as many properties as the stream claims; that may be four billion.
     """
     if not ole.exists(_SUMMARY):
         return "", ""

@@ -1,8 +1,8 @@
-"""Who signed a file, as its Authenticode signature states. Whether that is true is not looked at."""
+"""The signer of a file, as its Authenticode signature states; the signature is not verified."""
 
 from asn1crypto import cms, x509
 
-from upload_service.inspection.findings import Signer, words
+from upload_service.inspection.findings import Signer, clean_text
 
 SIGNATURE_LIMIT = 1 << 20  # bytes
 
@@ -10,7 +10,7 @@ _NAMES = ("common_name", "organization_name")
 
 
 def signer_of(signature: bytes) -> Signer | None:
-    """The signer that a PKCS #7 signature names, None where it has none to read: a file may be fine without."""
+    """The signer in a PKCS #7 signature; None if it has none, or cannot be read."""
     if not signature or len(signature) > SIGNATURE_LIMIT:
         return None
     try:
@@ -33,6 +33,6 @@ def _signer(signed: cms.SignedData) -> Signer | None:
 
 
 def _shown(name: x509.Name) -> str:
-    """The common name of a certificate's owner, else the organization."""
+    """The common name of a certificate's subject, else the organization."""
     parts = name.native
-    return next((words(str(parts[part])) for part in _NAMES if part in parts), "")
+    return next((clean_text(str(parts[part])) for part in _NAMES if part in parts), "")

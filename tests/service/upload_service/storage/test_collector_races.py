@@ -28,7 +28,7 @@ async def test_a_file_is_claimed_or_collected_and_never_both(
             await uploads.update_one(found, {"$set": {"updated_at": datetime.now(UTC) - timedelta(days=2)}})
 
         async def race(name: str) -> int:
-            """The claim and the collector, which looks all the time, hear of a file at one moment."""
+            """The claim and the collector see a file at the same moment."""
             _, answer = await asyncio.gather(age(name), api.claim(caller, name, f"version of {name}"))
             return answer.status
 

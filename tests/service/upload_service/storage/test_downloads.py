@@ -15,7 +15,7 @@ ETAG = f'"{sha256(FILE)}"'
 
 @dataclass(frozen=True)
 class Linked:
-    """A file that a version has."""
+    """A file that is linked to a version."""
 
     api: UploadApi
     caller: Caller
@@ -59,7 +59,7 @@ async def test_head_gives_the_headers_only(linked: Linked) -> None:
     ("wanted", "start", "end"),
     [("bytes=0-99", 0, 99), ("bytes=5000-", 5000, 5119), ("bytes=-10", 5110, 5119), ("bytes=5100-9999", 5100, 5119)],
 )
-async def test_a_range_gives_that_part(linked: Linked, wanted: str, start: int, end: int) -> None:
+async def test_a_range_returns_the_requested_bytes(linked: Linked, wanted: str, start: int, end: int) -> None:
     answer = await linked.api.get(linked.address, Range=wanted)
     assert (answer.status, answer.body) == (206, FILE[start : end + 1])
     assert answer.headers["Content-Range"] == f"bytes {start}-{end}/{len(FILE)}"
@@ -76,18 +76,18 @@ async def test_a_range_past_the_end_is_refused(linked: Linked, wanted: str) -> N
 @pytest.mark.parametrize(
     "wanted", ["", "bytes=", "bytes=-", "bytes=a-b", "bytes=9-5", "bytes=0-1,5-6", "items=0-1", "bytes=\uff11-2"]
 )
-async def test_what_is_no_single_range_of_bytes_gives_the_whole_file(linked: Linked, wanted: str) -> None:
+async def test_a_malformed_or_multiple_range_returns_the_whole_file(linked: Linked, wanted: str) -> None:
     answer = await linked.api.get(linked.address, Range=wanted)
     assert (answer.status, answer.body) == (200, FILE)
 
 
-async def test_a_range_is_given_where_the_callers_part_is_of_this_file(linked: Linked) -> None:
+async def test_if_range_with_the_current_etag_returns_the_range(linked: Linked) -> None:
     same = await linked.api.get(linked.address, Range="bytes=0-9", If_Range=ETAG)
     assert (same.status, same.body) == (206, FILE[:10])
 
 
 @pytest.mark.parametrize("condition", ['"other"', f"W/{ETAG}", "Fri, 20 Nov 2026 00:00:00 GMT", "nonsense"])
-async def test_the_whole_file_is_given_where_the_callers_part_may_be_of_another(linked: Linked, condition: str) -> None:
+async def test_if_range_with_another_etag_returns_the_whole_file(linked: Linked, condition: str) -> None:
     answer = await linked.api.get(linked.address, Range="bytes=0-9", If_Range=condition)
     assert (answer.status, answer.body) == (200, FILE)
 
@@ -169,7 +169,7 @@ async def test_an_altered_path_is_refused(linked: Linked, path: str) -> None:
 @pytest.mark.parametrize(
     "file_name", ['a".exe', "a\r\nX-Evil: yes", "../../x", "\u00fcber\u202eexe.txt", "CON", "", "a;b"]
 )
-async def test_a_hostile_file_name_becomes_a_harmless_one(linked: Linked, file_name: str) -> None:
+async def test_a_hostile_file_name_is_made_harmless(linked: Linked, file_name: str) -> None:
     answer = await linked.api.get(linked.api.address(linked.caller, linked.server_filename, file_name=file_name))
     assert answer.status == 200
     name = answer.headers["Content-Disposition"].removeprefix('attachment; filename="').removesuffix('"')
@@ -193,9 +193,7 @@ async def test_a_file_that_no_version_has_is_unknown(api: UploadApi) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", FILE + b"x"], ids=["gone", "empty", "longer"])
-async def test_a_file_that_is_not_on_the_disk_as_it_should_be_is_not_served(
-    api: UploadApi, content: bytes | None
-) -> None:
+async def test_a_missing_or_truncated_file_is_not_served(api: UploadApi, content: bytes | None) -> None:
     caller = make_uploader()
     name = await api.upload(caller, FILE)
     await api.claim(caller, name)

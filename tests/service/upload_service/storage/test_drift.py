@@ -1,4 +1,4 @@
-"""The ledger of a tenant agrees with its records at every moment, whatever requests are under way."""
+"""The ledger of a tenant agrees with its records at every moment, also during requests."""
 
 import asyncio
 from uuid import uuid4
@@ -7,7 +7,7 @@ from common.auth.callers import Caller
 from common.mongo import MongoDatabase
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
 from upload_service.quota.ledger_store import MongoLedgerStore
-from upload_service.quota.reconciliation import as_recorded
+from upload_service.quota.reconciliation import expected_ledger
 from upload_service.settings import UploadSettings
 
 FILE = b"installer " * 10
@@ -26,7 +26,7 @@ async def come_and_go(api: UploadApi, caller: Caller) -> None:
     await api.ask(caller, "release_installers", version_uids=[uid])
 
 
-async def test_a_ledger_never_drifts_while_uploads_come_and_go(
+async def test_a_ledger_never_drifts_during_uploads_and_removals(
     settings: UploadSettings, database: MongoDatabase
 ) -> None:
     caller = make_uploader(storage_quota=100_000)
@@ -37,6 +37,8 @@ async def test_a_ledger_never_drifts_while_uploads_come_and_go(
         while not all(task.done() for task in working):
             looks.append(await store.snapshot_read(caller.tenant_id))
         await asyncio.gather(*working)
-        drifted = [(seen, as_recorded(seen, uploads)) for seen, uploads in looks if as_recorded(seen, uploads) != seen]
+        drifted = [
+            (seen, expected_ledger(seen, uploads)) for seen, uploads in looks if expected_ledger(seen, uploads) != seen
+        ]
     assert len(looks) > 1
     assert drifted == []

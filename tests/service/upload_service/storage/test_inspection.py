@@ -1,4 +1,4 @@
-"""Every upload is inspected, once, by whichever replica, and none more than three times."""
+"""Every upload is inspected once, by any replica, and in at most three attempts."""
 
 import asyncio
 import errno
@@ -16,20 +16,20 @@ from tests.support.api import Answer
 from tests.support.samples.installers import MACHINE_MSI
 from tests.support.samples.programs import program, zipped
 from tests.support.servers.objects import ObjectServer
-from tests.support.services.upload import UploadApi, folder_homes, make_uploader, serving_uploads, sha256
+from tests.support.services.upload import UploadApi, folder_backends, make_uploader, serving_uploads, sha256
 from tests.support.waiting import until
 from upload_service.inspection import inspector as inspector_module
 from upload_service.inspection import installer_files
-from upload_service.inspection.confined import Reason, Unreadable, read_installer
 from upload_service.inspection.findings import Findings, Format
 from upload_service.inspection.inspector import ATTEMPTS, Inspector, State
 from upload_service.inspection.installer_files import InstallerFiles, ends_of
+from upload_service.inspection.process import Reason, Unreadable, read_installer
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import StorageSettings, UploadSettings
-from upload_service.storage.filesystem import FolderInstallers
-from upload_service.storage.s3 import ObjectInstallers, homes_of
-from upload_service.uploads.part_files import Parts
+from upload_service.storage.filesystem import FolderStorage
+from upload_service.storage.s3 import S3Storage, storage_backends
+from upload_service.uploads.part_files import PartFiles
 
 NOTHING_FOUND: dict[str, Any] = {
     "reason": "",
@@ -50,7 +50,7 @@ NOTHING_FOUND: dict[str, Any] = {
 
 @dataclass
 class Reader:
-    """Reads what it is told to have found, and counts."""
+    """A reader that returns given findings and counts its calls."""
 
     found: Findings = field(default_factory=lambda: Findings(format=Format.EXE))
     failure: BaseException | None = None
@@ -64,9 +64,9 @@ class Reader:
 
 
 def inspector(database: MongoDatabase, settings: UploadSettings, reader: Reader) -> Inspector:
-    """That of a replica."""
+    """The inspector of a replica."""
     folder = settings.installers
-    lender = InstallerFiles(folder_homes(folder), FolderInstallers(folder, Parts(folder)), folder)
+    lender = InstallerFiles(folder_backends(folder), FolderStorage(folder, PartFiles(folder)), folder)
     return Inspector(MongoInspectionStore(database), lender, reader.read)
 
 
@@ -75,7 +75,7 @@ async def inspected(api: UploadApi, caller: Caller, name: str) -> Answer:
 
 
 async def settled(api: UploadApi, caller: Caller, name: str) -> Answer:
-    """What is answered once the file does not wait any more."""
+    """The response when the inspection is finished."""
 
     async def done() -> bool:
         return bool((await inspected(api, caller, name)).body["state"] != "waiting")
@@ -85,14 +85,14 @@ async def settled(api: UploadApi, caller: Caller, name: str) -> Answer:
 
 
 async def uploaded(settings: UploadSettings, caller: Caller, *contents: bytes) -> list[str]:
-    """The names of files that came while no replica inspected anything."""
+    """The names of files that were uploaded while no replica inspected."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Inspector, "inspect_due", AsyncMock())
         async with serving_uploads(settings) as api:
             return [await api.upload(caller, content) for content in contents]
 
 
-async def test_an_upload_is_inspected_and_tells_what_it_says_of_itself(api: UploadApi) -> None:
+async def test_an_upload_is_inspected_and_returns_its_findings(api: UploadApi) -> None:
     caller = make_uploader()
     name = await api.upload(caller, MACHINE_MSI, name="setup.msi")
     first = await inspected(api, caller, name)
@@ -118,7 +118,7 @@ async def test_an_upload_is_inspected_and_tells_what_it_says_of_itself(api: Uplo
     }
 
 
-async def test_a_claim_of_a_signed_package_gives_the_digest_of_its_signature(api: UploadApi) -> None:
+async def test_a_claim_of_a_signed_package_returns_its_signature_digest(api: UploadApi) -> None:
     caller = make_uploader()
     signature = b"PKCX and a signature"
     identity = '<Package><Identity Name="Tiny.App" Publisher="CN=Tiny" Version="1.0.0.0"/></Package>'
@@ -129,7 +129,7 @@ async def test_a_claim_of_a_signed_package_gives_the_digest_of_its_signature(api
     assert (await api.claim(caller, name)).body["signature_sha256"] == sha256(signature)
 
 
-async def test_an_upload_that_nobody_asks_about_is_inspected(settings: UploadSettings, database: MongoDatabase) -> None:
+async def test_an_upload_is_inspected_without_a_request(settings: UploadSettings, database: MongoDatabase) -> None:
     caller = make_uploader()
     async with serving_uploads(settings) as api:
         await api.upload(caller, MACHINE_MSI)
@@ -141,7 +141,7 @@ async def test_an_upload_that_nobody_asks_about_is_inspected(settings: UploadSet
         await until(met)
 
 
-async def test_a_file_that_cannot_be_read_is_said_to_be_so_and_can_be_claimed(api: UploadApi) -> None:
+async def test_a_file_that_cannot_be_inspected_can_be_claimed(api: UploadApi) -> None:
     caller = make_uploader()
     name = await api.upload(caller, MACHINE_MSI[:1000])
     answer = await settled(api, caller, name)
@@ -157,7 +157,7 @@ async def test_a_name_that_no_file_of_the_tenant_has_is_unknown(api: UploadApi) 
         assert (answer.status, answer.body["code"]) == (404, "installer_not_found"), unknown
 
 
-async def test_of_many_replicas_one_inspects_a_file(settings: UploadSettings, database: MongoDatabase) -> None:
+async def test_one_of_many_replicas_inspects_a_file(settings: UploadSettings, database: MongoDatabase) -> None:
     contents = [b"%d" % number for number in range(8)]
     await uploaded(settings, make_uploader(), *contents)
     reader = Reader()
@@ -167,7 +167,7 @@ async def test_of_many_replicas_one_inspects_a_file(settings: UploadSettings, da
     assert sorted(reader.readings) == sorted(contents)
 
 
-async def test_a_file_that_ends_its_readers_is_read_three_times(
+async def test_a_file_that_kills_its_inspection_is_tried_three_times(
     settings: UploadSettings, database: MongoDatabase
 ) -> None:
     caller, reader = make_uploader(), Reader(failure=asyncio.CancelledError())
@@ -185,7 +185,7 @@ async def test_a_file_that_ends_its_readers_is_read_three_times(
     assert (found.state, found.reason) == (State.FAILED, Reason.GIVEN_UP)
 
 
-async def test_a_storage_that_is_away_costs_a_file_no_attempt(
+async def test_an_unavailable_storage_does_not_count_as_an_attempt(
     settings: UploadSettings, database: MongoDatabase
 ) -> None:
     caller, reader = make_uploader(), Reader(failure=Unavailable("away"))
@@ -217,7 +217,7 @@ class StartingReader(Reader):
         pytest.param(errno.EMFILE, marks=pytest.mark.full),
     ],
 )
-async def test_a_machine_that_starts_no_process_costs_a_file_no_attempt(
+async def test_a_failed_process_start_does_not_count_as_an_attempt(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     caller, reader = make_uploader(), StartingReader()
@@ -229,26 +229,24 @@ async def test_a_machine_that_starts_no_process_costs_a_file_no_attempt(
             await replica.inspect_due()
             await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
         with pytest.raises(Unavailable):
-            await replica.inspected(caller.tenant_id, name)
+            await replica.inspect(caller.tenant_id, name)
         await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
     assert len(reader.readings) == ATTEMPTS + 2
     await replica.inspect_due()
     assert (await replica.find(caller.tenant_id, name)).state is State.DONE
 
 
-async def test_a_reading_that_took_too_long_changes_nothing_that_was_found_since(
-    settings: UploadSettings, database: MongoDatabase
-) -> None:
+async def test_an_inspection_after_its_lease_changes_nothing(settings: UploadSettings, database: MongoDatabase) -> None:
     caller, store = make_uploader(), MongoInspectionStore(database)
     (name,) = await uploaded(settings, caller, b"slow")
-    stale = await store.take(caller.tenant_id)
+    stale = await store.acquire_lease(caller.tenant_id)
     assert stale is not None
     await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
-    current = await store.take(caller.tenant_id)
+    current = await store.acquire_lease(caller.tenant_id)
     assert current is not None
-    await store.failed(stale, Reason.TOO_LONG)
-    await store.done(current, Findings(format=Format.ZIP))
-    await store.done(stale, Findings(format=Format.EXE))
+    await store.mark_failed(stale, Reason.TOO_LONG)
+    await store.mark_done(current, Findings(format=Format.ZIP))
+    await store.mark_done(stale, Findings(format=Format.EXE))
     found = await store.find(caller.tenant_id, name)
     assert found is not None
     assert (found.state, found.findings) == (State.DONE, Findings(format=Format.ZIP))
@@ -274,23 +272,23 @@ async def test_a_requested_inspection_comes_before_all_others(
     caller, reader = make_uploader(), Reader(failure=Unreadable(Reason.DAMAGED))
     *_, last = await uploaded(settings, caller, b"1", b"2", b"3")
     replica = inspector(database, settings, reader)
-    assert (await replica.inspected(caller.tenant_id, last)).state is State.FAILED
-    assert (await replica.inspected(caller.tenant_id, last)).reason == "damaged"
+    assert (await replica.inspect(caller.tenant_id, last)).state is State.FAILED
+    assert (await replica.inspect(caller.tenant_id, last)).reason == "damaged"
     assert reader.readings == [b"3"]
 
 
 async def test_an_inspection_running_elsewhere_is_answered_as_unavailable(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspector_module, "LOOK_PAUSE", 0)
+    monkeypatch.setattr(inspector_module, "POLL_PAUSE", 0)
     caller, store = make_uploader(), MongoInspectionStore(database)
     (name,) = await uploaded(settings, caller, b"1")
-    assert await store.take(caller.tenant_id) is not None
+    assert await store.acquire_lease(caller.tenant_id) is not None
     with pytest.raises(Unavailable):
-        await inspector(database, settings, Reader()).inspected(caller.tenant_id, name)
+        await inspector(database, settings, Reader()).inspect(caller.tenant_id, name)
 
 
-async def test_files_that_wait_are_inspected_in_turns_of_their_tenants(
+async def test_waiting_files_are_inspected_in_turns_of_tenants(
     settings: UploadSettings, database: MongoDatabase
 ) -> None:
     reader = Reader()
@@ -327,14 +325,14 @@ async def test_slow_files_delay_no_requested_inspection_of_another_tenant(
     names = (first, second)
     async with asyncio.TaskGroup() as tasks:
         for hostile_name in names:
-            tasks.create_task(replica.inspected(hostile.tenant_id, hostile_name))
+            tasks.create_task(replica.inspect(hostile.tenant_id, hostile_name))
 
         async def begun() -> bool:
             return reader.begun > 0
 
         await until(begun)
         background = tasks.create_task(replica.inspect_due())
-        state = (await replica.inspected(other.tenant_id, name)).state
+        state = (await replica.inspect(other.tenant_id, name)).state
         begun_files = reader.begun
         reader.released.set()
     assert background.done()
@@ -357,7 +355,7 @@ async def test_slow_files_delay_no_background_inspection_of_another_tenant(
         return (await replica.find(other.tenant_id, name)).state is State.DONE
 
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(replica.inspected(hostile.tenant_id, first))
+        tasks.create_task(replica.inspect(hostile.tenant_id, first))
         await until(begun)
         tasks.create_task(replica.inspect_due())
         await until(done)
@@ -366,7 +364,7 @@ async def test_slow_files_delay_no_background_inspection_of_another_tenant(
     assert begun_files == 1
 
 
-async def test_an_inspection_that_finds_no_free_process_is_refused_as_overload(
+async def test_an_inspection_without_a_free_process_is_refused_as_overload(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller, reader = make_uploader(), HoldingReader()
@@ -377,15 +375,15 @@ async def test_an_inspection_that_finds_no_free_process_is_refused_as_overload(
         return reader.begun > 0
 
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(replica.inspected(caller.tenant_id, first))
+        tasks.create_task(replica.inspect(caller.tenant_id, first))
         await until(begun)
         monkeypatch.setattr(inspector_module, "SLOT_TIMEOUT", 0.01)
         with pytest.raises(Overloaded):
-            await replica.inspected(caller.tenant_id, second)
+            await replica.inspect(caller.tenant_id, second)
         reader.released.set()
 
 
-async def test_a_claim_tells_the_identifiers_that_were_found(api: UploadApi) -> None:
+async def test_a_claim_returns_the_windows_identifiers(api: UploadApi) -> None:
     caller = make_uploader()
     name = await api.upload(caller, MACHINE_MSI)
     at_once = await api.ask(caller, "inspect_installer", server_filename=name)
@@ -417,14 +415,14 @@ async def test_only_the_ends_of_an_installer_in_object_storage_are_fetched(
     monkeypatch.setattr(installer_files, "END", end)
     storage = StorageSettings(**object_server.settings("inspected")).object_storage
     assert storage is not None
-    objects = ObjectInstallers(storage)
-    folder = FolderInstallers(tmp_path, Parts(tmp_path))
+    objects = S3Storage(storage)
+    folder = FolderStorage(tmp_path, PartFiles(tmp_path))
     upload = Upload(
-        "acme", "f", "0" * 32, len(content), home=StorageKind.S3, server_filename="0" * 32, size=len(content)
+        "acme", "f", "0" * 32, len(content), storage=StorageKind.S3, server_filename="0" * 32, size=len(content)
     )
     (tmp_path / "source").write_bytes(content)
     await objects.put(upload, tmp_path / "source")
-    async with InstallerFiles(homes_of(folder, objects), folder, tmp_path).open(upload) as file:
+    async with InstallerFiles(storage_backends(folder, objects), folder, tmp_path).open(upload) as file:
         found = await read_installer(file, "")
         file.seek(0)
         fetched = file.read()
@@ -436,6 +434,6 @@ async def test_only_the_ends_of_an_installer_in_object_storage_are_fetched(
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
-def test_no_more_than_two_ends_of_a_file_are_fetched() -> None:
+def test_at_most_two_ends_of_a_file_are_fetched() -> None:
     assert ends_of(2 * installer_files.END) == [(0, 2 * installer_files.END)]
     assert sum(length for _, length in ends_of(1 << 40)) == 2 * installer_files.END

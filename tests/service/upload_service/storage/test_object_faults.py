@@ -1,4 +1,4 @@
-"""The network to the object storage fails: what is read is whole or refused, and nobody waits for ever."""
+"""The network to the object storage fails: a read is complete or refused, and ends in time."""
 
 import asyncio
 import os
@@ -18,18 +18,18 @@ from tests.support.servers.proxy import Mode, Proxy, proxy
 from tests.support.waiting import until
 from upload_service.model import InstallerMissing, Upload
 from upload_service.settings import StorageSettings
-from upload_service.storage import object_storage, s3
-from upload_service.storage.s3 import ObjectInstallers
+from upload_service.storage import s3, s3_client
+from upload_service.storage.s3 import S3Storage
 
 LARGE = os.urandom(24 << 20)
 
 
 @dataclass(frozen=True)
 class Far:
-    """An object storage behind a network that fails when it is told to, and a large installer in it."""
+    """An object storage behind a network that a test breaks, with a large installer."""
 
     network: Proxy
-    objects: ObjectInstallers
+    objects: S3Storage
     upload: Upload
 
     async def until_connected(self) -> None:
@@ -55,7 +55,7 @@ async def far(object_server: ObjectServer) -> AsyncIterator[Far]:
         storage = StorageSettings(**settings).object_storage
         assert storage is not None
         upload = Upload("acme", "f", "u", len(LARGE), server_filename=uuid4().hex, size=len(LARGE))
-        yield Far(network, ObjectInstallers(storage), upload)
+        yield Far(network, S3Storage(storage), upload)
 
 
 @pytest.fixture
@@ -66,11 +66,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library tries nothing again, as it does a minute after a reading has begun."""
-    monkeypatch.setitem(object_storage.RETRIES, "max_retries", 0)
+    """The library makes no retries, as a minute after the start of a read."""
+    monkeypatch.setitem(s3_client.RETRIES, "max_retries", 0)
 
 
-async def test_a_reading_goes_on_where_the_connection_broke(once: None, far: Far, source: Path) -> None:
+async def test_a_broken_read_is_resumed(once: None, far: Far, source: Path) -> None:
     await far.put(source)
     content = bytearray()
     async for block in far.objects.read(far.upload, 0, len(LARGE)):
@@ -80,9 +80,7 @@ async def test_a_reading_goes_on_where_the_connection_broke(once: None, far: Far
     assert content == LARGE
 
 
-async def test_a_reading_ends_with_an_error_where_nothing_comes_any_more(
-    far: Far, source: Path, impatient: None
-) -> None:
+async def test_a_stalled_read_ends_with_an_error(far: Far, source: Path, impatient: None) -> None:
     await far.put(source)
     async with aclosing(far.objects.read(far.upload, 0, len(LARGE))) as blocks:
         assert LARGE.startswith(await anext(blocks))
@@ -98,7 +96,7 @@ async def test_a_reading_ends_with_an_error_where_nothing_comes_any_more(
         *(pytest.param(mode, marks=pytest.mark.full) for mode in (Mode.BLACK_HOLE, Mode.RESET, Mode.REFUSE)),
     ],
 )
-async def test_every_question_is_answered_while_the_network_is_broken(
+async def test_every_call_fails_cleanly_while_the_network_is_broken(
     far: Far, source: Path, impatient: None, mode: Mode
 ) -> None:
     async with far.network.failing(mode):
@@ -106,16 +104,14 @@ async def test_every_question_is_answered_while_the_network_is_broken(
             far.objects.size(far.upload),
             far.objects.remove(far.upload),
             anext(far.objects.read(far.upload, 0, 1)),
-            anext(far.objects.listed()),
+            anext(far.objects.list_files()),
         ):
             with pytest.raises(Unavailable):
                 await question
 
 
 @pytest.mark.parametrize("mode", [Mode.RESET, pytest.param(Mode.REFUSE, marks=pytest.mark.full)])
-async def test_a_file_whose_putting_broke_off_is_not_there_and_can_be_put_again(
-    far: Far, source: Path, mode: Mode
-) -> None:
+async def test_an_interrupted_put_stores_nothing_and_can_be_repeated(far: Far, source: Path, mode: Mode) -> None:
     far.network.latency = 0.002
     putting = asyncio.create_task(far.put(source))
     await far.until_connected()
@@ -128,7 +124,7 @@ async def test_a_file_whose_putting_broke_off_is_not_there_and_can_be_put_again(
     assert b"".join([block async for block in far.objects.read(far.upload, 0, len(LARGE))]) == LARGE
 
 
-async def test_a_putting_that_is_stopped_leaves_nothing_that_can_be_read(far: Far, source: Path) -> None:
+async def test_a_cancelled_put_leaves_no_readable_object(far: Far, source: Path) -> None:
     far.network.latency = 0.002
     putting = asyncio.create_task(far.put(source))
     await far.until_connected()
@@ -158,7 +154,7 @@ async def test_a_file_that_disappears_during_the_put_is_reported_as_missing(
 
 @dataclass
 class Old:
-    """A provider that has not heard of conditions."""
+    """A provider without conditional writes."""
 
     objects: dict[str, bytes] = field(default_factory=dict)
     refused: int = 0
@@ -175,7 +171,7 @@ class Old:
         return web.Response(body=self.objects[request.path], headers=headers)
 
 
-async def test_a_provider_without_conditions_is_asked_first_and_found_out_once(
+async def test_a_provider_without_conditional_put_is_detected_once(
     once: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old, app = Old(), web.Application()
@@ -184,7 +180,7 @@ async def test_a_provider_without_conditions_is_asked_first_and_found_out_once(
         port = int(address.rpartition(":")[2])
         storage = StorageSettings(**ObjectServer(port).settings("old")).object_storage
         assert storage is not None
-        objects = ObjectInstallers(storage)
+        objects = S3Storage(storage)
         for name, content in (("a", b"one"), ("b", b"two"), ("a", b"other")):
             (tmp_path / name).write_bytes(content)
             await objects.put(Upload("acme", "f", name, 3, server_filename=name), tmp_path / name)

@@ -1,4 +1,4 @@
-"""With an object storage: what is uploaded ends up there, is served from there, and waits while it is away."""
+"""Uploads are moved to object storage, are served from there, and wait while it is unavailable."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ from tests.support.waiting import until
 from upload_service.maintenance.purge import forget_tenant
 from upload_service.model import Damage, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.storage.s3 import ObjectInstallers
+from upload_service.storage.s3 import S3Storage
 from upload_service.uploads.store import MongoUploadStore
 
 FILE = bytes(range(256)) * 20
@@ -51,12 +51,12 @@ PASSED_OVER = {"date", "server", "x-request-id"}
 
 
 @dataclass(frozen=True)
-class House:
-    """A service, its records, and the object storage that it moves installers to as soon as it may."""
+class Setup:
+    """A service, its records, and the object storage to which it moves installers."""
 
     api: UploadApi
     database: MongoDatabase
-    objects: ObjectInstallers
+    objects: S3Storage
 
     async def upload(self, content: bytes = FILE, *, wait: bool = True) -> tuple[Caller, str]:
         """A version's installer, moved."""
@@ -84,7 +84,7 @@ class House:
         return found
 
     async def size(self, caller: Caller, name: str) -> int | None:
-        """Of the object."""
+        """The key of the object."""
         return await self.objects.size(Upload(caller.tenant_id, "f", "u", 0, server_filename=name))
 
 
@@ -96,19 +96,19 @@ def quick() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def serving_house(mongo_url: str, folder: Path, server: ObjectServer, **settings: Any) -> AsyncIterator[House]:
+async def serving_house(mongo_url: str, folder: Path, server: ObjectServer, **settings: Any) -> AsyncIterator[Setup]:
     given = settings_for(
         mongo_url, folder, installer_storage=StorageKind.S3, **server.settings(uuid4().hex), **settings
     )
     assert given.object_storage is not None
     async with serving_uploads(given) as api, open_database(mongo_url, given.database) as database:
-        yield House(api, database, ObjectInstallers(given.object_storage))
+        yield Setup(api, database, S3Storage(given.object_storage))
 
 
 @pytest.fixture(scope="module")
-async def house(
+async def setup(
     quick: None, mongo_url: str, tmp_path_factory: pytest.TempPathFactory, object_server: ObjectServer
-) -> AsyncIterator[House]:
+) -> AsyncIterator[Setup]:
     async with serving_house(mongo_url, tmp_path_factory.mktemp("installers"), object_server) as served:
         yield served
 
@@ -116,7 +116,7 @@ async def house(
 @pytest.fixture(scope="module")
 async def redirecting(
     quick: None, mongo_url: str, tmp_path_factory: pytest.TempPathFactory, object_server: ObjectServer
-) -> AsyncIterator[House]:
+) -> AsyncIterator[Setup]:
     folder = tmp_path_factory.mktemp("installers")
     async with serving_house(mongo_url, folder, object_server, s3_redirect=True) as served:
         yield served
@@ -124,7 +124,7 @@ async def redirecting(
 
 @pytest.fixture
 def away() -> Any:
-    """An object storage of which nothing answers until it is started; its port is known."""
+    """An object storage that a test starts later, with a known port."""
     server = ObjectServer()
     server.start()
     server.make_bucket()
@@ -136,8 +136,8 @@ def away() -> Any:
 @pytest.fixture
 async def without(
     quick: None, mongo_url: str, database: MongoDatabase, tmp_path: Path, away: ObjectServer
-) -> AsyncIterator[House]:
-    """A house whose object storage is away."""
+) -> AsyncIterator[Setup]:
+    """A setup whose object storage is not started."""
     async with serving_house(mongo_url, tmp_path, away, database=database.name) as served:
         yield served
 
@@ -148,62 +148,62 @@ def seen(answer: Answer) -> tuple[int, Any, dict[str, str]]:
     return answer.status, body, headers
 
 
-async def test_a_download_is_the_same_before_and_after_the_file_has_moved(house: House) -> None:
+async def test_a_download_is_the_same_before_and_after_the_file_has_moved(setup: Setup) -> None:
     caller = make_uploader()
-    name = await house.api.upload(caller, FILE, name="setup.exe")
-    await house.api.claim(caller, name)
-    address = house.api.address(caller, name)
-    before = [seen(await house.api.get(address, **request)) for request in REQUESTS]
-    await house.let_time_pass()
-    await house.until_moved(caller)
-    assert house.api.files(caller) == []
-    assert await house.size(caller, name) == len(FILE)
-    after = [seen(await house.api.get(address, **request)) for request in REQUESTS]
+    name = await setup.api.upload(caller, FILE, name="setup.exe")
+    await setup.api.claim(caller, name)
+    address = setup.api.address(caller, name)
+    before = [seen(await setup.api.get(address, **request)) for request in REQUESTS]
+    await setup.let_time_pass()
+    await setup.until_moved(caller)
+    assert setup.api.files(caller) == []
+    assert await setup.size(caller, name) == len(FILE)
+    after = [seen(await setup.api.get(address, **request)) for request in REQUESTS]
     for request, one, other in zip(REQUESTS, before, after, strict=True):
         assert one == other, request
     assert before[0][:2] == (200, FILE)
 
 
-async def test_a_large_file_is_served_in_order(house: House) -> None:
+async def test_a_large_file_is_served_in_order(setup: Setup) -> None:
     content = b"".join(number.to_bytes(8, "big") for number in range(1 << 18)) * 3
-    caller, name = await house.upload(content)
-    answer = await house.api.get(house.api.address(caller, name))
+    caller, name = await setup.upload(content)
+    answer = await setup.api.get(setup.api.address(caller, name))
     assert sha256(answer.body) == sha256(content)
 
 
 @pytest.mark.parametrize("home", [StorageKind.FOLDER, pytest.param(StorageKind.S3, marks=pytest.mark.full)])
-async def test_a_caller_who_goes_in_the_middle_is_no_failure(
-    house: House, home: StorageKind, capsys: pytest.CaptureFixture[str]
+async def test_a_client_that_disconnects_is_not_logged_as_an_error(
+    setup: Setup, home: StorageKind, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = bytes(32 << 20)
     caller = make_uploader()
-    name = await house.api.upload(caller, content)
-    await house.api.claim(caller, name)
+    name = await setup.api.upload(caller, content)
+    await setup.api.claim(caller, name)
     if home is StorageKind.S3:
-        await house.let_time_pass()
-        await house.until_moved(caller)
+        await setup.let_time_pass()
+        await setup.until_moved(caller)
     for _ in range(3):
-        async with house.api.service.session.get(house.api.address(caller, name)) as answer:
+        async with setup.api.service.session.get(setup.api.address(caller, name)) as answer:
             assert await answer.content.readexactly(1000) == bytes(1000)
             answer.close()
-    assert sha256((await house.api.get(house.api.address(caller, name))).body) == sha256(content)
+    assert sha256((await setup.api.get(setup.api.address(caller, name))).body) == sha256(content)
     said = capsys.readouterr().out
     assert "crashed" not in said
     assert "broke_off" not in said
 
 
-async def test_chunks_that_come_again_are_compared_with_what_has_moved(house: House) -> None:
+async def test_repeated_chunks_are_compared_with_a_moved_file(setup: Setup) -> None:
     caller = make_uploader()
-    await house.api.chunk(caller, "f", FILE, 0, len(FILE))
-    await house.let_time_pass()
-    await house.until_moved(caller)
-    assert (await house.api.chunk(caller, "f", FILE, 0, len(FILE))).status == 200
-    other = await house.api.chunk(caller, "f", bytes(len(FILE)), 0, len(FILE))
+    await setup.api.chunk(caller, "f", FILE, 0, len(FILE))
+    await setup.let_time_pass()
+    await setup.until_moved(caller)
+    assert (await setup.api.chunk(caller, "f", FILE, 0, len(FILE))).status == 200
+    other = await setup.api.chunk(caller, "f", bytes(len(FILE)), 0, len(FILE))
     assert (other.status, other.body["code"]) == (400, "unexpected_chunk")
 
 
 async def test_uploads_continue_without_object_storage_and_move_once_it_is_back(
-    without: House, away: ObjectServer
+    without: Setup, away: ObjectServer
 ) -> None:
     uploads = [await without.upload(FILE, wait=False) for _ in range(5)]
     for caller, name in uploads:
@@ -216,8 +216,8 @@ async def test_uploads_continue_without_object_storage_and_move_once_it_is_back(
         assert without.api.files(caller) == []
 
 
-async def test_what_has_moved_is_not_lost_but_away_while_the_object_storage_is(
-    without: House, away: ObjectServer, capsys: pytest.CaptureFixture[str]
+async def test_a_moved_file_is_unavailable_without_object_storage(
+    without: Setup, away: ObjectServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     away.start()
     caller, name = await without.upload()
@@ -236,82 +236,80 @@ async def test_what_has_moved_is_not_lost_but_away_while_the_object_storage_is(
     assert KEY_ID not in said
 
 
-async def test_a_transfer_is_given_up_though_the_object_storage_is_away(without: House) -> None:
+async def test_a_transfer_can_be_cancelled_without_object_storage(without: Setup) -> None:
     caller = make_uploader()
     await without.api.chunk(caller, "f", FILE[:10], 0, len(FILE))
-    assert (await without.api.give_up(caller, "f")).status == 200
+    assert (await without.api.cancel(caller, "f")).status == 200
     assert (without.api.files(caller), await without.api.usage(caller)) == ([], (0, 0))
 
 
-async def test_what_is_released_goes_from_the_object_storage(house: House) -> None:
-    caller, name = await house.upload()
-    assert (await house.api.ask(caller, "release_installers", version_uids=["v1"])).status == 200
-    assert await house.size(caller, name) is None
-    assert await house.api.usage(caller) == (0, 0)
+async def test_a_release_removes_the_object(setup: Setup) -> None:
+    caller, name = await setup.upload()
+    assert (await setup.api.ask(caller, "release_installers", version_uids=["v1"])).status == 200
+    assert await setup.size(caller, name) is None
+    assert await setup.api.usage(caller) == (0, 0)
 
 
-async def test_a_forgotten_tenant_has_no_objects(house: House) -> None:
-    caller, name = await house.upload()
-    other, kept = await house.upload()
-    stores = MongoUploadStore(house.database), MongoQuotaStore(house.database)
-    homes: Any = [house.objects]
+async def test_a_deleted_tenant_has_no_objects(setup: Setup) -> None:
+    caller, name = await setup.upload()
+    other, kept = await setup.upload()
+    stores = MongoUploadStore(setup.database), MongoQuotaStore(setup.database)
+    homes: Any = [setup.objects]
     await forget_tenant(caller.tenant_id, homes, *stores)
-    assert await house.size(caller, name) is None
-    assert await house.size(other, kept) == len(FILE)
+    assert await setup.size(caller, name) is None
+    assert await setup.size(other, kept) == len(FILE)
 
 
 @pytest.mark.parametrize(
     ("damage", "code"), [(Damage.ALTERED, "installer_damaged"), (Damage.MISSING, "installer_missing")]
 )
-async def test_a_file_known_to_be_damaged_is_refused(house: House, damage: Damage, code: str) -> None:
-    caller, name = await house.upload()
-    await house.database["uploads"].update_one({"tenant_id": caller.tenant_id}, {"$set": {"damage": damage}})
-    answer = await house.api.get(house.api.address(caller, name))
+async def test_a_file_known_to_be_damaged_is_refused(setup: Setup, damage: Damage, code: str) -> None:
+    caller, name = await setup.upload()
+    await setup.database["uploads"].update_one({"tenant_id": caller.tenant_id}, {"$set": {"damage": damage}})
+    answer = await setup.api.get(setup.api.address(caller, name))
     assert (answer.status, answer.body["code"]) == (404, code)
 
 
 @pytest.mark.parametrize("content", [None, b"", FILE + b"x"], ids=["gone", "empty", "longer"])
-async def test_an_object_that_is_not_as_it_should_be_is_not_served(
-    house: House, tmp_path: Path, content: bytes | None
-) -> None:
-    caller, name = await house.upload()
-    await replaced(house, tmp_path, caller, name, content)
-    answer = await house.api.get(house.api.address(caller, name))
+async def test_a_missing_or_truncated_object_is_not_served(setup: Setup, tmp_path: Path, content: bytes | None) -> None:
+    caller, name = await setup.upload()
+    await replaced(setup, tmp_path, caller, name, content)
+    answer = await setup.api.get(setup.api.address(caller, name))
     assert (answer.status, answer.body["code"]) == (404, "installer_missing")
 
 
-async def test_a_download_that_breaks_off_does_not_look_whole(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_an_interrupted_download_does_not_look_complete(
+    setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caller, name = await house.upload()
-    await replaced(house, tmp_path, caller, name, FILE[:-100])
+    caller, name = await setup.upload()
+    await replaced(setup, tmp_path, caller, name, FILE[:-100])
 
     async def as_recorded(*_: object) -> int:
         return len(FILE)
 
-    monkeypatch.setattr(ObjectInstallers, "size", as_recorded)
+    monkeypatch.setattr(S3Storage, "size", as_recorded)
     with pytest.raises(ClientPayloadError):
-        await house.api.get(house.api.address(caller, name))
+        await setup.api.get(setup.api.address(caller, name))
 
 
-async def replaced(house: House, tmp_path: Path, caller: Caller, name: str, content: bytes | None) -> None:
-    """Something else where an object was, as no one should have done it."""
+async def replaced(setup: Setup, tmp_path: Path, caller: Caller, name: str, content: bytes | None) -> None:
+    """Replace an object with other bytes."""
     upload = Upload(caller.tenant_id, "f", "u", 0, server_filename=name)
-    await house.objects.remove(upload)
+    await setup.objects.remove(upload)
     if content is not None:
         (tmp_path / "other").write_bytes(content)
-        await house.objects.put(upload, tmp_path / "other")
+        await setup.objects.put(upload, tmp_path / "other")
 
 
 async def test_a_file_that_moves_after_its_record_was_read_is_found(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = make_uploader()
-    name = await house.api.upload(caller, FILE)
-    await house.api.claim(caller, name)
-    before = await MongoUploadStore(house.database).find_installer(caller.tenant_id, name)
-    await house.let_time_pass()
-    await house.until_moved(caller)
+    name = await setup.api.upload(caller, FILE)
+    await setup.api.claim(caller, name)
+    before = await MongoUploadStore(setup.database).find_installer(caller.tenant_id, name)
+    await setup.let_time_pass()
+    await setup.until_moved(caller)
     found = MongoUploadStore.find_installer
     answers = [before]
 
@@ -319,15 +317,15 @@ async def test_a_file_that_moves_after_its_record_was_read_is_found(
         return answers.pop() if answers else await found(store, tenant_id, server_filename)
 
     monkeypatch.setattr(MongoUploadStore, "find_installer", late)
-    answer = await house.api.get(house.api.address(caller, name))
+    answer = await setup.api.get(setup.api.address(caller, name))
     assert (answer.status, answer.body) == (200, FILE)
     assert not answers
 
 
-async def location(house: House, caller: Caller, name: str, method: str = "GET") -> URL:
-    """Where a download is sent to."""
-    address = house.api.address(caller, name)
-    async with house.api.service.session.request(method, address, allow_redirects=False) as response:
+async def location(setup: Setup, caller: Caller, name: str, method: str = "GET") -> URL:
+    """The URL that a download is redirected to."""
+    address = setup.api.address(caller, name)
+    async with setup.api.service.session.request(method, address, allow_redirects=False) as response:
         assert (response.status, response.headers["Cache-Control"]) == (307, "no-store")
         return URL(response.headers["Location"], encoded=True)
 
@@ -336,7 +334,7 @@ async def location(house: House, caller: Caller, name: str, method: str = "GET")
     "content",
     [pytest.param(FILE, id="small"), pytest.param(FILE * 2000, id="large", marks=pytest.mark.full)],
 )
-async def test_a_download_sent_to_the_object_storage_is_saved_and_not_shown(redirecting: House, content: bytes) -> None:
+async def test_a_redirected_download_is_an_attachment(redirecting: Setup, content: bytes) -> None:
     caller, name = await redirecting.upload(content)
     answer = await redirecting.api.get(redirecting.api.address(caller, name))
     assert sha256(answer.body) == sha256(content)
@@ -344,7 +342,7 @@ async def test_a_download_sent_to_the_object_storage_is_saved_and_not_shown(redi
     assert answer.headers["Content-Disposition"] == "attachment"
 
 
-async def test_a_download_may_be_sent_to_the_object_storage(redirecting: House) -> None:
+async def test_a_download_can_be_redirected_to_object_storage(redirecting: Setup) -> None:
     caller, name = await redirecting.upload()
     address = redirecting.api.address(caller, name)
     assert (await redirecting.api.get(address)).body == FILE
@@ -354,7 +352,7 @@ async def test_a_download_may_be_sent_to_the_object_storage(redirecting: House) 
     assert (head.status, head.headers["Content-Length"]) == (200, str(len(FILE)))
 
 
-async def test_the_address_there_is_signed_for_a_while_and_for_one_file(redirecting: House) -> None:
+async def test_a_redirect_url_is_valid_for_a_while_and_for_one_file(redirecting: Setup) -> None:
     caller, name = await redirecting.upload()
     there = await location(redirecting, caller, name)
     assert there.query["X-Amz-Expires"] == "300"
@@ -362,7 +360,7 @@ async def test_the_address_there_is_signed_for_a_while_and_for_one_file(redirect
     assert SECRET not in str(there)
 
 
-async def test_what_is_still_in_the_folder_is_served_from_there(redirecting: House) -> None:
+async def test_a_file_in_the_folder_is_not_redirected(redirecting: Setup) -> None:
     caller = make_uploader()
     name = await redirecting.api.upload(caller, FILE)
     await redirecting.api.claim(caller, name)
@@ -372,7 +370,7 @@ async def test_what_is_still_in_the_folder_is_served_from_there(redirecting: Hou
         assert (answer.status, await answer.read()) == (200, FILE)
 
 
-async def test_nobody_is_sent_to_an_object_that_is_not_there(redirecting: House, tmp_path: Path) -> None:
+async def test_a_missing_object_is_not_redirected_to(redirecting: Setup, tmp_path: Path) -> None:
     caller, name = await redirecting.upload()
     await replaced(redirecting, tmp_path, caller, name, None)
     answer = await redirecting.api.get(redirecting.api.address(caller, name))

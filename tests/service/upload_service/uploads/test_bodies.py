@@ -1,4 +1,4 @@
-"""Requests that come strangely: raw headers, slow bodies, two at once."""
+"""Unusual requests: raw headers, slow bodies, two at once."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ END = b"\r\n--b--\r\n"
 
 
 async def status_of(api: UploadApi, caller: Caller, *lines: bytes) -> int:
-    """The status that a chunk of one byte with these header lines is answered with."""
+    """The status of the response to a chunk of one byte with these header lines."""
     token = sign(KEY, caller, service="upload_service", operation="upload_package_version")
     body = START + b"x" + END
     head = [
@@ -58,14 +58,14 @@ STRANGE = [
 ]
 
 
-async def test_strange_headers_are_refused_and_nothing_is_written(api: UploadApi) -> None:
+async def test_invalid_headers_are_refused_and_nothing_is_written(api: UploadApi) -> None:
     caller = make_uploader()
     statuses = {lines: await status_of(api, caller, *lines) for lines in STRANGE}
     assert {lines: status for lines, status in statuses.items() if status != 400} == {}
     assert api.files(caller) == []
 
 
-async def test_a_chunk_that_stops_coming_is_given_up(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stalled_chunk_is_aborted(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.http.bodies.TIMEOUT", 0.1)
     caller = make_uploader()
     chunk = HeldChunk(replicas.one, caller, "f", FILE, 0, len(FILE))
@@ -83,7 +83,7 @@ async def test_a_chunk_waits_while_another_request_writes_its_transfer(replicas:
     assert (answer.status, answer.body["sha256"]) == (200, sha256(FILE))
 
 
-async def test_a_chunk_does_not_wait_for_ever_for_another_request(
+async def test_a_chunk_does_not_wait_forever_for_another_request(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = make_uploader()

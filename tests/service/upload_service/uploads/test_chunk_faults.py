@@ -31,7 +31,7 @@ SIZES = (2, 40, 300_000)  # bytes of a file; the last is more than a socket hold
 
 @dataclass
 class Transfer:
-    """A file on its way: `content` is what its sender wants stored, the first `offset` bytes are acknowledged."""
+    """A transfer: `content` is the file of its sender, and the first `offset` bytes are acknowledged."""
 
     content: bytes
     offset: int = 0
@@ -47,8 +47,8 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class House:
-    """Two replicas over one database and one folder, and the loop that they run in."""
+class Setup:
+    """Two replicas with one database and one folder, and the loop that they run in."""
 
     runner: asyncio.Runner
     replicas: tuple[UploadApi, UploadApi]
@@ -58,12 +58,12 @@ class House:
         return self.runner.run(work)
 
     async def leases(self, caller: Caller, file_id: str) -> int | None:
-        """How many leases were taken of a transfer; None where there is no record of it."""
+        """The number of leases of a transfer; None without a record."""
         found = await self.database["uploads"].find_one({"tenant_id": caller.tenant_id, "file_id": file_id})
         return int(found["fence"]) if found else None
 
     async def date(self, caller: Caller, file_id: str, **dates: datetime) -> None:
-        """Say when something about a transfer happened, or ends."""
+        """Set dates of a transfer."""
         named = {"tenant_id": caller.tenant_id, "file_id": file_id}
         await self.database["uploads"].update_one(named, {"$set": dates})
 
@@ -71,7 +71,7 @@ class House:
 class Chunks(RuleBasedStateMachine):
     """Transfers of a tenant."""
 
-    house: ClassVar[House]
+    setup: ClassVar[Setup]
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,17 +97,17 @@ class Chunks(RuleBasedStateMachine):
         """Two transfers, or the same chunk through both replicas."""
         names = data.draw(st.sampled_from([self.open[:2], self.open[:1] * 2]), "file ids")
         rests = [self.chunk(data, name, self.transfers[name].offset, self.transfers[name].total) for name in names]
-        for name, answer in zip(names, self.house.run(all_of(rests)), strict=True):
+        for name, answer in zip(names, self.setup.run(all_of(rests)), strict=True):
             self.acknowledge(name, answer, self.transfers[name].total)
 
     @precondition(lambda self: self.transfers)
     @rule(data=st.data())
     def repeat(self, data: st.DataObject) -> None:
-        """Bytes that came before, the last chunk and the whole file among them, once more."""
+        """Resend acknowledged bytes, possibly the last chunk or the whole file."""
         file_id = self.one_of(data, self.transfers)
         start, stop = self.part_before(data, file_id)
         self.acknowledge(
-            file_id, self.house.run(self.chunk(data, file_id, start, stop)), self.transfers[file_id].offset
+            file_id, self.setup.run(self.chunk(data, file_id, start, stop)), self.transfers[file_id].offset
         )
 
     @precondition(lambda self: self.transfers)
@@ -128,7 +128,7 @@ class Chunks(RuleBasedStateMachine):
 
     @rule(data=st.data(), start=st.integers(1, 39))
     def begin_in_the_middle(self, data: st.DataObject, start: int) -> None:
-        answer = self.house.run(self.replica(data).chunk(self.caller, "unheard-of", b"x", start, 40))
+        answer = self.setup.run(self.replica(data).chunk(self.caller, "unheard-of", b"x", start, 40))
         assert (answer.status, answer.body["received"], answer.body["total"]) == (400, 0, 40)
         assert "byte 0 of 40" in answer.body["detail"]
 
@@ -169,36 +169,36 @@ class Chunks(RuleBasedStateMachine):
             held = await self.held(data, file_id)
             await held.break_off()
 
-        self.house.run(broken_off())
+        self.setup.run(broken_off())
         self.send_next(data, file_id)
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())
     def take_over(self, data: st.DataObject) -> None:
-        """A request stands still past its lease, another goes on; then the first wakes up, with bytes of its own."""
+        """A request stalls past its lease, another one continues, and the first resumes with other bytes."""
         file_id = self.one_of(data, self.open)
 
         async def stand_still() -> HeldChunk:
             held = await self.held(data, file_id)
-            await self.house.date(self.caller, file_id, lease_until=datetime.now(UTC) - timedelta(seconds=1))
+            await self.setup.date(self.caller, file_id, lease_until=datetime.now(UTC) - timedelta(seconds=1))
             return held
 
-        held = self.house.run(stand_still())
+        held = self.setup.run(stand_still())
         self.send_next(data, file_id)
-        late = self.house.run(held.go_on())
+        late = self.setup.run(held.go_on())
         assert (late.status, "Retry-After" in late.headers) == (500, True), late.body
 
     @precondition(lambda self: self.transfers)
     @rule(data=st.data())
     def abandon(self, data: st.DataObject) -> None:
-        """Nobody goes on for days: the collector takes what is there, and the id is free."""
+        """The transfer is idle for days: the collector removes it, and its id is free."""
         file_id = self.one_of(data, self.transfers)
 
         async def gone() -> bool:
-            return await self.house.leases(self.caller, file_id) is None
+            return await self.setup.leases(self.caller, file_id) is None
 
-        self.house.run(self.house.date(self.caller, file_id, updated_at=datetime.now(UTC) - timedelta(days=2)))
-        self.house.run(until(gone))
+        self.setup.run(self.setup.date(self.caller, file_id, updated_at=datetime.now(UTC) - timedelta(days=2)))
+        self.setup.run(until(gone))
         del self.transfers[file_id]
 
     @precondition(lambda self: self.transfers)
@@ -207,7 +207,7 @@ class Chunks(RuleBasedStateMachine):
         """An open transfer is removed, and a file stays."""
         file_id = self.one_of(data, self.transfers)
         is_open = self.transfers[file_id].open
-        answer = self.house.run(self.replica(data).give_up(self.caller, file_id))
+        answer = self.setup.run(self.replica(data).cancel(self.caller, file_id))
         assert answer.status == (200 if is_open else 409), answer.body
         if is_open:
             del self.transfers[file_id]
@@ -217,33 +217,33 @@ class Chunks(RuleBasedStateMachine):
     @rule(data=st.data(), start=st.integers(0, 39))
     def go_on_after_a_cancellation(self, data: st.DataObject, start: int) -> None:
         file_id = self.one_of(data, self.cancelled)
-        answer = self.house.run(self.replica(data).chunk(self.caller, file_id, b"x", start, 40))
+        answer = self.setup.run(self.replica(data).chunk(self.caller, file_id, b"x", start, 40))
         assert (answer.status, answer.body["code"]) == (409, "transfer_cancelled")
 
     @invariant()
     def every_transfer_stands_where_it_was_acknowledged(self) -> None:
         for file_id, transfer in self.transfers.items():
-            for answer in self.house.run(all_of(api.state(self.caller, file_id) for api in self.house.replicas)):
+            for answer in self.setup.run(all_of(api.state(self.caller, file_id) for api in self.setup.replicas)):
                 self.shows(transfer, answer)
 
     @invariant()
     def the_room_of_every_transfer_is_reserved(self) -> None:
-        usage = self.house.run(self.house.replicas[0].usage(self.caller))
+        usage = self.setup.run(self.setup.replicas[0].usage(self.caller))
         assert usage == (0, sum(transfer.total for transfer in self.transfers.values()))
 
     def teardown(self) -> None:
-        """Whatever happened before, every file can be finished, and is what was acknowledged."""
-        _, api = self.house.replicas
+        """Every file can be finished, and has the acknowledged bytes."""
+        _, api = self.setup.replicas
         for file_id, transfer in self.transfers.items():
             if transfer.open:
                 rest = transfer.content[transfer.offset :]
-                answer = self.house.run(api.chunk(self.caller, file_id, rest, transfer.offset, transfer.total))
+                answer = self.setup.run(api.chunk(self.caller, file_id, rest, transfer.offset, transfer.total))
                 self.acknowledge(file_id, answer, transfer.total)
-            claim = self.house.run(api.claim(self.caller, transfer.server_filename, file_id))
+            claim = self.setup.run(api.claim(self.caller, transfer.server_filename, file_id))
             assert claim.body == {"size": transfer.total, "sha256": sha256(transfer.content)}
-            found = self.house.run(api.get(api.address(self.caller, transfer.server_filename)))
+            found = self.setup.run(api.get(api.address(self.caller, transfer.server_filename)))
             assert found.body == transfer.content
-        usage = self.house.run(api.usage(self.caller))
+        usage = self.setup.run(api.usage(self.caller))
         assert usage == (sum(transfer.total for transfer in self.transfers.values()), 0)
         files = (path.name for path in (api.folder / self.caller.tenant_id).rglob("*") if path.is_file())
         assert sorted(files) == sorted(transfer.server_filename for transfer in self.transfers.values())
@@ -256,7 +256,7 @@ class Chunks(RuleBasedStateMachine):
         return data.draw(st.sampled_from(sorted(file_ids)), "file id")
 
     def replica(self, data: st.DataObject) -> UploadApi:
-        return self.house.replicas[data.draw(st.integers(0, 1), "replica")]
+        return self.setup.replicas[data.draw(st.integers(0, 1), "replica")]
 
     def part_before(self, data: st.DataObject, file_id: str) -> tuple[int, int]:
         """Some of the acknowledged bytes."""
@@ -266,7 +266,7 @@ class Chunks(RuleBasedStateMachine):
     def send_next(self, data: st.DataObject, file_id: str) -> None:
         transfer = self.transfers[file_id]
         stop = data.draw(st.integers(transfer.offset + 1, transfer.total), "stop")
-        self.acknowledge(file_id, self.house.run(self.chunk(data, file_id, transfer.offset, stop)), stop)
+        self.acknowledge(file_id, self.setup.run(self.chunk(data, file_id, transfer.offset, stop)), stop)
 
     async def chunk(self, data: st.DataObject, file_id: str, start: int, stop: int, *, spoilt: bool = False) -> Answer:
         transfer = self.transfers[file_id]
@@ -276,21 +276,21 @@ class Chunks(RuleBasedStateMachine):
         return await self.replica(data).chunk(self.caller, file_id, bytes(sent), start, transfer.total)
 
     async def held(self, data: st.DataObject, file_id: str) -> HeldChunk:
-        """A request that has the lease and half of a body that is not the transfer's."""
+        """A request that has the lease, and half of a body with other bytes."""
         transfer = self.transfers[file_id]
         stop = data.draw(st.integers(transfer.offset + 1, transfer.total), "held until")
-        before = await self.house.leases(self.caller, file_id)
+        before = await self.setup.leases(self.caller, file_id)
         body = self.random.randbytes(stop - transfer.offset)
         held = HeldChunk(self.replica(data), self.caller, file_id, body, transfer.offset, transfer.total)
 
         async def leased() -> bool:
-            return await self.house.leases(self.caller, file_id) != before
+            return await self.setup.leases(self.caller, file_id) != before
 
         await until(leased)
         return held
 
     def acknowledge(self, file_id: str, answer: Answer, offset: int) -> None:
-        """The transfer stands at `offset` then; its file's name never changes."""
+        """The transfer has `offset` bytes; the name of its file never changes."""
         transfer = self.transfers[file_id]
         transfer.offset = offset
         if not transfer.open and not transfer.server_filename:
@@ -306,8 +306,8 @@ class Chunks(RuleBasedStateMachine):
         assert shown == expected
 
     def refused(self, file_id: str, request: Coroutine[Any, Any, Answer]) -> None:
-        """Refused, with the byte that is expected; the invariant sees that nothing changed."""
-        answer, transfer = self.house.run(request), self.transfers[file_id]
+        """The request is refused with the expected byte; the invariant checks that nothing changed."""
+        answer, transfer = self.setup.run(request), self.transfers[file_id]
         assert answer.status == 400, answer.body
         assert (answer.body["received"], answer.body["total"]) == (transfer.offset, transfer.total)
         expected = f"byte {transfer.offset} of {transfer.total}" if transfer.open else "complete"
@@ -319,20 +319,20 @@ async def all_of(requests: Any) -> list[Answer]:
 
 
 @pytest.fixture
-def house(settings: UploadSettings, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+def setup(settings: UploadSettings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setup]:
     monkeypatch.setattr("upload_service.app.COLLECTION_PAUSE", 0.02)
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         served = two_replicas(settings)
         replicas = runner.run(served.__aenter__())
         try:
-            yield House(runner, (replicas.one, replicas.two), replicas.database)
+            yield Setup(runner, (replicas.one, replicas.two), replicas.database)
         finally:
             runner.run(served.__aexit__(None, None, None))
 
 
 @pytest.mark.parametrize("examples", [2, pytest.param(15, marks=pytest.mark.full)])
-def test_a_file_is_made_of_the_acknowledged_bytes_whatever_else_was_sent(house: House, examples: int) -> None:
-    Chunks.house = house
+def test_a_file_has_exactly_the_acknowledged_bytes(setup: Setup, examples: int) -> None:
+    Chunks.setup = setup
     run_state_machine_as_test(
         Chunks,
         settings=hypothesis.settings(

@@ -1,4 +1,4 @@
-"""The rules of chunks under any order of any chunks, held against a model that is a dictionary."""
+"""The rules of chunks in any order, compared with a model."""
 
 import asyncio
 import hashlib
@@ -47,7 +47,7 @@ class Body:
 
 @dataclass(frozen=True)
 class Stores:
-    """The stores that all examples share; each example takes a tenant of its own."""
+    """The stores that all examples share; each example has its own tenant."""
 
     runner: asyncio.Runner
     database: MongoDatabase
@@ -136,7 +136,7 @@ class Chunks(RuleBasedStateMachine):
 
     @rule()
     def another_process(self) -> None:
-        """Go on in a process that has seen nothing yet."""
+        """Continue in a process that has seen no chunk."""
         self.transfers = make_transfers(self.store, self.quota, self.stores.folder, READERS)
 
     @invariant()
@@ -156,7 +156,7 @@ class Chunks(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("examples", [3, pytest.param(12, marks=pytest.mark.full)])
-def test_chunks_in_any_order_keep_to_the_rules(settings: UploadSettings, examples: int) -> None:
+def test_chunks_in_any_order_follow_the_rules(settings: UploadSettings, examples: int) -> None:
     settings.installers.mkdir()
     opened = open_database(settings.mongo_url, settings.database)
     with asyncio.Runner() as runner:

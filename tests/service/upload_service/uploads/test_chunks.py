@@ -17,7 +17,7 @@ FILE = bytes(range(256)) * 4
 HALF = len(FILE) // 2
 
 
-async def test_a_file_comes_in_chunks_and_keeps_its_bytes(api: UploadApi) -> None:
+async def test_chunks_make_the_file_that_was_sent(api: UploadApi) -> None:
     caller = make_uploader()
     first = await api.chunk(caller, "f", FILE[:HALF], 0, len(FILE), name="setup.msi")
     last = await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE), name="setup.msi")
@@ -35,9 +35,7 @@ async def test_a_file_comes_in_chunks_and_keeps_its_bytes(api: UploadApi) -> Non
     assert (api.folder / caller.tenant_id / name).read_bytes() == FILE
 
 
-async def test_the_disk_has_a_chunk_before_the_record_counts_it(
-    api: UploadApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_chunk_is_synced_before_it_is_acknowledged(api: UploadApi, monkeypatch: pytest.MonkeyPatch) -> None:
     caller, steps = make_uploader(), list[str]()
     fsync, advance, complete = os.fsync, MongoUploadStore.advance, MongoUploadStore.complete
 
@@ -67,13 +65,13 @@ async def begun(api: UploadApi) -> Caller:
 
 
 async def stands_at(api: UploadApi, caller: Caller, offset: int) -> bool:
-    """Whether `f` stands there, with no other byte on the disk."""
+    """Whether `f` has this offset, and no other byte on the disk."""
     state = await api.state(caller, "f")
     stored = api.part(caller, "f").read_bytes()
     return bool(state.body["received"] == offset) and stored == FILE[:offset]
 
 
-async def test_the_state_of_a_transfer_has_the_fields_of_a_chunks_answer(api: UploadApi) -> None:
+async def test_the_state_of_a_transfer_has_the_fields_of_a_chunk_response(api: UploadApi) -> None:
     caller = await begun(api)
     assert (await api.state(caller, "f")).body == {
         "Message": "Chunk received",
@@ -85,7 +83,7 @@ async def test_the_state_of_a_transfer_has_the_fields_of_a_chunks_answer(api: Up
     assert (await api.state(caller, "f")).body == last.body
 
 
-async def test_a_transfer_nobody_began_is_unknown(api: UploadApi) -> None:
+async def test_an_unknown_transfer_is_not_found(api: UploadApi) -> None:
     answer = await api.state(make_uploader(), "f")
     assert (answer.status, answer.body["code"]) == (404, "transfer_not_found")
 
@@ -94,7 +92,7 @@ async def test_a_part_file_is_named_after_its_file_id(api: UploadApi) -> None:
     assert api.files(await begun(api)) == ["upload_f.part"]
 
 
-async def test_a_chunk_that_comes_again_is_answered_as_if_it_were_new(api: UploadApi) -> None:
+async def test_a_repeated_chunk_gets_the_same_response(api: UploadApi) -> None:
     caller = await begun(api)
     again = await api.chunk(caller, "f", FILE[:HALF], 0, len(FILE))
     part_of_it = await api.chunk(caller, "f", FILE[10:20], 10, len(FILE))
@@ -103,7 +101,7 @@ async def test_a_chunk_that_comes_again_is_answered_as_if_it_were_new(api: Uploa
     assert await stands_at(api, caller, HALF)
 
 
-async def test_a_chunk_that_comes_again_with_other_bytes_is_refused(api: UploadApi) -> None:
+async def test_a_repeated_chunk_with_other_bytes_is_refused(api: UploadApi) -> None:
     caller = await begun(api)
     answer = await api.chunk(caller, "f", FILE[1 : HALF + 1], 0, len(FILE))
     assert (answer.status, answer.body["code"]) == (400, "unexpected_chunk")
@@ -119,7 +117,7 @@ async def test_the_last_chunk_sent_again_gives_the_same_file(api: UploadApi) -> 
     assert len(api.files(caller)) == 1
 
 
-async def test_after_completion_an_earlier_chunk_is_known_and_another_refused(api: UploadApi) -> None:
+async def test_after_completion_only_a_repeated_chunk_is_accepted(api: UploadApi) -> None:
     caller = await begun(api)
     last = await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     again = await api.chunk(caller, "f", FILE[:HALF], 0, len(FILE))
@@ -185,7 +183,7 @@ async def test_a_first_chunk_that_fails_leaves_nothing_behind(api: UploadApi) ->
     assert (await api.chunk(caller, "f", FILE, 0, len(FILE))).body["complete"]
 
 
-async def test_bytes_left_over_after_the_offset_are_cut_off(api: UploadApi) -> None:
+async def test_bytes_after_the_offset_are_truncated(api: UploadApi) -> None:
     caller = await begun(api)
     with api.part(caller, "f").open("ab") as file:
         file.write(bytes(2 * len(FILE)))  # from a process that died before it could say so
@@ -200,7 +198,7 @@ async def test_acknowledged_bytes_that_are_gone_are_reported(api: UploadApi) -> 
     assert (answer.status, answer.body["code"]) == (500, "transfer_damaged")
 
 
-async def test_the_digest_is_right_where_the_process_has_not_seen_every_chunk(
+async def test_the_digest_is_right_if_another_process_saw_a_chunk(
     mongo_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     settings = settings_for(mongo_url, tmp_path_factory.mktemp("installers"))
@@ -258,7 +256,7 @@ async def test_a_malformed_body_is_refused(api: UploadApi, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("content_range", ["bytes */9", "bytes 5-1/9", "bytes 1-2", "chunks 0-1/2"])
-async def test_an_unreadable_range_is_answered_with_the_expected_byte(api: UploadApi, content_range: str) -> None:
+async def test_a_malformed_range_is_answered_with_the_expected_byte(api: UploadApi, content_range: str) -> None:
     answer = await api.send(await begun(api), "f", content_range, form(("chunk", b"x", "c")))
     assert answer.status == 400
     assert f"byte {HALF} of {len(FILE)} is expected" in answer.body["detail"]
@@ -271,7 +269,7 @@ async def test_a_chunk_may_be_a_field_without_a_file_name(api: UploadApi) -> Non
     assert answer.body["sha256"] == sha256(FILE)
 
 
-async def test_parts_beside_the_chunk_are_passed_over(api: UploadApi) -> None:
+async def test_parts_beside_the_chunk_are_ignored(api: UploadApi) -> None:
     caller = make_uploader()
     body = form(("before", "x", None), ("chunk", FILE, None), ("after", "y", "y.txt"))
     answer = await api.send(caller, "f", f"bytes 0-{len(FILE) - 1}/{len(FILE)}", body)
@@ -331,7 +329,7 @@ async def test_two_transfers_of_a_tenant_may_alternate(api: UploadApi) -> None:
     assert two.body["sha256"] == sha256(FILE[HALF:] + FILE[:HALF])
 
 
-async def test_equal_chunks_at_once_are_written_once_and_all_answered(api: UploadApi) -> None:
+async def test_concurrent_equal_chunks_are_written_once(api: UploadApi) -> None:
     caller = make_uploader()
     answers = await asyncio.gather(*(api.chunk(caller, "f", FILE, 0, len(FILE)) for _ in range(10)))
     assert {answer.status for answer in answers} == {200}
@@ -341,7 +339,7 @@ async def test_equal_chunks_at_once_are_written_once_and_all_answered(api: Uploa
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT], ids=["disk", "the system's own quota"])
-async def test_a_full_disk_is_said_and_the_transfer_goes_on_once_there_is_room(
+async def test_a_transfer_continues_after_a_full_disk(
     api: UploadApi, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     caller = await begun(api)

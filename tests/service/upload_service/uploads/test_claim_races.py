@@ -1,4 +1,4 @@
-"""Claims of one file by one version at once, of which one may not pay: in every order the file is paid or free."""
+"""Concurrent claims of one file by one version, one over the quota: the file is charged or free."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ Step = Callable[[], Awaitable[object]]
 
 
 class Meddled(MongoQuotaStore):
-    """A quota with something happening `before` or `after` a claim is charged, while the claim waits for the answer."""
+    """A quota that does something `before` or `after` a claim is charged."""
 
     before: Step | None = None
     after: Step | None = None
@@ -38,7 +38,7 @@ class Meddled(MongoQuotaStore):
 
 
 @dataclass(frozen=True)
-class House:
+class Setup:
     """A service with a file, and two claims of it: one has room for it, one has not."""
 
     api: UploadApi
@@ -64,7 +64,7 @@ class House:
 
 
 @pytest.fixture
-async def house(settings: UploadSettings, database: MongoDatabase) -> AsyncIterator[House]:
+async def setup(settings: UploadSettings, database: MongoDatabase) -> AsyncIterator[Setup]:
     async with serving_uploads(settings) as api:
         roomy = make_tenant()
         full = make_tenant(tenant_id=roomy.tenant_id, storage_quota=SIZE - 1)
@@ -74,33 +74,33 @@ async def house(settings: UploadSettings, database: MongoDatabase) -> AsyncItera
         one, other = (
             (Claims(store, quota, make_removal(store, quota, settings.installers)), quota) for quota in quotas
         )
-        yield House(api, store, roomy, full, name, one, other)
+        yield Setup(api, store, roomy, full, name, one, other)
 
 
-async def test_a_claim_that_cannot_pay_leaves_the_link_to_a_later_claim(house: House) -> None:
-    house.for_full[1].after = house.claim
-    await house.claim_in_vain()
-    await house.expect_paid()
+async def test_a_claim_that_cannot_pay_leaves_the_link_to_a_later_claim(setup: Setup) -> None:
+    setup.for_full[1].after = setup.claim
+    await setup.claim_in_vain()
+    await setup.expect_paid()
 
 
-async def test_a_claim_that_cannot_pay_leaves_the_link_to_an_earlier_claim(house: House) -> None:
+async def test_a_claim_that_cannot_pay_leaves_the_link_to_an_earlier_claim(setup: Setup) -> None:
     async def pay_meanwhile() -> None:
-        house.for_full[1].after = pay
-        await house.claim_in_vain()
+        setup.for_full[1].after = pay
+        await setup.claim_in_vain()
 
     async def pay() -> None:
-        upload = await house.store.find_installer(house.roomy.tenant_id, house.server_filename)
+        upload = await setup.store.find_installer(setup.roomy.tenant_id, setup.server_filename)
         assert upload is not None
-        await MongoQuotaStore.charge(house.for_roomy[1], upload, None)
+        await MongoQuotaStore.charge(setup.for_roomy[1], upload, None)
 
-    house.for_roomy[1].before = pay_meanwhile
-    await house.claim()
-    await house.expect_paid()
+    setup.for_roomy[1].before = pay_meanwhile
+    await setup.claim()
+    await setup.expect_paid()
 
 
-async def test_claims_that_cannot_pay_leave_the_file_free(house: House) -> None:
-    await house.claim_in_vain()
-    await house.claim_in_vain()
-    found = await house.store.find_installer(house.roomy.tenant_id, house.server_filename)
+async def test_claims_that_cannot_pay_leave_the_file_free(setup: Setup) -> None:
+    await setup.claim_in_vain()
+    await setup.claim_in_vain()
+    found = await setup.store.find_installer(setup.roomy.tenant_id, setup.server_filename)
     assert found is not None
     assert (found.status, found.version_uid) == (Status.COMPLETE, "")

@@ -1,4 +1,4 @@
-"""Installers and the versions they belong to, and the quota they are charged to."""
+"""Installers, the versions that claim them, and the quota."""
 
 import asyncio
 from uuid import uuid4
@@ -43,7 +43,7 @@ async def test_a_file_belongs_to_one_version(api: UploadApi) -> None:
     assert (answer.status, answer.body["code"]) == (404, "installer_not_found")
 
 
-async def test_of_many_versions_that_claim_a_file_at_once_one_has_it(api: UploadApi) -> None:
+async def test_one_of_many_concurrent_claims_wins(api: UploadApi) -> None:
     caller = make_uploader()
     name = await api.upload(caller, FILE)
     answers = await asyncio.gather(*(api.claim(caller, name, f"v{number}") for number in range(20)))
@@ -58,7 +58,7 @@ async def test_a_file_of_another_tenant_cannot_be_claimed(api: UploadApi) -> Non
 
 
 @pytest.mark.parametrize("name", ["../../x", "upload_f.part", "0" * 32, "0" * 32 + ".exe", "a\0b", "$gt", "\u202e"])
-async def test_a_name_of_no_file_cannot_be_claimed(api: UploadApi, name: str) -> None:
+async def test_an_unknown_name_cannot_be_claimed(api: UploadApi, name: str) -> None:
     answer = await api.claim(make_uploader(), name)
     assert (answer.status, answer.body["code"]) == (404, "installer_not_found")
 
@@ -66,12 +66,12 @@ async def test_a_name_of_no_file_cannot_be_claimed(api: UploadApi, name: str) ->
 @pytest.mark.parametrize(
     "question", [{}, {"server_filename": {"$gt": ""}, "version_uid": "v"}, {"server_filename": "x", "version_uid": 1}]
 )
-async def test_a_question_of_another_shape_is_refused(api: UploadApi, question: dict[str, object]) -> None:
+async def test_a_body_of_another_shape_is_refused(api: UploadApi, question: dict[str, object]) -> None:
     assert (await api.ask(make_uploader(), "claim_installer", **question)).status == 400
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"no json", b"\xff"])
-async def test_a_question_that_is_no_json_object_is_refused(api: UploadApi, body: bytes) -> None:
+async def test_a_body_that_is_no_json_object_is_refused(api: UploadApi, body: bytes) -> None:
     assert (await api.service.call(make_uploader(), "POST", "release_installers", data=body)).status == 400
 
 
@@ -81,7 +81,7 @@ async def test_a_transfer_that_is_not_complete_cannot_be_claimed(api: UploadApi)
     assert (await api.claim(caller, "upload_f.part")).status == 404
 
 
-async def test_releasing_versions_removes_their_files_and_gives_the_room_back(api: UploadApi) -> None:
+async def test_releasing_versions_removes_their_files_and_frees_storage(api: UploadApi) -> None:
     caller = make_uploader()
     await claimed(api, caller, "v1")
     kept = await claimed(api, caller, "v2")
@@ -91,7 +91,7 @@ async def test_releasing_versions_removes_their_files_and_gives_the_room_back(ap
         assert (await api.usage(caller), api.files(caller)) == ((SIZE, 0), [kept])
 
 
-async def test_releasing_at_once_gives_the_room_back_once(api: UploadApi) -> None:
+async def test_concurrent_releases_free_the_storage_once(api: UploadApi) -> None:
     caller = make_uploader()
     await claimed(api, caller, "kept")
     for number in range(5):
@@ -119,7 +119,7 @@ async def test_a_released_file_is_unknown_and_its_file_id_free(api: UploadApi) -
     assert (await api.chunk(caller, "f", FILE, 0, SIZE)).body["server_filename"] != name
 
 
-async def test_a_discarded_file_is_gone_and_a_linked_one_stays(api: UploadApi) -> None:
+async def test_a_discard_removes_an_unclaimed_file_only(api: UploadApi) -> None:
     caller = make_uploader()
     linked, unlinked = await claimed(api, caller), await api.upload(caller, FILE)
     for name in (linked, unlinked, unlinked, "../../x"):
@@ -128,7 +128,7 @@ async def test_a_discarded_file_is_gone_and_a_linked_one_stays(api: UploadApi) -
     assert (await api.usage(caller), api.files(caller)) == ((SIZE, 0), [linked])
 
 
-async def test_files_that_can_be_claimed_are_told_from_others(api: UploadApi) -> None:
+async def test_only_claimable_files_are_unclaimed(api: UploadApi) -> None:
     caller = make_uploader()
     linked, discarded, free = await claimed(api, caller), await api.upload(caller, FILE), await api.upload(caller, FILE)
     await api.ask(caller, "discard_installer", server_filename=discarded)
@@ -152,7 +152,7 @@ async def test_a_file_that_fits_exactly_is_taken_and_claimed(api: UploadApi) -> 
     assert (await api.chunk(caller, "f", b"x", 0, 1)).status == 407
 
 
-async def test_reserved_room_counts_beside_used_room(api: UploadApi) -> None:
+async def test_reserved_bytes_count_towards_the_quota(api: UploadApi) -> None:
     caller = make_uploader(storage_quota=2 * SIZE)
     await claimed(api, caller)
     assert (await api.chunk(caller, "f", FILE[:10], 0, SIZE)).status == 200
@@ -160,7 +160,7 @@ async def test_reserved_room_counts_beside_used_room(api: UploadApi) -> None:
     assert (await api.chunk(caller, "g", b"x", 0, 1)).status == 407
 
 
-async def test_a_transfer_reserves_its_room_once(api: UploadApi) -> None:
+async def test_a_transfer_reserves_its_size_once(api: UploadApi) -> None:
     caller = make_uploader(storage_quota=SIZE)
     for start in range(0, SIZE, 100):
         for _ in range(2):
@@ -168,7 +168,7 @@ async def test_a_transfer_reserves_its_room_once(api: UploadApi) -> None:
     assert await api.usage(caller) == (0, SIZE)
 
 
-async def test_first_chunks_at_once_never_pass_the_quota(api: UploadApi) -> None:
+async def test_concurrent_first_chunks_never_exceed_the_quota(api: UploadApi) -> None:
     caller = make_uploader(storage_quota=5 * SIZE)
     answers = await asyncio.gather(*(api.chunk(caller, uuid4().hex, FILE, 0, SIZE) for _ in range(30)))
     assert sorted(answer.status for answer in answers) == [200] * 5 + [407] * 25

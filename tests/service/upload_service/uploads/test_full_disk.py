@@ -1,4 +1,4 @@
-"""A full disk takes nothing that was acknowledged, says so, and the same transfer goes on once there is room."""
+"""A full disk loses no acknowledged byte, is reported, and the transfer continues when it has room."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ async def api(mongo_url: str, tmp_path: Path) -> AsyncIterator[UploadApi]:
 
 
 async def send_from(api: UploadApi, caller: Caller, content: bytes, start: int) -> tuple[int, Answer]:
-    """Send chunk after chunk; the offset and the last answer, of the last chunk or of one that is refused."""
+    """Send chunks until the last one or a refusal; returns the offset and the last response."""
     while True:
         answer = await api.chunk(caller, "f", content[start : start + CHUNK], start, len(content))
         if answer.status != 200 or answer.body["complete"]:
@@ -38,7 +38,7 @@ async def send_from(api: UploadApi, caller: Caller, content: bytes, start: int) 
         start = answer.body["received"]
 
 
-async def test_a_transfer_on_a_full_disk_goes_on_once_there_is_room(api: UploadApi) -> None:
+async def test_a_transfer_continues_when_the_disk_has_room_again(api: UploadApi) -> None:
     caller, content = make_uploader(), os.urandom(3 * MIB)
     await api.claim(caller, await api.upload(caller, bytes(2 * MIB)), "v1")
     offset, refused = await send_from(api, caller, content, 0)
@@ -69,7 +69,7 @@ async def test_a_first_chunk_on_a_full_disk_leaves_nothing_and_can_be_resent(api
 
 
 @pytest.mark.full
-async def test_a_file_of_the_one_call_form_that_finds_no_room_leaves_nothing(api: UploadApi) -> None:
+async def test_a_single_request_upload_on_a_full_disk_leaves_nothing(api: UploadApi) -> None:
     caller = make_uploader()
     refused = await api.store(caller, ("file", bytes(DISK + 1), "a.exe"))
     assert (refused.status, refused.body["code"]) == (500, "storage_full")
@@ -80,7 +80,7 @@ async def test_a_file_of_the_one_call_form_that_finds_no_room_leaves_nothing(api
 @pytest.mark.parametrize(
     "call", ["fsync", *(pytest.param(call, marks=pytest.mark.full) for call in ("pwrite", "rename"))]
 )
-async def test_a_disk_that_fills_up_at_the_last_chunk_lets_it_be_sent_again(
+async def test_the_last_chunk_can_be_resent_after_a_full_disk(
     settings: UploadSettings, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     caller, content = make_uploader(), os.urandom(1000)

@@ -1,4 +1,4 @@
-"""Announcements: every complete file is announced, whatever the broker does meanwhile."""
+"""Announcements: every complete file is announced, whatever the broker does."""
 
 import asyncio
 from uuid import uuid4
@@ -19,7 +19,7 @@ MANY = 40  # more than a relay announces at once
 
 
 class Ear:
-    """Hears events, and says when there are enough of them."""
+    """A listener that waits for a number of events."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -39,7 +39,7 @@ class Ear:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """An announcement that failed is soon repeated."""
     monkeypatch.setattr("upload_service.app.RELAY_PAUSE", 0.05)
-    monkeypatch.setattr("upload_service.uploads.outbox_store.ANNOUNCING", 300)
+    monkeypatch.setattr("upload_service.uploads.store.ANNOUNCING", 300)
 
 
 async def settled(database: MongoDatabase) -> None:
@@ -71,7 +71,7 @@ async def test_a_complete_file_is_announced(settings: UploadSettings, database: 
     }
 
 
-async def test_a_file_of_the_one_call_form_is_announced_too(settings: UploadSettings, database: MongoDatabase) -> None:
+async def test_a_single_request_upload_is_announced(settings: UploadSettings, database: MongoDatabase) -> None:
     ear, events = Ear(), LocalEvents()
     await events.subscribe("tests", "upload.finished", ear.hear)
     async with serving_uploads(settings, events) as api:
@@ -80,9 +80,7 @@ async def test_a_file_of_the_one_call_form_is_announced_too(settings: UploadSett
     assert [event.data["server_filename"] for event in ear.events] == [stored.body["server_filename"]]
 
 
-async def test_what_nobody_hears_yet_is_announced_once_somebody_does(
-    settings: UploadSettings, database: MongoDatabase
-) -> None:
+async def test_an_announcement_waits_for_its_first_consumer(settings: UploadSettings, database: MongoDatabase) -> None:
     caller, ear, events = make_uploader(), Ear(), LocalEvents()
     async with serving_uploads(settings, events) as api:
         answers = await asyncio.gather(*(api.chunk(caller, f"f{n}", FILE, 0, len(FILE)) for n in range(MANY)))
@@ -92,7 +90,7 @@ async def test_what_nobody_hears_yet_is_announced_once_somebody_does(
         await settled(database)
 
 
-async def test_an_announcement_tried_again_has_the_same_id(settings: UploadSettings, database: MongoDatabase) -> None:
+async def test_a_repeated_announcement_has_the_same_id(settings: UploadSettings, database: MongoDatabase) -> None:
     ear, events = Ear(), LocalEvents()
 
     async def fail_once(event: Event) -> None:
@@ -108,7 +106,7 @@ async def test_an_announcement_tried_again_has_the_same_id(settings: UploadSetti
     assert len({event.event_id for event in ear.events}) == 1
 
 
-async def test_what_one_process_left_unannounced_another_announces(settings: UploadSettings) -> None:
+async def test_another_process_announces_after_a_crash(settings: UploadSettings) -> None:
     caller, ear, events = make_uploader(), Ear(), LocalEvents()
     async with serving_uploads(settings, LocalEvents()) as api:
         assert (await api.chunk(caller, "f", FILE, 0, len(FILE))).status == 200
@@ -117,7 +115,7 @@ async def test_what_one_process_left_unannounced_another_announces(settings: Upl
         await ear.until({"f"})
 
 
-async def test_figures_tell_of_what_is_not_announced_until_it_is(
+async def test_metrics_count_unannounced_uploads(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.telemetry.metrics.REMEMBERED", 0)
@@ -151,7 +149,7 @@ async def test_announcements_travel_over_rabbitmq(
         await (await connection.channel()).queue_delete(queue)
 
 
-async def test_without_a_broker_uploads_are_taken(settings: UploadSettings) -> None:
+async def test_uploads_are_accepted_without_a_broker(settings: UploadSettings) -> None:
     async with open_events("amqp://guest:guest@127.0.0.1:1/") as away, serving_uploads(settings, away) as api:
         caller = make_uploader()
         name = await api.upload(caller, FILE)

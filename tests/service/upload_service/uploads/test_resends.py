@@ -1,40 +1,47 @@
-"""A chunk that comes again after its transfer is complete, wherever the file is by then."""
+"""A chunk that is sent again after its transfer is complete, with the file in any storage."""
 
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.support.factories import make_tenant
-from tests.support.services.moving import FILE, Estate
+from tests.support.services.storage_pair import FILE, StoragePair
 from upload_service.content_range import ContentRange, FileId
 from upload_service.model import StorageKind
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.migration import Outcome
-from upload_service.uploads.part_files import Parts
+from upload_service.uploads.chunk import ResendCheck
+from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.service import Transfers
-from upload_service.uploads.session import UploadSession
+from upload_service.uploads.session import UploadSessions
 from upload_service.uploads.store import MongoUploadStore
 
 LAST = 100  # bytes of the chunk
 
 
 class Overtaken:
-    """A chunk whose body comes after the file has moved to its other home."""
+    """A chunk whose body arrives after the file has moved to the other storage."""
 
     suffix = ""
 
-    def __init__(self, estate: Estate) -> None:
-        self._estate = estate
+    def __init__(self, storages: StoragePair) -> None:
+        self._estate = storages
 
     async def blocks(self) -> AsyncIterator[bytes]:
         assert await self._estate.move_all(StorageKind.S3) == [Outcome.MOVED]
         yield FILE[-LAST:]
 
 
-async def test_a_chunk_that_comes_again_while_its_file_moves_is_answered(estate: Estate) -> None:
-    upload, store, quota = await estate.keep(), MongoUploadStore(estate.database), MongoQuotaStore(estate.database)
+async def test_a_repeated_chunk_is_answered_while_its_file_moves(storages: StoragePair) -> None:
+    upload, store, quota = (
+        await storages.keep(),
+        MongoUploadStore(storages.database),
+        MongoQuotaStore(storages.database),
+    )
+    parts = PartFiles(storages.root)
     with ThreadPoolExecutor(1) as readers:
-        intake = UploadSession(store, quota, Parts(estate.root), estate.folder, estate.removal, lambda: None, readers)
+        sessions = UploadSessions(store, quota, parts, storages.folder, storages.removal, lambda: None, readers)
+        transfers = Transfers(store, quota, sessions, ResendCheck(store, parts, storages.homes), storages.removal)
         span = ContentRange(len(FILE) - LAST, len(FILE) - 1, len(FILE))
         tenant, file_id = make_tenant(tenant_id=upload.tenant_id), FileId(upload.file_id)
-        answered = await Transfers(intake, estate.homes).append(tenant, file_id, span, Overtaken(estate))
+        answered = await transfers.append(tenant, file_id, span, Overtaken(storages))
     assert answered.server_filename == upload.server_filename

@@ -1,4 +1,4 @@
-"""What another process can go on with, whatever became of the one before it."""
+"""A process continues the transfer of another one, however that one ended."""
 
 import asyncio
 import errno
@@ -20,8 +20,8 @@ from tests.support.services.upload import make_uploader, serving_uploads, sha256
 from tests.support.waiting import until
 from upload_service.model import StorageFull, Upload
 from upload_service.settings import UploadSettings
-from upload_service.storage.filesystem import FolderInstallers
-from upload_service.uploads.part_files import Digest, Parts
+from upload_service.storage.filesystem import FolderStorage
+from upload_service.uploads.part_files import Digest, PartFiles
 
 OTHER = FILE[:HALF] + FILE[:HALF]
 
@@ -39,7 +39,7 @@ async def let_lease_pass(replicas: Replicas, caller: Caller) -> None:
     await replicas.database["uploads"].update_one(record, {"$set": {"lease_until": then}})
 
 
-async def test_a_sender_that_was_given_up_changes_nothing_any_more(replicas: Replicas) -> None:
+async def test_a_sender_without_its_lease_changes_nothing(replicas: Replicas) -> None:
     caller = await replicas.begun()
     slow = await replicas.held(caller, HALF)
     await let_lease_pass(replicas, caller)
@@ -55,7 +55,7 @@ async def test_a_sender_that_was_given_up_changes_nothing_any_more(replicas: Rep
     assert replicas.one.files(caller) == [name]
 
 
-async def test_a_sender_that_was_given_up_cannot_finish_the_file_any_more(replicas: Replicas) -> None:
+async def test_a_sender_without_its_lease_cannot_finish_the_file(replicas: Replicas) -> None:
     caller = await replicas.begun()
     slow = await replicas.held(caller, HALF)
     await let_lease_pass(replicas, caller)
@@ -67,7 +67,7 @@ async def test_a_sender_that_was_given_up_cannot_finish_the_file_any_more(replic
     assert await replicas.one.usage(caller) == (0, len(FILE))
 
 
-async def test_a_take_over_that_fails_leaves_what_was_acknowledged(replicas: Replicas) -> None:
+async def test_a_failed_take_over_keeps_the_acknowledged_bytes(replicas: Replicas) -> None:
     caller = await replicas.begun()
     slow = await replicas.held(caller, HALF)
     await let_lease_pass(replicas, caller)
@@ -80,11 +80,11 @@ async def test_a_take_over_that_fails_leaves_what_was_acknowledged(replicas: Rep
 
 
 class Pause:
-    """Stops the first worker thread that calls a method of the transfers' files, until it is told to go on."""
+    """Stops the first worker thread that calls a method of `PartFiles`, until the test releases it."""
 
     def __init__(self, patched: pytest.MonkeyPatch, method: str) -> None:
         self._inside, self._go_on = threading.Event(), threading.Event()
-        real = getattr(Parts, method)
+        real = getattr(PartFiles, method)
 
         def stopping(*given: object) -> object:
             if not self._inside.is_set():
@@ -92,7 +92,7 @@ class Pause:
                 self._go_on.wait(60)
             return real(*given)
 
-        patched.setattr(Parts, method, stopping)
+        patched.setattr(PartFiles, method, stopping)
 
     async def reached(self) -> None:
         await asyncio.to_thread(self._inside.wait, 60)
@@ -101,7 +101,7 @@ class Pause:
         self._go_on.set()
 
 
-async def test_a_lost_take_over_removes_nothing_of_its_successor(
+async def test_a_lost_take_over_removes_no_file_of_its_successor(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = await replicas.begun()
@@ -118,7 +118,7 @@ async def test_a_lost_take_over_removes_nothing_of_its_successor(
     assert replicas.one.files(caller) == [last.body["server_filename"]]
 
 
-async def test_whoever_tidies_up_late_removes_nothing_of_a_later_take_over(
+async def test_a_delayed_cleanup_keeps_the_file_of_a_later_take_over(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = await replicas.begun()
@@ -134,18 +134,16 @@ async def test_whoever_tidies_up_late_removes_nothing_of_a_later_take_over(
     assert (last.status, last.body.get("sha256")) == (200, sha256(FILE))
 
 
-async def test_a_copy_counts_though_the_chunk_it_was_made_for_fails(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_copy_is_kept_when_its_chunk_fails(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     caller, copies = await replicas.begun(), list[int]()
     await let_lease_pass(replicas, caller)
-    real = Parts.copy
+    real = PartFiles.copy
 
-    def counted(parts: Parts, upload: Upload, part: int) -> Digest:
+    def counted(parts: PartFiles, upload: Upload, part: int) -> Digest:
         copies.append(part)
         return real(parts, upload, part)
 
-    monkeypatch.setattr(Parts, "copy", counted)
+    monkeypatch.setattr(PartFiles, "copy", counted)
     for _ in range(3):
         short = await replicas.two.chunk(caller, "f", FILE[HALF : HALF + 10], HALF, len(FILE), end=len(FILE) - 1)
         assert short.status == 400
@@ -153,12 +151,13 @@ async def test_a_copy_counts_though_the_chunk_it_was_made_for_fails(
     assert (last.body["sha256"], len(copies)) == (sha256(FILE), 1)
 
 
-def test_a_copy_that_meets_a_full_disk_leaves_nothing_of_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parts, upload = Parts(tmp_path), Upload("acme", "f", "id", 2 * len(FILE), offset=len(FILE), fence=2, tainted=True)
+def test_a_copy_on_a_full_disk_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts, upload = (
+        PartFiles(tmp_path),
+        Upload("acme", "f", "id", 2 * len(FILE), offset=len(FILE), fence=2, needs_copy=True),
+    )
     with closing(parts.open(replace(upload, offset=0), None)) as file:
-        file.take([FILE])
+        file.write([FILE])
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "no room")
@@ -169,23 +168,23 @@ def test_a_copy_that_meets_a_full_disk_leaves_nothing_of_itself(
     assert [path.parent.name for path in tmp_path.rglob("*.part")] == ["id.0"]
 
 
-def test_files_of_a_deleted_transfer_go_although_its_file_id_is_free(tmp_path: Path) -> None:
-    parts, upload = Parts(tmp_path), Upload("acme", "f", "id", len(FILE))
+def test_files_of_a_deleted_transfer_with_a_freed_id_are_removed(tmp_path: Path) -> None:
+    parts, upload = PartFiles(tmp_path), Upload("acme", "f", "id", len(FILE))
     with closing(parts.open(upload, None)) as file:
-        file.take([FILE])
-    parts.remove(replace(upload, file_id="~id", announced_as="f"))
+        file.write([FILE])
+    parts.remove(replace(upload, file_id="~id", original_file_id="f"))
     assert list(tmp_path.rglob("*id*")) == []
 
 
 async def complete_without_a_name(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> tuple[Caller, str]:
-    """A file whose process died between saying that it is complete and naming it; its server filename."""
+    """A file whose process died between completing the record and renaming the file; its server filename."""
     caller = await replicas.begun()
 
     async def die(*_: object) -> None:
         raise RuntimeError("the process has died")
 
     with monkeypatch.context() as patched:
-        patched.setattr(FolderInstallers, "settle", die)
+        patched.setattr(FolderStorage, "finalize", die)
         assert (await replicas.one.chunk(caller, "f", FILE[HALF:], HALF, len(FILE), name="setup.exe")).status == 500
     assert replicas.one.files(caller) == ["upload_f.part"]
     return caller, (await replicas.two.state(caller, "f")).body["server_filename"]
@@ -200,7 +199,7 @@ def nobody_relays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("nobody_relays")
-async def test_a_complete_file_of_a_dead_process_is_served_without_its_name(
+async def test_a_complete_file_is_served_after_a_crash_before_its_rename(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller, name = await complete_without_a_name(replicas, monkeypatch)
@@ -209,7 +208,7 @@ async def test_a_complete_file_of_a_dead_process_is_served_without_its_name(
 
 
 @pytest.mark.usefixtures("nobody_relays")
-async def test_the_last_chunk_sent_again_completes_what_a_dead_process_began(
+async def test_a_resent_last_chunk_succeeds_after_a_crash_before_the_rename(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller, name = await complete_without_a_name(replicas, monkeypatch)
@@ -217,9 +216,7 @@ async def test_the_last_chunk_sent_again_completes_what_a_dead_process_began(
     assert (again.status, again.body["server_filename"]) == (200, name)
 
 
-async def test_the_relay_names_what_a_process_that_died_did_not(
-    settings: UploadSettings, database: MongoDatabase
-) -> None:
+async def test_the_relay_renames_a_file_after_a_crash(settings: UploadSettings, database: MongoDatabase) -> None:
     caller = make_uploader()
     with pytest.MonkeyPatch.context() as patched:
 
@@ -229,7 +226,7 @@ async def test_the_relay_names_what_a_process_that_died_did_not(
         async def announced() -> bool:
             return await database["uploads"].count_documents({"announced": False}) == 0
 
-        patched.setattr(FolderInstallers, "settle", die)
+        patched.setattr(FolderStorage, "finalize", die)
         async with serving_uploads(settings, LocalEvents()) as api:
             assert (await api.chunk(caller, "f", FILE, 0, len(FILE))).status == 500
     async with serving_uploads(settings) as api:

@@ -1,4 +1,4 @@
-"""A backup that was made during work brings back everything that was acknowledged before it, and nothing by half."""
+"""A backup during work restores everything that was acknowledged before, and nothing incomplete."""
 
 import asyncio
 import os
@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 
 from auth_service.audit.service import OPERATORS
-from deploy.backup.copies import installers_of
 from deploy.backup.folder import BackupFolder
+from deploy.backup.installers import installers_of
 from deploy.backup.manifest import BackupProblem, Entry
 from deploy.backup.records import Client, DatabaseSnapshot, snapshot_read
 from deploy.local.folder import DataFolder
@@ -21,7 +21,15 @@ from tests.support.factories import KEY
 from tests.support.faults.invariants import missing, violations
 from tests.support.faults.publishers import at_rest, at_work
 from tests.support.faults.uploader import Client as Uploader
-from tests.support.processes.backup import Shown, back_up, heads, places_of, restore_documents, run_and_kill, wipe
+from tests.support.processes.backup import (
+    RecordedProgress,
+    addresses_of,
+    back_up,
+    heads,
+    restore_documents,
+    run_and_kill,
+    wipe,
+)
 from tests.support.processes.fleet import Fleet
 from tests.support.processes.pkgrepo_command import pkgrepo
 from tests.support.servers.objects import ObjectServer
@@ -29,20 +37,20 @@ from tests.support.waiting import until
 from tests.support.whole.services import Api
 from tests.support.whole.stories import Published, add_package, package_id, publish, send_chunk, upload
 from upload_service.settings import StorageSettings
-from upload_service.storage.s3 import ObjectInstallers
+from upload_service.storage.s3 import S3Storage
 
 pytestmark = pytest.mark.full  # test_hostile.py and ../test_operator_rights.py have samples.
 
 
 @pytest.fixture(scope="module")
 async def published(running_fleet: Fleet) -> list[Published]:
-    """Versions of a tenant, the fewest that a backup can be cut short between."""
+    """Versions of a tenant, enough to interrupt a backup between two."""
     api, name = await running_fleet.services.tenant(), package_id()
     await add_package(api, name)
     return [await publish(api, name, f"1.{number}") for number in range(5)]
 
 
-async def test_acknowledged_work_is_there_after_a_restore(running_fleet: Fleet, tmp_path: Path) -> None:
+async def test_a_restore_returns_acknowledged_work(running_fleet: Fleet, tmp_path: Path) -> None:
     api, content = await running_fleet.services.tenant(client_authentication=True), os.urandom(2000)
     client = (await api.call("POST", "add_client", data={"client_name": "pc-1"})).body
     uploads = running_fleet.mongo["upload"]["uploads"]
@@ -76,7 +84,7 @@ async def test_acknowledged_work_is_there_after_a_restore(running_fleet: Fleet, 
     assert (await again.call("GET", "get_specific_package_version", gone.uid)).status == 404
     asked = await api.anonymous().call("POST", "get_packages", data={"auth_token": client["auth_token"]})
     assert asked.status == 200
-    assert await heads(places_of(running_fleet), api.tenant_id, OPERATORS)
+    assert await heads(addresses_of(running_fleet), api.tenant_id, OPERATORS)
     given_up = await again.call("DELETE", "upload_package_version", headers={"X-File-ID": "given-up"})
     assert given_up.status == 200
     uploader = Uploader(again)
@@ -99,15 +107,15 @@ async def test_a_killed_backup_continues_where_it_stopped(
     running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
 ) -> None:
     killed = await run_and_kill(
-        "deploy.backup.copies", "sync_folder", "backup", str(tmp_path), **running_fleet.environment
+        "deploy.backup.installers", "sync_folder", "backup", str(tmp_path), **running_fleet.environment
     )
     assert killed == -9
     folder = BackupFolder(tmp_path)
-    assert folder.made() == []
+    assert folder.names() == []
     there = {path: path.stat().st_mtime_ns for path in tmp_path.glob("files/*/*")}
     assert len(there) == 3
     backup = await back_up(running_fleet, tmp_path)
-    assert folder.made() == [backup.name]
+    assert folder.names() == [backup.name]
     assert backup.copied == len(list(tmp_path.glob("files/*/*"))) - 3
     assert {path: path.stat().st_mtime_ns for path in there} == there
 
@@ -128,7 +136,7 @@ async def test_a_record_is_in_a_backup_with_its_file_or_not_at_all(
             await _delete(api, passing[:1])
         return records
 
-    monkeypatch.setattr("deploy.backup.taking.at_one_moment", in_between)
+    monkeypatch.setattr("deploy.backup.creator.snapshot_read", in_between)
     backup = await back_up(running_fleet, tmp_path)
     assert backup.lacking == {}
     named = [
@@ -139,7 +147,7 @@ async def test_a_record_is_in_a_backup_with_its_file_or_not_at_all(
     assert named == [passing[1].content]
 
 
-async def test_a_second_backup_copies_new_files_alone(
+async def test_a_second_backup_copies_only_new_files(
     running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
 ) -> None:
     api, name = await running_fleet.services.tenant(), package_id()
@@ -150,8 +158,8 @@ async def test_a_second_backup_copies_new_files_alone(
     await publish(api, name, "2.0")
     second = await back_up(running_fleet, tmp_path)
     assert second.copied == 1
-    assert first.folder.keep(1) == [first.name]
-    assert first.folder.made() == [second.name]
+    assert first.folder.keep_newest(1) == [first.name]
+    assert first.folder.names() == [second.name]
     assert len(list((tmp_path / "files" / api.tenant_id).iterdir())) == 1
 
 
@@ -164,13 +172,13 @@ async def test_progress_counts_only_installers_that_are_copied(
     new = await publish(api, name)
     second, third = await back_up(running_fleet, tmp_path), await back_up(running_fleet, tmp_path)
     total = sum(path.stat().st_size for path in tmp_path.glob("files/*/*"))
-    assert isinstance(second.row, Shown)
-    assert isinstance(third.row, Shown)
-    assert second.row.phases == [("checking", total), ("copying", len(new.content))]
-    assert (third.row.phases, third.copied) == ([("checking", total)], 0)
+    assert isinstance(second.progress, RecordedProgress)
+    assert isinstance(third.progress, RecordedProgress)
+    assert second.progress.phases == [("checking", total), ("copying", len(new.content))]
+    assert (third.progress.phases, third.copied) == ([("checking", total)], 0)
 
 
-async def test_a_damaged_installer_is_named_and_all_else_backed_up(running_fleet: Fleet, tmp_path: Path) -> None:
+async def test_a_backup_names_damaged_installers_and_has_all_others(running_fleet: Fleet, tmp_path: Path) -> None:
     api, name = await running_fleet.services.tenant(), package_id()
     await add_package(api, name)
     for version in ("1.0", "2.0"):
@@ -210,7 +218,7 @@ async def test_a_restore_is_refused_while_services_run(
 ) -> None:
     await back_up(running_fleet, tmp_path)
     with pytest.raises(BackupProblem, match="upload_service: connected to the databases; stop every service first"):
-        await restore_documents(tmp_path, places_of(running_fleet))
+        await restore_documents(tmp_path, addresses_of(running_fleet))
 
 
 async def test_a_damaged_backup_is_refused_and_restored_once_repaired(
@@ -237,12 +245,12 @@ async def test_a_damaged_backup_is_refused_and_restored_once_repaired(
         with pytest.raises(BackupProblem, match=f"{damaged.parent.name}/{damaged.name}"):
             await restore_documents(backups, where)
         damaged.write_bytes(whole)
-        assert (await restore_documents(backups, where)).quiet
+        assert (await restore_documents(backups, where)).services_stopped
         with pytest.raises(BackupProblem, match="the databases are not empty"):
             await restore_documents(backups, where)
     home = StorageSettings(**settings).object_storage
     assert home
-    there = {f"{kept.tenant_id}/{kept.server_filename}" async for kept in ObjectInstallers(home).listed()}
+    there = {f"{kept.tenant_id}/{kept.server_filename}" async for kept in S3Storage(home).list_files()}
     assert there == {str(path.relative_to(backups / "files")) for path in backups.glob("files/*/*")}
 
 

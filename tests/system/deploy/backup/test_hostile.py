@@ -1,4 +1,4 @@
-"""A restore from a folder in which somebody else has written: it writes nothing outside, and trusts no change."""
+"""A restore from a folder that an attacker changed: it writes nothing outside, and refuses every change."""
 
 import hashlib
 import json
@@ -14,20 +14,20 @@ import pytest
 from pydantic import SecretStr
 
 from common.mongo import MongoDatabase, open_database
-from deploy.backup.copies import UPLOADS
+from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
+from deploy.backup.installers import UPLOADS
 from deploy.backup.manifest import BackupProblem
 from deploy.backup.records import DATABASES
-from deploy.backup.seal import make_seal
-from deploy.backup.taking import Backup
+from deploy.backup.signatures import make_seal
 from deploy.local import servers
 from deploy.local.folder import Addresses
 from deploy.operator.operations import open_operator
 from deploy.operator.storage import open_storage
 from deploy.operator.stores import StoreAddresses
-from deploy.tenant_archive.validation import installer_document
+from deploy.tenant_archive.validator import installer_document
 from tests.support.factories import KEY, KEYS, make_tenant
-from tests.support.processes.backup import Shown, restore_documents
+from tests.support.processes.backup import RecordedProgress, restore_documents
 from tests.support.processes.pkgrepo_command import pkgrepo
 from upload_service.model import Upload
 
@@ -48,7 +48,7 @@ OTHER_KEY = "another-key-that-is-long-enough-to-be-one"
 
 @pytest.fixture(scope="module")
 async def mongo_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    """A MongoDB of these tests alone: the databases have fixed names."""
+    """A separate MongoDB, because the databases have fixed names."""
     async with servers.mongod(tmp_path_factory.mktemp("mongodb")) as url:
         yield url
 
@@ -71,9 +71,11 @@ async def where(mongo_url: str, redis_url: str, upload: MongoDatabase, tmp_path:
     await upload["uploads"].insert_one(installer_document(UPLOAD))
     async with open_operator(addresses) as operator:
         await operator.tenants.create(make_tenant(tenant_id="acme"))
-    backup = Backup(BackupFolder(tmp_path / "backups"), open_storage(before.installers), Shown(), check=False)
+    backup = BackupCreator(
+        BackupFolder(tmp_path / "backups"), open_storage(before.installers), RecordedProgress(), check=False
+    )
     with backup.folder.locked():
-        await backup.take(before)
+        await backup.run(before)
     await drop_databases(upload)
     (tmp_path / "after" / "installers").mkdir(parents=True)
     return replace(before, installers=tmp_path / "after" / "installers")
@@ -85,7 +87,7 @@ async def drop_databases(database: MongoDatabase) -> None:
 
 
 def newest(backups: Path) -> Path:
-    return backups / BackupFolder(backups).read(None).name
+    return backups / BackupFolder(backups).load(None).name
 
 
 def change_upload(backups: Path, *, audit_key: str = "", **fields: Any) -> None:
@@ -192,7 +194,7 @@ async def test_a_seal_is_verified_with_the_old_key_behind_the_new_one(
     assert await upload["uploads"].distinct("tenant_id") == ["acme"]
 
 
-async def test_a_link_in_the_place_of_an_installer_is_refused(where: StoreAddresses, tmp_path: Path) -> None:
+async def test_a_link_instead_of_an_installer_is_refused(where: StoreAddresses, tmp_path: Path) -> None:
     installer = tmp_path / "backups" / "files" / "acme" / NAME
     installer.rename(tmp_path / "elsewhere")
     installer.symlink_to(tmp_path / "elsewhere")
@@ -201,9 +203,7 @@ async def test_a_link_in_the_place_of_an_installer_is_refused(where: StoreAddres
     assert files_below(tmp_path / "after") == set()
 
 
-async def test_a_pipe_in_the_place_of_an_installer_is_reported_as_missing(
-    where: StoreAddresses, tmp_path: Path
-) -> None:
+async def test_a_pipe_instead_of_an_installer_is_reported_as_missing(where: StoreAddresses, tmp_path: Path) -> None:
     installer = tmp_path / "backups" / "files" / "acme" / NAME
     installer.unlink()
     os.mkfifo(installer)
@@ -218,9 +218,11 @@ async def test_a_backup_does_not_write_through_a_link(
     shutil.rmtree(tmp_path / "backups" / "files" / "acme")
     (tmp_path / "outside").mkdir()
     (tmp_path / "backups" / "files" / "acme").symlink_to(tmp_path / "outside")
-    backup = Backup(BackupFolder(tmp_path / "backups"), open_storage(where.installers), Shown(), check=False)
+    backup = BackupCreator(
+        BackupFolder(tmp_path / "backups"), open_storage(where.installers), RecordedProgress(), check=False
+    )
     with pytest.raises(BackupProblem, match="is a link, and backups have none"):
-        await backup.take(where)
+        await backup.run(where)
     assert files_below(tmp_path / "outside") == set()
 
 

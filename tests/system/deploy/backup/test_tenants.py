@@ -1,4 +1,4 @@
-"""A tenant as an archive: out of one installation and into another, with all that it has for good."""
+"""A tenant moves with its data from one installation to another, as an archive."""
 
 import os
 import tarfile
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy.backup.key_prints import AUDIT
 from deploy.backup.manifest import BackupProblem
+from deploy.backup.signatures import AUDIT
 from deploy.local.demo import SAMPLES
 from deploy.operator.operations import delete_tenant
-from deploy.tenant_archive.archive import begun
+from deploy.tenant_archive.archive import part_path
 from tests.support.faults.invariants import missing, violations
-from tests.support.processes.backup import bring_in, export, heads, places_of, run_and_kill
+from tests.support.processes.backup import addresses_of, bring_in, export, heads, run_and_kill
 from tests.support.processes.fleet import Fleet
 from tests.support.processes.pkgrepo_command import pkgrepo, up
 from tests.support.services.catalog import EXTERNAL
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.full  # ../test_operator_rights.py has a sample.
 
 @pytest.fixture
 async def published(running_fleet: Fleet) -> tuple[Api, list[Published]]:
-    """A tenant with a few versions, which say what winget shows of them."""
+    """A tenant with a few versions with winget metadata."""
     api, name = await running_fleet.services.tenant(client_authentication=True), package_id()
     await add_package(api, name, tags="trap,bird", locales='[{"package_locale": "de-DE", "license": "frei"}]')
     return api, [await publish(api, name, f"1.{number}", release_notes="New.", commands="trap") for number in range(4)]
@@ -46,7 +46,7 @@ async def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 async def all_said(api: Api, version: Published) -> list[object]:
-    """All that a version and its package say of themselves."""
+    """All metadata of a version and its package."""
     found = await api.call("GET", "get_package_details", version.package_id)
     return [found.body, (await api.call("GET", "get_version_details", version.uid)).body]
 
@@ -67,9 +67,9 @@ async def test_a_tenant_moves_from_one_machine_into_a_cluster(running_fleet: Fle
     entries = (await api.call("GET", "get_audit_log")).body
     operations = [entry["operation"] for entry in entries]
     assert {"tenant_create", "user_create", "tenant_export", "tenant_import"} <= set(operations)
-    assert await heads(places_of(running_fleet), "demo")
+    assert await heads(addresses_of(running_fleet), "demo")
     status, said = await pkgrepo("import", str(archive), **running_fleet.environment)
-    assert (status, "demo: is here already" in said) == (1, True), said
+    assert (status, "demo: exists already" in said) == (1, True), said
 
 
 async def test_tokens_and_the_audit_chain_move_under_the_same_keys(
@@ -78,7 +78,7 @@ async def test_tokens_and_the_audit_chain_move_under_the_same_keys(
     api, versions = published
     client = (await api.call("POST", "add_client", data={"client_name": "pc-1"})).body
     assert (await send_chunk(api, "halfway", os.urandom(2000), 0, 1000)).status == 200
-    (head,) = await heads(places_of(running_fleet), api.tenant_id)
+    (head,) = await heads(addresses_of(running_fleet), api.tenant_id)
     said = await all_said(api, versions[0])
     await export(running_fleet, api.tenant_id, tmp_path / "tenant.tar")
     await forget(running_fleet, api)
@@ -93,7 +93,7 @@ async def test_tokens_and_the_audit_chain_move_under_the_same_keys(
     log = running_fleet.mongo["auth"]["audit_log"]
     sequence, _, seal = head.partition(":")
     assert await log.find_one({"tenant_id": api.tenant_id, "sequence": int(sequence), "hash": seal})
-    assert await heads(places_of(running_fleet), api.tenant_id)
+    assert await heads(addresses_of(running_fleet), api.tenant_id)
 
 
 async def test_an_external_installer_moves_as_its_address(
@@ -121,17 +121,16 @@ async def test_a_killed_export_and_import_continue_where_they_stopped(
     api, versions = published
     archive = tmp_path / "tenant.tar"
     environment = running_fleet.environment
-    assert (
-        await run_and_kill(
-            "deploy.tenant_archive.exporting", "checked", "export", api.tenant_id, str(archive), **environment
-        )
-        == -9
-    )
+    exporter = ("deploy.tenant_archive.exporter", "verify_blocks", "export", api.tenant_id, str(archive))
+    assert await run_and_kill(*exporter, **environment) == -9
     assert not archive.exists()
     assert (await export(running_fleet, api.tenant_id, archive)).resumed == 2
-    assert not begun(archive).exists()
+    assert not part_path(archive).exists()
     await forget(running_fleet, api)
-    assert await run_and_kill("deploy.tenant_archive.importing", "copy", "import", str(archive), **environment) == -9
+    assert (
+        await run_and_kill("deploy.tenant_archive.importer", "copy_installer", "import", str(archive), **environment)
+        == -9
+    )
     assert len(list((running_fleet.stores.installers / api.tenant_id).glob("*"))) == 2
     assert (await api.anonymous().call("POST", "get_packages")).status == 404
     await bring_in(running_fleet, archive)
@@ -145,10 +144,10 @@ async def test_an_export_restarts_where_its_versions_were_deleted(
     api, (first, *others) = published
     archive = tmp_path / "tenant.tar"
     with monkeypatch.context() as stopped:
-        stopped.setattr("deploy.tenant_archive.exporting.checked", None)
+        stopped.setattr("deploy.tenant_archive.exporter.verify_blocks", None)
         with pytest.raises(TypeError):  # where the first installer was to be written
             await export(running_fleet, api.tenant_id, archive)
-    assert begun(archive).exists()
+    assert part_path(archive).exists()
     gone = {"versions_uids": ",".join(version.uid for version in others)}
     await api.call("DELETE", "delete_package_version", first.package_id, data=gone)
     await export(running_fleet, api.tenant_id, archive)
@@ -201,7 +200,7 @@ async def test_an_archive_with_an_invalid_value_is_not_imported(
 
 
 async def forget(fleet: Fleet, api: Api) -> None:
-    where = places_of(fleet)
+    where = addresses_of(fleet)
     assert await delete_tenant(where.addresses, where.installers, api.tenant_id)
 
 

@@ -3,24 +3,24 @@
 import json
 import ssl
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from rich.console import Console
 
+from catalog_service.model.manifest.fields import Fields
 from common.auth.callers import Deployment
 from common.tenants import VersionKey
 from deploy.publish.interface import Interface
-from deploy.publish.progress import Lines
 from deploy.publish.publisher import Publisher
-from deploy.winget_import.discovery import find
-from deploy.winget_import.importing import ManifestImport, Trial
-from deploy.winget_import.installers import InstallersFolder, Sources
-from deploy.winget_import.reading import Manifest
+from deploy.terminal import FileProgress
+from deploy.winget_import.importer import DryRun, ManifestImport
+from deploy.winget_import.manifest import Manifest
+from deploy.winget_import.manifest_tree import find_manifests
 from deploy.winget_import.report import Row
-from deploy.winget_import.schema.values import Fields
+from deploy.winget_import.sources import InstallersFolder, InstallerSources
 from tests.support.processes.publish_command import publishing, run, session_of
 from tests.support.servers.certificates import self_signed
 from tests.support.waiting import until
@@ -32,14 +32,14 @@ from tests.support.winget.manifests import MINORS, Made, every_version, installe
 
 async def imported(api: Api, tree: Path, *, trial: bool = False, keep_addresses: bool = False) -> Sequence[Row]:
     """What came of an import of a tree with its installers, within the test's process."""
-    sources = Sources(InstallersFolder(tree / "installers"), None)
+    sources = InstallerSources(InstallersFolder(tree / "installers"), None)
     async with session_of(api) as session:
         interface = Interface(session, timeout=20)
-        publisher = Publisher(interface, Lines(Console(quiet=True)), 1 << 20, open_installer=sources.open)
+        publisher = Publisher(interface, lambda _: nullcontext(FileProgress()), 1 << 20, open_installer=sources.open)
         one = await interface.one_installer_a_version()
-        publish = Trial(interface, sources).publish if trial else publisher.publish
+        publish = DryRun(interface, sources).publish if trial else publisher.publish
         work = ManifestImport(publish, one_installer_a_version=one, at_once=4, keep_addresses=keep_addresses)
-        await work.run(find([tree]))
+        await work.run(find_manifests([tree]))
     return work.rows
 
 
@@ -117,7 +117,7 @@ ARCHIVE = {
 
 
 def read(tree: Path) -> list[Manifest]:
-    found = list(find([tree]))
+    found = list(find_manifests([tree]))
     manifests = [one for one in found if isinstance(one, Manifest)]
     assert len(manifests) == len(found), found
     return manifests
@@ -135,7 +135,7 @@ def content(manifest: Manifest) -> dict[str, Any]:
 
 
 def said(part: Fields) -> dict[str, Any]:
-    return part.model_dump(exclude_none=True, exclude={"installer_url", "manifest_version"})
+    return part.model_dump(mode="json", exclude_defaults=True, exclude={"installer_url", "manifest_version"})
 
 
 async def test_a_version_has_several_installers_where_the_tenant_allows(services: Services, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ async def test_a_refused_manifest_is_reported_and_stops_no_other(tenant: Api, tm
         ("Acme.App1", "installer_missing", "setup-1.exe is not in"),
         ("Acme.App2", "sha256_differs", "setup-2.exe has the SHA-256"),
         ("Acme.App3", "manifest_refused", "may lack Acme.App3.locale.en-US.yaml, which is refused"),
-        ("Acme.App3.locale.en-US.yaml", "manifest_refused", "License: String should have at least 3 characters"),
+        ("Acme.App3.locale.en-US.yaml", "manifest_refused", "License: is shorter than 3 characters"),
         ("Acme.App4", "invalid_field", "author"),
     ):
         problem = problems[named]

@@ -1,4 +1,4 @@
-"""`pkgrepo publish` over a line that breaks, for a server that goes away, and after a Ctrl-C."""
+"""`pkgrepo publish` with lost connections, with an unreachable server, and after Ctrl-C."""
 
 import asyncio
 import os
@@ -34,13 +34,13 @@ class Line:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def reach(self) -> None:
-        """Wait until a connection came to where the line holds."""
+        """Wait until a connection reached the blocked byte."""
         async with asyncio.timeout(LIMIT):
             await self._reached.wait()
 
     @asynccontextmanager
     async def to(self, api: Api) -> AsyncIterator[Api]:
-        """The same interface at the near end of the line."""
+        """The interface at the address of the proxy."""
         target = urlsplit(api.base_url)
 
         async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -71,7 +71,7 @@ class Line:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Raises ConnectionError where it breaks."""
+        """Raises ConnectionError at the break."""
         passed = 0
         while block := await reader.read(1 << 16):
             passed += len(block)
@@ -107,12 +107,12 @@ def make_file(folder: Path, size: int) -> Path:
 
 
 async def content_of(api: Api, package: str) -> bytes:
-    """Of the installer of a package's only version."""
+    """The digest of the installer of a package's only version."""
     [version] = (await api.call("GET", "get_package_versions", package)).body
     return await download(api, version["INSTALLER_URL"])
 
 
-async def test_a_line_that_breaks_in_mid_chunk_costs_no_byte(tenant: Api, package: str, tmp_path: Path) -> None:
+async def test_a_connection_lost_within_a_chunk_loses_no_byte(tenant: Api, package: str, tmp_path: Path) -> None:
     file, line = make_file(tmp_path, 5 * MIB), Line(MIB + 500_000, breaks=2)
     async with line.to(tenant) as near:
         said = await run(near, file, "--package", package, "--version", "1", "--chunk-size", "1")
@@ -123,7 +123,7 @@ async def test_a_line_that_breaks_in_mid_chunk_costs_no_byte(tenant: Api, packag
 
 
 @pytest.mark.full
-async def test_chunks_get_smaller_where_no_whole_one_gets_through(tenant: Api, package: str, tmp_path: Path) -> None:
+async def test_chunks_shrink_when_no_whole_chunk_gets_through(tenant: Api, package: str, tmp_path: Path) -> None:
     file = make_file(tmp_path, 3 * MIB)
     async with Line(MIB + 200_000, breaks=100).to(tenant) as near:
         said = await run(near, file, "--package", package, "--version", "1", "--chunk-size", "2")
@@ -139,7 +139,7 @@ async def test_the_same_command_resumes_after_a_server_was_away(tenant: Api, pac
         said = await run(near, *command, "--patience", "2")
     assert said.status == 1
     assert said.documents[0]["error"]["code"] == "unreachable"
-    assert "Gave up after 2 s. The same command goes on from where the server stands." in said.log
+    assert "Gave up after 2 s. Run the same command again to resume." in said.log
     again = await run(tenant, *command)
     assert (again.status, again.documents[0]["resumed_from"]) == (0, 4 * MIB), again.log
     assert await content_of(tenant, package) == file.read_bytes()
@@ -156,7 +156,7 @@ async def test_the_same_command_resumes_after_a_stop(
         process.send_signal(number)
         said = await end_of(process)
     assert (said.status, said.output) == (130, "")
-    assert said.log.endswith("Stopped. The same command goes on from where the server stands.")
+    assert said.log.endswith("Stopped. Run the same command again to resume.")
     again = await run(tenant, *command)
     assert (again.status, again.documents[0]["resumed_from"]) == (0, 3 * MIB), again.log
     assert await content_of(tenant, package) == file.read_bytes()

@@ -1,4 +1,4 @@
-"""`pkgrepo publish` to a service of several processes that are killed while it sends."""
+"""`pkgrepo publish` while the processes of the services are killed."""
 
 import asyncio
 import hashlib
@@ -18,13 +18,13 @@ MIB = 1 << 20
 
 
 async def received(tenant: Api, file_id: str) -> int:
-    """How many bytes of a transfer the server has; 0 where it does not know it, or does not answer."""
+    """The bytes of a transfer that the server has; 0 if it does not know it, or does not answer."""
     answer = await tenant.call("GET", "upload_package_version", headers={"X-File-ID": file_id})
     return int(answer.body["received"]) if answer.status == 200 else 0
 
 
 @pytest.mark.full
-async def test_killing_the_whole_service_in_mid_file_costs_no_byte(running_fleet: Fleet, tmp_path: Path) -> None:
+async def test_killing_all_services_during_a_file_loses_no_byte(running_fleet: Fleet, tmp_path: Path) -> None:
     tenant, name, file = await running_fleet.services.tenant(), package_id(), tmp_path / "setup.exe"
     await add_package(tenant, name)
     file.write_bytes(os.urandom(24 * MIB))

@@ -1,4 +1,4 @@
-"""`pkgrepo publish` from a file to a version, in both deployments, and what it is refused."""
+"""`pkgrepo publish` in both deployments, and the server's refusals."""
 
 import hashlib
 import os
@@ -39,7 +39,7 @@ async def storage(api: Api) -> tuple[int, int]:
     return information["storage_used"], information["storage_reserved"]
 
 
-async def test_a_file_becomes_a_version_that_comes_back_whole(either: Api, tmp_path: Path) -> None:
+async def test_a_published_file_is_downloaded_unchanged(either: Api, tmp_path: Path) -> None:
     name, file = package_id(), make_file(tmp_path, size=(3 << 20) + 5)
     await add_package(either, name)
     said = await run(either, file, "--package", name, "--version", "1.2.3", "--chunk-size", "1", "--json")
@@ -63,13 +63,13 @@ async def test_a_file_becomes_a_version_that_comes_back_whole(either: Api, tmp_p
 
 
 @pytest.mark.full
-async def test_without_json_the_output_is_the_uid_alone(tenant: Api, package: str, tmp_path: Path) -> None:
+async def test_without_json_the_output_is_only_the_uid(tenant: Api, package: str, tmp_path: Path) -> None:
     said = await run(tenant, make_file(tmp_path), "--package", package, "--version", "1")
     assert (said.status, str(UUID(said.output.strip()))) == (0, said.output.strip())
     assert f"{package} 1 (x64) is published" in said.log
 
 
-async def test_what_the_options_say_reaches_the_version(tenant: Api, package: str, tmp_path: Path) -> None:
+async def test_the_options_set_the_fields_of_the_version(tenant: Api, package: str, tmp_path: Path) -> None:
     product, upgrade = "{1294A4C5-9977-480F-9497-C0EA1E630130}", "{3118AB4C-B433-4FBB-B9FA-8F9CA4B5C103}"
     options = {
         "--version": "128.0.3",
@@ -113,7 +113,7 @@ async def test_the_same_command_again_is_a_success_that_sends_nothing(
     first, again = await run(tenant, *command), await run(tenant, *command)
     assert (first.status, again.status) == (0, 0)
     assert again.documents == [{**first.documents[0], "resumed_from": 100_000, "created": False}]
-    assert "was there already" in again.log
+    assert "exists already" in again.log
     assert await storage(tenant) == (100_000, 0)
 
 
@@ -172,9 +172,7 @@ async def test_the_same_bytes_serve_two_scopes_of_a_version(services: Services, 
     assert {version["INSTALLER_SCOPE"] for version in await listed(tenant, name)} == {"machine", "user"}
 
 
-async def test_a_file_that_is_refused_keeps_no_other_from_being_published(
-    tenant: Api, package: str, tmp_path: Path
-) -> None:
+async def test_a_rejected_file_does_not_stop_the_others(tenant: Api, package: str, tmp_path: Path) -> None:
     await publish(tenant, package, "1")
     taken, free, empty = make_file(tmp_path, "a.exe"), make_file(tmp_path, "b.exe"), make_file(tmp_path, "c.exe", 0)
     versions = ("--version", "1", "--version", "2", "--version", "3")
@@ -203,7 +201,7 @@ async def test_a_package_that_does_not_exist_is_added_on_request(tenant: Api, tm
     assert added["VERSIONS"] == ["2", "1"]
 
 
-async def test_a_wrong_password_is_told_in_the_server_s_words(tenant: Api, package: str, tmp_path: Path) -> None:
+async def test_a_wrong_password_is_reported_in_the_servers_words(tenant: Api, package: str, tmp_path: Path) -> None:
     wrong = "not the password of anybody"
     said = await run(tenant, make_file(tmp_path), "--package", package, "--version", "1", PKGREPO_PASSWORD=wrong)
     answer = await tenant.anonymous().call("POST", "login", data={"username": "admin", "password": wrong})
@@ -212,7 +210,7 @@ async def test_a_wrong_password_is_told_in_the_server_s_words(tenant: Api, packa
 
 
 @pytest.mark.full
-async def test_the_password_may_lie_in_a_file(tenant: Api, package: str, tmp_path: Path) -> None:
+async def test_the_password_can_be_read_from_a_file(tenant: Api, package: str, tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text(f"{PASSWORD}\n")
     environment = {"PKGREPO_PASSWORD": "", "PKGREPO_PASSWORD_FILE": str(secret)}
@@ -229,7 +227,7 @@ async def test_a_token_is_used_and_left_as_it_was(tenant: Api, package: str, tmp
     assert (await tenant.call("GET", "test")).status == 200
 
 
-async def test_a_full_quota_is_told_in_the_server_s_words(services: Services, tmp_path: Path) -> None:
+async def test_a_full_quota_is_reported_in_the_servers_words(services: Services, tmp_path: Path) -> None:
     tenant, name = await services.tenant(storage_quota=1000), package_id()
     await add_package(tenant, name)
     said = await run(tenant, make_file(tmp_path, size=2 << 20), "--package", name, "--version", "1", "--json")
@@ -251,7 +249,7 @@ async def test_a_refused_form_is_corrected_without_sending_the_file_again(
 
 
 @pytest.mark.full
-async def test_a_tenant_that_does_not_exist_is_told(tenant: Api, tmp_path: Path) -> None:
+async def test_a_missing_tenant_is_reported(tenant: Api, tmp_path: Path) -> None:
     gateway = tenant.base_url.removesuffix(f"/{tenant.tenant_id}")
     said = await run(tenant, make_file(tmp_path), "--package", "x", "--version", "1", "--url", f"{gateway}/nobody")
     assert (said.status, said.output) == (1, "")

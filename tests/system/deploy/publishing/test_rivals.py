@@ -1,22 +1,22 @@
-"""`pkgrepo publish` where others are at work too: on its session, its file, its transfer, and its version."""
+"""`pkgrepo publish` while other clients change its session, file, transfer or version."""
 
 import asyncio
 import hashlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from catalog_service.model.enumerations import Architecture, FileType
 from common.errors import UpstreamProblem
 from common.mongo import open_database
-from deploy.publish.interface import Interface, State
+from deploy.publish.interface import Interface, TransferState
 from deploy.publish.model import GENERATIONS, Installer, NotPublished, Published
-from deploy.publish.progress import Lines
 from deploy.publish.publisher import Publisher
 from deploy.publish.session import Session
+from deploy.terminal import FileProgress
 from tests.support.processes.publish_command import session_of
 from tests.support.whole.services import Api, Services
 from tests.support.whole.stories import INSTALLER, add_package, download, package_id, send_chunk
@@ -28,18 +28,18 @@ Meanwhile = Callable[[], Awaitable[object]]
 
 
 class Busy(Interface):
-    """Lets something happen once, just before a chunk but the first, or before the version is created."""
+    """Runs an action once, before the second chunk, or before the version is created."""
 
     before_chunk: Meanwhile | None = None
     before_version: Meanwhile | None = None
 
     async def send_chunk(
-        self, file_id: str, start: int, total: int, content: bytes, suffix: str, tell: Callable[[int], None]
-    ) -> State:
+        self, file_id: str, start: int, total: int, content: bytes, suffix: str, progress: Callable[[int], None]
+    ) -> TransferState:
         if start and self.before_chunk:
             meanwhile, self.before_chunk = self.before_chunk, None
             await meanwhile()
-        return await super().send_chunk(file_id, start, total, content, suffix, tell)
+        return await super().send_chunk(file_id, start, total, content, suffix, progress)
 
     async def add_version(self, installer: Installer, **where: str) -> str:
         if self.before_version:
@@ -70,14 +70,14 @@ async def installer(tenant: Api, tmp_path: Path) -> Installer:
 
 @pytest.fixture
 def damage(services: Services, mongo_url: str, tenant: Api) -> Meanwhile:
-    """Alters all stored files of the tenant, and has that noticed."""
+    """Alters all stored files of the tenant, and records the damage."""
 
     async def damage() -> None:
         async with open_database(mongo_url, "upload") as database:
             store = MongoScrubStore(database)
-            async for stored in store.kept(tenant.tenant_id):
+            async for stored in store.complete_uploads(tenant.tenant_id):
                 (services.installers / tenant.tenant_id / stored.server_filename).write_bytes(b"\0" * stored.size)
-                assert await store.damaged(stored, Damage.ALTERED)
+                assert await store.mark_damaged(stored, Damage.ALTERED)
 
     return damage
 
@@ -87,20 +87,20 @@ def file_ids(installer: Installer) -> list[str]:
 
 
 async def publish(interface: Interface, installer: Installer) -> Published | NotPublished:
-    publisher = Publisher(interface, Lines(Console(quiet=True)), CHUNK)
+    publisher = Publisher(interface, lambda _: nullcontext(FileProgress()), CHUNK)
     [done] = await publisher.publish(installer.package_id, None, [installer])
     return done
 
 
 async def upload(tenant: Api, file_id: str, content: bytes) -> str:
-    """Send a file as somebody else; its server filename."""
+    """Send a file as another client; its server filename."""
     answer = await send_chunk(tenant, file_id, content, 0, len(content))
     assert answer.status == 200, answer.body
     return str(answer.body["server_filename"])
 
 
 async def add_version(tenant: Api, package: str, version: str, server_filename: str) -> str:
-    """Create a version as somebody else; its UID."""
+    """Create a version as another client; its UID."""
     form = {**INSTALLER, "package_version": version, "server_filename": server_filename}
     answer = await tenant.call("POST", "add_package_version", package, data=form)
     assert answer.status == 201, answer.body
@@ -108,7 +108,7 @@ async def add_version(tenant: Api, package: str, version: str, server_filename: 
 
 
 async def assert_whole(tenant: Api, done: Published | NotPublished) -> None:
-    """What was published comes back as the file is."""
+    """Assert that the download equals the file."""
     assert isinstance(done, Published), done.problem.detail
     version = (await tenant.call("GET", "get_specific_package_version", done.uid)).body
     assert await download(tenant, version["INSTALLER_URL"]) == done.installer.path.read_bytes()
@@ -152,7 +152,7 @@ async def test_two_runs_of_the_same_command_at_once_make_one_version(
     assert len((await tenant.call("GET", "get_package_versions", installer.package_id)).body) == 1
 
 
-async def test_a_chunk_that_somebody_else_sent_is_not_sent_again(
+async def test_a_chunk_sent_by_another_client_is_not_sent_again(
     tenant: Api, interface: Busy, installer: Installer
 ) -> None:
     content, [file_id, *_] = installer.path.read_bytes(), file_ids(installer)
@@ -160,7 +160,7 @@ async def test_a_chunk_that_somebody_else_sent_is_not_sent_again(
     await assert_whole(tenant, await publish(interface, installer))
 
 
-async def test_a_file_that_is_there_whole_is_not_sent_again(tenant: Api, interface: Busy, installer: Installer) -> None:
+async def test_a_complete_file_is_not_sent_again(tenant: Api, interface: Busy, installer: Installer) -> None:
     await upload(tenant, file_ids(installer)[0], installer.path.read_bytes())
     done = await publish(interface, installer)
     await assert_whole(tenant, done)
@@ -255,7 +255,7 @@ async def test_other_bytes_under_its_id_never_become_the_version(
     await assert_whole(tenant, await publish(interface, installer))
 
 
-async def test_other_bytes_under_all_its_ids_are_told(tenant: Api, interface: Busy, installer: Installer) -> None:
+async def test_other_bytes_under_all_its_ids_are_reported(tenant: Api, interface: Busy, installer: Installer) -> None:
     assert len(file_ids(installer)) == GENERATIONS
     for file_id in file_ids(installer):
         await upload(tenant, file_id, b"x" * 3 * CHUNK)
@@ -305,7 +305,7 @@ async def test_another_clients_version_of_the_same_bytes_is_a_success(
     assert (done.uid, done.created) == (made[0], False)
 
 
-async def test_a_package_that_is_deleted_meanwhile_is_told(tenant: Api, interface: Busy, installer: Installer) -> None:
+async def test_a_package_deleted_during_the_run_is_reported(tenant: Api, interface: Busy, installer: Installer) -> None:
     interface.before_version = lambda: tenant.call("DELETE", "delete_package", installer.package_id)
     done = await publish(interface, installer)
     assert isinstance(done, NotPublished)

@@ -54,7 +54,7 @@ async def test_no_field_of_a_request_is_an_expression(
         for row in WITH_FIELDS:
             marker = uuid4().hex
             username = own_form(row, estate).get("username")
-            is_login = row.word in {"login", "sign_in"}
+            is_login = row.name in {"login", "sign_in"}
             with commands.watched() as watched:
                 for request in list(injections(row, marker))[::-every]:  # The last one is in the sample.
                     if is_login:  # which refuses to go on after a few failures
@@ -82,7 +82,7 @@ async def test_no_part_of_an_address_is_an_expression(
                     with cell(title(row), name, text):
                         path = segments(row, {**estate.parts, name: text.format(marker)})
                         answer = await estate.api.call(row.method, *path, data=own_form(row, estate))
-                        is_empty = row.of_winget and answer.status == 204
+                        is_empty = row.is_winget and answer.status == 204
                         assert 400 <= answer.status < 500 or is_empty, answer.body
             with cell(title(row), "commands"):
                 check_plain(watched, marker)

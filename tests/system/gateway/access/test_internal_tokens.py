@@ -20,7 +20,7 @@ from tests.support.whole.routes import APPLICATIONS, PROBES, ROUTES, Route
 from tests.support.whole.services import Services
 
 # upload_service answers downloads without the gateway, too; catalog_service answers icons through it only.
-SIGNED = {row.word for row in OPERATIONS if row.access is Access.SIGNED and row.service == UPLOAD}
+SIGNED = {row.name for row in OPERATIONS if row.access is Access.SIGNED and row.service == UPLOAD}
 CLOSED = [route for route in ROUTES if route.word not in SIGNED]
 REFUSED = (401, "untrusted_caller")
 

@@ -65,7 +65,7 @@ class Credentials:
                 return {}
             case Role.CLIENT:
                 request = {"data": {"auth_token": self.client}}
-                return as_winget(request) if row.of_winget else request
+                return as_winget(request) if row.is_winget else request
             case Role.OTHER_SCHEME:
                 return {"headers": {"Authorization": f"Basic {self.session}"}}
             case Role.TWO_TOKENS:
@@ -84,7 +84,7 @@ class Credentials:
             Role.FORGED: jwt.encode(claims, f"not {KEY}", algorithm=ALGORITHM),
             Role.UNSIGNED: jwt.encode(claims, "", algorithm="none"),
             Role.OTHER_AUDIENCE: jwt.encode({**claims, "aud": row.service}, KEY, algorithm=ALGORITHM),
-            Role.SERVICE: sign(KEY, caller, service=row.service, operation=row.word),
+            Role.SERVICE: sign(KEY, caller, service=row.service, operation=row.name),
             Role.CLIENT_AS_BEARER: self.client,
         }
         return tokens[role]
@@ -153,7 +153,7 @@ async def test_an_operation_is_open_to_the_roles_of_its_row(
 def check_refused(row: Operation, role: Role, answer: Answer) -> None:
     reason = _reason(row, role)
     check_error(row, answer, 401, "not_authenticated")
-    assert answer.body["message" if row.of_winget else "detail"] == reason
+    assert answer.body["message" if row.is_winget else "detail"] == reason
     assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 

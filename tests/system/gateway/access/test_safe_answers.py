@@ -1,4 +1,4 @@
-"""Every answer has the security headers and reveals nothing of our insides."""
+"""Every response has the security headers and reveals no internals."""
 
 from collections.abc import Mapping
 from urllib.parse import urlsplit
@@ -49,7 +49,7 @@ def check_safe(answer: Answer) -> None:
 async def test_every_operation_answers_safely_to_anyone(furnished: Estate) -> None:
     with every_cell() as cell:
         for row in OPERATIONS:
-            ends_something = row.method == "DELETE" or row.word in {"logout", "change_password"}
+            ends_something = row.method == "DELETE" or row.name in {"logout", "change_password"}
             path = segments(row, UNKNOWN if ends_something else furnished.parts)
             for api in (furnished.api.anonymous(), furnished.api):
                 for method in {row.method, "HEAD" if row.method == "GET" else row.method, "TRACE"}:
@@ -59,7 +59,7 @@ async def test_every_operation_answers_safely_to_anyone(furnished: Estate) -> No
                         assert answer.status < 500
 
 
-async def test_no_other_site_is_let_in(furnished: Estate) -> None:
+async def test_cross_origin_requests_get_no_permission(furnished: Estate) -> None:
     with every_cell() as cell:
         for row in OPERATIONS:
             with cell(title(row)):
@@ -68,7 +68,7 @@ async def test_no_other_site_is_let_in(furnished: Estate) -> None:
                 check_safe(answer)
 
 
-async def test_what_browsers_and_machines_load_is_safe(furnished: Estate) -> None:
+async def test_pages_and_machine_endpoints_answer_safely(furnished: Estate) -> None:
     cookie = await sign_in(furnished.api)
     for page in (["docs"], ["openapi.json"], ["sign_in"], ["docs", "assets", "docs.js"], ["docs", "assets", "no.js"]):
         check_safe(await furnished.api.anonymous().call("GET", *page, headers=cookie))
@@ -107,9 +107,7 @@ async def test_a_request_with_expect_is_answered_like_any_other(expect: str, ser
     assert [answer.status for answer in answers] == [200, 200, 401, 401, 401]
 
 
-async def test_hsts_is_sent_where_the_public_address_is_encrypted(
-    services: Services, redis_url: str, tenant: Api
-) -> None:
+async def test_hsts_is_sent_if_the_public_url_is_https(services: Services, redis_url: str, tenant: Api) -> None:
     for scheme, expected in {"https": "max-age=31536000", "http": None}.items():
         async with gateway(services, redis_url, public_url=f"{scheme}://packages.example.com") as address:
             answer = await at_gateway(tenant, address).call("GET", "test")

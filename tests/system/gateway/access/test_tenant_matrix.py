@@ -28,7 +28,7 @@ GUARDED = [row for row in OPERATIONS if row.access is Access.ADMINISTRATOR]
 # Deletions come last, so that one tenant is enough for all of them.
 WRITES = sorted(
     (row for row in GUARDED if row.method != "GET"),
-    key=lambda row: (row.method == "DELETE", row.word == "delete_package"),
+    key=lambda row: (row.method == "DELETE", row.name == "delete_package"),
 )
 CLIENT_FACING = [row for row in OPERATIONS if row.access in CLIENTS]
 
@@ -160,7 +160,7 @@ async def test_a_client_token_of_one_tenant_identifies_nobody_at_another(
                     for api in (enforcing, enforcing_single):
                         assert (await owner.send(row, api.anonymous(), **credentials)).status == 401
                     answer = await owner.send(row, other_tenant.anonymous(), **credentials)
-                    assert answer.status == (204 if row.of_winget else 200)
+                    assert answer.status == (204 if row.is_winget else 200)
                     assert not owner.leaked(answer)
 
 

@@ -142,18 +142,18 @@ async def test_texts_of_tenants_are_never_markup_of_a_page(tenant: Api) -> None:
     stored = {**estate.form, **dict.fromkeys((*texts, "file_nested_path", "package_family_name"), SCRIPT)}
     everywhere = dict.fromkeys(stored, SCRIPT)
     for row in OPERATIONS:
-        if row.access is Access.ADMINISTRATOR and row.method in {"POST", "PATCH"} and row.word != "change_password":
+        if row.access is Access.ADMINISTRATOR and row.method in {"POST", "PATCH"} and row.name != "change_password":
             for form in (stored, everywhere):
                 answer = await estate.send(row, data=form)
                 kind = "application/json" if answer.status < 400 else "application/problem+json"
                 assert answer.headers["Content-Type"].partition(";")[0] == kind, title(row)
     told = set()
     for row in READS:
-        answer = await estate.send(row, params={"include_disabled": "true"} if row.word == "get_packages" else {})
+        answer = await estate.send(row, params={"include_disabled": "true"} if row.name == "get_packages" else {})
         kind = answer.headers.get("Content-Type", "").partition(";")[0]
-        told_as = "image/png" if row.word == "get_package_logo" else "application/json"
+        told_as = "image/png" if row.name == "get_package_logo" else "application/json"
         assert kind == ("" if answer.status == 204 else told_as), title(row)
-        told |= {row.word} if "alert(1)" in str(answer.body) else set()
+        told |= {row.name} if "alert(1)" in str(answer.body) else set()
     assert told >= {"get_packages", "get_package_versions", "get_blacklist_groups", "get_audit_log"}
     cookie = await sign_in(tenant)
     for page in ("docs", "openapi.json", "sign_in"):

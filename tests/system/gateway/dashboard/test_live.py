@@ -156,7 +156,7 @@ async def test_a_browser_that_does_not_read_is_disconnected(monkeypatch: pytest.
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         await reader.readuntil(b"retry: 3000\n\n")
         long = {"server_filename": "a" * (16 << 20)}
-        live.tell(Event("1", "upload.finished", "tests", caller.tenant_id, datetime.now(UTC), long))
+        live.publish(Event("1", "upload.finished", "tests", caller.tenant_id, datetime.now(UTC), long))
         async with asyncio.timeout(TIMEOUT):
             await left.wait()
         writer.close()

@@ -1,4 +1,4 @@
-"""An archive that anyone may have made is taken for what its manifest says, or not at all."""
+"""An archive that anyone may have made is refused unless it matches its manifest and the rules."""
 
 import hashlib
 import io
@@ -14,10 +14,11 @@ import bson
 import pytest
 
 from catalog_service.versions.documents import document_of
-from deploy.backup.copies import UPLOADS
+from deploy.backup.installers import UPLOADS
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.tenant_archive.archive import FILES, ArchiveReader
-from deploy.tenant_archive.validation import SETTLED, TENANT, ArchiveValidator
+from deploy.tenant_archive.record_rules import CHECKS
+from deploy.tenant_archive.validator import TENANT, ArchiveValidator
 from tests.support.samples.sources import make_version
 from tests.support.tables import each
 
@@ -54,7 +55,7 @@ def of_kind(kind: bytes, name: str = FILES + NAME) -> tuple[tarfile.TarInfo, byt
 
 
 def archive(path: Path, *entries: tuple[tarfile.TarInfo, bytes], said: ArchiveManifest | None = None) -> Path:
-    """An archive with these entries behind its manifest, as any program may write it."""
+    """An archive with these entries after its manifest."""
     text = (said or manifest()).model_dump_json().encode()
     with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as file:
         for header, content in (plain("manifest.json", text), *entries):
@@ -70,7 +71,7 @@ def read(path: Path) -> bytes:
     return content
 
 
-def test_what_the_manifest_says_is_read(tmp_path: Path) -> None:
+def test_a_reader_returns_the_files_of_the_manifest(tmp_path: Path) -> None:
     assert read(archive(tmp_path / "a.tar", plain(FILES + NAME, CONTENT))) == CONTENT
 
 
@@ -96,13 +97,15 @@ def test_what_the_manifest_says_is_read(tmp_path: Path) -> None:
         *("shorter", "longer", "other-bytes", "one-more", "none"),
     ],
 )
-def test_anything_else_is_refused(tmp_path: Path, entries: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+def test_an_archive_that_differs_from_its_manifest_is_refused(
+    tmp_path: Path, entries: list[tuple[tarfile.TarInfo, bytes]]
+) -> None:
     with pytest.raises(BackupProblem):
         read(archive(tmp_path / "a.tar", *entries))
 
 
 @pytest.mark.parametrize("length", [0, 100, 600, 1600, 2100])
-def test_an_archive_that_was_cut_off_is_refused(tmp_path: Path, length: int) -> None:
+def test_an_incomplete_archive_is_refused(tmp_path: Path, length: int) -> None:
     path = archive(tmp_path / "a.tar", plain(FILES + NAME, CONTENT))
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(BackupProblem):
@@ -120,12 +123,12 @@ def test_an_archive_that_was_cut_off_is_refused(tmp_path: Path, length: int) -> 
         {"more": 1},
     ],
 )
-def test_a_manifest_with_anything_odd_in_it_is_refused(tmp_path: Path, others: dict[str, Any]) -> None:
+def test_an_invalid_manifest_is_refused(tmp_path: Path, others: dict[str, Any]) -> None:
     text = json.dumps({**json.loads(manifest().model_dump_json()), **others}).encode()
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as file:
         file.addfile(plain("manifest.json", text)[0], io.BytesIO(text))
-    with pytest.raises(BackupProblem, match="no manifest that this version knows"):
+    with pytest.raises(BackupProblem, match="is not a manifest of this version"):
         read(path)
 
 
@@ -164,25 +167,25 @@ TENANT_RECORD = {
 
 @pytest.fixture
 def strangers(tmp_path: Path) -> Callable[..., ArchiveValidator]:
-    """Unpacked records: a tenant with an installer, and whatever else is given by the files' names."""
+    """Unpacked records: a tenant with an installer, and other records by their files' names."""
 
     def make(**others: list[dict[str, Any]]) -> ArchiveValidator:
         given = {f"{name.replace('_', '.', 1)}.bson": rows for name, rows in others.items()}
         records = {UPLOADS: [upload()], TENANT: [TENANT_RECORD], **given}
-        for name in (*SETTLED, TENANT, UPLOADS):
+        for name in (*CHECKS, TENANT, UPLOADS):
             (tmp_path / name).write_bytes(b"".join(bson.encode(row) for row in records.get(name, [])))
-        return ArchiveValidator(tmp_path, manifest(records=[entry(name, b"") for name in (*SETTLED, TENANT, UPLOADS)]))
+        return ArchiveValidator(tmp_path, manifest(records=[entry(name, b"") for name in (*CHECKS, TENANT, UPLOADS)]))
 
     return make
 
 
-def test_a_tenant_with_its_installers_is_let_in(strangers: Callable[..., ArchiveValidator]) -> None:
+def test_a_tenant_with_its_installers_is_accepted(strangers: Callable[..., ArchiveValidator]) -> None:
     tenant = strangers().check()
     assert (tenant.tenant_id, tenant.allowed_networks, tenant.max_clients) == ("acme", ("10.0.0.0/8",), 5)
 
 
 def version(**others: Any) -> dict[str, Any]:
-    """The record of a version that has the archive's installer, or stays elsewhere."""
+    """The record of a version with the archive's installer, or an external one."""
     stored = {"halfway": False, "state": "active", "package_uid": str(uuid4())}
     given = make_version()
     keys = {"version_key": given.version, "installer_key": given.installer_key}
@@ -193,7 +196,7 @@ ELSEWHERE = {"server_filename": "", "installer_url": "https://downloads.example.
 
 
 @each("others", [{"server_filename": NAME}, ELSEWHERE], ids=["in the archive", "elsewhere"])
-def test_a_version_is_let_in_with_its_installer_or_the_address_of_it(
+def test_a_version_needs_its_installer_or_an_address(
     strangers: Callable[..., ArchiveValidator], others: dict[str, Any]
 ) -> None:
     strangers(catalog_versions=[version(**others)]).check()
@@ -213,7 +216,7 @@ def test_a_version_is_let_in_with_its_installer_or_the_address_of_it(
         {**ELSEWHERE, "sha256": "x" * 64},
     ],
 )
-def test_a_version_without_an_installer_that_may_be_used_is_refused(
+def test_a_version_without_a_usable_installer_is_refused(
     strangers: Callable[..., ArchiveValidator], others: dict[str, Any]
 ) -> None:
     with pytest.raises(BackupProblem, match=r"catalog\.versions\.bson"):
@@ -242,7 +245,7 @@ def test_a_version_without_an_installer_that_may_be_used_is_refused(
         {"request_id": None},
     ],
 )
-def test_an_installers_record_that_could_reach_elsewhere_is_refused(
+def test_an_installer_record_with_unsafe_values_is_refused(
     strangers: Callable[..., ArchiveValidator], others: dict[str, Any]
 ) -> None:
     with pytest.raises(BackupProblem):
@@ -271,7 +274,7 @@ def test_an_installers_record_that_could_reach_elsewhere_is_refused(
         {"auth_tenants": [{**TENANT_RECORD, "version_key": "?"}]},
     ],
 )
-def test_records_that_services_would_trip_over_are_refused(
+def test_records_that_services_cannot_handle_are_refused(
     strangers: Callable[..., ArchiveValidator], records: dict[str, list[dict[str, Any]]]
 ) -> None:
     with pytest.raises(BackupProblem):
@@ -279,7 +282,7 @@ def test_records_that_services_would_trip_over_are_refused(
 
 
 @each("content", [b"\xff\xff\xff\x7f", b"\x05\x00", b"\x10\x00\x00\x00" + bytes(12), b"\x06\x00\x00\x00"])
-def test_what_is_no_document_is_refused(strangers: Callable[..., ArchiveValidator], content: bytes) -> None:
+def test_invalid_documents_are_refused(strangers: Callable[..., ArchiveValidator], content: bytes) -> None:
     found = strangers()
     (found.folder / "auth.users.bson").write_bytes(content)
     with pytest.raises(BackupProblem, match=r"auth\.users"):

@@ -1,4 +1,4 @@
-"""Records of an archive are held against the rules of the interface: each value that no form takes is refused."""
+"""Checks of an archive's records: each value that no form accepts is refused."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -18,12 +18,13 @@ from auth_service.audit.store import _document as audit_document
 from auth_service.model import AuditEntry
 from auth_service.users.passwords import password_hasher
 from catalog_service.model.enumerations import FileType
-from catalog_service.model.manifest.fields import plain
+from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.package import LocalTexts, PackageManifest
 from catalog_service.model.manifest.version import AppsAndFeaturesEntry, ExpectedReturnCode, ReturnResponse
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches
 from catalog_service.versions.documents import document_of
-from deploy.tenant_archive.record_rules import CHECKS, BadRecord, check_record
+from deploy.tenant_archive.record_rules import CHECKS, check_record
+from deploy.tenant_archive.record_types import BadRecord
 from tests.support.factories import KEY
 from tests.support.samples.sources import make_version
 from tests.support.tables import each
@@ -57,7 +58,7 @@ HOSTILE: Mapping[str, Any] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def at_full_cost() -> Iterator[None]:
-    """Passwords cost what they cost in the product, which other tests spare themselves."""
+    """Use the product's cost parameters for passwords; other tests use cheaper ones."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("auth_service.users.passwords.PasswordHasher", PasswordHasher)
         yield
@@ -90,7 +91,7 @@ def package_record(**fields: Any) -> dict[str, Any]:
             "description": "Edits\ntext.",
             "logo": png(16),
             "active": True,
-            "manifest": plain(manifest),
+            "manifest": to_document(manifest),
             **fields,
         }
     )
@@ -182,7 +183,7 @@ RECORDS: Mapping[str, dict[str, Any]] = {
 
 
 def stored(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document as it comes out of a file."""
+    """The document after a round trip through BSON."""
     options = bson.CodecOptions(tz_aware=True, tzinfo=UTC)  # type: ignore[var-annotated]
     return dict(bson.decode(bson.encode(document), options))
 

@@ -1,4 +1,4 @@
-"""A folder of backups may lie where others can write: links are not followed, and a seal shows every change."""
+"""A folder of backups that others can write to: links are not followed, and a seal shows every change."""
 
 import os
 from datetime import UTC, datetime
@@ -9,8 +9,8 @@ import bson
 import pytest
 from pydantic import SecretStr
 
-from deploy.backup.copies import UPLOADS
 from deploy.backup.folder import BackupFolder, check_records
+from deploy.backup.installers import UPLOADS
 from deploy.backup.manifest import BackupManifest, BackupProblem, Entry
 from tests.support.factories import KEY
 from tests.support.tables import each
@@ -34,34 +34,34 @@ def make_backup(folder: BackupFolder, audit_key: SecretStr = AUDIT_KEY) -> str:
 
 def test_a_backup_is_sealed_under_the_audit_key(folder: BackupFolder) -> None:
     make_backup(folder)
-    assert folder.read(None).is_sealed(AUDIT_KEY)
-    assert not folder.read(None).is_sealed(OTHER_KEY)
+    assert folder.load(None).is_sealed(AUDIT_KEY)
+    assert not folder.load(None).is_sealed(OTHER_KEY)
 
 
 def test_a_seal_of_the_old_key_is_valid_while_that_key_is_kept(folder: BackupFolder) -> None:
     make_backup(folder)
     both = SecretStr(f"{OTHER_KEY.get_secret_value()} {KEY}")
-    assert folder.read(None).is_sealed(both)
+    assert folder.load(None).is_sealed(both)
     make_backup(folder, both)
-    assert folder.read(None).is_sealed(OTHER_KEY)
+    assert folder.load(None).is_sealed(OTHER_KEY)
 
 
 @pytest.mark.parametrize("seal", ["", "0" * 64, "é" * 64, "x"])
 def test_another_seal_is_not_valid(folder: BackupFolder, seal: str) -> None:
     (folder.path / make_backup(folder) / "manifest.seal").write_text(seal)
-    assert not folder.read(None).is_sealed(AUDIT_KEY)
+    assert not folder.load(None).is_sealed(AUDIT_KEY)
 
 
 def test_a_changed_manifest_does_not_match_its_seal(folder: BackupFolder) -> None:
     manifest = folder.path / make_backup(folder) / "manifest.json"
     manifest.write_bytes(manifest.read_bytes() + b" ")
-    assert not folder.read(None).is_sealed(AUDIT_KEY)
+    assert not folder.load(None).is_sealed(AUDIT_KEY)
 
 
 def test_an_old_backup_under_a_newer_name_does_not_match_its_seal(folder: BackupFolder) -> None:
     (folder.path / make_backup(folder)).rename(folder.path / "2999-01-01T000000.000000Z")
-    assert folder.read(None).name == "2999-01-01T000000.000000Z"
-    assert not folder.read(None).is_sealed(AUDIT_KEY)
+    assert folder.load(None).name == "2999-01-01T000000.000000Z"
+    assert not folder.load(None).is_sealed(AUDIT_KEY)
 
 
 @each(
@@ -95,7 +95,7 @@ def test_a_link_on_the_way_to_an_installer_is_refused(folder: BackupFolder, tmp_
         folder.file("acme", NAME)
 
 
-def test_dropping_old_backups_deletes_nothing_behind_a_link(folder: BackupFolder, tmp_path: Path) -> None:
+def test_deleting_old_backups_follows_no_link(folder: BackupFolder, tmp_path: Path) -> None:
     elsewhere = tmp_path / "installers"
     elsewhere.mkdir()
     (elsewhere / NAME).touch()
@@ -104,12 +104,12 @@ def test_dropping_old_backups_deletes_nothing_behind_a_link(folder: BackupFolder
     unused.touch()
     (folder.path / "files" / "other").symlink_to(elsewhere)
     make_backup(folder)
-    folder.keep(1)
+    folder.keep_newest(1)
     assert (elsewhere / NAME).exists()
     assert not unused.exists()
 
 
-def test_a_link_in_the_place_of_the_lock_changes_no_other_file(folder: BackupFolder, tmp_path: Path) -> None:
+def test_a_link_instead_of_the_lock_changes_no_other_file(folder: BackupFolder, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text("text")
     (folder.path / ".lock").symlink_to(other)
@@ -122,24 +122,24 @@ def test_a_link_to_a_backup_is_no_backup(folder: BackupFolder, tmp_path: Path) -
     name = make_backup(folder)
     moved = (folder.path / name).rename(tmp_path / name)
     (folder.path / name).symlink_to(moved)
-    assert folder.made() == []
+    assert folder.names() == []
 
 
-def test_records_that_are_no_plain_file_are_refused_and_not_opened(folder: BackupFolder) -> None:
+def test_records_that_are_not_regular_files_are_not_opened(folder: BackupFolder) -> None:
     os.mkfifo(folder.path / UPLOADS)
-    with pytest.raises(BackupProblem, match="no plain file"):
+    with pytest.raises(BackupProblem, match="is not a regular file"):
         check_records(folder.path, [Entry(name=UPLOADS, size=0, sha256="0" * 64)])
 
 
 @pytest.mark.parametrize("tenant_id", ["../../pwn", "", "UPPER", None, 1, ["acme"], {"$ne": 1}])
-def test_a_record_of_an_impossible_tenant_is_refused(folder: BackupFolder, tenant_id: object) -> None:
+def test_a_record_with_an_invalid_tenant_id_is_refused(folder: BackupFolder, tenant_id: object) -> None:
     entry = write_records(folder.path, "catalog.packages.bson", {"_id": 1, "tenant_id": tenant_id})
-    with pytest.raises(BackupProblem, match="a tenant whose id no tenant can have"):
+    with pytest.raises(BackupProblem, match="an invalid tenant id"):
         check_records(folder.path, [entry])
 
 
 @pytest.mark.parametrize("record", [{"tenant_id": "acme"}, {"tenant_id": "internal"}, {}])
-def test_a_record_of_a_tenant_of_the_operators_or_of_nobody_is_taken(
+def test_records_of_tenants_operators_and_without_tenant_are_accepted(
     folder: BackupFolder, record: dict[str, str]
 ) -> None:
     check_records(folder.path, [write_records(folder.path, "auth.audit_log.bson", {"_id": 1, **record})])
@@ -152,21 +152,21 @@ def write_records(folder: Path, name: str, *records: dict[str, object]) -> Entry
     return Entry(name=name, size=len(content), sha256=sha256(content).hexdigest())
 
 
-def test_backups_without_an_installer_are_kept_in_number(folder: BackupFolder) -> None:
+def test_keeping_the_newest_works_for_backups_without_installers(folder: BackupFolder) -> None:
     first, second = make_backup(folder), make_backup(folder)
-    assert folder.keep(1) == [first]
-    assert folder.made() == [second]
+    assert folder.keep_newest(1) == [first]
+    assert folder.names() == [second]
 
 
-def test_a_pipe_in_the_place_of_records_is_refused(folder: BackupFolder) -> None:
+def test_a_pipe_instead_of_records_is_refused(folder: BackupFolder) -> None:
     records = folder.records(make_backup(folder)) / UPLOADS
     records.unlink()
     os.mkfifo(records)
-    with pytest.raises(BackupProblem, match="no plain file"):
-        folder.keep(1)
+    with pytest.raises(BackupProblem, match="is not a regular file"):
+        folder.keep_newest(1)
 
 
-def test_a_pipe_in_the_place_of_the_lock_keeps_nobody_waiting(folder: BackupFolder) -> None:
+def test_a_pipe_instead_of_the_lock_does_not_block(folder: BackupFolder) -> None:
     os.mkfifo(folder.path / ".lock")
     with folder.locked():
-        assert folder.made() == []
+        assert folder.names() == []

@@ -16,8 +16,9 @@ from aiohttp import web
 
 from catalog_service.model.enumerations import Architecture, FileType
 from deploy.publish.model import Installer
-from deploy.publish.problems import may_pass
-from deploy.winget_import.fetching import ATTEMPTS, MOST_REDIRECTS, Fetcher, NotFetched, open_fetcher
+from deploy.publish.problems import is_transient
+from deploy.terminal import FileProgress
+from deploy.winget_import.fetcher import ATTEMPTS, MAX_REDIRECTS, Fetcher, NotFetched, open_fetcher
 from deploy.winget_import.networks import AddressForbidden, Networks
 from tests.support.servers.certificates import self_signed
 from tests.support.tables import each
@@ -26,16 +27,6 @@ CONTENT = b"an installer" * 100
 HOST = "download.example.com"  # whose address the test's DNS gives
 
 Answer = Callable[[web.BaseRequest], web.StreamResponse]
-
-
-class Quiet:
-    """Progress that nobody looks at."""
-
-    def reading(self, total: int) -> None: ...
-    def sending(self, total: int, done: int) -> None: ...
-    def checking(self, total: int) -> None: ...
-    def copying(self, total: int, done: int) -> None: ...
-    def at(self, done: int) -> None: ...
 
 
 @dataclass
@@ -104,7 +95,7 @@ def fetching(certificate: Path, *allowed: str, most: int = 1 << 20) -> AbstractA
 
 async def fetched(fetcher: Fetcher, url: str) -> bytes:
     installer = Installer(Path("setup.exe"), "Acme.App", "1", Architecture.X64, FileType.EXE, sha256="ab" * 32, url=url)
-    async with fetcher.open(installer, Quiet()) as file:
+    async with fetcher.open(installer, FileProgress()) as file:
         return await file.read(0, file.size)
 
 
@@ -209,7 +200,7 @@ async def test_redirects_end(maker: Maker, certificate: Path, dns: dict[str, lis
     async with fetching(certificate, "127.0.0.0/8") as fetcher:
         with pytest.raises(NotFetched, match="more than 5 times"):
             await fetched(fetcher, maker.url())
-    assert len(maker.paths) == MOST_REDIRECTS + 1
+    assert len(maker.paths) == MAX_REDIRECTS + 1
 
 
 ANSWERS: dict[str, Answer] = {
@@ -288,7 +279,7 @@ async def test_what_does_not_pass_is_given_up_and_is_no_fault_of_our_server(
         with pytest.raises(NotFetched) as given_up:
             await fetched(fetcher, maker.url())
     assert len(maker.paths) == attempts
-    assert not may_pass(given_up.value)
+    assert not is_transient(given_up.value)
 
 
 async def test_a_certificate_of_another_is_not_trusted(

@@ -11,11 +11,10 @@ import yaml
 from catalog_service.model.enumerations import Architecture, FileType
 from deploy.publish.model import Installer, NewPackage, NotPublished, Published
 from deploy.publish.problems import OtherBytes, Unreachable
-from deploy.winget_import.discovery import find
-from deploy.winget_import.exporting import ManifestExport
-from deploy.winget_import.importing import Came, ManifestImport
-from deploy.winget_import.installers import InstallersFolder, Sources
-from deploy.winget_import.problems import InstallerMissing
+from deploy.winget_import.exporter import ManifestExport
+from deploy.winget_import.importer import ManifestImport, Result
+from deploy.winget_import.manifest_tree import find_manifests
+from deploy.winget_import.sources import InstallerMissing, InstallersFolder, InstallerSources
 from tests.support.winget.manifests import make
 
 CONTENT = b"an installer"
@@ -29,7 +28,7 @@ class Publisher:
         self._problem = problem
         self.packages: dict[str, NewPackage] = {}
 
-    async def publish(self, package_id: str, package: NewPackage, installers: Sequence[Installer]) -> Sequence[Came]:
+    async def publish(self, package_id: str, package: NewPackage, installers: Sequence[Installer]) -> Sequence[Result]:
         self.packages[package_id] = package
         if self._problem:
             return [NotPublished(installer, self._problem) for installer in installers]
@@ -48,7 +47,7 @@ async def test_a_package_is_described_by_the_newest_of_its_manifests(tmp_path: P
         made.write(tmp_path)
     publisher = Publisher()
     work = ManifestImport(publisher.publish, one_installer_a_version=True, at_once=4)
-    await work.run(find([tmp_path]))
+    await work.run(find_manifests([tmp_path]))
     assert [package.name for package in publisher.packages.values()] == ["App of 1.10"]
     assert sorted(row.version for row in work.rows) == ["1.10", "1.2", "1.9"]
 
@@ -58,7 +57,7 @@ async def test_an_import_ends_where_the_server_is_away_for_too_long(tmp_path: Pa
         make(number).write(tmp_path)
     publisher = Publisher(Unreachable("It does not answer."))
     work = ManifestImport(publisher.publish, one_installer_a_version=True, at_once=1)
-    await work.run(find([tmp_path]))
+    await work.run(find_manifests([tmp_path]))
     assert work.gave_up is not None
     assert len(publisher.packages) == 1
 
@@ -83,7 +82,7 @@ async def test_of_files_of_one_name_the_one_with_the_bytes_is_taken(tmp_path: Pa
 
 async def test_an_installer_that_is_not_there_is_told_from_one_that_is_altered(tmp_path: Path) -> None:
     (tmp_path / "setup.exe").write_bytes(b"altered")
-    sources = Sources(InstallersFolder(tmp_path), None)
+    sources = InstallerSources(InstallersFolder(tmp_path), None)
     with pytest.raises(OtherBytes, match="not " + SHA256):
         await sources.find(wanted())
     with pytest.raises(InstallerMissing, match="is not in"):
@@ -112,7 +111,7 @@ async def test_a_forbidden_installer_address_is_refused_before_any_request(
         one.write(tmp_path)
     publisher = Publisher()
     work = ManifestImport(publisher.publish, one_installer_a_version=True, at_once=1, keep_addresses=True)
-    await work.run(find([tmp_path]))
+    await work.run(find_manifests([tmp_path]))
     refused, published = work.rows
     assert refused.problem is not None
     assert refused.problem.detail.startswith(f"Installers[0]: {reason}")
@@ -155,7 +154,7 @@ async def test_nothing_is_written_outside_of_the_folder_of_a_version(tmp_path: P
 async def test_what_the_schema_would_refuse_is_not_written(tmp_path: Path) -> None:
     [one] = await ManifestExport(Offering("1.0", License="no"), tmp_path).run([])
     assert one.problem is not None
-    assert "License: String should have at least 3 characters" in one.problem.detail
+    assert "License: is shorter than 3 characters" in one.problem.detail
     assert not [*tmp_path.iterdir()]
 
 

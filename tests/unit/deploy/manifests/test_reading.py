@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from catalog_service.model.manifest.fields import rules_of
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.manifest.version import VersionManifest
-from deploy.winget_import import yaml_text
-from deploy.winget_import.discovery import Refused, find
-from deploy.winget_import.problems import ManifestRefused
-from deploy.winget_import.reading import Manifest, assemble, parse
-from deploy.winget_import.schema.installer_forms import wanted
-from deploy.winget_import.schema.package_texts import new_package
+from deploy.winget_import import yaml_reader
+from deploy.winget_import.manifest import Manifest, assemble_manifest, parse_file
+from deploy.winget_import.manifest_tree import RefusedManifest, find_manifests
+from deploy.winget_import.schema.installer_form import manifest_installers
+from deploy.winget_import.schema.package_form import new_package
+from deploy.winget_import.yaml_reader import ManifestRefused
 from tests.support.tables import each
 from tests.support.winget.manifests import INSTALLER, MINORS, TEXTS, Made, every_version, installer, make, whole
 
@@ -30,12 +29,12 @@ OWN_FIELDS = {
 
 def read(made: Made, *, singleton: bool = False) -> Manifest:
     files = made.files(singleton=singleton).values()
-    return assemble(Path("manifest"), [parse(yaml.safe_dump(fields).encode()) for fields in files])
+    return assemble_manifest(Path("manifest"), [parse_file(yaml.safe_dump(fields).encode()) for fields in files])
 
 
 def refusal(made: Made) -> str:
     with pytest.raises(ManifestRefused) as refused:
-        wanted(read(made))
+        manifest_installers(read(made))
     return refused.value.detail
 
 
@@ -46,9 +45,9 @@ def test_every_version_of_the_schema_is_read_with_all_that_it_knows(minor: int, 
     if singleton:
         made.locales = []
     manifest = read(made, singleton=singleton)
-    [one] = wanted(manifest)
+    [one] = manifest_installers(manifest)
     said = {name for name, _ in one.installer.more} | {name for name, _ in new_package(manifest).more}
-    assert said <= OWN_FIELDS | rules_of(VersionManifest).keys() | rules_of(PackageManifest).keys()
+    assert said <= OWN_FIELDS | VersionManifest.model_fields.keys() | PackageManifest.model_fields.keys()
     assert (manifest.package_id, manifest.version) == (made.package_id, "1.1")
 
 
@@ -76,8 +75,8 @@ REFUSED: Sequence[tuple[str, Change]] = [
     ("ManifestVersion: 1.29.0 is not known", lambda made: setattr(made, "minor", 29)),
     ("Publisher: is required", lambda made: made.texts.pop("Publisher")),
     ("License: is required", lambda made: made.texts.update(License=None)),
-    ("PackageName: String should have at least 2", lambda made: made.texts.update(PackageName="A")),
-    ("ShortDescription: String should have at most 256", lambda made: made.texts.update(ShortDescription="a" * 257)),
+    ("PackageName: is shorter than 2 characters", lambda made: made.texts.update(PackageName="A")),
+    ("ShortDescription: is longer than 256 characters", lambda made: made.texts.update(ShortDescription="a" * 257)),
     ("DefaultLocale: must be a language tag", lambda made: made.texts.update(PackageLocale="en_US")),
     ("PublisherUrl: must be an address", lambda made: made.texts.update(PublisherUrl="ftp://acme")),
     ("Tags: holds an item twice", lambda made: made.texts.update(Tags=["a", "a"])),
@@ -89,10 +88,19 @@ REFUSED: Sequence[tuple[str, Change]] = [
     ("InstallerUrl: is no address", lambda made: made.installers[0].update(InstallerUrl="https://[x/a.exe")),
     ("Installers[0].Architecture: Input should be", lambda made: made.installers[0].update(Architecture="mips")),
     ("Scope: Input should be", lambda made: made.root.update(Scope="Machine")),
-    ("InstallModes[0]: Input should be", lambda made: made.root.update(InstallModes=["quiet"])),
-    ("MinimumOSVersion: must have numbers up to", lambda made: made.root.update(MinimumOSVersion="10.0.99999.0")),
+    (
+        "InstallModes[0]: must be one of interactive, silent, silentWithProgress",
+        lambda made: made.root.update(InstallModes=["quiet"]),
+    ),
+    (
+        "MinimumOSVersion: must be one to four numbers",
+        lambda made: made.root.update(MinimumOSVersion="10.0.99999.0"),
+    ),
     ("ReleaseDate: must be a date", lambda made: made.root.update(ReleaseDate="22.11.2026")),
-    ("InstallerSuccessCodes[0]: must not be 0", lambda made: made.root.update(InstallerSuccessCodes=[0])),
+    (
+        "InstallerSuccessCodes[0]: must be a whole number",
+        lambda made: made.root.update(InstallerSuccessCodes=[0]),
+    ),
     ("InstallerAbortsTerminal: must be true or", lambda made: made.root.update(InstallerAbortsTerminal="perhaps")),
     (
         "WindowsFeatures[0]: must be a name of letters, digits, - and _",
@@ -116,7 +124,7 @@ def test_what_is_wrong_is_refused_with_its_place(reason: str, change: Change) ->
 
 
 def test_texts_that_look_like_numbers_and_dates_stay_what_they_are() -> None:
-    assert yaml_text.read(b"a: 1.10\nb: 2026-11-22\nc: 0x1F\nd: no\ne: ~\nf: '~'\ng:\n- 1_000\n") == {
+    assert yaml_reader.parse_yaml(b"a: 1.10\nb: 2026-11-22\nc: 0x1F\nd: no\ne: ~\nf: '~'\ng:\n- 1_000\n") == {
         "a": "1.10",
         "b": "2026-11-22",
         "c": "0x1F",
@@ -147,7 +155,7 @@ BOMBS = {
 @each("reason", BOMBS)
 def test_a_file_that_is_no_plain_data_is_refused_before_it_costs_anything(reason: str) -> None:
     with pytest.raises(ManifestRefused) as refused:
-        parse(BOMBS[reason])
+        parse_file(BOMBS[reason])
     assert reason in refused.value.detail
 
 
@@ -168,7 +176,7 @@ def test_each_installer_inherits_the_fields_of_all_as_in_winget() -> None:
         installer("b.msix", b"b", "arm", InstallerType="msix", Dependencies={"ExternalDependencies": ["A road"]}),
         installer("c.zip", b"c", "arm64", InstallerType="zip", NestedInstallerFiles=[{"RelativeFilePath": "own.msi"}]),
     ]
-    exe, own, msix, archive = (one.model_dump(exclude_none=True) for one in read(made).installers)
+    exe, own, msix, archive = (one.model_dump(mode="json", exclude_unset=True) for one in read(made).installers)
     assert exe["installer_switches"] == {"silent": "/S", "custom": "/all"}
     assert own["installer_switches"] == {"silent": "/S", "custom": "/own"}
     assert [one.get("product_code") for one in (exe, own, msix, archive)] == ["all", "own", None, "all"]
@@ -185,7 +193,7 @@ def test_what_is_kept_otherwise_than_it_is_written_is_said() -> None:
     made = make(0, ProductCode="App_is1", Authentication={"AuthenticationType": "microsoftEntraId"})
     made.installers[0]["Architecture"] = "neutral"
     made.root["Protocols"] = ["a,b"]
-    [one] = wanted(read(made))
+    [one] = manifest_installers(read(made))
     assert [note.partition(":")[0] for note in one.notes] == [
         "Architecture",
         "Authentication",
@@ -201,12 +209,12 @@ def test_a_tree_is_read_folder_by_folder_and_a_bad_file_spoils_no_other(tmp_path
     (folders[1] / "Acme.App1.locale.de-DE.yaml").write_text("a: [")
     (tmp_path / ".github").mkdir()
     (tmp_path / ".github" / "workflow.yaml").write_text("on: push")
-    found = list(find([tmp_path]))
+    found = list(find_manifests([tmp_path]))
     assert [one.package_id for one in found if isinstance(one, Manifest)] == ["Acme.App0", "Acme.App2", "Acme.App3"]
-    refused = [one for one in found if isinstance(one, Refused)]
+    refused = [one for one in found if isinstance(one, RefusedManifest)]
     assert [(one.path.name, one.version) for one in refused] == [("Acme.App1.locale.de-DE.yaml", ""), ("1.1", "1.1")]
     # A file that is named stands for the manifest that it is of.
-    [named] = find([folders[2] / "Acme.App2.yaml"])
+    [named] = find_manifests([folders[2] / "Acme.App2.yaml"])
     assert (named.package_id, named.version) == ("Acme.App2", "1.2")
 
 
@@ -219,7 +227,7 @@ def test_of_a_tree_only_files_in_it_are_read(tmp_path: Path) -> None:
     (tree / "circle.yaml").symlink_to("circle.yaml")
     (tree / "folder").symlink_to(outside)
     (tree / "beside.yaml").symlink_to(folder / "Acme.App2.yaml")
-    found = {one.path.name: getattr(one, "detail", one.package_id) for one in find([tree])}
+    found = {one.path.name: getattr(one, "detail", one.package_id) for one in find_manifests([tree])}
     assert found == {
         "Acme.App2.yaml": "Acme.App2",
         "beside.yaml": "Acme.App2",
@@ -238,5 +246,5 @@ def test_a_link_that_is_named_is_followed(singleton: bool, tmp_path: Path) -> No
     (folder / "installed" / named.name).symlink_to(named.rename(tmp_path / named.name))
     for path in others:
         path.rename(folder / "installed" / path.name)
-    [found] = find([folder / "installed" / named.name])
+    [found] = find_manifests([folder / "installed" / named.name])
     assert isinstance(found, Manifest)

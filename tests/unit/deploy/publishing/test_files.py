@@ -1,4 +1,4 @@
-"""The file that `pkgrepo publish` sends, and how it shows how far it has come."""
+"""The file that `pkgrepo publish` sends, and its progress."""
 
 import hashlib
 import io
@@ -10,7 +10,7 @@ from rich.console import Console
 
 from deploy.publish.files import BLOCK, open_file
 from deploy.publish.problems import FileChanged, FileUnusable
-from deploy.publish.progress import shown
+from deploy.terminal import READING, show_progress
 
 
 async def test_a_file_is_digested_in_pieces(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ async def test_a_file_that_changed_gives_no_more_bytes(tmp_path: Path, content: 
 
 
 @pytest.mark.parametrize("name", ["pipe.exe", "zero.exe", "folder.exe"])
-async def test_what_is_no_file_is_not_waited_for_and_not_read(name: str, tmp_path: Path) -> None:
+async def test_pipes_devices_and_folders_are_refused_without_blocking(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.exe")
     (tmp_path / "zero.exe").symlink_to("/dev/zero")
     (tmp_path / "folder.exe").mkdir()
@@ -43,7 +43,7 @@ async def test_what_is_no_file_is_not_waited_for_and_not_read(name: str, tmp_pat
             pass
 
 
-async def test_a_file_that_is_empty_or_missing_is_told(tmp_path: Path) -> None:
+async def test_empty_and_missing_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "empty.exe").touch()
     for name in ("empty.exe", "missing.exe"):
         with pytest.raises(FileUnusable, match=name):
@@ -53,12 +53,12 @@ async def test_a_file_that_is_empty_or_missing_is_told(tmp_path: Path) -> None:
 
 def test_a_log_gets_a_line_for_each_tenth() -> None:
     written = io.StringIO()
-    with shown(Console(file=written, width=200)) as progress, progress.row("[a].exe") as row:
-        row.reading(1000)
-        row.at(1000)
-        row.sending(1000, 250)
+    with show_progress(Console(file=written, width=200)) as rows, rows("[a].exe") as row:
+        row.start(READING, 1000)
+        row.update(1000)
+        row.start("sending", 1000, 250)
         for done in (260, 299, 300, 310, 550, 540, 560, 1000):
-            row.at(done)
+            row.update(done)
     lines = ["sending 1.0 kB, from byte 250 on", "30 %", "55 %", "100 %"]
     assert written.getvalue().splitlines() == [f"[a].exe: {line}" for line in lines]
 
@@ -66,10 +66,10 @@ def test_a_log_gets_a_line_for_each_tenth() -> None:
 def test_a_terminal_gets_a_bar_for_each_file() -> None:
     written = io.StringIO()
     console = Console(file=written, width=120, force_terminal=True, color_system=None)
-    with shown(console) as progress, progress.row("[a].exe") as one, progress.row("b.msi") as other:
-        one.sending(2000, 500)
-        other.reading(1000)
-        other.at(1000)
+    with show_progress(console) as rows, rows("[a].exe") as one, rows("b.msi") as other:
+        one.start("sending", 2000, 500)
+        other.start(READING, 1000)
+        other.update(1000)
     *_, last = written.getvalue().split("[a].exe")
     assert "sending" in last
     assert "0.5/2.0 kB" in last

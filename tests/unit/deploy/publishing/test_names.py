@@ -1,9 +1,9 @@
-"""What `pkgrepo publish` takes a file for, by its name, and what it calls the transfer of it."""
+"""Facts that `pkgrepo publish` derives from file names, and the ids of its transfers."""
 
 from pathlib import Path
 
 from catalog_service.model.enumerations import Architecture, FileType, Switch
-from deploy.publish import choices, guesses, model
+from deploy.publish import files, model, options
 from deploy.publish.model import Installer
 from tests.support.samples.openapi import DOCUMENT
 from tests.support.tables import each
@@ -31,8 +31,8 @@ from upload_service.content_range import SUFFIXES, parse_file_id
         ("prefix86.exe", "x64"),
     ],
 )
-def test_a_name_tells_the_architecture(name: str, architecture: str) -> None:
-    assert guesses.architecture(Path("folder-arm64") / name) == architecture
+def test_the_file_name_gives_the_architecture(name: str, architecture: str) -> None:
+    assert files.architecture_of(Path("folder-arm64") / name) == architecture
 
 
 @each(
@@ -49,23 +49,23 @@ def test_a_name_tells_the_architecture(name: str, architecture: str) -> None:
         ("app", None),
     ],
 )
-def test_a_suffix_tells_the_type(name: str, file_type: str | None) -> None:
-    assert guesses.file_type(Path(name)) == file_type
+def test_the_suffix_gives_the_type(name: str, file_type: str | None) -> None:
+    assert files.file_type_of(Path(name)) == file_type
 
 
-def test_the_suffixes_sent_are_those_that_the_server_keeps() -> None:
-    named = {guesses.suffix(Path(f"app{suffix}")) for suffix in (*SUFFIXES, ".txt", '.ex"e', ".EXE")}
+def test_the_command_sends_the_suffixes_that_the_server_stores() -> None:
+    named = {files.suffix_of(Path(f"app{suffix}")) for suffix in (*SUFFIXES, ".txt", '.ex"e', ".EXE")}
     assert named == set(SUFFIXES)
 
 
-def test_the_switches_it_takes_are_those_that_the_interface_describes() -> None:
+def test_the_command_accepts_the_switches_of_the_interface() -> None:
     described = [name for name in DOCUMENT["components"]["schemas"]["VersionFields"]["properties"] if "switch_" in name]
     given = [f"{name.removeprefix('switch_')}=/x" for name in described]
-    assert choices.switches(given) == [(name, "/x") for name in described]
+    assert options.switches(given) == [(name, "/x") for name in described]
     assert len(described) == len(Switch)
 
 
-def test_a_transfer_has_the_same_id_in_every_run_and_no_other_has() -> None:
+def test_the_ids_of_a_transfer_are_stable_and_unique() -> None:
     def ids(sha256: str, version: str = "1", package: str = "Acme.App", name: str = "a.exe") -> list[str]:
         installer = Installer(Path(name), package, version, Architecture.X64, FileType.EXE)
         return list(installer.file_ids(sha256))

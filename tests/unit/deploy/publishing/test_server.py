@@ -1,4 +1,4 @@
-"""What `pkgrepo publish` makes of answers, of none, and of strangers at the address."""
+"""Retries and errors of `pkgrepo publish` for each kind of answer."""
 
 import socket
 import ssl
@@ -30,7 +30,7 @@ def no_pauses() -> Iterator[None]:
 
 
 class Scripted:
-    """A server that gives answer after answer, the last one again and again, and counts them; None breaks the line."""
+    """A server that gives these answers in order and repeats the last; None closes the connection."""
 
     def __init__(self, *answers: Answer | None) -> None:
         self._answers = answers
@@ -81,7 +81,7 @@ async def ask(scripted: Scripted, timeout: float = 60) -> object:
     "passing",
     [problem(500, "dependency_unavailable", "5"), problem(429, "too_many_requests", "1"), page(502), page(503)],
 )
-async def test_what_may_pass_is_asked_again(passing: Answer) -> None:
+async def test_transient_failures_are_retried(passing: Answer) -> None:
     scripted = Scripted(passing, passing, fine)
     assert await ask(scripted) == []
     assert scripted.asked == 3
@@ -99,7 +99,7 @@ async def test_what_may_pass_is_asked_again(passing: Answer) -> None:
         (page(403), "refused"),
     ],
 )
-async def test_what_is_refused_for_good_is_asked_once(refusal: Answer, code: str) -> None:
+async def test_permanent_refusals_are_not_retried(refusal: Answer, code: str) -> None:
     scripted = Scripted(refusal, fine)
     with pytest.raises(UpstreamProblem) as raised:
         await ask(scripted)
@@ -107,30 +107,30 @@ async def test_what_is_refused_for_good_is_asked_once(refusal: Answer, code: str
 
 
 @each("stranger", [page(200), page(301, Location="https://packages.example.com/acme/")])
-async def test_a_stranger_at_the_address_is_told(stranger: Answer) -> None:
+async def test_another_server_at_the_address_is_reported(stranger: Answer) -> None:
     with pytest.raises(NotTheInterface):
         await ask(Scripted(stranger))
 
 
-async def test_a_server_that_is_away_is_asked_again() -> None:
+async def test_an_unreachable_server_is_retried() -> None:
     scripted = Scripted(None, None, fine)
     assert await ask(scripted) == []
     assert scripted.asked == 3
 
 
-async def test_a_server_that_stays_away_is_given_up() -> None:
+async def test_retries_end_if_the_server_stays_unreachable() -> None:
     scripted = Scripted(None)
     with pytest.raises(Unreachable):
         await ask(scripted)
     assert scripted.asked >= ATTEMPTS
 
 
-async def test_a_server_that_never_answers_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "STALL", 0.05)
+async def test_a_server_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "STALL_TIMEOUT", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with open_server(f"http://127.0.0.1:{silent.getsockname()[1]}/acme", None) as server:
             with pytest.raises(Unreachable, match="does not answer"):
-                await server.ask("GET", "server_information")
+                await server.request("GET", "server_information")
 
 
 @pytest.fixture
@@ -144,6 +144,6 @@ async def test_an_unknown_certificate_is_refused_unless_its_file_is_given(certif
     context.load_cert_chain(certificate)
     async with Scripted(fine).serve(context) as server:
         with pytest.raises(Untrusted):
-            await server.ask("GET", "get_package_versions", "Acme.App")
+            await server.request("GET", "get_package_versions", "Acme.App")
     async with Scripted(fine).serve(context, certificate) as server:
-        assert await server.ask("GET", "get_package_versions", "Acme.App") == []
+        assert await server.request("GET", "get_package_versions", "Acme.App") == []

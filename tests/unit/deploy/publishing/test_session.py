@@ -1,4 +1,4 @@
-"""Who `pkgrepo publish` is to the server."""
+"""The sessions of `pkgrepo publish`."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from deploy.publish.session import Credentials, Session, open_session
 
 
 class Gate:
-    """Lets sessions in that it has opened and not closed, and tells each what it was called with."""
+    """A server that accepts its open sessions, and answers with the token of the request."""
 
     def __init__(self) -> None:
         self.opened: list[str] = []
@@ -55,12 +55,12 @@ def credentials(token: str = "", *, signs_in: bool = True) -> Credentials:
 
 
 async def ask_at_once(session: Session, times: int) -> set[str]:
-    """The tokens that questions asked at the same time went with."""
-    answers = await asyncio.gather(*(session.ask("GET", "test") for _ in range(times)))
+    """The tokens of concurrent requests."""
+    answers = await asyncio.gather(*(session.request("GET", "test") for _ in range(times)))
     return {answer["token"] for answer in answers}
 
 
-async def test_many_questions_share_one_session_and_its_successor(gate: Gate, server: Server) -> None:
+async def test_concurrent_requests_share_one_session_and_its_renewal(gate: Gate, server: Server) -> None:
     async with open_session(server, credentials()) as session:
         assert await ask_at_once(session, 5) == {"session-0"}
         gate.closed.append("session-0")
@@ -69,17 +69,17 @@ async def test_many_questions_share_one_session_and_its_successor(gate: Gate, se
     assert gate.closed == ["session-0", "session-1"]
 
 
-async def test_a_password_opens_a_new_session_when_the_token_is_over(gate: Gate, server: Server) -> None:
+async def test_a_password_opens_a_new_session_when_the_token_expires(gate: Gate, server: Server) -> None:
     async with open_session(server, credentials("over")) as session:
         assert await ask_at_once(session, 1) == {"session-0"}
     assert gate.closed == ["session-0"]
     async with open_session(server, credentials("over", signs_in=False)) as session:
         with pytest.raises(UpstreamProblem, match="It is over"):
-            await session.ask("GET", "test")
+            await session.request("GET", "test")
     assert gate.closed == ["session-0"]
 
 
-async def test_a_token_that_was_given_is_not_ended(gate: Gate, server: Server) -> None:
+async def test_a_given_token_is_not_logged_out(gate: Gate, server: Server) -> None:
     gate.opened.append("given")
     async with open_session(server, credentials("given\n")) as session:
         assert await ask_at_once(session, 2) == {"given"}

@@ -1,54 +1,53 @@
-"""What strangers wrote is shown as text: no terminal obeys it, and nothing of it is hidden."""
+"""Text from outside is escaped: a terminal does not obey it, and nothing is hidden."""
 
 import json
 from io import StringIO
 
 from rich.console import Console
 
-from deploy.publish.progress import shown
-from deploy.publish.terminal import json_text, say, visible
+from deploy.terminal import json_text, print_line, show_progress, visible
 from tests.support.tables import each
 
 HOSTILE = ["\x1b]0;owned\x07", "\x9b31m", "a\rb", "a\nb", "a\x08b", "a\x7fb", "\u202e\u200bgnp", "a\u2028b", "\udcffb"]
 
 
 @each("text", HOSTILE)
-def test_what_a_terminal_would_obey_or_hide_is_visible(text: str) -> None:
+def test_control_and_hidden_characters_are_escaped(text: str) -> None:
     assert visible(text).isprintable()
     assert visible(text).encode().decode("unicode_escape") == text
 
 
 @each("text", ["Größer", "日本語 🙂", "10\u00a0MB", "日本\u3000語", "a\\b", "[red]:x:[/red]"])
-def test_other_text_is_shown_as_it_is(text: str) -> None:
+def test_printable_text_is_unchanged(text: str) -> None:
     told = StringIO()
-    say(Console(file=told, force_terminal=True, soft_wrap=True), text)
+    print_line(Console(file=told, force_terminal=True, soft_wrap=True), text)
     assert told.getvalue().strip() == text
 
 
 @each("terminal", [True, False])
 @each("text", [*HOSTILE, "[red]:x:[/red]"])
-def test_a_files_name_is_text_beside_its_progress(text: str, terminal: bool) -> None:
+def test_a_file_name_in_the_progress_is_escaped(text: str, terminal: bool) -> None:
     told = StringIO()
     console = Console(file=told, force_terminal=terminal, soft_wrap=True, width=200)
-    with shown(console) as progress, progress.row(text) as row:
-        row.sending(10, 0)
+    with show_progress(console) as rows, rows(text) as row:
+        row.start("sending", 10)
     assert visible(text) in told.getvalue()
     assert text.isprintable() or text not in told.getvalue()
 
 
 def test_log_shows_checked_bytes_apart_from_copied_bytes() -> None:
     output = StringIO()
-    with shown(Console(file=output, soft_wrap=True)) as progress, progress.row("Installers") as row:
-        row.checking(2000)
-        row.at(2000)
-        row.copying(500, 0)
-        row.at(250)
+    with show_progress(Console(file=output, soft_wrap=True)) as rows, rows("Installers") as row:
+        row.start("checking", 2000)
+        row.update(2000)
+        row.start("copying", 500)
+        row.update(250)
     lines = ["checking 2.0 kB", "100 %", "copying 500 bytes", "50 %"]
     assert output.getvalue().splitlines() == [f"Installers: {line}" for line in lines]
 
 
 @each("text", HOSTILE)
-def test_json_is_of_printable_characters_and_has_the_texts_whole(text: str) -> None:
+def test_json_is_printable_and_keeps_the_texts(text: str) -> None:
     told = json_text({"file": text})
     assert all(line.isascii() and line.isprintable() for line in told.split("\n"))
     assert json.loads(told) == {"file": text}

@@ -1,4 +1,4 @@
-"""What installers say of themselves is found, whoever made them."""
+"""The formats of installers, and the findings in them."""
 
 import hashlib
 from importlib.metadata import files
@@ -12,9 +12,9 @@ from tests.support.samples import programs
 from tests.support.samples.installers import MACHINE_MSI, USER_MSI
 from tests.support.samples.programs import ARM64, X64, X86, archive, program, version_resource, zipped
 from tests.support.tables import each
-from upload_service.inspection.findings import Findings, Format, Machine, Nested, Reach, Signer, words
+from upload_service.inspection.findings import Findings, Format, Machine, Nested, Reach, Signer, clean_text
 from upload_service.inspection.formats.archives import publisher_id
-from upload_service.inspection.formats.detection import Damaged, look
+from upload_service.inspection.formats.detection import Damaged, inspect_file
 
 MICROSOFT = "CN=Microsoft Corporation, O=Microsoft Corporation, L=Redmond, S=Washington, C=US"
 TINY = Signer("Tiny Works GmbH", "Tiny Trust Code Signing CA")
@@ -34,7 +34,7 @@ BUNDLE_MANIFEST = """<Bundle xmlns="http://schemas.microsoft.com/appx/2013/bundl
 
 
 def found_in(content: bytes, suffix: str = "") -> Findings:
-    return look(BytesIO(content), suffix)
+    return inspect_file(BytesIO(content), suffix)
 
 
 def package(suffix: str = ".msix", *, machine: str = "x64", publisher: str = MICROSOFT, name: str = "Tiny") -> Findings:
@@ -61,7 +61,7 @@ def of_distribution(package: str, ending: str) -> list[Path]:
     return [Path(str(path.locate())) for path in files(package) or [] if path.name.endswith(ending)]
 
 
-def test_an_msi_says_what_it_installs_for_whom_and_who_signed_it() -> None:
+def test_an_msi_has_product_scope_and_signer() -> None:
     assert found_in(MACHINE_MSI) == Findings(
         format=Format.MSI,
         machine=Machine.X64,
@@ -75,7 +75,7 @@ def test_an_msi_says_what_it_installs_for_whom_and_who_signed_it() -> None:
     )
 
 
-def test_an_msi_has_texts_in_its_own_code_page_and_behind_very_long_ones() -> None:
+def test_an_msi_may_have_its_own_code_page_and_very_long_texts() -> None:
     assert found_in(USER_MSI) == Findings(
         format=Format.MSI,
         machine=Machine.X86,
@@ -132,7 +132,7 @@ def test_the_launchers_of_distlib_say_their_names_and_versions(ending: str, mach
     ],
     ids=["inno", "old-inno", "nullsoft", "nullsoft-as-data", "burn", "burn-without-magic", "no-inno"],
 )
-def test_makers_of_installers_are_known_by_their_stubs(content: bytes, expected: Format) -> None:
+def test_the_stub_tells_the_kind_of_installer(content: bytes, expected: Format) -> None:
     assert found_in(content).format is expected
 
 
@@ -142,7 +142,7 @@ def test_a_wix_bundle_is_uninstalled_under_its_own_id() -> None:
 
 
 @each(("machine", "told"), [(X86, Machine.UNKNOWN), (X64, Machine.X64), (ARM64, Machine.ARM64)])
-def test_a_stub_for_x86_does_not_tell_what_it_installs(machine: int, told: Machine) -> None:
+def test_an_x86_stub_has_an_unknown_machine(machine: int, told: Machine) -> None:
     inno = program(machine, resources={(programs.RCDATA, 11111): programs.INNO_TABLE})
     assert found_in(inno).machine is told
 
@@ -162,7 +162,7 @@ def test_a_program_says_its_product_version_else_its_file_version(texts: dict[st
     assert (found.version, found.product_name, found.publisher) == (version, "Büro", "Tiny")
 
 
-def test_a_program_that_must_be_run_as_administrator_installs_for_all() -> None:
+def test_a_program_that_requires_administrator_has_machine_scope() -> None:
     said = b'<requestedExecutionLevel level="requireAdministrator"/>'
     assert found_in(program(resources={(programs.MANIFEST, 1): said})).reach is Reach.MACHINE
     assert found_in(program(resources={(programs.MANIFEST, 1): b"asInvoker"})).reach is Reach.UNKNOWN
@@ -173,7 +173,7 @@ def test_a_signed_program_names_its_signer() -> None:
     assert found_in(program(signature=b"no signature")) == Findings(format=Format.EXE, machine=Machine.X64)
 
 
-def test_a_library_and_a_program_for_dos_are_no_installers() -> None:
+def test_a_dll_and_a_dos_program_are_no_installers() -> None:
     assert found_in(program(characteristics=0x2022)) == Findings()
     assert found_in(b"MZ".ljust(60, b"\0") + b"\x40\0\0\0" + b"This program is for DOS.") == Findings()
 
@@ -193,17 +193,17 @@ def test_a_package_says_its_identity(suffix: str, told: Format) -> None:
     )
 
 
-def test_a_publisher_has_the_short_name_that_windows_gives_it() -> None:
+def test_a_publisher_id_is_the_one_of_windows() -> None:
     assert publisher_id(MICROSOFT) == "8wekyb3d8bbwe"
 
 
-def test_what_stands_in_a_package_s_resources_is_not_made_up() -> None:
+def test_a_resource_reference_in_a_manifest_is_omitted() -> None:
     assert package(name="ms-resource:AppName").product_name == ""
     assert package(machine="neutral").machine is Machine.UNKNOWN
 
 
 @each(("second", "told"), [("x64", Machine.X64), ("arm64", Machine.UNKNOWN)])
-def test_a_bundle_says_its_machine_where_it_has_only_one(second: str, told: Machine) -> None:
+def test_a_bundle_with_one_architecture_has_that_machine(second: str, told: Machine) -> None:
     manifest = BUNDLE_MANIFEST.format(first="x64", second=second)
     found = found_in(zipped({"AppxMetadata/AppxBundleManifest.xml": manifest, "a.msix": "PK"}), ".msixbundle")
     assert (found.format, found.machine, found.version) == (Format.MSIX, told, "2.0.0.0")
@@ -240,17 +240,17 @@ def test_an_unsigned_package_has_no_digest_of_a_signature_file() -> None:
 
 
 def test_findings_of_an_earlier_release_have_no_digest_of_a_signature_file() -> None:
-    document = found_in(signed_package()).document()
+    document = found_in(signed_package()).to_document()
     del document["signature_sha256"]
     assert Findings.parse(document).signature_sha256 == ""
 
 
 @each("text", ["ab", "AB" * 32, "ab" * 33, "../" * 20])
-def test_a_digest_of_another_form_is_not_taken_from_a_reader(text: str) -> None:
-    assert Findings.parse({**Findings().document(), "signature_sha256": text}).signature_sha256 == ""
+def test_a_malformed_digest_in_findings_is_ignored(text: str) -> None:
+    assert Findings.parse({**Findings().to_document(), "signature_sha256": text}).signature_sha256 == ""
 
 
-def test_an_archive_lists_possible_installers_the_nearest_first() -> None:
+def test_an_archive_lists_installers_with_the_shortest_path_first() -> None:
     found = found_in(archive(deep__down__setup_exe="MZ", readme_txt="x", b_MSI="", a_exe="MZ", inner_zip=archive()))
     assert found.format is Format.ZIP
     assert found.nested == (
@@ -269,7 +269,7 @@ def test_an_empty_archive_is_one() -> None:
 
 
 @each("content", [b"", b"M", b"#!/bin/sh\n", bytes(1000), b"%PDF-1.7", without_stream("Property")], ids=range(6))
-def test_what_begins_like_no_installer_is_none(content: bytes) -> None:
+def test_a_file_without_an_installer_magic_has_no_findings(content: bytes) -> None:
     assert found_in(content) == Findings()
 
 
@@ -286,20 +286,20 @@ def test_what_begins_like_no_installer_is_none(content: bytes) -> None:
     ],
     ids=["msi-signature", "msi-cut", "msi-without-strings", "program-cut", "two-bytes", "zip-cut", "no-manifest"],
 )
-def test_what_is_not_what_it_begins_like_is_damaged(content: bytes) -> None:
+def test_a_file_that_contradicts_its_magic_is_damaged(content: bytes) -> None:
     with pytest.raises(Damaged):
         found_in(content)
 
 
 @each("text", ["a\0b", "a\nb", "\x1b[31m", "x" * 257, "\ud800"])
-def test_a_text_that_cannot_be_shown_is_left_out_whole(text: str) -> None:
-    assert words(text) == ""
+def test_a_text_with_control_characters_is_omitted(text: str) -> None:
+    assert clean_text(text) == ""
 
 
 def test_findings_are_read_as_they_were_written() -> None:
     for content in (MACHINE_MSI, archive(a_exe="MZ"), program()):
         found = found_in(content)
-        assert Findings.parse(found.document()) == found
+        assert Findings.parse(found.to_document()) == found
 
 
 @each(
@@ -314,6 +314,6 @@ def test_findings_are_read_as_they_were_written() -> None:
     ],
     ids=str,
 )
-def test_findings_that_no_reader_would_tell_are_refused(said: dict[str, object]) -> None:
+def test_invalid_findings_are_refused(said: dict[str, object]) -> None:
     with pytest.raises((ValueError, TypeError, AttributeError)):
-        Findings.parse({**Findings().document(), **said})
+        Findings.parse({**Findings().to_document(), **said})

@@ -1,4 +1,4 @@
-"""Whatever an uploaded file holds, reading it ends soon, and harms nothing."""
+"""The inspection of a hostile file ends soon and harms nothing."""
 
 import os
 import random
@@ -16,18 +16,18 @@ from tests.support.samples.installers import MACHINE_MSI, USER_MSI
 from tests.support.samples.programs import archive, program, zipped
 from tests.support.tables import each
 from tests.support.waiting import until
-from upload_service.inspection import confined
-from upload_service.inspection.confined import Reason, Unreadable, read_installer
+from upload_service.inspection import process
 from upload_service.inspection.findings import Findings, Format
 from upload_service.inspection.formats import archives
-from upload_service.inspection.formats.detection import Damaged, look
+from upload_service.inspection.formats.detection import Damaged, inspect_file
+from upload_service.inspection.process import Reason, Unreadable, read_installer
 
 IDENTITY = '<Package><Identity Name="{name}" Publisher="CN=T" Version="1"/></Package>'
 MEGABYTE = 1 << 20
 
 
 async def read(content: bytes, folder: Path, *, size: int | None = None) -> Findings | Reason:
-    """What a reading process says of a file; of one that is longer than its content, with a hole at its end."""
+    """The result of an inspection process; a longer file has a hole at its end."""
     path = folder / "installer"
     path.write_bytes(content)
     if size:
@@ -40,7 +40,7 @@ async def read(content: bytes, folder: Path, *, size: int | None = None) -> Find
 
 
 def bomb(name: str, megabytes: int) -> bytes:
-    """An archive of one file that says that it is small, and is not."""
+    """An archive of one file whose header claims a small size."""
     block = zlib.compressobj(9, zlib.DEFLATED, -15)
     zeros = block.compress(bytes(MEGABYTE)) + block.flush(zlib.Z_FULL_FLUSH)
     content = zipped({name: b"x"})
@@ -54,14 +54,14 @@ def bomb(name: str, megabytes: int) -> bytes:
 
 
 def looping_msi(sector: int) -> bytes:
-    """A database one of whose sectors is followed by itself."""
+    """A database with a sector that is followed by itself."""
     made = bytearray(MACHINE_MSI)
     table = 512 * (1 + struct.unpack_from("<I", made, 76)[0])
     struct.pack_into("<I", made, table + 4 * sector, sector)
     return bytes(made)
 
 
-async def test_a_bomb_is_unpacked_no_further_than_a_manifest_is_long(tmp_path: Path) -> None:
+async def test_a_zip_bomb_is_unpacked_up_to_the_manifest_limit_only(tmp_path: Path) -> None:
     assert await read(bomb("AppxManifest.xml", 1000), tmp_path) is Reason.DAMAGED
 
 
@@ -77,7 +77,7 @@ async def test_a_manifest_that_declares_entities_is_refused(tmp_path: Path) -> N
 
 
 def manifest_of_references(number: int) -> bytes:
-    """A package whose name is written as so many character references."""
+    """A package whose name has so many character references."""
     name = "&#65;" * number
     identity = '<Identity Name="T" Publisher="CN=T" Version="1"/>'
     properties = f"<Properties><DisplayName>{name}</DisplayName></Properties>"
@@ -94,7 +94,7 @@ def calls_of_reading(content: bytes) -> int:
 
     sys.setprofile(count)
     try:
-        look(BytesIO(content), ".msix")
+        inspect_file(BytesIO(content), ".msix")
     finally:
         sys.setprofile(None)
     return calls
@@ -106,7 +106,7 @@ def test_many_character_references_cost_no_more_calls_than_few() -> None:
     assert calls_of_reading(hostile) < calls_of_reading(manifest_of_references(4)) + 2000
 
 
-def test_a_text_of_a_manifest_is_collected_no_further_than_it_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_of_a_manifest_is_read_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
 
     def shown(text: str) -> str:
@@ -114,19 +114,19 @@ def test_a_text_of_a_manifest_is_collected_no_further_than_it_can_be_used(monkey
         return text
 
     monkeypatch.setattr(archives, "_shown", shown)
-    look(BytesIO(manifest_of_references(800_000)), ".msix")
+    inspect_file(BytesIO(manifest_of_references(800_000)), ".msix")
     assert texts == ["A" * 1024, ""]
 
 
-def test_a_name_of_character_references_is_found() -> None:
-    assert look(BytesIO(manifest_of_references(256)), ".msix").product_name == "A" * 256
+def test_a_name_in_character_references_is_decoded() -> None:
+    assert inspect_file(BytesIO(manifest_of_references(256)), ".msix").product_name == "A" * 256
 
 
-def test_a_name_longer_than_the_limit_is_left_out_and_not_cut() -> None:
-    assert look(BytesIO(manifest_of_references(257)), ".msix").product_name == ""
+def test_a_name_over_the_limit_is_omitted_and_not_truncated() -> None:
+    assert inspect_file(BytesIO(manifest_of_references(257)), ".msix").product_name == ""
 
 
-async def test_a_manifest_that_goes_deep_is_read(tmp_path: Path) -> None:
+async def test_a_deeply_nested_manifest_is_read(tmp_path: Path) -> None:
     said = "<Package>" + "<a>" * 100_000 + "</a>" * 100_000 + "</Package>"
     found = await read(zipped({"AppxManifest.xml": said}), tmp_path)
     assert isinstance(found, Findings)
@@ -139,18 +139,18 @@ async def test_a_program_of_65535_sections_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sector", range(4))
-async def test_a_database_whose_sectors_go_round_is_read_to_an_end(sector: int, tmp_path: Path) -> None:
+async def test_an_msi_with_circular_sectors_is_read_to_an_end(sector: int, tmp_path: Path) -> None:
     found = await read(looping_msi(sector), tmp_path)
     assert found is Reason.DAMAGED or isinstance(found, Findings)
 
 
 @pytest.mark.parametrize("head", [program(), MACHINE_MSI, b"PK\x03\x04"], ids=["program", "msi", "zip"])
-async def test_a_file_of_four_gigabytes_of_nothing_is_read_to_an_end(head: bytes, tmp_path: Path) -> None:
+async def test_a_sparse_file_of_4_gib_is_inspected(head: bytes, tmp_path: Path) -> None:
     found = await read(head, tmp_path, size=4 << 30)
     assert found in {Reason.DAMAGED, Reason.TOO_MUCH_MEMORY} or isinstance(found, Findings)
 
 
-async def test_a_directory_that_does_not_fit_into_memory_ends_the_reading_only(tmp_path: Path) -> None:
+async def test_an_archive_directory_larger_than_memory_fails_only_the_inspection(tmp_path: Path) -> None:
     path, size = tmp_path / "zip", 3 << 30
     with path.open("wb") as file:
         file.write(b"PK\x03\x04")
@@ -176,7 +176,7 @@ INSTALLERS = {
 
 @pytest.mark.parametrize("times", [6, pytest.param(50, marks=pytest.mark.full)])
 @each("content", INSTALLERS.values(), ids=INSTALLERS)
-def test_a_cut_or_altered_installer_is_read_or_damaged(content: bytes, times: int) -> None:
+def test_a_truncated_or_altered_installer_is_inspected_or_damaged(content: bytes, times: int) -> None:
     chance = random.Random(times)  # noqa: S311  the same in each run
     cut = [content[: chance.randrange(len(content))] for _ in range(times)]
     altered = []
@@ -187,7 +187,7 @@ def test_a_cut_or_altered_installer_is_read_or_damaged(content: bytes, times: in
         altered.append(bytes(made))
     for hostile in cut + altered:
         try:
-            assert look(BytesIO(hostile), "").format in Format
+            assert inspect_file(BytesIO(hostile), "").format in Format
         except Damaged:
             continue
 
@@ -198,7 +198,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     path = tmp_path / "python"
     path.touch(mode=0o700)
     monkeypatch.setattr(sys, "executable", str(path))
-    monkeypatch.setattr(confined, "WALL_TIME", 0.5)
+    monkeypatch.setattr(process, "WALL_TIME", 0.5)
     return path
 
 
@@ -207,7 +207,7 @@ async def read_by(program: Path, script: str, folder: Path) -> Findings | Reason
     return await read(b"MZ", folder)
 
 
-async def test_a_reading_that_does_not_end_is_killed_with_all_that_it_started(stand_in: Path, tmp_path: Path) -> None:
+async def test_an_endless_inspection_is_killed_with_its_children(stand_in: Path, tmp_path: Path) -> None:
     started = tmp_path / "started"
     assert await read_by(stand_in, f"sleep 99 & echo $$ $! > {started}; wait", tmp_path) is Reason.TOO_LONG
 
@@ -223,7 +223,7 @@ async def test_a_reading_that_does_not_end_is_killed_with_all_that_it_started(st
     "script",
     ["yes", "echo '{}'", "echo '[]'", "echo nothing", "printf '\\377'", "exit 1", "kill -SEGV $$", "true"],
 )
-async def test_what_is_no_answer_is_a_reading_that_ended_early(script: str, stand_in: Path, tmp_path: Path) -> None:
+async def test_invalid_output_is_an_inspection_that_ended_early(script: str, stand_in: Path, tmp_path: Path) -> None:
     assert await read_by(stand_in, script, tmp_path) is Reason.ENDED_EARLY
 
 
@@ -231,16 +231,18 @@ async def test_what_is_no_answer_is_a_reading_that_ended_early(script: str, stan
     ("script", "reason"),
     [("kill -XCPU $$", Reason.TOO_LONG), ("exit 3", Reason.DAMAGED), ("exit 4", Reason.TOO_MUCH_MEMORY)],
 )
-async def test_how_a_reading_ended_says_why(script: str, reason: Reason, stand_in: Path, tmp_path: Path) -> None:
+async def test_the_exit_status_gives_the_reason_of_a_failure(
+    script: str, reason: Reason, stand_in: Path, tmp_path: Path
+) -> None:
     assert await read_by(stand_in, script, tmp_path) is reason
 
 
-async def test_what_begins_like_no_installer_is_not_worth_a_process(stand_in: Path, tmp_path: Path) -> None:
+async def test_a_file_without_an_installer_magic_starts_no_process(stand_in: Path, tmp_path: Path) -> None:
     stand_in.write_text("#!/bin/sh\nexit 1\n")
     assert await read(b"random bytes", tmp_path) == Findings()
 
 
-async def test_a_reading_process_inherits_no_settings(
+async def test_an_inspection_process_inherits_no_settings(
     stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERNAL_KEY", "a secret")
@@ -250,7 +252,7 @@ async def test_a_reading_process_inherits_no_settings(
     assert names <= {"PYTHONPATH", "PWD", "SHLVL", "_", "OLDPWD"}
 
 
-async def test_a_reading_process_has_only_the_file_and_its_answer_open(stand_in: Path, tmp_path: Path) -> None:
+async def test_an_inspection_process_has_only_its_file_and_output_open(stand_in: Path, tmp_path: Path) -> None:
     told = tmp_path / "told"
     with (tmp_path / "another").open("wb") as other:
         os.set_inheritable(other.fileno(), True)

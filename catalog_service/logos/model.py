@@ -1,0 +1,24 @@
+"""The limits of logos, and the reasons to refuse one."""
+
+from enum import IntEnum
+
+LOGO_LIMIT = 5 << 20  # bytes
+PIXELS_LIMIT = 4_000_000
+SCANS_LIMIT = 64  # of a progressive JPEG; usual ones have about ten
+EDGE = 256  # pixels; a stored logo is not wider and not higher
+
+
+class Refusal(IntEnum):
+    """The exit statuses of the decoding process."""
+
+    NOT_AN_IMAGE = 10
+    TOO_MANY_PIXELS = 11
+    TOO_MANY_SCANS = 12
+
+
+class LogoRefused(Exception):
+    """A logo must not or cannot be decoded."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal)
+        self.refusal = refusal

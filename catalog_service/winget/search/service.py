@@ -1,0 +1,131 @@
+"""Searches the packages of each tenant in an index that is cached."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence, Set
+from contextlib import aclosing
+from typing import NamedTuple
+
+from catalog_service.catalog.reader import WholeEntry, WholeReader
+from catalog_service.revisions.model import Revisions
+from catalog_service.winget.contracts import LATEST, Contract
+from catalog_service.winget.search.cooperative_yield import CooperativeYield
+from catalog_service.winget.search.index import Index, blocks
+from catalog_service.winget.search.index_segment import IndexSegment, Record
+from catalog_service.winget.search.records import record_of
+from catalog_service.winget.search.requests import Search
+from common.caching.tenant_cache import TenantCache, TooLarge
+from common.concurrency.limits import FairConcurrencyLimit
+
+UNCACHED_READS = 4  # catalogs too large for the cache that are read at once, one of each tenant
+
+
+class SearchResult(NamedTuple):
+    """The packages found, and the revision of the catalog; "" while the catalog is being changed."""
+
+    records: Sequence[Record]
+    revision: str
+
+
+class IndexReader:
+    """Reads packages into indexes of at most `memory` bytes."""
+
+    def __init__(self, entries: WholeReader, memory: int) -> None:
+        self._entries = entries
+        self._memory = memory
+
+    async def read_all(self, tenant_id: str, revision: str, reserve: Callable[[int], None]) -> Index:
+        size = 0
+        segments: list[IndexSegment] = []
+        async for batch in self.segments(tenant_id):
+            segments += batch
+            size += sum(segment.size for segment in batch)
+            if size > self._memory:
+                raise TooLarge  # before any other index is dropped
+        return Index(revision, segments)
+
+    async def update(self, tenant_id: str, value: Index, revision: str, changed: Set[str]) -> Index:
+        changes: dict[str, Record | None] = dict.fromkeys(changed)
+        async for entries in self._entries.read(tenant_id, changed):
+            records = await asyncio.to_thread(lambda batch: list(map(record_of, batch)), entries)
+            changes |= zip((entry.package.package_id for entry in entries), records, strict=True)
+        return await asyncio.to_thread(value.replaced, revision, changes)
+
+    async def segments(self, tenant_id: str) -> AsyncIterator[Sequence[IndexSegment]]:
+        async for entries in self._entries.read(tenant_id):
+            yield await asyncio.to_thread(_segments_of, entries)
+
+
+class WingetSearch:
+    """Searches current packages, and reads only changed ones."""
+
+    def __init__(
+        self,
+        revisions: Revisions,
+        entries: WholeReader,
+        *,
+        memory: int,
+        on_evict: Callable[[], None] = lambda: None,
+    ) -> None:
+        """All indexes together take at most `memory` bytes. A larger catalog is read for each search.
+
+        `on_evict` is called for each index that is dropped to make room for another.
+        """
+        self._reader = IndexReader(entries, memory)
+        self._indexes = TenantCache(revisions.state, self._reader, max_size=memory, on_evict=on_evict)
+        self._uncached_reads = FairConcurrencyLimit(UNCACHED_READS)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all indexes."""
+        return self._indexes.size
+
+    async def find(
+        self, tenant_id: str, search: Search, hidden: frozenset[str], contract: Contract = LATEST
+    ) -> SearchResult:
+        """Return the first packages of a search in the order of their ids, one more than a page if there are more.
+
+        Packages without a version that the contract supports are left out.
+        """
+        found: list[Record] = []
+        index, revision = await self._index(tenant_id)
+        cooperative = CooperativeYield()
+        segments = _cached_segments(index) if index else self._uncached_segments(tenant_id)
+        async with aclosing(segments):
+            async for segment in segments:
+                await cooperative.pause()
+                if segment.ids[-1] <= search.after:
+                    continue
+                for number in sorted(await search.numbers_in(segment, cooperative)):
+                    record = segment.records[number]
+                    supported = contract.minor >= min(record.since)
+                    if supported and record.package_id > search.after and record.package_id not in hidden:
+                        found.append(record)
+                if len(found) > search.page:
+                    break
+        return SearchResult(found[: search.page + 1], revision)
+
+    async def _index(self, tenant_id: str) -> tuple[Index | None, str]:
+        """Return the current index, None if it is too large, and its revision."""
+        if self._indexes.is_too_large(tenant_id):
+            return None, ""
+        check = await self._indexes.check(tenant_id)
+        async with self._indexes.lock(tenant_id):
+            return await self._indexes.get(tenant_id, check), check.state.stable_revision
+
+    async def _uncached_segments(self, tenant_id: str) -> AsyncGenerator[IndexSegment, None]:
+        size = 0
+        async with self._uncached_reads.acquire(tenant_id, timeout=None):
+            async for batch in self._reader.segments(tenant_id):
+                for segment in batch:
+                    size += segment.size
+                    yield segment
+        self._indexes.set_measured_size(tenant_id, size)
+
+
+async def _cached_segments(index: Index) -> AsyncGenerator[IndexSegment, None]:
+    for segment in index.blocks:
+        yield segment
+
+
+def _segments_of(entries: Sequence[WholeEntry]) -> list[IndexSegment]:
+    return list(blocks(record for record in map(record_of, entries) if record))

@@ -1,0 +1,34 @@
+"""Renewal of a lease while its holder works."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from common.mongo import MongoError
+from common.telemetry import log
+
+
+@asynccontextmanager
+async def keep_lease(
+    renew: Callable[[], Awaitable[bool]], interval: float, **log_fields: str
+) -> AsyncIterator["asyncio.Task[None]"]:
+    """Call `renew` every `interval` seconds within the block; a failing store is tried again at the next interval.
+
+    Yields the task that renews. It ends early when `renew` returns False: another process has the lease.
+    """
+
+    async def repeat() -> None:
+        is_held = True
+        while is_held:
+            await asyncio.sleep(interval)
+            try:
+                is_held = await renew()
+            except MongoError as error:
+                log.warning("lease_not_renewed", error=type(error).__name__, **log_fields)
+
+    renewal = asyncio.create_task(repeat())
+    try:
+        yield renewal
+    finally:
+        renewal.cancel()
+        await asyncio.gather(renewal, return_exceptions=True)

@@ -1,0 +1,140 @@
+"""Copies of installers. Each is compared with its record, and appears completely or not at all."""
+
+import hashlib
+import os
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from common.errors import Problem
+from common.mongo import Document
+from common.tenants import is_tenant_id
+from deploy.backup.manifest import BackupProblem
+from deploy.backup.records import documents
+from deploy.terminal import FileProgress
+from upload_service.content_range import parse_file_id, parse_server_filename
+from upload_service.model import InstallerMissing, Status, Upload
+from upload_service.storage.filesystem import StorageBackends, read_blocks
+from upload_service.store import to_upload
+from upload_service.uploads.part_files import sync_folder
+
+STORED = (Status.COMPLETE, Status.LINKED)
+UPLOADS = "upload.uploads.bson"
+_UPLOAD_ID = re.compile("[0-9a-f]{32}")
+
+
+class InstallerAltered(Exception):
+    """The bytes are not those of the record."""
+
+
+class CopyOutcome(StrEnum):
+    COPIED = "copied"
+    GONE = "gone"
+    MISSING = "missing"
+    ALTERED = "altered"
+
+
+async def copy_installer(
+    blocks: AsyncGenerator[bytes, None], upload: Upload, target: Path, progress: FileProgress
+) -> None:
+    """Write an installer; it gets its name when the disk has all of it. Raises InstallerAltered, and as `blocks`."""
+    target.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}")  # hidden: no installer has such a name
+    part.unlink(missing_ok=True)
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640), "wb") as file:
+            async with aclosing(verify_blocks(blocks, upload)) as verified:
+                async for block in verified:
+                    file.write(block)
+                    progress.advance(len(block))
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    part.replace(target)
+    sync_folder(target.parent)
+
+
+async def verify_blocks(blocks: AsyncGenerator[bytes, None], upload: Upload) -> AsyncGenerator[bytes, None]:
+    """Yield the blocks. Raises InstallerAltered after the last if they are not the installer's."""
+    digest, size = hashlib.sha256(), 0
+    async with aclosing(blocks):
+        async for block in blocks:
+            digest.update(block)
+            size += len(block)
+            yield block
+    if size != upload.size or digest.hexdigest() != upload.sha256:
+        raise InstallerAltered
+
+
+async def is_intact(path: Path, upload: Upload) -> bool:
+    """Whether a file has the installer's bytes. Reads all of it."""
+    try:
+        async for _ in verify_blocks(read_blocks(path, 0, upload.size), upload):
+            pass
+    except (InstallerAltered, InstallerMissing):
+        return False
+    return has_size(path, upload.size)
+
+
+def has_size(path: Path, size: int) -> bool:
+    with suppress(FileNotFoundError):
+        return path.stat().st_size == size
+    return False
+
+
+@dataclass(frozen=True)
+class InstallerSource:
+    """The installers of a running installation. `find` reads a record again; None if it was deleted."""
+
+    find: Callable[[Upload], Awaitable[Upload | None]]
+    homes: StorageBackends
+
+    async def copy(self, upload: Upload, target: Path, progress: FileProgress) -> CopyOutcome:
+        """Copy an installer, also if it moves to another home meanwhile. Raises Unavailable."""
+        done = progress.done
+        while True:
+            try:
+                await copy_installer(self.homes.of(upload).read(upload, 0, upload.size), upload, target, progress)
+            except (InstallerMissing, InstallerAltered) as problem:
+                progress.update(done)
+                current = await self.find(upload)
+                if current is None or current.status not in STORED:
+                    return CopyOutcome.GONE
+                if current.storage == upload.storage:
+                    is_altered = isinstance(problem, InstallerAltered)
+                    return CopyOutcome.ALTERED if is_altered else CopyOutcome.MISSING
+                upload = current
+            else:
+                return CopyOutcome.COPIED
+
+
+def installers_of(records: Path) -> Iterator[Upload]:
+    """The installers in a folder of records. Raises BackupProblem as `parse_upload` does."""
+    for document in documents(records / UPLOADS):
+        upload = parse_upload(dict(document))
+        if upload.status in STORED:
+            yield upload
+
+
+def parse_upload(document: Document) -> Upload:
+    """The upload of a record. Raises BackupProblem for ids and names that upload_service does not make."""
+    try:
+        upload = to_upload(document)
+        parse_file_id([upload.original_file_id or upload.file_id])
+        has_name = parse_server_filename(upload.server_filename) is not None
+        is_sound = (
+            is_tenant_id(upload.tenant_id)
+            and _UPLOAD_ID.fullmatch(upload.upload_id) is not None
+            and isinstance(upload.generation, int)
+            and (has_name or (not upload.server_filename and upload.status not in STORED))
+        )
+    except (KeyError, ValueError, TypeError, Problem):
+        is_sound = False
+    if not is_sound:
+        raise BackupProblem(f"{UPLOADS}: a record has an invalid id or file name")
+    return upload

@@ -1,0 +1,205 @@
+"""Restores a backup: installers first, then records, tenants last, so that nobody can sign in before all is there.
+
+The backup may have been in a place where others can write. Its seal shows whether anybody changed it. File names are
+always checked, because they lead to places on this machine.
+"""
+
+import hashlib
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pymongo.errors import DuplicateKeyError
+
+from auth_service.audit.service import OPERATORS
+from common.caching.tenant_version import TenantVersions
+from common.mongo import MongoDatabase, long_timeout
+from common.redis import open_redis
+from deploy.backup.folder import BackupFolder, StoredBackup, check_records
+from deploy.backup.installers import CopyOutcome, InstallerAltered, copy_installer, installers_of, is_intact
+from deploy.backup.manifest import RECORDS, BackupManifest, BackupProblem
+from deploy.backup.records import DATABASES, Client, documents, is_plain_file, restore_documents
+from deploy.backup.signatures import AUDIT, CLIENT_TOKEN, key_fingerprints, missing_keys
+from deploy.backup.target import (
+    EVERYTHING,
+    IDENTITY,
+    RestoreMarker,
+    claim_storage,
+    no_service_connected,
+    require_empty_databases,
+    require_empty_storage,
+)
+from deploy.operator.audit import open_operator_audit
+from deploy.operator.operations import open_operator
+from deploy.operator.schemas import migrate_restored, open_database, require_known_schemas
+from deploy.operator.storage import Storage
+from deploy.operator.stores import StoreAddresses
+from deploy.terminal import FileProgress
+from upload_service.model import InstallerMissing, Status, StorageKind, Upload
+from upload_service.quota.ledger_store import MongoLedgerStore
+from upload_service.quota.reconciliation import Reconciliation
+from upload_service.storage.filesystem import read_blocks
+
+CONSEQUENCES = {
+    AUDIT: "`pkgrepo audit verify` reports earlier entries as altered, until the old key is added after the new one",
+    CLIENT_TOKEN: "no client's token is valid, until the old key is added after the new one",
+}
+MAX_NAMES = 20  # names of damaged files in one line
+UNFINISHED_WORK = dict.fromkeys(("left", "moving_by", "moving_until", "checking_until"), "")  # fields of a record
+ANNOUNCED_AGAIN = timedelta(days=1)  # before a backup; the broker may still have had events of that time
+
+
+@dataclass
+class BackupRestorer:
+    """One run. Afterwards `services_stopped` says whether MongoDB showed that no service is connected."""
+
+    folder: BackupFolder
+    backup: StoredBackup
+    storage: Storage
+    progress: FileProgress
+    without_damaged: bool = False
+    other_keys: bool = False
+    without_seal: bool = False
+    services_stopped: bool = False
+    lacking: dict[str, CopyOutcome] = field(default_factory=dict)
+
+    @property
+    def manifest(self) -> BackupManifest:
+        return self.backup.manifest
+
+    async def run(self, where: StoreAddresses) -> None:
+        """Restore everything. An interrupted run resumes when it is run again. Raises BackupProblem and Unavailable."""
+        require_known_schemas(self.manifest.schemas, "the backup's ")
+        missing = missing_keys(self.manifest.keys, key_fingerprints(where))
+        if missing and not self.other_keys:
+            consequences = "; ".join(f"without its {key} {CONSEQUENCES[key]}" for key in missing)
+            raise BackupProblem(
+                f"the backup was made under other keys: {consequences}. Copy its keys to this installation: its folder "
+                "of secrets, or `keys` and `audit-key` of its data folder. If they are lost, add --other-keys"
+            )
+        if not self.without_seal:
+            self._check_seal(where, missing)
+        records = self.folder.records(self.backup.name)
+        check_records(records, self.manifest.records)
+        async with AsyncExitStack() as stack:
+            upload = await stack.enter_async_context(open_database(where.addresses.mongo_url, "upload"))
+            source = hashlib.sha256(self.manifest.model_dump_json().encode()).hexdigest()
+            marker = RestoreMarker(upload.client, EVERYTHING, source)
+            self.services_stopped = await no_service_connected(upload.client)
+            if not await marker.is_set():
+                await require_empty_databases(upload.client)
+                await require_empty_storage(self.storage)
+                await claim_storage(self.storage, upload)
+                await marker.set()
+            await self._restore_installers(records)
+            await self._restore_records(upload.client, records)
+            try:
+                await migrate_restored(where, self.manifest.schemas)
+            except DuplicateKeyError as error:
+                fields = ", ".join((error.details or {}).get("keyPattern", {}))
+                raise BackupProblem(
+                    f"the backup has two records with the same {fields}, which must be unique. Empty the databases and "
+                    "the storage, and choose another backup with --at"
+                ) from None
+            await self._update_uploads(upload)
+            await _end_sessions(where)
+            async with open_operator_audit(where) as audit:
+                seal = {"seal": "not verified"} if self.without_seal else {}
+                await audit.add(OPERATORS, "restore", backup=self.backup.name, **seal)
+            await marker.clear()
+
+    def _check_seal(self, where: StoreAddresses, missing: list[str]) -> None:
+        """Raise BackupProblem if the backup has no seal, or one that does not match."""
+        if self.backup.is_sealed(where.require_audit_key()):
+            return
+        path, folder = self.folder.path / self.backup.name, self.folder.path
+        if not self.backup.seal:
+            raise BackupProblem(
+                f"{path}: has no seal. An earlier version made it, or somebody removed the seal. Choose another backup "
+                f"with --at. Only if nobody but you could write to {folder}, add --without-seal"
+            )
+        if AUDIT in missing:
+            raise BackupProblem(
+                f"{path}: says that its seal is of another AUDIT_KEY. If you never changed that key, somebody changed "
+                "the backup. Else add the old AUDIT_KEY after the one here, separated by a space, and run this again. "
+                f"If it is lost, and nobody but you could write to {folder}, add --without-seal"
+            )
+        raise BackupProblem(
+            f"{path}: was changed or renamed after it was made, because its seal does not match. Do not restore it. "
+            f"Choose another backup with --at, and find out who can write to {folder}"
+        )
+
+    async def _restore_installers(self, records: Path) -> None:
+        self.progress.start("copying", sum(upload.size for upload in installers_of(records)))
+        known = set(self.manifest.lacking)
+        for upload in installers_of(records):
+            name = f"{upload.tenant_id}/{upload.server_filename}"
+            outcome = CopyOutcome.MISSING if name in known else await self._restore_installer(upload)
+            if outcome is not CopyOutcome.COPIED:
+                self.lacking[name] = outcome
+        damaged = sorted(self.lacking.keys() - known)
+        if damaged and not self.without_damaged:
+            more = f" and {len(damaged) - MAX_NAMES} more" if len(damaged) > MAX_NAMES else ""
+            raise BackupProblem(
+                f"the backup is damaged: {', '.join(damaged[:MAX_NAMES])}{more}; repair the files in "
+                f"{self.folder.path / 'files'} and run this again, or add --without-damaged"
+            )
+
+    async def _restore_installer(self, upload: Upload) -> CopyOutcome:
+        """Copy an installer to the home that the settings choose, unless it is there."""
+        home = self.storage.homes.get(self.storage.chosen)
+        source = self.folder.file(upload.tenant_id, upload.server_filename)
+        if await home.size(upload) == upload.size:
+            self.progress.advance(upload.size)
+            return CopyOutcome.COPIED
+        if not is_plain_file(source):
+            return CopyOutcome.MISSING
+        try:
+            if self.storage.chosen is StorageKind.FOLDER:
+                blocks = read_blocks(source, 0, upload.size)
+                await copy_installer(blocks, upload, self.storage.path(upload), self.progress)
+            elif await is_intact(source, upload):
+                await home.put(upload, source)
+                self.progress.advance(upload.size)
+            else:
+                return CopyOutcome.ALTERED
+        except InstallerMissing:
+            return CopyOutcome.MISSING
+        except InstallerAltered:
+            return CopyOutcome.ALTERED
+        return CopyOutcome.COPIED
+
+    async def _restore_records(self, client: Client, records: Path) -> None:
+        for database in DATABASES:
+            for entry in sorted(self.manifest.records, key=lambda entry: entry.name == "auth.tenants.bson"):
+                name = RECORDS.fullmatch(entry.name)
+                if name and name[1] == database and (name[1], name[2]) != IDENTITY:
+                    await restore_documents(client, database, name[2], documents(records / entry.name))
+
+    async def _update_uploads(self, upload: MongoDatabase) -> None:
+        """Set the home of the installers, remove unfinished work, and correct the quota.
+
+        The uploads of the last day are announced again; a repeated event changes nothing. Unassigned uploads count as
+        new, so that the age of the backup does not expire them.
+        """
+        # `announced` excludes transfers that were being deleted: nobody knows of them.
+        recent = {"announced": True, "updated_at": {"$gt": self.manifest.made_at - ANNOUNCED_AGAIN}}
+        as_new = {"announced": False, "updated_at": datetime.now(UTC)}
+        with long_timeout():
+            home = {"$set": {"home": self.storage.chosen}, "$unset": UNFINISHED_WORK}
+            await upload["uploads"].update_many({}, home)
+            await upload["uploads"].update_many(recent, {"$set": {"announced": False}})
+            await upload["uploads"].update_many({"status": Status.COMPLETE}, {"$set": as_new})
+        ledgers = Reconciliation(MongoLedgerStore(upload), pause=0)
+        for drift in await ledgers.find_all_drift():
+            await ledgers.repair(drift)
+
+
+async def _end_sessions(where: StoreAddresses) -> None:
+    """End all sessions, and invalidate the caches of the gateways."""
+    async with open_operator(where.addresses) as operator, open_redis(where.addresses.redis_url) as redis:
+        await operator.sessions.close_every_tenant()
+        tenant_versions = TenantVersions(redis)
+        for tenant in await operator.tenants.list():
+            await tenant_versions.bump(tenant.tenant_id)

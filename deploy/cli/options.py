@@ -1,0 +1,54 @@
+"""Options, exit codes and messages that several commands share."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from rich.console import Console
+from typer import Argument, Exit, Option
+
+from common.http.server import until_stopped
+from deploy.operator.audit import OperatorAudit, open_operator_audit
+from deploy.operator.operations import Operator, open_operator
+from deploy.operator.stores import store_addresses
+
+INTERRUPTED = 130  # the exit code of a shell for Ctrl-C
+RESUMES = "Run the same command again to resume."
+Result = TypeVar("Result")
+
+Data = Annotated[
+    Path | None,
+    Option(help="Folder of a running `pkgrepo up`. Default: the settings MONGO_URL, REDIS_URL and AUDIT_KEY."),
+]
+Url = Annotated[str, Option(envvar="PKGREPO_URL", help="https://host/tenant, or https://host/client/api.")]
+Timeout = Annotated[
+    float, Option("--patience", min=1, metavar="SECONDS", help="Time limit of retries without progress.")
+]
+CaFile = Annotated[Path | None, Option(exists=True, dir_okay=False, help="Trusted certificates, PEM.")]
+TenantId = Annotated[str, Argument(help="Tenant id, the first part of the tenant's addresses.")]
+
+
+def run_until_stopped(work: Coroutine[object, object, Result], console: Console) -> Result:
+    """The result of the work. A signal stops it and ends the command with INTERRUPTED."""
+    results: list[Result] = []
+
+    async def keep_result() -> None:
+        results.append(await work)
+
+    asyncio.run(until_stopped(keep_result()))
+    if not results:
+        console.print(f"Stopped. {RESUMES}")
+        raise Exit(INTERRUPTED)
+    return results[0]
+
+
+def run_recorded(work: Callable[[Operator, OperatorAudit], Awaitable[Result]], data: Path | None) -> Result:
+    """The result of work that the audit log records."""
+
+    async def run() -> Result:
+        where = store_addresses(data)
+        async with open_operator(where.addresses) as operator, open_operator_audit(where) as audit:
+            return await work(operator, audit)
+
+    return asyncio.run(run())

@@ -1,0 +1,191 @@
+"""Exports one tenant into an archive while the services run.
+
+The archive leaves out unfinished work, unfinished uploads, installers without a version, sessions, and keys.
+"""
+
+from contextlib import aclosing, closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from shutil import copyfileobj
+from tempfile import TemporaryDirectory
+
+from bson.raw_bson import RawBSONDocument
+
+from auth_service.audit.chain import Head
+from common.mongo import Document
+from deploy.backup.installers import InstallerAltered, installers_of, verify_blocks
+from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
+from deploy.backup.records import Client, DatabaseSnapshot, RecordFile, documents, snapshot_read
+from deploy.backup.signatures import key_fingerprints
+from deploy.backup.target import claim_storage
+from deploy.operator.schemas import open_database, versions
+from deploy.operator.storage import Storage
+from deploy.operator.stores import StoreAddresses
+from deploy.tenant_archive.archive import FILES, RECORDS, ArchiveMismatch, ArchiveReader, ArchiveWriter, part_path
+from deploy.terminal import FileProgress
+from upload_service.model import InstallerMissing, Status
+from upload_service.uploads.store import MongoUploadStore
+
+ATTEMPTS = 3
+UNFILTERED = (
+    ("clients", "clients"),
+    ("clients", "entries"),
+    ("clients", "groups"),
+    ("auth", "audit_heads"),
+    ("auth", "users"),
+    ("auth", "tenants"),
+)
+
+
+class InstallerDeleted(Exception):
+    """An installer was deleted after the records were read."""
+
+
+@dataclass
+class TenantExporter:
+    """One run. `resumed` is the number of installers that an earlier run had written."""
+
+    path: Path
+    tenant_id: str
+    storage: Storage
+    progress: FileProgress
+    resumed: int = 0
+
+    async def run(self, where: StoreAddresses) -> ArchiveManifest:
+        """Write the archive. An interrupted run resumes when it is run again. Raises BackupProblem and Unavailable."""
+        async with open_database(where.addresses.mongo_url, "upload") as upload:
+            await claim_storage(self.storage, upload)
+            unfinished = self._read_unfinished()
+            for _ in range(ATTEMPTS):
+                manifest, position = unfinished or await self._begin(where, upload.client)
+                self.progress.start("copying", sum(entry.size for entry in manifest.files))
+                try:
+                    await self._write_installers(manifest, position, MongoUploadStore(upload))
+                except InstallerDeleted:
+                    unfinished = None
+                else:
+                    return manifest
+        raise BackupProblem(f"{self.tenant_id}: versions are deleted during the export; try again when fewer are")
+
+    def _read_unfinished(self) -> tuple[ArchiveManifest, int] | None:
+        """The manifest of an interrupted run, and the position after its last valid installer."""
+        if not part_path(self.path).exists():
+            return None
+        with ArchiveReader(part_path(self.path)) as reader:
+            try:
+                manifest, _ = reader.manifest()
+                for entry in manifest.records:
+                    for _ in reader.read(RECORDS, entry):
+                        pass
+            except BackupProblem:
+                return None
+            position = reader.position
+            try:
+                for entry in manifest.files:
+                    for _ in reader.read(FILES, entry):
+                        pass
+                    position = reader.position
+                    self.resumed += 1
+            except ArchiveMismatch:
+                pass  # The interrupted run ended here.
+        return (manifest, position) if manifest.tenant_id == self.tenant_id else None
+
+    async def _begin(self, where: StoreAddresses, client: Client) -> tuple[ArchiveManifest, int]:
+        """Write the manifest and the records; the position after them."""
+        self.resumed = 0
+        reached = await versions(client["auth"])
+        with TemporaryDirectory(dir=self.path.parent, prefix=f".{self.path.name}.") as name:
+            folder = Path(name)
+            records = await snapshot_read(client, lambda snapshot: self._read_records(snapshot, folder))
+            manifest = ArchiveManifest(
+                made_at=datetime.now(UTC),
+                keys=key_fingerprints(where),
+                schemas=reached,
+                records=records,
+                tenant_id=self.tenant_id,
+                audit_head=_audit_head(folder),
+                files=[
+                    Entry(name=upload.server_filename, size=upload.size, sha256=upload.sha256)
+                    for upload in installers_of(folder)
+                ],
+            )
+            with ArchiveWriter(self.path, 0) as archive:
+                archive.manifest(manifest)
+                for entry in records:
+                    archive.header(RECORDS + entry.name, entry.size)
+                    with (folder / entry.name).open("rb") as file:
+                        copyfileobj(file, archive)
+                    archive.pad(entry.size)
+                return manifest, archive.position
+
+    async def _read_records(self, snapshot: DatabaseSnapshot, folder: Path) -> list[Entry]:
+        """Write the tenant's records without unfinished work."""
+        entries: list[Entry] = []
+
+        async def export(database: str, collection: str, query: Document, field: str = "", sort: str = "") -> set[str]:
+            """Write the documents of a query; the values of `field` in them."""
+            values: set[str] = set()
+
+            def process(document: RawBSONDocument) -> None:
+                file.write(document)
+                values.add(str(document.get(field)))
+
+            with closing(RecordFile(folder, database, collection)) as file:
+                await snapshot.each(database, collection, {"tenant_id": self.tenant_id, **query}, process, sort)
+                entries.append(file.entry())
+            return values
+
+        packages = await export("catalog", "packages", {"halfway": False}, "package_uid")
+        active: Document = {"state": "active", "package_uid": {"$in": list(packages)}}
+        uids = await export("catalog", "versions", active, "uid")
+        uids |= await export("clients", "releases", {"status": "active"}, "uid")
+        linked: Document = {"status": Status.LINKED, "version_uid": {"$in": list(uids)}}
+        names = await export("upload", "uploads", linked, "server_filename")
+        await export("catalog", "finished_uploads", {"server_filename": {"$in": list(names)}, "linked": True})
+        await export("auth", "audit_log", {}, sort="sequence")
+        for database, collection in UNFILTERED:
+            await export(database, collection, {})
+        return entries
+
+    async def _write_installers(self, manifest: ArchiveManifest, position: int, store: MongoUploadStore) -> None:
+        with ArchiveWriter(self.path, position) as archive:
+            for number, entry in enumerate(manifest.files):
+                if number >= self.resumed:
+                    await self._write_installer(archive, entry, store)
+                else:
+                    self.progress.advance(entry.size)
+            archive.finish()
+
+    async def _write_installer(self, archive: ArchiveWriter, entry: Entry, store: MongoUploadStore) -> None:
+        """Write an installer, also if it moves to another home meanwhile. Raises InstallerDeleted."""
+        position, done, failed_home = archive.position, self.progress.done, None
+        while True:
+            upload = await store.find_installer(self.tenant_id, entry.name)
+            if upload is None or upload.status is not Status.LINKED or upload.sha256 != entry.sha256:
+                raise InstallerDeleted
+            if upload.storage is failed_home:
+                raise BackupProblem(
+                    f"{self.tenant_id}/{entry.name}: is missing or damaged; repair the file, or delete its version"
+                )
+            archive.go_back(position)
+            archive.header(FILES + entry.name, entry.size)
+            blocks = self.storage.homes.of(upload).read(upload, 0, upload.size)
+            try:
+                async with aclosing(verify_blocks(blocks, upload)) as verified:
+                    async for block in verified:
+                        archive.write(block)
+                        self.progress.advance(len(block))
+            except (InstallerAltered, InstallerMissing):
+                self.progress.update(done)
+                failed_home = upload.storage
+            else:
+                archive.pad(entry.size)
+                return
+
+
+def _audit_head(folder: Path) -> str:
+    head = Head()
+    for document in documents(folder / "auth.audit_log.bson"):
+        head = Head(document["sequence"], document["hash"])
+    return str(head)

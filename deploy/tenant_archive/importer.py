@@ -1,0 +1,145 @@
+"""Imports a tenant from an archive beside running services. The tenant itself is added last: nobody can sign in before.
+
+The services' background work does not interfere: an installer's record is added after its file, and an archive has no
+unfinished work.
+"""
+
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pymongo.errors import DuplicateKeyError
+
+from auth_service.audit.chain import Head, Note
+from auth_service.audit.store import link_of
+from auth_service.audit.verify import ChainBroken, verify
+from auth_service.model import TenantExists
+from auth_service.tenants.store import MongoTenantStore
+from common.caching.tenant_version import TenantVersions
+from common.mongo import Document, MongoDatabase
+from common.redis import open_redis
+from deploy.backup.installers import copy_installer, has_size
+from deploy.backup.manifest import ArchiveManifest, BackupProblem
+from deploy.backup.records import DATABASES, Client, restore_documents
+from deploy.backup.signatures import AUDIT, key_fingerprints, missing_keys
+from deploy.backup.target import RestoreMarker, claim_storage
+from deploy.operator.audit import OperatorAudit, open_operator_audit
+from deploy.operator.schemas import migrate_imported, open_database, require_known_schemas
+from deploy.operator.storage import Storage
+from deploy.operator.stores import StoreAddresses
+from deploy.tenant_archive.archive import FILES, RECORDS, ArchiveReader
+from deploy.tenant_archive.record_rules import CHECKS
+from deploy.tenant_archive.validator import ArchiveValidator, installer_document
+from deploy.terminal import FileProgress
+from upload_service.model import Upload
+from upload_service.quota.ledger_store import MongoLedgerStore
+from upload_service.quota.reconciliation import Reconciliation
+
+LOG, HEADS = "auth.audit_log.bson", "auth.audit_heads.bson"
+
+
+@dataclass
+class TenantImporter:
+    """One run. `other_keys` has the settings that lack a key of the archive."""
+
+    path: Path
+    storage: Storage
+    progress: FileProgress
+    other_keys: list[str] = field(default_factory=list)
+
+    async def run(self, where: StoreAddresses) -> ArchiveManifest:
+        """Import all of it. An interrupted run resumes when it is run again. Raises BackupProblem."""
+        with ArchiveReader(self.path) as archive, TemporaryDirectory(prefix="pkgrepo-") as name:
+            manifest, source = archive.manifest()
+            require_known_schemas(manifest.schemas, "the archive's ")
+            self.other_keys = missing_keys(manifest.keys, key_fingerprints(where))
+            validator = ArchiveValidator(Path(name), manifest)
+            for entry in manifest.records:
+                with (validator.folder / entry.name).open("wb") as file:
+                    for block in archive.read(RECORDS, entry):
+                        file.write(block)
+            tenant = validator.check()
+            async with AsyncExitStack() as stack:
+                upload = await stack.enter_async_context(open_database(where.addresses.mongo_url, "upload"))
+                audit = await stack.enter_async_context(open_operator_audit(where))
+                redis = await stack.enter_async_context(open_redis(where.addresses.redis_url))
+                client: Client = upload.client
+                await claim_storage(self.storage, upload)
+                marker = RestoreMarker(client, tenant.tenant_id, source)
+                if not await marker.is_set():
+                    await self._require_absent(client, tenant.tenant_id)
+                    await marker.set()
+                await self._import_installers(archive, validator, upload)
+                for file_name in (file_name for file_name in CHECKS if file_name not in {LOG, HEADS}):
+                    database, collection, _ = file_name.split(".")
+                    await restore_documents(client, database, collection, validator.documents(file_name))
+                await self._import_audit_log(validator, client, audit)
+                await migrate_imported(where, manifest.schemas)
+                ledgers = Reconciliation(MongoLedgerStore(upload), pause=0)
+                for drift in await ledgers.find_all_drift(tenant.tenant_id):
+                    await ledgers.repair(drift)
+                await audit.add(
+                    tenant.tenant_id, "tenant_import", archive_sha256=source, audit_head=manifest.audit_head
+                )
+                with suppress(TenantExists):  # An earlier run was interrupted after this line.
+                    await MongoTenantStore(client["auth"]).add(tenant)
+                await TenantVersions(redis).bump(tenant.tenant_id)
+                await marker.clear()
+        return manifest
+
+    async def _require_absent(self, client: Client, tenant_id: str) -> None:
+        """Raise BackupProblem if the databases or the storage have anything of the tenant."""
+        advice = f"run `pkgrepo tenant delete {tenant_id}` to remove it"
+        for database in DATABASES:
+            for collection in await client[database].list_collection_names():
+                if await client[database][collection].find_one({"tenant_id": tenant_id}, {"_id": True}):
+                    raise BackupProblem(f"{tenant_id}: exists already, in {database}.{collection}; {advice}")
+        folder = self.storage.folder / tenant_id
+        if folder.exists() and any(folder.iterdir()):
+            raise BackupProblem(f"{tenant_id}: has installers here already; {advice}")
+
+    async def _import_installers(
+        self, archive: ArchiveReader, validator: ArchiveValidator, upload: MongoDatabase
+    ) -> None:
+        self.progress.start("copying", sum(entry.size for entry in validator.manifest.files))
+        for installer, entry in validator.installers():
+            target = self.storage.path(installer)
+            if has_size(target, installer.size):
+                archive.skip(FILES, entry)
+                self.progress.advance(entry.size)
+            else:
+                await copy_installer(archive.stream(FILES, entry), installer, target, self.progress)
+            await _add_record(upload, installer)
+        archive.end()
+
+    async def _import_audit_log(self, validator: ArchiveValidator, client: Client, audit: OperatorAudit) -> None:
+        """Copy the audit log with its seals. Under other keys, record its entries again in the same order."""
+        tenant_id = validator.manifest.tenant_id
+        if AUDIT in self.other_keys:
+            for document in validator.documents(LOG):
+                link = link_of(document)
+                if link is None:
+                    raise BackupProblem(f"{LOG}: an entry is not one of an audit log")
+                await audit.audit.record(tenant_id, link.entry)
+            return
+        await restore_documents(client, "auth", "audit_log", validator.documents(LOG))
+        for document in validator.documents(HEADS):
+            note = Note(Head(document["sequence"], document["hash"]), document["seal"])
+            await audit.store.keep_note(tenant_id, note)
+        try:
+            await verify(audit.store, audit.seals, tenant_id)
+        except ChainBroken as broken:
+            raise BackupProblem(
+                f"{tenant_id}: its audit log was changed ({broken}), so the tenant is not imported; "
+                f"run `pkgrepo tenant delete {tenant_id}` to remove what was imported"
+            ) from None
+
+
+async def _add_record(upload: MongoDatabase, installer: Upload) -> None:
+    key: Document = {"tenant_id": installer.tenant_id, "upload_id": installer.upload_id}
+    document = {field: value for field, value in installer_document(installer).items() if field not in key}
+    try:
+        await upload["uploads"].update_one(key, {"$setOnInsert": document}, upsert=True)
+    except DuplicateKeyError:
+        raise BackupProblem(f"{installer.server_filename}: the archive has two records of the same file") from None

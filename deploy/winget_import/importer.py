@@ -1,0 +1,122 @@
+"""Publishes manifests package by package, several at once. Existing versions are left unchanged."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from catalog_service.model.ordering import VersionOrder
+from common.errors import Problem
+from deploy.publish.interface import Interface
+from deploy.publish.model import Installer, NewPackage, NotPublished, Published
+from deploy.publish.problems import is_transient
+from deploy.publish.publisher import Catalog
+from deploy.winget_import import report
+from deploy.winget_import.manifest import Manifest
+from deploy.winget_import.manifest_tree import RefusedManifest
+from deploy.winget_import.report import Row, WouldPublish
+from deploy.winget_import.schema.installer_form import ManifestInstaller, manifest_installers
+from deploy.winget_import.schema.package_form import new_package
+from deploy.winget_import.sources import InstallerSources
+from deploy.winget_import.yaml_reader import ManifestRefused
+
+AnyManifest = Manifest | RefusedManifest
+Result = Published | NotPublished | WouldPublish
+# Publishes the installers of a package, which it adds if needed. The results are in their order.
+Publish = Callable[[str, NewPackage, Sequence[Installer]], Awaitable[Sequence[Result]]]
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """Returns the results that publishing would have, and changes nothing."""
+
+    interface: Interface
+    sources: InstallerSources
+
+    async def publish(self, package_id: str, _: NewPackage, installers: Sequence[Installer]) -> Sequence[Result]:
+        versions = await self.interface.versions(package_id) or ()
+        catalog = Catalog(versions, await self.interface.one_installer_a_version())
+        return [await self._result(catalog, installer) for installer in installers]
+
+    async def _result(self, catalog: Catalog, installer: Installer) -> Result:
+        try:
+            if uid := catalog.uid_of(installer, installer.sha256):
+                return Published(installer, uid, installer.sha256, 0, 0, created=False)
+            if not installer.stays:
+                await self.sources.find(installer)
+        except Problem as problem:
+            return NotPublished(installer, problem)
+        return WouldPublish(installer)
+
+
+class ManifestImport:
+    """Publishes manifests. `rows` is the report so far; `gave_up` is the problem that ended the import early."""
+
+    def __init__(
+        self, publish: Publish, *, one_installer_a_version: bool, at_once: int, keep_addresses: bool = False
+    ) -> None:
+        self.rows: list[Row] = []
+        self.gave_up: Problem | None = None
+        self._publish_installers = publish
+        self._one_installer_a_version = one_installer_a_version
+        self._keep_addresses = keep_addresses
+        self._slots = asyncio.Semaphore(at_once)
+
+    async def run(self, manifests: Iterator[AnyManifest]) -> None:
+        packages = _by_package(manifests)
+        async with asyncio.TaskGroup() as tasks:
+            async for package in packages:
+                await self._slots.acquire()
+                if self.gave_up:
+                    break
+                tasks.create_task(self._publish_and_release(package))
+
+    async def _publish_and_release(self, package: Sequence[AnyManifest]) -> None:
+        try:
+            self.rows += [report.of_refused(refused) for refused in package if isinstance(refused, RefusedManifest)]
+            await self._publish([manifest for manifest in package if isinstance(manifest, Manifest)])
+        finally:
+            self._slots.release()
+
+    async def _publish(self, manifests: Sequence[Manifest]) -> None:
+        """Publish the manifests of one package."""
+        sources: list[tuple[Manifest, ManifestInstaller]] = []
+        for manifest in manifests:
+            try:
+                sources += [(manifest, installer) for installer in self._installers(manifest)]
+            except ManifestRefused as problem:
+                self.rows.append(report.of_manifest(manifest, problem))
+        if not sources:
+            return
+        newest, _ = max(sources, key=lambda source: VersionOrder(source[0].version))
+        installers = [source.installer for _, source in sources]
+        results: Sequence[Result]
+        try:
+            results = await self._publish_installers(installers[0].package_id, new_package(newest), installers)
+        except Problem as problem:
+            results = [NotPublished(installer, problem) for installer in installers]
+        self.rows += [report.of_published(*source, result) for source, result in zip(sources, results, strict=True)]
+        for result in results:
+            if isinstance(result, NotPublished) and is_transient(result.problem):
+                self.gave_up = result.problem
+
+    def _installers(self, manifest: Manifest) -> Sequence[ManifestInstaller]:
+        installers = manifest_installers(manifest, keep_addresses=self._keep_addresses)
+        if self._one_installer_a_version and len(installers) > 1:
+            raise ManifestRefused(
+                f"has {len(installers)} installers, and a version of this tenant has one; "
+                "with version_key=installer in edit_settings it may have several"
+            )
+        return installers
+
+
+async def _by_package(manifests: Iterator[AnyManifest]) -> AsyncIterator[Sequence[AnyManifest]]:
+    """Yield consecutive manifests of one package. A thread reads them."""
+    groups = groupby(manifests, key=lambda manifest: manifest.package_id)
+
+    def read() -> Sequence[AnyManifest]:
+        _, group = next(groups, ("", ()))
+        return list(group)
+
+    while batch := await asyncio.to_thread(read):
+        yield batch

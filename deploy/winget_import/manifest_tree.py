@@ -1,0 +1,86 @@
+"""Finds manifests below folders and by their files. Files of one folder, package and version form a manifest."""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from deploy.winget_import.manifest import Manifest, assemble_manifest, read_file
+from deploy.winget_import.schema.files import File, SingletonFile
+from deploy.winget_import.yaml_reader import ManifestRefused
+
+SUFFIXES = (".yaml", ".yml")
+
+
+class RefusedManifest(ManifestRefused):
+    """The file or the manifest at `path` is refused."""
+
+    def __init__(self, path: Path, detail: str, package_id: str = "", version: str = "") -> None:
+        super().__init__(detail)
+        self.path = path
+        self.package_id = package_id
+        self.version = version
+
+
+def find_manifests(paths: Sequence[Path]) -> Iterator[Manifest | RefusedManifest]:
+    """Yield the manifests at these paths, folder by folder in the order of their names.
+
+    A folder is not trusted: a link in it to a file outside is refused, and links to folders are ignored.
+    """
+    for path in paths:
+        if not path.is_dir():
+            yield from _manifest_of_file(path)
+            continue
+        for folder, folders, names in os.walk(path):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            files = [Path(folder, name) for name in sorted(names) if name.lower().endswith(SUFFIXES)]
+            yield from _assemble_all(files, within=[path])
+
+
+def _manifest_of_file(path: Path) -> Iterator[Manifest | RefusedManifest]:
+    """Yield the manifest that a file belongs to, with the files beside it."""
+    try:
+        file = read_file(path)
+    except (ManifestRefused, OSError) as problem:
+        yield RefusedManifest(path, _reason(problem))
+        return
+    if isinstance(file, SingletonFile):
+        yield from _assemble_all([path], within=[path])
+        return
+    siblings = sorted(sibling for sibling in path.parent.iterdir() if sibling.name.lower().endswith(SUFFIXES))
+    for manifest in _assemble_all(siblings, within=[path, path.parent]):
+        if (manifest.package_id, manifest.version) == (file.package_identifier, file.package_version):
+            yield manifest
+
+
+def _assemble_all(paths: Sequence[Path], within: Sequence[Path]) -> Iterator[Manifest | RefusedManifest]:
+    """Yield the manifests of the files of one folder. Links may only lead to the files and folders of `within`."""
+    manifests: dict[tuple[str, str], list[tuple[Path, File]]] = defaultdict(list)
+    unreadable: list[str] = []
+    for path in paths:
+        try:
+            if path.is_symlink() and not any(_real(path).is_relative_to(_real(allowed)) for allowed in within):
+                raise ManifestRefused("is a link to a file outside")
+            file = read_file(path)
+        except (ManifestRefused, OSError) as problem:
+            unreadable.append(path.name)
+            yield RefusedManifest(path, _reason(problem))
+            continue
+        manifests[file.package_identifier, file.package_version].append((path, file))
+    for (package_id, version), files in manifests.items():
+        path = files[0][0] if len(files) == 1 else files[0][0].parent
+        try:
+            if unreadable and not any(isinstance(file, SingletonFile) for _, file in files):
+                raise ManifestRefused(f"may lack {unreadable[0]}, which is refused")
+            yield assemble_manifest(path, [file for _, file in files])
+        except ManifestRefused as problem:
+            yield RefusedManifest(path, problem.detail, package_id, version)
+
+
+def _real(path: Path) -> Path:
+    """Return the path without links. Unlike Path.resolve, this raises nothing for a circle of links."""
+    return Path(os.path.realpath(path))
+
+
+def _reason(problem: ManifestRefused | OSError) -> str:
+    return problem.detail if isinstance(problem, ManifestRefused) else f"cannot be read: {problem.strerror}"

@@ -1,0 +1,1 @@
+"""The documentation pages, and the static files of all pages."""

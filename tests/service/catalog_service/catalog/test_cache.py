@@ -1,0 +1,604 @@
+"""The catalog as a snapshot: fast where nothing changed, and never older than the last write that was answered."""
+
+import asyncio
+import hashlib
+import io
+import random
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import orjson
+import pytest
+from aiohttp import web
+
+from catalog_service.catalog import response as answers
+from catalog_service.catalog.reader import CatalogEntry
+from catalog_service.revisions.model import CatalogState
+from catalog_service.revisions.store import MongoRevisions
+from common.auth.callers import INTERNAL_TOKEN, Caller, sign
+from common.errors import Unavailable
+from common.http.middleware import REVISION_HEADER
+from common.mongo import MongoError
+from tests.support.api import Answer
+from tests.support.factories import KEY, make_caller
+from tests.support.services.catalog import Catalog, picture, serving_catalog
+from tests.support.waiting import TIMEOUT
+
+PLAIN = {"Accept-Encoding": "identity"}
+PACKAGE = {"package_id": "acme.editor", "package_name": "Other", "package_publisher": "Acme"}
+HIGH_WATER = 64 << 10  # bytes that may wait when the next are written, by asyncio's default
+
+
+@pytest.fixture(scope="module")
+async def served(mongo_url: str, redis_url: str) -> AsyncIterator[tuple[Catalog, Catalog]]:
+    async with AsyncExitStack() as stack:
+        one = await stack.enter_async_context(serving_catalog(mongo_url, redis_url))
+        yield (
+            one,
+            await stack.enter_async_context(serving_catalog(mongo_url, redis_url, database=one.settings.database)),
+        )
+
+
+@pytest.fixture
+def replicas(served: tuple[Catalog, Catalog]) -> tuple[Catalog, Catalog]:
+    """Two catalog services on one database."""
+    for replica in served:
+        replica.others.reset()
+    return served
+
+
+@pytest.fixture
+def catalog(replicas: tuple[Catalog, Catalog]) -> Catalog:
+    return replicas[0]
+
+
+@pytest.fixture
+def caller() -> Caller:
+    return make_caller()
+
+
+async def answer_of(catalog: Catalog, caller: Caller, headers: dict[str, str] | None = None, **query: str) -> Answer:
+    return await catalog.call(caller, "POST", "get_packages", headers=headers or PLAIN, params=query)
+
+
+async def tag_of(catalog: Catalog, caller: Caller, headers: dict[str, str] | None = None, **query: str) -> str:
+    return (await answer_of(catalog, caller, headers, **query)).headers["ETag"]
+
+
+async def seed(catalog: Catalog, caller: Caller, packages: int, description: str = "", noise: int = 0) -> None:
+    """Packages written past the service, which has not looked at their tenant yet; `noise` cannot be compressed."""
+    documents = [
+        {
+            "tenant_id": caller.tenant_id,
+            "package_id": f"package.{number:05}",
+            "package_uid": str(uuid4()),
+            "name": str(number),
+            "publisher": "Acme",
+            "description": description + hashlib.shake_256(b"%d" % number).hexdigest(noise),
+            "logo": b"",
+            "active": True,
+            "halfway": False,
+        }
+        for number in range(packages)
+    ]
+    await catalog.database["packages"].insert_many(documents)
+
+
+async def edit(catalog: Catalog, caller: Caller, package_id: str = "acme.editor", **fields: str) -> None:
+    answer = await catalog.call(caller, "PATCH", "edit_package", package_id, data=fields)
+    assert answer.status == 200, answer.body
+
+
+async def _deactivate(catalog: Catalog, caller: Caller) -> None:
+    await catalog.call(caller, "PATCH", "set_package_active", "acme.editor", data={"package_active": "0"})
+
+
+async def _delete_version(catalog: Catalog, caller: Caller) -> None:
+    (package,) = await catalog.packages(caller)
+    data = {"versions_uids": package["VERSIONS_UID"][0]}
+    await catalog.call(caller, "DELETE", "delete_package_version", "acme.editor", data=data)
+
+
+async def _delete_half(catalog: Catalog, caller: Caller) -> None:
+    catalog.others.refusal = Unavailable("away")
+    assert (await catalog.call(caller, "DELETE", "delete_package", "acme.editor")).status == 500
+
+
+WRITES: dict[str, Callable[[Catalog, Caller], Awaitable[Any]]] = {
+    "add": lambda catalog, caller: catalog.add_package(caller, "acme.viewer"),
+    "edit": lambda catalog, caller: edit(catalog, caller, package_name="New"),
+    "logo": lambda catalog, caller: catalog.call(
+        caller, "PATCH", "edit_package", "acme.editor", data={"Logo": io.BytesIO(picture())}
+    ),
+    "deactivate": _deactivate,
+    "add a version": lambda catalog, caller: catalog.add_version(caller, package_version="2"),
+    "delete a version": _delete_version,
+    "delete": lambda catalog, caller: catalog.call(caller, "DELETE", "delete_package", "acme.editor"),
+    "half a deletion": _delete_half,
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_what_one_replica_answered_is_seen_by_the_next_read_of_another(
+    replicas: tuple[Catalog, Catalog], caller: Caller, write: str
+) -> None:
+    one, other = replicas
+    await one.add_package(caller)
+    await one.add_version(caller)
+    before = [await answer_of(replica, caller) for replica in replicas]
+
+    await WRITES[write](one, caller)
+
+    after = [await answer_of(replica, caller) for replica in (other, one)]
+    assert before[0].body == before[1].body != after[0].body == after[1].body
+    assert before[0].headers["ETag"] == before[1].headers["ETag"] != after[0].headers["ETag"]
+    assert after[0].headers["ETag"] == after[1].headers["ETag"]
+
+
+def without_expiry(versions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the versions without the part of their addresses that changes with the time."""
+    return [{**version, "INSTALLER_URL": version["INSTALLER_URL"].partition("?")[0]} for version in versions]
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_each_replica_lists_the_versions_after_a_write_to_another(
+    replicas: tuple[Catalog, Catalog], caller: Caller, write: str
+) -> None:
+    one, other = replicas
+    await one.add_package(caller)
+    await one.add_version(caller)
+    before = [without_expiry(await replica.versions(caller)) for replica in (*replicas, *replicas)]
+    assert before == before[:1] * 4
+
+    await WRITES[write](one, caller)
+
+    there = await one.store.versions.of_package(caller.tenant_id, "acme.editor")
+    for replica in (other, one, other):
+        answer = await replica.call(caller, "GET", "get_package_versions", "acme.editor")
+        shown = {version["UID"] for version in answer.body} if answer.status == 200 else None
+        assert shown == (None if there is None else {version.uid for version in there})
+
+
+async def test_versions_that_are_being_changed_are_read_each_time(
+    replicas: tuple[Catalog, Catalog], caller: Caller
+) -> None:
+    one, other = replicas
+    await one.add_package(caller)
+    uid = await one.add_version(caller)
+    known = await other.call(caller, "GET", "get_package_versions", "acme.editor")
+    assert REVISION_HEADER in known.headers
+    await MongoRevisions(one.database).record_change(caller.tenant_id, "acme.editor").__aenter__()
+    assert [version["UID"] for version in await other.versions(caller)] == [uid]
+
+    await one.database["versions"].delete_one({"tenant_id": caller.tenant_id, "uid": uid})
+
+    late = await other.call(caller, "GET", "get_package_versions", "acme.editor")
+    assert (late.body, REVISION_HEADER in late.headers) == ([], False)
+
+
+async def test_unchanged_versions_take_one_small_query_and_others_one_more(
+    catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until = int(time.time()) + 3600
+    monkeypatch.setattr("catalog_service.views.expiry_time", lambda _: until)
+    for package_id in ("acme.editor", "acme.viewer"):
+        await catalog.add_package(caller, package_id)
+        await catalog.add_version(caller, package_id)
+    known = await catalog.versions(caller)
+
+    async with catalog.queries() as asked:
+        assert await catalog.versions(caller) == known
+        assert await catalog.versions(caller, "acme.viewer") != known
+        away = replace(caller, base_url="https://elsewhere.example.com/acme")
+        assert (await catalog.versions(away))[0]["INSTALLER_URL"].startswith(away.base_url)
+
+    revisions, packages = "revisions", "packages"
+    assert [query["ns"].partition(".")[2] for query in asked] == [revisions, revisions, packages, revisions, packages]
+
+
+async def test_a_version_that_the_sweeper_finishes_is_seen(replicas: tuple[Catalog, Catalog], caller: Caller) -> None:
+    one, other = replicas
+    await one.add_package(caller)
+    one.others.refusal = Unavailable("away")
+    assert (await one.try_version(caller)).status == 500
+    one.others.refusal = None
+    assert [package["VERSIONS"] for package in await other.packages(caller)] == [[]]
+
+    await one.let_time_pass()
+
+    assert [package["VERSIONS"] for package in await other.packages(caller)] == [["1.0"]]
+
+
+async def test_racing_reads_show_every_write_that_was_answered_before_them(
+    mongo_url: str, redis_url: str, replicas: tuple[Catalog, Catalog], caller: Caller
+) -> None:
+    chance = random.Random(5)  # noqa: S311  the same each time
+    acknowledged = {f"package.{number}": 0 for number in range(4)}
+    for package_id in acknowledged:
+        await replicas[0].add_package(caller, package_id, package_description="0")
+    tags: dict[str, Any] = {}
+    writing = True
+
+    async def write(package_id: str) -> None:
+        for number in range(1, 16):
+            await edit(chance.choice(replicas), caller, package_id, package_description=str(number))
+            acknowledged[package_id] = number
+            if number % 5 == 0:
+                await chance.choice(replicas).add_version(caller, package_id, package_version=str(number))
+
+    async def read() -> None:
+        while writing:
+            at_least = dict(acknowledged)
+            answer = await answer_of(chance.choice(replicas), caller)
+            shown = {package["PACKAGE_ID"]: int(package["PACKAGE_DESCRIPTION"]) for package in answer.body}
+            assert all(shown[package_id] >= number for package_id, number in at_least.items())
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(4):
+            group.create_task(read())
+        await asyncio.gather(*map(write, acknowledged))
+        writing = False
+
+    async with serving_catalog(mongo_url, redis_url, database=replicas[0].settings.database) as fresh:
+        tags = {(await tag_of(each, caller)): (await answer_of(each, caller)).body for each in (*replicas, fresh)}
+        rendered = await answer_of(fresh, caller)
+    assert list(tags.values()) == [rendered.body]
+    assert [package["VERSIONS"] for package in rendered.body] == [["15", "10", "5"]] * 4
+
+
+async def test_a_write_whose_service_died_after_it_is_seen_by_all(
+    replicas: tuple[Catalog, Catalog], caller: Caller
+) -> None:
+    one, other = replicas
+    await one.add_package(caller)
+    await answer_of(other, caller)
+    revisions = MongoRevisions(one.database)
+    await revisions.record_change(caller.tenant_id, "acme.editor").__aenter__()
+    early = await answer_of(other, caller)  # kept by one who looks between the announcement and the write
+
+    await one.database["packages"].update_one({"tenant_id": caller.tenant_id}, {"$set": {"name": "New"}})
+
+    for _ in range(2):
+        late = [await answer_of(replica, caller) for replica in replicas]
+        assert [answer.body[0]["PACKAGE_NAME"] for answer in (early, *late)] == ["Editor", "New", "New"]
+        assert all("ETag" not in answer.headers for answer in (early, *late))
+
+
+async def test_a_change_whose_writer_died_is_settled_after_a_minute(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_package(caller)
+    before = await tag_of(catalog, caller)
+    changing = MongoRevisions(catalog.database).record_change(caller.tenant_id, "acme.editor")
+    await changing.__aenter__()
+    open_since = {"$dateSubtract": {"startDate": "$$NOW", "unit": "second", "amount": 61}}
+    (token,) = (await catalog.database["revisions"].find_one({"tenant_id": caller.tenant_id}) or {})["open"]
+    await catalog.database["revisions"].update_one(
+        {"tenant_id": caller.tenant_id}, [{"$set": {f"open.{token}.since": open_since}}]
+    )
+
+    assert "ETag" not in (await answer_of(catalog, caller)).headers
+
+    settled = await tag_of(catalog, caller)
+    assert settled != before
+    await changing.__aexit__(None, None, None)  # It was only slow.
+    assert await tag_of(catalog, caller) not in {before, settled}
+
+
+async def test_a_reader_that_is_far_behind_reads_everything(
+    replicas: tuple[Catalog, Catalog], caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("catalog_service.revisions.store.LATEST", 8)
+    one, other = replicas
+    await one.add_package(caller)
+    await other.packages(caller)
+    revisions = MongoRevisions(one.database)
+    await edit(one, caller, package_name="New")
+    for _ in range(8):
+        async with revisions.record_change(caller.tenant_id, "acme.viewer"):
+            pass
+
+    assert [package["PACKAGE_NAME"] for package in await other.packages(caller)] == ["New"]
+
+
+async def test_gateways_are_notified_before_a_change_and_after_it(catalog: Catalog, caller: Caller) -> None:
+    seen: list[CatalogState] = []
+
+    @asynccontextmanager
+    async def telling(tenant_id: str) -> AsyncIterator[None]:
+        for _ in range(2):
+            seen.append(await MongoRevisions(catalog.database).state(tenant_id, ""))
+            if len(seen) == 1:
+                yield
+
+    async with MongoRevisions(catalog.database, telling).record_change(caller.tenant_id, "an.app"):
+        assert len(seen) == 1
+
+    assert [state.changing for state in seen] == [frozenset()] * 2
+    assert seen[0].revision != seen[1].revision
+
+
+async def test_a_write_that_gateways_cannot_be_told_of_leaves_nothing_behind(mongo_url: str, caller: Caller) -> None:
+    async with serving_catalog(mongo_url, "redis://127.0.0.1:1/0") as alone:
+        before = await tag_of(alone, caller)
+        refused = await alone.call(caller, "POST", "add_package", data=PACKAGE)
+
+        assert (refused.status, refused.body["code"]) == (500, "dependency_unavailable")
+        assert await tag_of(alone, caller) == before
+
+
+async def test_a_refused_write_moves_nothing(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_package(caller)
+    before = await tag_of(catalog, caller)
+
+    assert (await catalog.call(caller, "POST", "add_package", data=PACKAGE)).status == 401
+    assert (await catalog.call(caller, "DELETE", "delete_package", "unknown")).status == 404
+
+    assert await tag_of(catalog, caller) == before
+
+
+async def test_an_unchanged_catalog_takes_one_small_query(catalog: Catalog, caller: Caller) -> None:
+    await seed(catalog, caller, 1000)
+    await answer_of(catalog, caller)
+
+    async with catalog.queries() as asked:
+        assert len(await catalog.packages(caller)) == 1000
+
+    assert [query["ns"].partition(".")[2] for query in asked] == ["revisions"]
+    assert asked[0]["docsExamined"] == 1
+
+
+@pytest.mark.parametrize("packages", [1000, pytest.param(10_000, marks=pytest.mark.full)])
+async def test_a_write_renders_one_package_anew_at_any_size(
+    catalog: Catalog, caller: Caller, packages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await seed(catalog, caller, packages)
+    await answer_of(catalog, caller)
+    await edit(catalog, caller, "package.00500", package_name="New")
+    rendered: list[str] = []
+    render = catalog.catalogs._reader._render
+
+    def counting(entry: CatalogEntry) -> bytes:
+        rendered.append(entry.package.package_id)
+        return render(entry)
+
+    monkeypatch.setattr(catalog.catalogs._reader, "_render", counting)
+    async with catalog.queries() as asked:
+        shown = await catalog.packages(caller)
+
+    assert rendered == ["package.00500"]
+    assert [query["ns"].partition(".")[2] for query in asked] == ["revisions", "packages", "versions"]
+    assert max(query["docsExamined"] for query in asked) == 1
+    assert (len(shown), shown[500]["PACKAGE_NAME"]) == (packages, "New")
+
+
+async def test_all_who_ask_at_once_share_one_look_at_the_database(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_package(caller)
+    await answer_of(catalog, caller)
+
+    async with catalog.queries() as asked:
+        answers_ = await asyncio.gather(*(answer_of(catalog, caller) for _ in range(60)))
+
+    assert {answer.status for answer in answers_} == {200}
+    assert len(asked) < 30
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip", "zstd"])
+async def test_a_catalog_that_the_caller_has_is_not_sent_again(catalog: Catalog, caller: Caller, encoding: str) -> None:
+    await catalog.add_package(caller)
+    sent = await answer_of(catalog, caller, {"Accept-Encoding": encoding})
+    assert sent.headers.get("Content-Encoding", "identity") == encoding
+    assert (sent.headers["Vary"], sent.headers["Cache-Control"]) == ("Accept-Encoding", "private, no-cache")
+    tag = sent.headers["ETag"]
+
+    assert tag.startswith("W/")  # At another replica the same may be compressed otherwise.
+    for known in (tag, tag.removeprefix("W/"), f'"other", {tag}', "*"):
+        again = await answer_of(catalog, caller, {"If-None-Match": known, "Accept-Encoding": encoding})
+        assert (again.status, again.body) == (304, b"")
+        assert (again.headers["ETag"], again.headers["Vary"]) == (tag, "Accept-Encoding")
+
+    await edit(catalog, caller, package_name="New")
+    assert (await answer_of(catalog, caller, {"If-None-Match": tag})).status == 200
+
+
+async def test_every_view_has_a_tag_of_its_own(catalog: Catalog, caller: Caller) -> None:
+    for package_id in ("a", "b"):
+        await catalog.add_package(caller, package_id)
+    client = caller.as_client("a client")
+    tags = [
+        await tag_of(catalog, caller),
+        await tag_of(catalog, caller, include_disabled="true"),
+    ]
+    for hidden in (["a"], ["b"], ["a", "b"]):
+        catalog.others.hidden[caller.tenant_id] = hidden
+        tags.append(await tag_of(catalog, client))
+        assert (await answer_of(catalog, client, {"If-None-Match": tags[-1]})).status == 304
+        assert (await answer_of(catalog, client, {"If-None-Match": tags[0]})).status == 200
+
+    assert len(set(tags)) == len(tags)
+    catalog.others.hidden[caller.tenant_id] = []
+    assert await tag_of(catalog, client) == tags[0]  # It sees what the administrator sees.
+
+
+async def test_a_tag_of_another_tenant_is_not_known(catalog: Catalog, caller: Caller) -> None:
+    other = make_caller()
+    await catalog.add_package(other)
+
+    assert (await answer_of(catalog, caller, {"If-None-Match": await tag_of(catalog, other)})).status == 200
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip", "zstd"])
+async def test_the_same_is_shown_in_every_encoding(catalog: Catalog, caller: Caller, encoding: str) -> None:
+    await seed(catalog, caller, 600, description="Edits texts. " * 50)
+    await edit(catalog, caller, "package.00300", package_name="New")
+    catalog.others.hidden[caller.tenant_id] = ["package.00007", "package.00599"]
+    client = caller.as_client("a client")
+
+    for who, shown in ((caller, 600), (client, 598), (caller, 600)):
+        plain = await answer_of(catalog, who)
+        answer = await answer_of(catalog, who, {"Accept-Encoding": encoding})
+        assert answer.body == plain.body
+        assert len(answer.body) == shown
+
+
+async def test_a_forgotten_tenant_has_an_empty_catalog_at_once(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_package(caller)
+    assert len(await catalog.packages(caller)) == 1
+
+    await catalog.store.forget_tenant(caller.tenant_id)
+
+    assert await catalog.packages(caller) == []
+
+
+async def test_catalogs_take_no_more_memory_than_they_may(mongo_url: str, redis_url: str) -> None:
+    memory, callers = 400_000, [make_caller() for _ in range(6)]
+    async with serving_catalog(mongo_url, redis_url, catalog_memory=memory) as catalog:
+        for caller in callers:
+            await seed(catalog, caller, 100, description="x" * 500)
+            await catalog.packages(caller)
+            assert 0 < catalog.catalogs.size <= memory
+
+        async with catalog.queries() as asked:
+            await catalog.packages(callers[-1])
+            await catalog.packages(callers[0])
+
+    assert [query["ns"].partition(".")[2] for query in asked] == ["revisions", "revisions", "packages", "versions"]
+
+
+@pytest.mark.parametrize(
+    "memory", [0, 500_000, *(pytest.param(memory, marks=pytest.mark.full) for memory in (100_000, 550_000))]
+)
+async def test_a_catalog_is_shown_alike_however_little_of_it_fits_into_memory(
+    mongo_url: str, redis_url: str, memory: int
+) -> None:
+    caller = make_caller()
+    async with serving_catalog(mongo_url, redis_url, catalog_memory=memory) as catalog:
+        await seed(catalog, caller, 300, noise=250)
+        await catalog.call(caller, "PATCH", "set_package_active", "package.00004", data={"package_active": "0"})
+        catalog.others.hidden[caller.tenant_id] = ["package.00299"]
+        views = [
+            (caller, {}, list(range(300))[:4] + list(range(5, 300))),
+            (caller, {"include_disabled": "true"}, list(range(300))),
+            (caller.as_client("a client"), {}, list(range(4)) + list(range(5, 299))),
+        ]
+        for who, query, numbers in views:
+            for encoding in ("identity", "gzip"):
+                answer = await answer_of(catalog, who, {"Accept-Encoding": encoding}, **query)
+                assert [package["PACKAGE_NAME"] for package in answer.body] == [str(number) for number in numbers]
+                known = {"If-None-Match": answer.headers["ETag"], "Accept-Encoding": encoding}
+                assert (await answer_of(catalog, who, known, **query)).status == 304
+            assert catalog.catalogs.size <= memory
+
+
+async def test_a_catalog_that_grows_beyond_what_there_is_is_kept_no_more(mongo_url: str, redis_url: str) -> None:
+    caller = make_caller()
+    async with serving_catalog(mongo_url, redis_url, catalog_memory=10_000) as catalog:
+        for number in range(18):
+            await catalog.add_package(caller, f"an.app.{number}", package_description="x" * 500)
+            assert len(await catalog.packages(caller)) == number + 1
+            assert catalog.catalogs.size <= 10_000
+
+
+async def test_a_catalog_that_shrinks_is_kept_again(mongo_url: str, redis_url: str) -> None:
+    caller = make_caller()
+    async with serving_catalog(mongo_url, redis_url, catalog_memory=60_000) as catalog:
+        await seed(catalog, caller, 150, description="x" * 100)
+        await catalog.packages(caller)
+        await catalog.database["packages"].delete_many({"tenant_id": caller.tenant_id, "name": {"$ne": "7"}})
+        for _ in range(2):
+            assert len(await catalog.packages(caller)) == 1
+
+        async with catalog.queries() as asked:
+            assert len(await catalog.packages(caller)) == 1
+
+    assert len(asked) == 1
+
+
+async def test_an_answer_that_breaks_off_is_no_whole_answer(
+    mongo_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = make_caller()
+
+    async def broken(*_: object) -> AsyncIterator[bytes]:
+        yield b"[" + b" " * 1000
+        raise MongoError("away")
+
+    async with serving_catalog(mongo_url, redis_url, catalog_memory=0) as catalog:
+        await seed(catalog, caller, 1)
+        monkeypatch.setattr(catalog.catalogs, "stream", broken)
+        with pytest.raises(Exception, match=r"payload|disconnected|reset"):
+            await answer_of(catalog, caller)
+
+
+@pytest.mark.parametrize("memory", [0, 1_000_000])
+async def test_a_catalog_that_takes_long_to_be_read_is_begun_to_be_answered(
+    mongo_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, memory: int
+) -> None:
+    caller, go_on = make_caller(), asyncio.Event()
+    monkeypatch.setattr(answers, "START_TIMEOUT", 0.01)
+    async with serving_catalog(mongo_url, redis_url, catalog_memory=memory) as catalog:
+        await seed(catalog, caller, 300)
+        read = catalog.catalogs._reader._entries.read
+
+        async def slowly(*which: Any) -> AsyncIterator[Any]:
+            await go_on.wait()
+            async for entries in read(*which):
+                yield entries
+
+        monkeypatch.setattr(catalog.catalogs._reader._entries, "read", slowly)
+        address = f"{catalog.api.address}/{caller.tenant_id}/get_packages"
+        token = sign(KEY, caller, service="catalog_service", operation="get_packages")
+        headers = {INTERNAL_TOKEN: token, "Accept-Encoding": "gzip"}
+        async with asyncio.timeout(TIMEOUT), catalog.api.session.post(address, headers=headers) as answer:
+            assert (answer.status, "Content-Length" in answer.headers) == (200, False)
+            go_on.set()
+            assert len(await answer.json()) == 300
+            assert answer.headers["ETag"] == await tag_of(catalog, caller)
+
+
+async def test_readers_that_do_not_read_hold_next_to_nothing(
+    catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await seed(catalog, caller, 2000, description="x" * 9000)
+    size = len(orjson.dumps((await answer_of(catalog, caller)).body))
+    waiting: dict[object, int] = {}
+    write = web.StreamResponse.write
+
+    async def watched(response: web.StreamResponse, data: bytes) -> None:
+        done = asyncio.ensure_future(write(response, data))
+        await asyncio.sleep(0)
+        assert response._req is not None
+        transport = response._req.transport
+        assert isinstance(transport, asyncio.WriteTransport)
+        waiting[transport] = max(waiting.get(transport, 0), transport.get_write_buffer_size())
+        await done
+
+    monkeypatch.setattr(web.StreamResponse, "write", watched)
+    async with AsyncExitStack() as stack:
+        for _ in range(6):
+            await stack.enter_async_context(aclosing(_Stalled(catalog, caller)))
+        async with asyncio.timeout(TIMEOUT):
+            while len(waiting) < 6:  # noqa: ASYNC110  nothing tells of it
+                await asyncio.sleep(0.01)
+        assert len((await answer_of(catalog, caller)).body) == 2000  # beside them
+
+    assert size > 17_000_000
+    assert max(waiting.values()) <= answers.SLICE + HIGH_WATER
+
+
+class _Stalled:
+    """A connection that asks for the catalog and reads nothing of it."""
+
+    def __init__(self, catalog: Catalog, caller: Caller) -> None:
+        address = urlsplit(catalog.api.address)
+        token = sign(KEY, caller, service="catalog_service", operation="get_packages")
+        head = f"POST /{caller.tenant_id}/get_packages HTTP/1.1\r\nHost: x\r\n{INTERNAL_TOKEN}: {token}\r\n"
+        self._socket = socket.create_connection((address.hostname, address.port))
+        self._socket.sendall(f"{head}Content-Length: 0\r\n\r\n".encode())
+
+    async def aclose(self) -> None:
+        self._socket.close()

@@ -1,0 +1,461 @@
+"""What winget is shown through catalog_service's own door, as the catalog changes."""
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from itertools import cycle
+from threading import get_ident
+from typing import Any
+
+import orjson
+import pytest
+from yarl import URL
+
+from catalog_service.catalog.reader import Entries
+from catalog_service.versions.documents import version_of
+from catalog_service.winget.contracts import Contract
+from catalog_service.winget.manifest.manifest import manifest
+from catalog_service.winget.search.cooperative_yield import SEARCHES_OF_NETWORK, SEARCHES_OF_TENANT
+from catalog_service.winget.search.records import record_of
+from catalog_service.winget.search.requests import Search
+from catalog_service.winget.search.service import SearchResult, WingetSearch
+from common.auth.callers import Caller, Kind
+from common.errors import Unavailable
+from common.tenants import VersionKey
+from tests.support.api import Answer
+from tests.support.factories import make_caller, make_tenant
+from tests.support.services.catalog import Catalog, serving_catalog
+from tests.support.waiting import TIMEOUT
+from tests.support.winget.rules import check_hit, check_manifest
+
+SEARCH, MANIFEST = "winget/manifestSearch", "winget/packageManifests"
+LATEST = {"Version": "1.28.0"}
+HOUR, DAY = 3600, 24 * 3600  # seconds
+
+
+@pytest.fixture
+def caller() -> Caller:
+    return make_caller()
+
+
+async def search(catalog: Catalog, caller: Caller, token: str = "", **body: Any) -> Answer:
+    headers = {**LATEST, **({"ContinuationToken": token} if token else {})}
+    answer = await catalog.call(caller, "POST", SEARCH, json=body, headers=headers)
+    for hit in answer.body["Data"] if answer.status == 200 else ():
+        check_hit(hit)
+    return answer
+
+
+async def found(catalog: Catalog, caller: Caller, **body: Any) -> list[str]:
+    """The ids of a search's first page."""
+    answer = await search(catalog, caller, **body)
+    assert answer.status in {200, 204}, answer.body
+    return [hit["PackageIdentifier"] for hit in answer.body["Data"]] if answer.status == 200 else []
+
+
+async def versions(catalog: Catalog, caller: Caller, package_id: str, **query: str) -> list[dict[str, Any]]:
+    """What the manifest of a package has; none where there is nothing to show."""
+    answer = await catalog.call(caller, "GET", MANIFEST, package_id, params=query, headers=LATEST)
+    if answer.status == 204:
+        return []
+    assert answer.status == 200, answer.body
+    check_manifest(answer.body["Data"], 28)
+    listed: list[dict[str, Any]] = answer.body["Data"]["Versions"]
+    return listed
+
+
+async def test_a_search_shows_the_catalog_as_it_is(catalog: Catalog, caller: Caller) -> None:
+    assert await found(catalog, caller) == []
+    await catalog.add_package(caller, "Acme.Editor")
+    assert await found(catalog, caller) == []  # It has nothing to be installed.
+    uid = await catalog.add_version(caller, "Acme.Editor")
+    assert await found(catalog, caller) == ["Acme.Editor"]
+    await catalog.call(caller, "PATCH", "edit_package", "Acme.Editor", data={"package_name": "Renamed", "tags": "new"})
+    by_tag = {"PackageMatchField": "Tag", "RequestMatch": {"KeyWord": "NEW", "MatchType": "CaseInsensitive"}}
+    (hit,) = (await search(catalog, caller, Filters=[by_tag])).body["Data"]
+    assert (hit["PackageName"], hit["Publisher"]) == ("Renamed", "Acme")
+    await catalog.call(caller, "PATCH", "set_package_active", "Acme.Editor", data={"package_active": "0"})
+    assert await found(catalog, caller) == []
+    assert await versions(catalog, caller, "Acme.Editor") == []
+    await catalog.call(caller, "PATCH", "set_package_active", "Acme.Editor", data={"package_active": "1"})
+    assert await found(catalog, caller) == ["Acme.Editor"]
+    await catalog.call(caller, "DELETE", "delete_package_version", "Acme.Editor", data={"versions_uids": uid})
+    assert await found(catalog, caller) == []
+    assert await versions(catalog, caller, "Acme.Editor") == []
+
+
+async def test_what_a_client_would_refuse_is_left_out_and_spoils_nothing(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_package(caller, "Acme.Editor")
+    await catalog.add_version(caller, "Acme.Editor", package_version="1.0")
+    await catalog.add_version(caller, "Acme.Editor", package_version="1.1", channel="beta")
+    await catalog.add_version(caller, "Acme.Editor", package_version="< 2")
+    await catalog.add_version(caller, "Acme.Editor", package_version="1/3")
+    await catalog.add_version(caller, "Acme.Editor", package_version="1.4", file_type="ZIP", file_type_nested="MSI")
+    for package_id in (
+        "editor",
+        "Acme.Editor.",
+        "Acme..Editor",
+        f"Acme.{'e' * 33}",
+        "Acme. Editor",
+        "A.b.c.d.e.f.g.h.i",
+    ):
+        await catalog.add_package(caller, package_id)
+        await catalog.add_version(caller, package_id)
+    await catalog.add_package(caller, "Acme.Blank", package_name=" ")
+    await catalog.add_version(caller, "Acme.Blank")
+    (hit,) = (await search(catalog, caller)).body["Data"]
+    assert (hit["PackageIdentifier"], hit["Versions"]) == ("Acme.Editor", [{"PackageVersion": "1.0"}])
+    assert [version["PackageVersion"] for version in await versions(catalog, caller, "Acme.Editor")] == ["1.0"]
+    assert await versions(catalog, caller, "editor") == await versions(catalog, caller, "Acme.Blank") == []
+
+
+async def test_a_client_sees_of_both_what_the_blacklist_lets_it_see(catalog: Catalog, caller: Caller) -> None:
+    for package_id in ("Acme.Editor", "Acme.Hidden"):
+        await catalog.add_package(caller, package_id)
+        await catalog.add_version(caller, package_id)
+    catalog.others.hidden[caller.tenant_id] = ["Acme.Hidden"]
+    client = make_caller(caller.tenant, kind=Kind.CLIENT, client_id="c1")
+    assert await found(catalog, client) == ["Acme.Editor"]
+    assert await versions(catalog, client, "Acme.Hidden") == await versions(catalog, client, "acme.hidden") == []
+    assert len(await versions(catalog, caller, "Acme.Hidden")) == 1
+    catalog.others.refusal = Unavailable("away")
+    for answer in (await search(catalog, client), await catalog.call(client, "GET", MANIFEST, "Acme.Hidden")):
+        assert answer.status == 500
+
+
+async def test_pages_stay_right_while_the_catalog_changes(catalog: Catalog, caller: Caller) -> None:
+    for number in range(6):
+        await catalog.add_package(caller, f"Acme.App{number}")
+        await catalog.add_version(caller, f"Acme.App{number}")
+    first = (await search(catalog, caller, MaximumResults=2)).body
+    assert [hit["PackageIdentifier"] for hit in first["Data"]] == ["Acme.App0", "Acme.App1"]
+    await catalog.call(caller, "DELETE", "delete_package", "Acme.App1")
+    await catalog.call(caller, "DELETE", "delete_package", "Acme.App3")
+    for package_id in ("Acme.App00", "Acme.App22"):
+        await catalog.add_package(caller, package_id)
+        await catalog.add_version(caller, package_id)
+    seen: list[str] = []
+    token = first["ContinuationToken"]
+    while token and len(seen) < 10:
+        page = (await search(catalog, caller, token, MaximumResults=2)).body
+        seen += [hit["PackageIdentifier"] for hit in page["Data"]]
+        token = page.get("ContinuationToken", "")
+    assert seen == ["Acme.App2", "Acme.App22", "Acme.App4", "Acme.App5"]
+    other = {"Query": {"KeyWord": "app", "MatchType": "Substring"}}
+    answer = await search(catalog, caller, first["ContinuationToken"], **other)
+    assert (answer.status, answer.body["detail"].partition(":")[0]) == (400, "ContinuationToken")
+
+
+async def test_a_page_ends_where_it_would_grow_too_large(
+    catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        await catalog.add_package(caller, f"Acme.App{number}")
+        await catalog.add_version(caller, f"Acme.App{number}")
+    one = len(orjson.dumps((await search(catalog, caller)).body["Data"][0]))
+    for size, pages in ((2 * one, [2, 2, 1]), (2 * one - 1, [1] * 5), (1, [1] * 5), (5 * one, [5])):
+        monkeypatch.setattr("catalog_service.winget.routes.PAGE_SIZE", size)
+        seen: list[list[str]] = []
+        token = ""
+        while (token or not seen) and len(seen) < 10:
+            page = (await search(catalog, caller, token)).body
+            seen.append([hit["PackageIdentifier"] for hit in page["Data"]])
+            token = page.get("ContinuationToken", "")
+        assert [len(page) for page in seen] == pages
+        assert [package_id for page in seen for package_id in page] == [f"Acme.App{number}" for number in range(5)]
+
+
+async def test_a_manifest_tells_of_one_version_or_market(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_package(caller, "Acme.Editor")
+    await catalog.add_version(caller, "Acme.Editor", package_version="1.0-Beta")
+    await catalog.add_version(caller, "Acme.Editor", package_version="2.0", allowed_markets="DE")
+    listed = [version["PackageVersion"] for version in await versions(catalog, caller, "ACME.editor")]
+    assert listed == ["2.0", "1.0-Beta"]
+    assert len(await versions(catalog, caller, "Acme.Editor", version="1.0-BETA")) == 1
+    assert await versions(catalog, caller, "Acme.Editor", Version="1.0") == []
+    assert len(await versions(catalog, caller, "Acme.Editor", MARKET="de")) == 2
+    assert len(await versions(catalog, caller, "Acme.Editor", Market="US")) == 1
+    assert len(await versions(catalog, caller, "Acme.Editor", Channel="stable")) == 2
+    assert await versions(catalog, caller, "Acme.Editor", Channel="beta") == []
+    assert await versions(catalog, caller, "Acme.Nobody") == []
+
+
+@pytest.mark.parametrize(
+    ("file_type", "signature", "lifetime"),
+    [("MSIX", "ab" * 32, range(DAY, DAY + HOUR)), ("MSIX", "", range(HOUR + 1)), ("EXE", "ab" * 32, range(HOUR + 1))],
+    ids=["MSIX", "unsigned MSIX", "EXE"],
+)
+async def test_the_address_of_a_signed_package_outlives_its_installation(
+    catalog: Catalog, caller: Caller, file_type: str, signature: str, lifetime: range
+) -> None:
+    await catalog.add_package(caller, "Acme.Editor")
+    signed = {"signature_sha256": signature} if signature else {}
+    await catalog.add_version(caller, "Acme.Editor", file_type=file_type, **signed)
+    (version,) = await versions(catalog, caller, "Acme.Editor")
+    expires = int(URL(version["Installers"][0]["InstallerUrl"]).query["expires"])
+    assert expires - int(time.time()) in lifetime
+
+
+async def test_a_manifest_of_many_versions_is_made_beside_the_event_loop(
+    catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def watched(*asked: Any) -> Any:
+        threads.append(get_ident())
+        return manifest(*asked)
+
+    monkeypatch.setattr("catalog_service.winget.routes.manifest", watched)
+    monkeypatch.setattr("catalog_service.winget.routes.MANY", 1)
+    await catalog.add_package(caller, "Acme.Editor")
+    for count, version in enumerate(("1.0", "2.0"), start=1):
+        await catalog.add_version(caller, "Acme.Editor", package_version=version)
+        assert len(await versions(catalog, caller, "Acme.Editor")) == count
+    assert threads[0] == get_ident() != threads[1]
+
+
+async def test_many_versions_are_read_and_told_beside_the_event_loop(
+    catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[str, list[int]] = defaultdict(list)
+
+    def watched(name: str, work: Any) -> Any:
+        def noting(*given: Any) -> Any:
+            threads[name].append(get_ident())
+            return work(*given)
+
+        return noting
+
+    monkeypatch.setattr("catalog_service.versions.store.version_of", watched("reading", version_of))
+    monkeypatch.setattr("catalog_service.winget.search.service.record_of", watched("finding", record_of))
+    monkeypatch.setattr(Contract, "hit", watched("telling", Contract.hit))
+    monkeypatch.setattr("catalog_service.versions.store.MAX_IN_LOOP", 1)
+    monkeypatch.setattr("catalog_service.winget.routes.MANY", 1)
+    await catalog.add_package(caller, "Acme.Editor")
+    for version in ("1.0", "2.0"):
+        await catalog.add_version(caller, "Acme.Editor", package_version=version)
+        await search(catalog, caller)
+        answer = await catalog.call(caller, "POST", SEARCH, json={}, headers={"Version": "1.0.0"})
+        assert answer.body["Data"][0]["Versions"][0]["PackageVersion"] == version
+    here = {name: [thread == get_ident() for thread in told] for name, told in threads.items()}
+    # Few are read, or told in other words, on the loop; and however many there are, what is told as it is kept.
+    assert here == {
+        "reading": [True, False, False],
+        "finding": [False, False],
+        "telling": [True, True, True, False],
+    }
+
+
+async def test_what_a_contract_does_not_know_is_not_found_in_it(catalog: Catalog, caller: Caller) -> None:
+    for package_id, kind in (("Acme.Font", "FONT"), ("Acme.Tool", "PORTABLE"), ("Acme.Editor", "MSI")):
+        await catalog.add_package(caller, package_id)
+        await catalog.add_version(caller, package_id, file_type=kind)
+    await catalog.add_version(caller, "Acme.Tool", package_version="0.9")
+    for version, shown in {
+        "1.12.0": {"Acme.Font": ["1.0"], "Acme.Tool": ["1.0", "0.9"], "Acme.Editor": ["1.0"]},
+        "1.10.0": {"Acme.Tool": ["1.0", "0.9"], "Acme.Editor": ["1.0"]},
+        "1.1.0": {"Acme.Tool": ["0.9"], "Acme.Editor": ["1.0"]},
+    }.items():
+        answer = await catalog.call(caller, "POST", SEARCH, json={}, headers={"Version": version})
+        hits = {hit["PackageIdentifier"]: hit["Versions"] for hit in answer.body["Data"]}
+        assert {name: [one["PackageVersion"] for one in versions] for name, versions in hits.items()} == shown
+
+
+async def test_the_exact_id_comes_before_one_in_other_letters(catalog: Catalog, caller: Caller) -> None:
+    for package_id in ("acme.editor", "Acme.Editor"):
+        await catalog.add_package(caller, package_id)
+        await catalog.add_version(caller, package_id, package_version=package_id[0])
+    for package_id, version in (("acme.editor", "a"), ("Acme.Editor", "A"), ("ACME.EDITOR", "A")):
+        assert [one["PackageVersion"] for one in await versions(catalog, caller, package_id)] == [version]
+
+
+async def test_another_replica_and_a_catalog_without_room_show_the_same(
+    catalog: Catalog, mongo_url: str, redis_url: str
+) -> None:
+    caller = make_caller(make_tenant())
+    await catalog.add_package(caller, "Acme.Editor")
+    await catalog.add_version(caller, "Acme.Editor")
+    async with serving_catalog(mongo_url, redis_url, database=catalog.settings.database, search_memory=0) as small:
+        for replica in (catalog, small):
+            assert await found(replica, caller) == ["Acme.Editor"]
+        await small.call(caller, "DELETE", "delete_package", "Acme.Editor")
+        await small.add_package(caller, "Acme.Other")
+        await small.add_version(caller, "Acme.Other")
+        for replica in (catalog, small):
+            assert await found(replica, caller) == ["Acme.Other"]
+
+
+async def test_indexes_of_all_tenants_stay_within_their_bound(catalog: Catalog) -> None:
+    callers = [make_caller() for _ in range(4)]
+    for caller in callers:
+        await catalog.add_package(caller, "Acme.Editor")
+        await catalog.add_version(caller, "Acme.Editor")
+    entries = Entries(catalog.store.packages.described, catalog.store.versions.versions)
+    one = WingetSearch(catalog.store.revisions, entries, memory=1 << 20)
+    await one.find(callers[0].tenant_id, Search(), frozenset())
+    bounded = WingetSearch(catalog.store.revisions, entries, memory=2 * one.size)
+    for caller in callers * 2:
+        (record,) = (await bounded.find(caller.tenant_id, Search(), frozenset())).records
+        assert record.package_id == "Acme.Editor"
+        assert 0 < bounded.size <= 2 * one.size
+
+
+async def test_what_did_not_change_is_not_read_again(catalog: Catalog, caller: Caller) -> None:
+    for package_id in ("Acme.Editor", "Acme.Other"):
+        await catalog.add_package(caller, package_id)
+        await catalog.add_version(caller, package_id)
+    assert len(await found(catalog, caller)) == 2
+    async with catalog.queries() as asked:
+        assert len(await found(catalog, caller)) == 2
+    assert {query["command"].get("find") for query in asked} == {"revisions"}
+    await catalog.add_version(caller, "Acme.Other", package_version="2.0")
+    async with catalog.queries() as asked:
+        assert len(await found(catalog, caller)) == 2
+    wanted = [
+        query["command"]["filter"]["package_id"] for query in asked if query["command"].get("find") != "revisions"
+    ]
+    assert wanted == [{"$in": ["Acme.Other"]}] * 2
+
+
+@pytest.mark.parametrize("text", ["editor", "Acme.", "a" * 5_000, "../Acme.Editor", "Acme.Ed*tor", "编辑器", "-"])
+async def test_text_that_cannot_be_an_id_costs_no_query(catalog: Catalog, caller: Caller, text: str) -> None:
+    async with catalog.queries() as queries:
+        answer = await catalog.call(caller, "GET", MANIFEST, text, headers=LATEST)
+
+    assert (answer.status, queries) == (204, [])
+
+
+async def test_stored_version_with_a_wrong_windows_feature_is_left_out(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_package(caller, "Acme.Editor")
+    await catalog.add_version(caller, "Acme.Editor", package_version="1.0", dep_windows_features="NetFx3")
+    uid = await catalog.add_version(caller, "Acme.Editor", package_version="2.0", dep_windows_features="NetFx3")
+    await catalog.database["versions"].update_one(
+        {"tenant_id": caller.tenant_id, "uid": uid}, {"$set": {"dependencies.windows_features": ["Net Fx 4"]}}
+    )
+
+    details = await catalog.call(caller, "GET", "get_version_details", uid)
+
+    assert [version["PackageVersion"] for version in await versions(catalog, caller, "Acme.Editor")] == ["1.0"]
+    assert details.body["winget_refusals"] == ["dep_windows_features: must have names of letters, digits, - and _ only"]
+
+
+async def test_version_with_a_wrong_windows_feature_is_not_created(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_package(caller)
+
+    answer = await catalog.try_version(caller, dep_windows_features="Net Fx 4")
+
+    assert (answer.status, answer.body["detail"]) == (
+        400,
+        "dep_windows_features: must have names of letters, digits, - and _ only",
+    )
+
+
+async def test_of_msix_and_appx_installers_that_are_equal_one_is_offered(catalog: Catalog) -> None:
+    caller = make_caller(make_tenant(version_key=VersionKey.INSTALLER))
+    await catalog.add_package(caller, "Acme.Editor")
+    for file_type in ("MSIX", "APPX"):
+        await catalog.add_version(caller, "Acme.Editor", file_type=file_type)
+
+    (version,) = await versions(catalog, caller, "Acme.Editor")
+
+    assert len(version["Installers"]) == 1
+
+
+def part(kind: str, field: str = "PackageName") -> dict[str, object]:
+    return {"PackageMatchField": field, "RequestMatch": {"KeyWord": "nothing", "MatchType": kind}}
+
+
+SCANS: list[dict[str, Any]] = [
+    {"Query": {"KeyWord": "nothing", "MatchType": "Substring"}},
+    {"Filters": [part("Wildcard")]},
+]
+UPGRADE: dict[str, Any] = {
+    "Inclusions": [part("Exact", field) for field in ("PackageFamilyName", "ProductCode", "PackageName")]
+}
+
+
+SEARCHES_WAITING = 16  # fewer than in production, so that few requests fill the queue
+
+
+class Gate:
+    """Holds the searches that scan texts until it opens, and counts those that run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened, self.running, self.most = asyncio.Event(), 0, 0
+        self.by_tenant: Counter[str] = Counter()
+        find = WingetSearch.find
+
+        async def held(searches: WingetSearch, tenant_id: str, wanted: Search, *others: Any) -> SearchResult:
+            if all(match.of_whole_values for match in (*wanted.either, *wanted.filters)):
+                return await find(searches, tenant_id, wanted, *others)
+            self.running += 1
+            self.by_tenant[tenant_id] += 1
+            self.most = max(self.most, self.running)
+            await self.opened.wait()
+            self.running -= 1
+            return await find(searches, tenant_id, wanted, *others)
+
+        monkeypatch.setattr(WingetSearch, "find", held)
+        monkeypatch.setattr("catalog_service.winget.search.cooperative_yield.SEARCH_TIMEOUT", TIMEOUT)
+        monkeypatch.setattr("catalog_service.winget.search.cooperative_yield.SEARCHES_WAITING", SEARCHES_WAITING)
+
+    async def wait_for(self, running: int) -> None:
+        async with asyncio.timeout(TIMEOUT):
+            while self.running < running:  # noqa: ASYNC110  the gate does not tell who waits
+                await asyncio.sleep(0.001)
+
+
+def start(catalog: Catalog, *callers: Caller) -> list[asyncio.Task[Answer]]:
+    """Send a search that scans texts for each caller, of the kinds in turn."""
+    bodies = zip(callers, cycle(SCANS), strict=False)
+    return [asyncio.create_task(search(catalog, caller, **body)) for caller, body in bodies]
+
+
+async def test_one_network_runs_a_bounded_number_of_searches_that_scan_texts(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, addresses = Gate(monkeypatch), ("2001:db8::1", "2001:db8::2")  # They are in one /64 network.
+    too_many = 12
+    callers = range(SEARCHES_OF_NETWORK + SEARCHES_WAITING + too_many)
+    crowd = [make_caller(ip=addresses[number % 2]) for number in callers]  # Each is of another tenant.
+    sent = start(catalog, *crowd)
+    await gate.wait_for(SEARCHES_OF_NETWORK)
+    # The queue is full, so the others are refused at once.
+    async with asyncio.timeout(TIMEOUT):
+        coming = asyncio.as_completed(sent)
+        refused = [await next(coming) for _ in range(too_many)]
+    assert {(answer.status, answer.headers["Retry-After"]) for answer in refused} == {(503, "2")}
+    # Another network has a limit of its own.
+    sent += start(catalog, make_caller(ip="192.0.2.1"))
+    await gate.wait_for(SEARCHES_OF_NETWORK + 1)
+    gate.opened.set()
+    statuses = Counter(answer.status for answer in await asyncio.gather(*sent))
+    assert statuses == {204: SEARCHES_OF_NETWORK + SEARCHES_WAITING + 1, 503: too_many}
+    assert gate.most == SEARCHES_OF_NETWORK + 1
+
+
+async def test_one_tenant_runs_a_bounded_number_of_searches_that_scan_texts(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, tenant = Gate(monkeypatch), make_tenant()
+    sent = start(catalog, *(make_caller(tenant, ip=f"192.0.2.{number}") for number in range(SEARCHES_OF_TENANT + 6)))
+    await gate.wait_for(SEARCHES_OF_TENANT)
+    sent += start(catalog, make_caller(ip="198.51.100.1"))  # of another tenant
+    await gate.wait_for(SEARCHES_OF_TENANT + 1)
+    assert gate.by_tenant[tenant.tenant_id] == SEARCHES_OF_TENANT
+    gate.opened.set()
+    assert {answer.status for answer in await asyncio.gather(*sent)} == {204}
+    assert gate.most == SEARCHES_OF_TENANT + 1
+
+
+async def test_the_searches_of_an_upgrade_never_wait_for_text_searches(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, caller = Gate(monkeypatch), make_caller(ip="192.0.2.1")
+    sent = start(catalog, *[caller] * (SEARCHES_OF_NETWORK + SEARCHES_WAITING))
+    await gate.wait_for(SEARCHES_OF_NETWORK)
+    async with asyncio.timeout(TIMEOUT):
+        answers = await asyncio.gather(*(search(catalog, caller, **UPGRADE) for _ in range(200)))
+    assert {answer.status for answer in answers} == {204}
+    gate.opened.set()
+    assert {answer.status for answer in await asyncio.gather(*sent)} == {204}

@@ -1,0 +1,404 @@
+"""Installers are moved between storages, and after any interruption one storage has the whole file."""
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.services.storage_pair import FILE, StoragePair
+from upload_service.model import Damage, Status, StorageFull, StorageKind, Upload
+from upload_service.storage.filesystem import InstallerStorage, StorageBackends
+from upload_service.storage.migration import Outcome
+from upload_service.uploads.part_files import PartFile
+
+BOTH_WAYS = pytest.mark.parametrize(
+    ("old", "new"), [(StorageKind.FOLDER, StorageKind.S3), (StorageKind.S3, StorageKind.FOLDER)]
+)
+STEPS = [
+    ("put", "before"),
+    ("put", "after"),
+    ("size", "before"),
+    ("set_storage", "before"),
+    ("set_storage", "after"),
+    ("remove", "before"),
+    ("remove", "after"),
+    ("clear_previous", "before"),
+    ("clear_previous", "after"),
+]
+SAMPLES = {
+    (StorageKind.S3, "put", "after"),
+    (StorageKind.S3, "set_storage", "after"),
+    (StorageKind.FOLDER, "remove", "before"),
+}
+EACH_STEP = pytest.mark.parametrize(
+    ("old", "new", "method", "when"),
+    [
+        pytest.param(
+            *(old, new, *step),
+            id=f"to {new} {' '.join(reversed(step))}",
+            marks=() if (new, *step) in SAMPLES else pytest.mark.full,
+        )
+        for old, new in ((StorageKind.FOLDER, StorageKind.S3), (StorageKind.S3, StorageKind.FOLDER))
+        for step in STEPS
+    ],
+)
+
+
+class Killed(BaseException):
+    """A process was killed."""
+
+
+class Meddled:
+    """A proxy that does something before or after the first call of one method."""
+
+    def __init__(self, real: object, method: str, when: str, what: Callable[[], Awaitable[object]]) -> None:
+        self._real = real
+        self._method = method
+        self._when = when
+        self._what: Callable[[], Awaitable[object]] | None = what
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._real, name)
+        what = self._what
+        if name != self._method or what is None:
+            return method
+
+        async def meddled(*given: Any) -> Any:
+            self._what = None
+            if self._when == "before":
+                await what()
+            result = await method(*given)
+            if self._when == "after":
+                await what()
+            return result
+
+        return meddled
+
+
+class Mortal:
+    """The store of a process that can be killed; then it changes nothing."""
+
+    def __init__(self, real: object) -> None:
+        self._real = real
+        self.dead = False
+
+    def __getattr__(self, name: str) -> Any:
+        return _nothing if self.dead else getattr(self._real, name)
+
+
+async def _nothing(*_: object) -> None: ...
+
+
+def meddling(
+    storages: StoragePair, new: StorageKind, method: str, when: str, what: Callable[[], Awaitable[object]]
+) -> Any:
+    """A mover that is interrupted at a step, and its store, which can be killed."""
+    (old,) = set(StorageKind) - {new}
+    mortal = Mortal(Meddled(storages.store, method, when, what))
+    homes: Any = {old: storages.home(old), new: storages.home(new)}
+    side = new if method in {"put", "size"} else old
+    homes[side] = Meddled(homes[side], method, when, what)
+    return storages.mover(new, store=mortal, homes=StorageBackends(homes)), mortal
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("content", [b"x", FILE, FILE * 90], ids=["a byte", "small", "large"])
+async def test_a_file_is_moved(storages: StoragePair, old: StorageKind, new: StorageKind, content: bytes) -> None:
+    upload = await storages.keep(content, old)
+    assert await storages.move_all(new) == [Outcome.MOVED]
+    await storages.expect_at(new, upload, content)
+    assert await storages.move_all(new) == []
+
+
+async def test_a_file_is_moved_to_object_storage_and_back(storages: StoragePair) -> None:
+    upload = await storages.keep()
+    for home in (StorageKind.S3, StorageKind.FOLDER, StorageKind.S3, StorageKind.FOLDER):
+        assert await storages.move_all(home) == [Outcome.MOVED]
+        await storages.expect_at(home, upload)
+
+
+@EACH_STEP
+async def test_a_mover_killed_at_any_step_loses_nothing(
+    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, when: str
+) -> None:
+    upload = await storages.keep(home=old)
+
+    async def kill() -> None:
+        mortal.dead = True
+        raise Killed
+
+    mover, mortal = meddling(storages, new, method, when, kill)
+    with pytest.raises(Killed):
+        await mover.run()
+    home = StorageKind((await storages.record(upload))["home"])
+    assert await storages.bytes_at(home, upload) == FILE
+    await storages.let_leases_pass()
+    await storages.mover(new).run()
+    await storages.expect_at(new, upload)
+
+
+@EACH_STEP
+async def test_after_a_mover_stopped_at_any_step_another_continues_at_once(
+    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, when: str
+) -> None:
+    upload = await storages.keep(home=old)
+
+    async def stop() -> None:
+        task.cancel()
+        await asyncio.sleep(0)
+
+    mover, _ = meddling(storages, new, method, when, stop)
+    task = asyncio.create_task(mover.run())
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await storages.mover(new).run()
+    await storages.expect_at(new, upload)
+
+
+@BOTH_WAYS
+async def test_many_movers_at_once_move_each_file_once(
+    storages: StoragePair, old: StorageKind, new: StorageKind
+) -> None:
+    uploads = [await storages.keep(home=old) for _ in range(8)]
+    outcomes = await asyncio.gather(*(storages.move_all(new) for _ in range(4)))
+    assert [one for several in outcomes for one in several] == [Outcome.MOVED] * len(uploads)
+    for upload in uploads:
+        await storages.expect_at(new, upload)
+
+
+@EACH_STEP
+async def test_a_mover_without_its_lease_changes_nothing(
+    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, when: str
+) -> None:
+    upload = await storages.keep(home=old)
+
+    async def oversleep() -> None:
+        await storages.let_leases_pass()
+        await storages.mover(new).run()
+
+    mover, _ = meddling(storages, new, method, when, oversleep)
+    await mover.run()
+    await storages.expect_at(new, upload)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_delayed_mover_keeps_a_file_that_was_moved_back(
+    storages: StoragePair, old: StorageKind, new: StorageKind, when: str
+) -> None:
+    upload = await storages.keep(home=old)
+
+    async def oversleep() -> None:
+        for home in (new, old):
+            await storages.let_leases_pass()
+            await storages.mover(home).run()
+
+    mover, _ = meddling(storages, new, "set_storage", when, oversleep)
+    await mover.run()
+    home = StorageKind((await storages.record(upload))["home"])
+    assert await storages.bytes_at(home, upload) == FILE
+
+
+@EACH_STEP
+async def test_a_file_deleted_during_a_move_leaves_nothing(
+    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, when: str
+) -> None:
+    upload = await storages.keep(home=old)
+
+    async def delete() -> None:
+        await storages.removal.remove(upload)
+
+    mover, _ = meddling(storages, new, method, when, delete)
+    await mover.run()
+    assert await storages.store.find(upload) is None
+    assert [await storages.home(home).size(upload) for home in StorageKind] == [None, None]
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_delayed_mover_that_cleans_up_keeps_the_recorded_file(
+    storages: StoragePair, old: StorageKind, new: StorageKind, when: str
+) -> None:
+    """Another mover brings the file back before the first one removes the old copy."""
+    upload = await storages.keep(home=old)
+    await arrive_and_stop(storages, upload, new)
+
+    async def oversleep() -> None:
+        await storages.let_leases_pass()
+        for home in (new, old):
+            await storages.mover(home).run()
+
+    mover, _ = meddling(storages, new, "renew", when, oversleep)
+    await mover.remove_leftovers()
+    await storages.expect_at(old, upload)
+
+
+async def arrive_and_stop(storages: StoragePair, upload: Upload, new: StorageKind) -> None:
+    """Store a file in its new storage, and leave its copy in the old one."""
+    copy = storages.root / "copy"
+    copy.write_bytes(FILE)
+    await storages.home(new).put(upload, copy)
+    await storages.database["uploads"].update_one(
+        {"tenant_id": upload.tenant_id}, {"$set": {"home": new, "left": upload.storage}}
+    )
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_delayed_mover_that_rejects_a_copy_keeps_the_recorded_file(
+    storages: StoragePair, old: StorageKind, new: StorageKind, when: str
+) -> None:
+    upload = await storages.keep(home=old)
+    (storages.root / "other").write_bytes(bytes(upload.size))
+    await storages.home(new).put(upload, storages.root / "other")
+
+    async def oversleep() -> None:
+        for _ in range(2):  # The first that comes removes the other file.
+            await storages.let_leases_pass()
+            await storages.mover(new).run()
+
+    mover, _ = meddling(storages, new, "renew", when, oversleep)
+    await mover.run()
+    await storages.expect_at(new, upload)
+
+
+class Late:
+    """A storage that stores a file only after another step."""
+
+    def __init__(self, real: InstallerStorage, on_its_way: Path, first: Callable[[], Awaitable[object]]) -> None:
+        self._real = real
+        self._on_its_way = on_its_way
+        self._first = first
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def put(self, upload: Upload, source: Path) -> None:
+        self._on_its_way.write_bytes(source.read_bytes())
+        await self._first()
+        await self._real.put(upload, self._on_its_way)
+
+
+@BOTH_WAYS
+async def test_a_copy_stored_after_a_deletion_is_removed(
+    storages: StoragePair, old: StorageKind, new: StorageKind
+) -> None:
+    upload = await storages.keep(home=old)
+
+    async def delete() -> None:
+        await storages.removal.remove(upload)
+
+    homes = StorageBackends(
+        {old: storages.home(old), new: Late(storages.home(new), storages.root / "on its way", delete)}
+    )
+    assert [outcome async for _, outcome in storages.mover(new, homes=homes).moves()] == [Outcome.CHANGED]
+    assert [await storages.home(home).size(upload) for home in StorageKind] == [None, None]
+
+
+@BOTH_WAYS
+async def test_a_file_claimed_by_a_version_while_it_is_moved_is_moved(
+    storages: StoragePair, old: StorageKind, new: StorageKind
+) -> None:
+    upload = await storages.keep(home=old, status=Status.COMPLETE)
+
+    async def claim() -> None:
+        await storages.database["uploads"].update_one(
+            {"tenant_id": upload.tenant_id}, {"$set": {"status": Status.LINKED}, "$inc": {"fence": 1}}
+        )
+
+    mover, _ = meddling(storages, new, "put", "before", claim)
+    await mover.run()
+    await storages.expect_at(new, upload)
+
+
+def flip(storages: StoragePair, upload: Upload) -> None:
+    path = storages.folder.path(upload)
+    content = bytearray(path.read_bytes())
+    content[7] ^= 1
+    path.write_bytes(content)
+
+
+async def test_an_altered_file_is_not_moved_and_is_marked(storages: StoragePair) -> None:
+    damaged, sound = await storages.keep(), await storages.keep()
+    flip(storages, damaged)
+    assert sorted(await storages.move_all(StorageKind.S3)) == [Outcome.ALTERED, Outcome.MOVED]
+    record = await storages.record(damaged)
+    assert (record["home"], record["damage"]) == (StorageKind.FOLDER, Damage.ALTERED)
+    assert await storages.folder.size(damaged) == damaged.size
+    assert await storages.objects.size(damaged) is None
+    await storages.expect_at(StorageKind.S3, sound)
+    assert await storages.move_all(StorageKind.S3) == []
+
+
+@BOTH_WAYS
+async def test_a_missing_file_is_reported_and_does_not_stop_the_scrub(
+    storages: StoragePair, old: StorageKind, new: StorageKind
+) -> None:
+    missing, sound = await storages.keep(home=old), await storages.keep(home=old)
+    await storages.home(old).remove(missing)
+    assert sorted(await storages.move_all(new)) == [Outcome.FAILED, Outcome.MOVED]
+    assert (await storages.record(missing))["home"] == old
+    await storages.expect_at(new, sound)
+
+
+@BOTH_WAYS
+async def test_another_file_under_the_name_is_not_taken_for_the_file(
+    storages: StoragePair, old: StorageKind, new: StorageKind
+) -> None:
+    upload = await storages.keep(home=old)
+    (storages.root / "other").write_bytes(bytes(upload.size))
+    await storages.home(new).put(upload, storages.root / "other")
+    assert await storages.move_all(new) == [Outcome.FAILED]
+    assert await storages.move_all(new) == []
+    await storages.let_leases_pass()
+    assert await storages.move_all(new) == [Outcome.MOVED]
+    await storages.expect_at(new, upload)
+
+
+async def test_a_full_disk_stops_the_migration_before_a_fetch(
+    storages: StoragePair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = await storages.keep(home=StorageKind.S3)
+    room = shutil.disk_usage(storages.root)._replace(free=upload.size - 1)
+    with monkeypatch.context() as full:
+        full.setattr(shutil, "disk_usage", lambda _: room)
+        with pytest.raises(StorageFull):
+            await storages.mover(StorageKind.FOLDER).run()
+    await storages.expect_at(StorageKind.S3, upload)
+    assert await storages.move_all(StorageKind.FOLDER) == [Outcome.MOVED]
+
+
+async def test_a_slow_disk_blocks_no_request(storages: StoragePair, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = list[threading.Thread]()
+
+    def noting(work: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*given: Any) -> Any:
+            threads.append(threading.current_thread())
+            return work(*given)
+
+        return noted
+
+    monkeypatch.setattr(shutil, "disk_usage", noting(shutil.disk_usage))
+    for name in ("write", "sync", "close"):
+        monkeypatch.setattr(PartFile, name, noting(getattr(PartFile, name)))
+    await storages.keep(home=StorageKind.S3)
+    assert await storages.move_all(StorageKind.FOLDER) == [Outcome.MOVED]
+    assert len(threads) == 4
+    assert threading.main_thread() not in threads
+
+
+async def test_a_file_that_is_only_just_complete_is_left_alone(storages: StoragePair) -> None:
+    upload = await storages.keep()
+    now: list[Any] = [{"$set": {"updated_at": "$$NOW"}}]
+    await storages.database["uploads"].update_one({"tenant_id": upload.tenant_id}, now)
+    assert await storages.move_all(StorageKind.S3) == []
+
+
+@pytest.mark.parametrize("status", [Status.OPEN, Status.DELETING])
+async def test_open_and_deleting_uploads_are_not_moved(storages: StoragePair, status: Status) -> None:
+    await storages.keep(status=status)
+    assert await storages.move_all(StorageKind.S3) == []

@@ -1,0 +1,149 @@
+"""The one-call form: its installer is stored, its fields are returned."""
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.support.services.upload import UploadApi, make_uploader, sha256
+from upload_service.uploads.store import MongoUploadStore
+
+FILE = b"installer " * 100
+SIZE = len(FILE)
+
+
+async def test_a_form_with_a_file_is_stored_and_returns_its_fields(api: UploadApi) -> None:
+    caller = make_uploader()
+    answer = await api.store(
+        caller, ("b", "1", None), ("file", FILE, "setup.exe"), ("a", "grün", None), ("b", "2", None)
+    )
+    name = answer.body["server_filename"]
+    assert (answer.status, answer.body) == (
+        200,
+        {
+            "fields": [["b", "1"], ["a", "grün"], ["b", "2"]],
+            "server_filename": name,
+            "sha256": sha256(FILE),
+            "size": SIZE,
+        },
+    )
+    assert (api.folder / caller.tenant_id / name).read_bytes() == FILE
+    assert name.endswith(".exe")
+    assert await api.usage(caller) == (0, SIZE)
+
+
+async def test_a_stored_file_can_be_claimed(api: UploadApi) -> None:
+    caller = make_uploader(storage_quota=SIZE)
+    stored = await api.store(caller, ("file", FILE, "setup.exe"))
+    assert (await api.claim(caller, stored.body["server_filename"])).body == {"size": SIZE, "sha256": sha256(FILE)}
+    assert await api.usage(caller) == (SIZE, 0)
+
+
+async def test_a_form_without_a_file_returns_its_fields_only(api: UploadApi) -> None:
+    caller = make_uploader()
+    for empty in [(), (("file", b"", ""),)]:
+        answer = await api.store(caller, ("server_filename", "x", None), *empty)
+        assert answer.body == {
+            "fields": [["server_filename", "x"]],
+            "server_filename": None,
+            "sha256": None,
+            "size": None,
+        }
+    assert api.files(caller) == []
+
+
+async def test_a_file_part_without_a_file_name_is_the_installer_too(api: UploadApi) -> None:
+    answer = await api.store(make_uploader(), ("file", FILE, None))
+    assert (answer.body["sha256"], answer.body["fields"]) == (sha256(FILE), [])
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param([("file", FILE, "a"), ("server_filename", "x", None)], id="a file and a server filename"),
+        pytest.param([("server_filename", "x", None), ("file", FILE, "a")], id="a server filename and a file"),
+        pytest.param([("file", FILE, "a"), ("installer_url", "x", None)], id="a file and where another stays"),
+        pytest.param([("installer_url", "x", None), ("file", FILE, "a")], id="where an installer stays and a file"),
+        pytest.param([("file", FILE, "a"), ("file", FILE, "b")], id="two files"),
+        pytest.param([("file", b"", "a")], id="an empty file"),
+        pytest.param([("file", FILE, "a"), ("name", b"\xff", None)], id="a field that is not UTF-8"),
+    ],
+)
+async def test_a_contradictory_form_is_refused_and_stores_nothing(
+    api: UploadApi, parts: list[tuple[str, bytes | str, str | None]]
+) -> None:
+    caller = make_uploader()
+    answer = await api.store(caller, *parts)
+    assert answer.status == 400
+    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
+
+
+@pytest.mark.parametrize("field", ["server_filename", "installer_url"])
+async def test_a_form_with_another_installer_field_stores_no_file(
+    api: UploadApi, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    async def begin(*_: object) -> None:
+        pytest.fail("the file was begun")
+
+    monkeypatch.setattr(MongoUploadStore, "create", begin)
+    answer = await api.store(make_uploader(), (field, "x", None), ("file", FILE, "a"))
+    assert (answer.status, answer.body["detail"]) == (400, f"Send either `file` or `{field}`, not both.")
+
+
+async def test_long_fields_are_refused(api: UploadApi) -> None:
+    caller = make_uploader()
+    answer = await api.store(caller, ("file", FILE, "a"), ("name", "x" * (1 << 20), None), ("more", "x", None))
+    assert answer.status == 413
+    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
+
+
+async def test_a_file_that_does_not_fit_is_refused_and_leaves_nothing(api: UploadApi) -> None:
+    caller = make_uploader(storage_quota=SIZE - 1)
+    answer = await api.store(caller, ("file", FILE, "a"))
+    assert (answer.status, answer.body["code"]) == (407, "storage_exceeded")
+    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
+
+
+async def test_a_file_on_a_full_disk_is_refused_and_leaves_nothing(
+    api: UploadApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no room")
+
+    caller = make_uploader()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        answer = await api.store(caller, ("file", FILE, "a"))
+    assert (answer.status, answer.body["code"]) == (500, "storage_full")
+    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
+
+
+async def test_a_large_file_of_unknown_length_over_the_quota_is_refused(api: UploadApi) -> None:
+    caller = make_uploader(storage_quota=3 << 20)
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+        for _ in range(8):
+            yield bytes(1 << 20)
+        yield b"\r\n--b--\r\n"
+
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    answer = await api.service.call(caller, "POST", "store_installer", headers=headers, data=endless())
+    assert answer.status == 407
+    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
+
+
+async def test_concurrent_files_of_unknown_length_never_exceed_the_quota(api: UploadApi) -> None:
+    caller = make_uploader(storage_quota=5 * SIZE)
+    answers = await asyncio.gather(*(api.store(caller, ("file", FILE, "a")) for _ in range(20)))
+    kept = [answer for answer in answers if answer.status == 200]
+    assert {answer.status for answer in answers} <= {200, 407}
+    assert 1 <= len(kept) <= 5
+    assert (await api.usage(caller), len(api.files(caller))) == ((0, len(kept) * SIZE), len(kept))
+
+
+async def test_a_form_that_is_not_multipart_is_refused(api: UploadApi) -> None:
+    answer = await api.service.call(make_uploader(), "POST", "store_installer", data={"a": "b"})
+    assert answer.status == 400

@@ -1,0 +1,210 @@
+"""Runs a service that dies at a given step: `python -m tests.support.processes.failpoints upload_service`.
+
+Nothing of this is in the product: the drivers' and the service's own functions are wrapped before the service runs.
+One that may kill itself is forked, and forked anew whenever it was killed. What to do is told by the environment:
+
+PATCHES    JSON, `{"upload_service.app:COLLECTION_PAUSE": 0.1}`: constants that are others.
+FAILPOINT  `upload_service.uploads.store:MongoUploadStore.advance:after:3`: die `before` or `after` the third call;
+           or `hold` for SIGSTOP after it. The process that replaces it runs on.
+STEPS      a folder of `failpoint_control.Steps`. Each change outside the process is a step.
+
+Steps are what MongoDB changed, what became of files, what the broker took or was told, and what another service
+answered; so a step that is added to the product tomorrow is one here.
+"""
+
+import asyncio
+import ctypes
+import functools
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import aio_pika
+from motor.motor_asyncio import AsyncIOMotorCollection
+from pymongo.results import DeleteResult, UpdateResult
+
+from common.http.server import run
+from common.service_client.client import ServiceClient
+
+PRODUCT = ("auth_service", "catalog_service", "client_registry", "common", "gateway", "upload_service")
+CHANGES = ("insert_one", "update_one", "update_many", "delete_one", "delete_many", "find_one_and_update")
+FILES = ("open", "mkdir", "rmdir", "rename", "replace", "unlink", "ftruncate", "pwrite", "fsync")
+WORKERS = ("asyncio", "reader")  # threads whose work the product hands over
+PR_SET_PDEATHSIG = 1
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class StepWatch:
+    """Counts the steps of this process, and dies after the one that `order` names; see `failpoint_control.Steps`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._order = folder / "order"
+        self._counted = folder / "counted"
+        self._known = ""
+        self._seen: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._unlink = os.unlink  # as it is without us
+
+    def wrap_drivers(self) -> None:
+        for name in CHANGES:
+            self._wrap_call(AsyncIOMotorCollection, name, _changed)
+        self._wrap_call(aio_pika.Exchange, "publish", lambda _: True)
+        self._wrap_call(aio_pika.IncomingMessage, "ack", lambda _: True)
+        self._wrap_call(ServiceClient, "json", lambda _: True)
+        for name in FILES:
+            self._wrap_file(name)
+
+    def _wrap_call(self, owner: type, name: str, effective: Callable[[Any], bool]) -> None:
+        call = getattr(owner, name)
+
+        @functools.wraps(call)
+        async def step(*given: Any, **words: Any) -> Any:
+            result = await call(*given, **words)
+            if effective(result):
+                self._passed(name)
+            return result
+
+        setattr(owner, name, step)
+
+    def _wrap_file(self, name: str) -> None:
+        call = getattr(os, name)
+
+        @functools.wraps(call)
+        def step(*given: Any, **words: Any) -> Any:
+            result = call(*given, **words)
+            if name != "open" or (len(given) > 1 and given[1] & os.O_CREAT):
+                self._passed(name)
+            return result
+
+        setattr(os, name, step)
+
+    def _passed(self, kind: str) -> None:
+        where = _product_function(sys._getframe(2))
+        if where is None:
+            return
+        with self._lock:
+            try:
+                order = self._order.read_text(encoding="utf-8")
+            except FileNotFoundError:
+                return
+            if order != self._known:
+                self._known, self._seen = order, Counter()
+            self._seen[f"{where} {kind}"] += 1
+            step = f"{where} {kind} #{self._seen[f'{where} {kind}']}"
+            if order.startswith("count"):
+                with self._counted.open("a", encoding="utf-8") as counted:
+                    counted.write(f"{step}\n")
+            elif order.partition("\n")[2] == step:
+                self._unlink(self._order)
+                die()
+
+
+def _changed(result: object) -> bool:
+    if isinstance(result, UpdateResult):
+        return bool(result.modified_count or result.upserted_id)
+    if isinstance(result, DeleteResult):
+        return bool(result.deleted_count)
+    return result is not None
+
+
+def _product_function(frame: FrameType | None) -> str | None:
+    """The innermost running function of the product, as `module:Class.method`; a public one if possible."""
+    found = "a worker thread" if threading.current_thread().name.startswith(WORKERS) else None
+    while frame is not None:
+        module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_qualname
+        if module.partition(".")[0] in PRODUCT and module != "common.http.server":  # It runs all the others.
+            if not frame.f_code.co_name.startswith(("_", "<")):
+                return f"{module}:{name}"
+            found = f"{module}:{name}"
+        frame = frame.f_back
+    return found
+
+
+def patch(patches: dict[str, Any]) -> None:
+    """Replace constants."""
+    for place, value in patches.items():
+        module, _, name = place.partition(":")
+        assert hasattr(importlib.import_module(module), name), f"there is no {place}"
+        setattr(importlib.import_module(module), name, value)
+
+
+def fail_at(failpoint: str) -> None:
+    """Die before or after, or be held after, one call of a method of the product."""
+    module, path, when, number = failpoint.split(":")
+    owner, _, name = path.rpartition(".")
+    place: Any = functools.reduce(getattr, owner.split("."), importlib.import_module(module))
+    call, calls = getattr(place, name), Counter[str]()
+
+    def reach(moment: str) -> None:
+        calls[moment] += 1
+        if moment == when.replace("hold", "after") and calls[moment] == int(number):
+            os.kill(os.getpid(), signal.SIGSTOP if when == "hold" else signal.SIGKILL)
+
+    @functools.wraps(call)
+    async def waited_for(*given: Any, **words: Any) -> Any:
+        reach("before")
+        result = await call(*given, **words)
+        reach("after")
+        return result
+
+    @functools.wraps(call)
+    def called(*given: Any, **words: Any) -> Any:
+        reach("before")
+        result = call(*given, **words)
+        reach("after")
+        return result
+
+    setattr(place, name, waited_for if asyncio.iscoroutinefunction(call) else called)
+
+
+def serve(service: str, *, failpoint: str = "") -> None:
+    """Run the service in this process."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if failpoint:
+        fail_at(failpoint)
+    if folder := os.environ.get("STEPS"):
+        StepWatch(Path(folder)).wrap_drivers()
+    run(importlib.import_module(f"{service}.app").SERVICE)
+
+
+def main(service: str) -> int:
+    """Fork the service, and again after each kill; ends when the service ends by itself."""
+    importlib.import_module(f"{service}.app")
+    patch(json.loads(os.environ.get("PATCHES", "{}")))
+    failpoint, child, asked = os.environ.get("FAILPOINT", ""), 0, False
+    if "STEPS" not in os.environ and (not failpoint or ":hold:" in failpoint):
+        if failpoint:
+            fail_at(failpoint)
+        run(importlib.import_module(f"{service}.app").SERVICE)
+        return 0
+
+    def end(*_: object) -> None:
+        nonlocal asked
+        asked = True
+        os.kill(child, signal.SIGTERM)
+
+    while True:
+        child = os.fork()
+        if not child:
+            serve(service, failpoint=failpoint)
+            os._exit(0)
+        signal.signal(signal.SIGTERM, end)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if asked or status != -signal.SIGKILL:
+            return status
+        failpoint = ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

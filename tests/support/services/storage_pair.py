@@ -1,0 +1,139 @@
+"""A folder, an object storage and their records, with movers that a test runs."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from common.mongo import MongoDatabase, make_indexes, open_database
+from tests.support.servers.objects import ObjectServer
+from upload_service.maintenance.store import MongoFileIndex
+from upload_service.model import Status, StorageKind, Upload
+from upload_service.quota.store import MongoQuotaStore
+from upload_service.settings import StorageSettings
+from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends
+from upload_service.storage.migration import Mover, MoveStore, Outcome
+from upload_service.storage.migration_store import MongoMoveStore
+from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.s3 import S3Storage, storage_backends
+from upload_service.storage.staging import Staging
+from upload_service.store import INDEXES
+from upload_service.uploads.part_files import PartFiles
+from upload_service.uploads.removal import Removal
+from upload_service.uploads.store import MongoUploadStore
+
+FILE = bytes(range(256)) * 300
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+FIELDS = {"needs_copy": "tainted", "generation": "part", "storage": "home", "original_file_id": "announced_as"}
+
+
+@dataclass(frozen=True)
+class StoragePair:
+    """The folder, the object storage, and the records of their files."""
+
+    database: MongoDatabase
+    folder: FolderStorage
+    objects: S3Storage
+    staging: Staging
+    root: Path
+
+    @property
+    def homes(self) -> StorageBackends:
+        return storage_backends(self.folder, self.objects)
+
+    @property
+    def store(self) -> MongoMoveStore:
+        return MongoMoveStore(self.database)
+
+    @property
+    def removal(self) -> Removal:
+        quota = MongoQuotaStore(self.database)
+        return Removal(MongoUploadStore(self.database), quota, PartFiles(self.root), self.homes)
+
+    @property
+    def identity(self) -> StorageOwnership:
+        return StorageOwnership(MongoFileIndex(self.database), self.homes, self.root)
+
+    def home(self, name: StorageKind) -> InstallerStorage:
+        return self.homes.get(name)
+
+    def mover(self, chosen: StorageKind, store: MoveStore | None = None, homes: StorageBackends | None = None) -> Mover:
+        return Mover(store or self.store, homes or self.homes, self.staging, chosen, self.identity)
+
+    async def move_all(self, chosen: StorageKind) -> list[Outcome]:
+        """Move all files; returns the outcome of each."""
+        return [outcome async for _, outcome in self.mover(chosen).moves()]
+
+    async def keep(self, content: bytes = FILE, home: StorageKind = StorageKind.FOLDER, **fields: Any) -> Upload:
+        """An installer of a version, complete and stored a long time ago."""
+        upload_id, tenant_id = uuid4().hex, f"t{uuid4().hex[:8]}"
+        upload = Upload(
+            tenant_id,
+            "f",
+            upload_id,
+            len(content),
+            offset=len(content),
+            status=Status.LINKED,
+            storage=home,
+            server_filename=f"{upload_id}.exe",
+            size=len(content),
+            sha256=hashlib.sha256(content).hexdigest(),
+            version_uid="v1",
+        )
+        (self.root / tenant_id).mkdir()
+        source = self.root / uuid4().hex
+        source.write_bytes(content)
+        await self.home(home).put(upload, source)
+        source.unlink(missing_ok=True)
+        document = {**record_of(upload), "announced": True, "lease_until": LONG_AGO, "updated_at": LONG_AGO, **fields}
+        await self.database["uploads"].insert_one(document)
+        return upload
+
+    async def record(self, upload: Upload) -> dict[str, Any]:
+        found = await self.database["uploads"].find_one({"tenant_id": upload.tenant_id, "upload_id": upload.upload_id})
+        assert found is not None
+        return found
+
+    async def let_leases_pass(self) -> None:
+        then = datetime.now(UTC) - timedelta(seconds=1)
+        await self.database["uploads"].update_many(
+            {"moving_until": {"$exists": True}}, {"$set": {"moving_until": then}}
+        )
+
+    async def bytes_at(self, home: StorageKind, upload: Upload) -> bytes:
+        return b"".join([block async for block in self.home(home).read(upload, 0, upload.size)])
+
+    async def expect_at(self, home: StorageKind, upload: Upload, content: bytes = FILE) -> None:
+        """Assert that the record names this storage, and that no other one has the file."""
+        (other,) = set(StorageKind) - {home}
+        record = await self.record(upload)
+        assert (record["home"], record.get("left") or "") == (home, "")
+        assert await self.bytes_at(home, upload) == content
+        assert await self.home(other).size(upload) is None
+        assert [path for path in self.root.rglob("*.part") if path.is_file()] == []
+
+
+def record_of(upload: Upload) -> dict[str, Any]:
+    """The MongoDB document of an upload."""
+    return {FIELDS.get(name, name): value for name, value in vars(upload).items()}
+
+
+def make_storage_pair(database: MongoDatabase, root: Path, object_server: ObjectServer) -> StoragePair:
+    """A pair of storages with its own prefix in the object storage."""
+    storage = StorageSettings(**object_server.settings(uuid4().hex)).object_storage
+    assert storage is not None
+    parts = PartFiles(root)
+    folder = FolderStorage(root, parts)
+    return StoragePair(database, folder, S3Storage(storage), Staging(folder, parts), root)
+
+
+@pytest.fixture
+async def storages(mongo_url: str, tmp_path: Path, object_server: ObjectServer) -> AsyncIterator[StoragePair]:
+    async with open_database(mongo_url, f"test_moves_{uuid4().hex[:8]}") as database:
+        await make_indexes(database, INDEXES)
+        yield make_storage_pair(database, tmp_path, object_server)

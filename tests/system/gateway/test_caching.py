@@ -1,0 +1,240 @@
+"""Gateways cache responses. A change through one gateway counts at all gateways from its response on."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+from aiohttp import web
+
+from common.auth.callers import HIDDEN, hidden_word
+from common.http.middleware import REVISION_HEADER, json_response
+from common.redis import Redis, open_redis
+from tests.support.whole.gateways import at_gateway, gateway
+from tests.support.whole.services import Api, Services
+from tests.support.whole.standin import instead
+from tests.support.whole.stories import add_package, catalog, publish
+
+ETAG = '"7-identity"'
+
+
+@pytest.fixture
+async def elsewhere(services: Services, redis_url: str, tenant: Api) -> AsyncIterator[Api]:
+    """The same tenant at another gateway."""
+    async with gateway(services, redis_url) as address:
+        yield at_gateway(tenant, address)
+
+
+async def added(api: Api, name: str = "pc-1") -> dict[str, str]:
+    client: dict[str, str] = (await api.call("POST", "add_client", data={"client_name": name})).body
+    return client
+
+
+async def status(api: Api, token: str = "") -> int:
+    """What a caller without a session is answered."""
+    data = {"auth_token": token} if token else None
+    return (await api.anonymous().call("POST", "client_version", data=data)).status
+
+
+async def test_a_changed_setting_is_in_force_at_once(services: Services, tenant: Api, elsewhere: Api) -> None:
+    for wanted, expected in (("true", 401), ("false", 200), ("true", 401)):
+        changed = await tenant.call("PATCH", "edit_settings", data={"client_authentication": wanted})
+        assert changed.status == 200
+        assert [await status(elsewhere), await status(tenant)] == [expected] * 2
+    for networks, expected in ((("192.0.2.0/24",), 403), ((), 401)):
+        await services.operator.tenants.edit(tenant.tenant_id, {"allowed_networks": networks})
+        assert [await status(elsewhere), await status(tenant)] == [expected] * 2
+
+
+async def test_a_created_or_deleted_tenant_counts_at_once(services: Services, elsewhere: Api) -> None:
+    unborn = replace(elsewhere, base_url=f"{elsewhere.base_url}-2", tenant_id=f"{elsewhere.tenant_id}-2")
+    assert await status(unborn) == 404
+    await services.operator.tenants.create(replace(await services.operator.tenants.find(elsewhere.tenant_id),
+                                                   tenant_id=unborn.tenant_id))  # fmt: skip
+    assert await status(unborn) == 200
+    await services.operator.tenants.delete(unborn.tenant_id)
+    assert await status(unborn) == 404
+
+
+async def test_a_rotated_disabled_or_deleted_token_is_refused_at_once(tenant: Api, elsewhere: Api) -> None:
+    await tenant.call("PATCH", "edit_settings", data={"client_authentication": "true"})
+    client = await added(tenant)
+    old, client_id = client["auth_token"], client["client_id"]
+    assert await status(elsewhere, old) == 200
+
+    new = (await tenant.call("POST", "rotate_client_token", client_id)).body["auth_token"]
+    assert [await status(elsewhere, token) for token in (old, new)] == [401, 200]
+    for enabled, expected in (("0", 401), ("1", 200)):
+        await tenant.call("PATCH", "edit_client", client_id, data={"enabled": enabled})
+        assert await status(elsewhere, new) == expected
+    await tenant.call("DELETE", "delete_client", client_id, new)
+    assert await status(elsewhere, new) == 401
+
+
+async def test_a_session_that_ends_at_one_gateway_ends_at_all(tenant: Api, elsewhere: Api) -> None:
+    token = tenant.headers["Authorization"].removeprefix("Bearer ")
+    for _ in range(3):
+        assert (await elsewhere.call("GET", "test")).status == 200
+
+    await tenant.anonymous().call("POST", "logout", data={"token": token})
+
+    assert (await elsewhere.call("GET", "test")).status == 401
+
+
+async def test_a_blacklist_entry_counts_at_once(tenant: Api, elsewhere: Api) -> None:
+    for name in ("Seen.App", "Hidden.App"):
+        await add_package(tenant, name)
+    token = (await added(tenant))["auth_token"]
+    for _ in range(2):
+        assert len(await catalog(elsewhere.anonymous(), data={"auth_token": token})) == 2
+
+    entry = await tenant.call("POST", "add_blacklist_entry", data={"package_ids": "Hidden.App"})
+    assert set(await catalog(elsewhere.anonymous(), data={"auth_token": token})) == {"Seen.App"}
+    assert len(await catalog(elsewhere.anonymous())) == 2
+
+    await tenant.call("DELETE", "delete_blacklist_entry", entry.body["entry_id"])
+    assert len(await catalog(elsewhere.anonymous(), data={"auth_token": token})) == 2
+
+
+async def test_a_published_release_is_the_latest_at_once(tenant: Api, elsewhere: Api) -> None:
+    for version in ("1.0.0.0", "2.0.0.0"):
+        await tenant.call("POST", "publish_client", data={"version": version})
+        assert (await elsewhere.call("POST", "client_version")).body == {"Version": version}
+
+
+async def test_a_changed_catalog_is_shown_at_once(tenant: Api, elsewhere: Api) -> None:
+    async def shown() -> dict[str, tuple[object, object]]:
+        """The packages at the other gateway, by what of them may change; asked for twice, to be remembered."""
+        before, now = [await catalog(elsewhere) for _ in range(2)]
+        assert before == now
+        return {name: (package["PACKAGE_NAME"], package["VERSIONS"]) for name, package in now.items()}
+
+    assert await shown() == {}
+    await add_package(tenant, "An.App", package_name="One")
+    assert await shown() == {"An.App": ("One", [])}
+    await tenant.call("PATCH", "edit_package", "An.App", data={"package_name": "Two"})
+    assert await shown() == {"An.App": ("Two", [])}
+    version = await publish(tenant, "An.App", "1.0")
+    assert await shown() == {"An.App": ("Two", ["1.0"])}
+    await tenant.call("DELETE", "delete_package_version", "An.App", data={"versions_uids": version.uid})
+    assert await shown() == {"An.App": ("Two", [])}
+    await tenant.call("PATCH", "set_package_active", "An.App", data={"package_active": "0"})
+    assert await shown() == {}
+    await tenant.call("PATCH", "set_package_active", "An.App", data={"package_active": "1"})
+    await tenant.call("DELETE", "delete_package", "An.App")
+    assert await shown() == {}
+
+
+async def test_changed_package_versions_are_shown_at_once(tenant: Api, elsewhere: Api) -> None:
+    async def shown() -> object:
+        """The versions at the other gateway, asked for twice, to be remembered; or why there are none."""
+        before, now = [await elsewhere.call("GET", "get_package_versions", "An.App") for _ in range(2)]
+        assert before.body == now.body or now.status != 200
+        return [version["VERSION"] for version in now.body] if now.status == 200 else now.body["code"]
+
+    assert await shown() == "package_not_found"
+    await add_package(tenant, "An.App")
+    assert await shown() == []
+    versions = [await publish(tenant, "An.App", number) for number in ("1.0", "2.0")]
+    assert await shown() == ["2.0", "1.0"]
+    await tenant.call("DELETE", "delete_package_version", "An.App", data={"versions_uids": versions[1].uid})
+    assert await shown() == ["1.0"]
+    await tenant.call("DELETE", "delete_package", "An.App")
+    assert await shown() == "package_not_found"
+
+
+@dataclass
+class Fellows:
+    """Answers as every service would, and counts what it is asked."""
+
+    asked: Counter[str] = field(default_factory=Counter)
+    settled: bool = True
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        _, tenant_id, operation, *_ = request.path.split("/")
+        self.asked[operation] += 1
+        match operation:
+            case "find_tenant":
+                settings = {"client_authentication": True, "allowed_networks": [], "storage_quota": None}
+                return json_response(
+                    {"tenant_id": tenant_id, "max_clients": None, "version_key": "version", **settings}
+                )
+            case "identify_client":
+                return json_response({"client_id": "c1"})
+            case "hidden_packages":
+                return json_response({"package_ids": ["Hidden.App"]})
+            case "client_version":
+                return json_response({"Version": "1.2.3.4"})
+            case "get_package_versions" | "winget":
+                return web.json_response([], headers={REVISION_HEADER: "7"} if self.settled else None)
+        same = request.headers.get("If-None-Match") == ETAG
+        headers = {"ETag": ETAG, HIDDEN: hidden_word(["Hidden.App"])}
+        return web.Response(status=304 if same else 200, body=None if same else b"[]" * 100_000, headers=headers)
+
+
+async def scripts(redis: "Redis") -> int:
+    """How many scripts Redis has run."""
+    found = await redis.info("commandstats")
+    return sum(int(found[name]["calls"]) for name in ("cmdstat_evalsha", "cmdstat_eval") if name in found)
+
+
+async def test_an_unchanged_answer_costs_one_call_of_redis_and_no_service(
+    services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("caching.package_responses", "routing.tenant_directory"):
+        monkeypatch.setattr(f"gateway.{module}.MAX_AGE", 60.0)
+    fellows = Fellows()
+    async with instead(fellows.answer) as address, open_redis(redis_url) as redis:
+        names = ("auth_service", "catalog_service", "upload_service", "client_registry")
+        async with gateway(services, redis_url, **{f"{name}_url": address for name in names}) as before:
+            api = at_gateway(tenant, before)
+            client = {"data": {"auth_token": "a token"}}
+            for _ in range(2):
+                assert (await api.call("GET", "test")).status == 200
+                whole = await api.anonymous().call("POST", "get_packages", **client)
+                version = await api.anonymous().call("POST", "client_version", **client)
+                assert (await api.call("GET", "get_package_versions", "An.App")).body == []
+            asked, ran = fellows.asked.copy(), await scripts(redis)
+
+            for _ in range(5):
+                assert (await api.call("GET", "test")).status == 200
+                assert (await api.call("GET", "get_package_versions", "An.App")).body == []
+                again = await api.anonymous().call("POST", "get_packages", **client)
+                known = await api.anonymous().call("POST", "get_packages", headers={"If-None-Match": ETAG}, **client)
+                assert (again.status, again.body, known.status, known.body) == (200, whole.body, 304, b"")
+                assert known.headers["ETag"] == again.headers["ETag"] == ETAG
+
+            assert await scripts(redis) - ran == 20
+    assert version.body == {"Version": "1.2.3.4"}
+    assert fellows.asked - asked == Counter()
+    assert set(asked.values()) <= {1, 2}
+
+
+async def test_versions_that_are_being_changed_are_not_cached(services: Services, redis_url: str, tenant: Api) -> None:
+    fellows = Fellows(settled=False)
+    async with (
+        instead(fellows.answer) as address,
+        gateway(services, redis_url, catalog_service_url=address) as before,
+    ):
+        api = at_gateway(tenant, before)
+        for _ in range(3):
+            assert (await api.call("GET", "get_package_versions", "An.App")).status == 200
+    assert fellows.asked["get_package_versions"] == 3
+
+
+async def test_winget_without_a_version_header_shares_the_first_contract(
+    services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.caching.package_responses.MAX_AGE", 60.0)
+    fellows = Fellows()
+    async with (
+        instead(fellows.answer) as address,
+        gateway(services, redis_url, catalog_service_url=address) as before,
+    ):
+        api = at_gateway(tenant, before)
+        for headers in ({}, {}, {"Version": "1.0.0"}, {"Version": ""}):
+            assert (await api.call("GET", "winget", "packageManifests", "An.App", headers=headers)).body == []
+            assert (await api.call("POST", "winget", "manifestSearch", json={}, headers=headers)).body == []
+        assert fellows.asked["winget"] == 2
+        await api.call("GET", "winget", "packageManifests", "An.App", headers={"Version": "1.12.0"})
+    assert fellows.asked["winget"] == 3

@@ -1,0 +1,202 @@
+"""What a search finds: every match type in every field, and how they go together."""
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalog_service.model.enumerations import FileType
+from catalog_service.model.manifest.version import AppsAndFeaturesEntry
+from catalog_service.winget.search.cooperative_yield import CooperativeYield
+from catalog_service.winget.search.fields import CODES, Field, folded, squeezed
+from catalog_service.winget.search.index_segment import IndexSegment
+from catalog_service.winget.search.matching import MatchType
+from catalog_service.winget.search.records import record_of
+from catalog_service.winget.search.requests import parse_search
+from catalog_service.winget.search.text_index import FILTER_THRESHOLD, TrigramFilter
+from tests.support.samples.sources import make_entry, make_version
+from tests.support.tables import each
+
+CODE, OTHER_CODE = "{01234567-89AB-CDEF-0123-456789ABCDEF}", "{FEDCBA98-7654-3210-FEDC-BA9876543210}"
+INSTALLED = AppsAndFeaturesEntry(display_name="Acmé Editor 7.1 (x64)", upgrade_code=OTHER_CODE)
+FAMILY = "Acme.Editor_8wekyb3d8bbwe"
+ENTRIES = (
+    make_entry(
+        "Acme.Editor",
+        make_version(
+            product_code=CODE,
+            commands=("edit",),
+            apps_and_features_entries=(
+                AppsAndFeaturesEntry(display_name="Acmé Editor 7.1 (x64)", upgrade_code=OTHER_CODE),
+            ),
+            allowed_markets=("DE", "AT"),
+        ),
+        name="Éditeur de Texte",
+        moniker="ed-it",
+        tags=("text-tool",),
+    ),
+    make_entry(
+        "Acme.Store",
+        make_version("Acme.Store", installer_type=FileType.MSIX, package_family_name=FAMILY, excluded_markets=("US",)),
+        name="Store",
+    ),
+    make_entry("Other.Tool", make_version("Other.Tool"), name="Tool"),
+)
+BLOCK = IndexSegment([record for entry in ENTRIES if (record := record_of(entry))])
+
+# By field: what it has, in the package that is to be found, spelled as it is, a piece from its beginning, one from its
+# middle, a pattern, and what is left of it without accents and signs; codes are compared whole instead of the last two.
+# No other package has any of them.
+VALUES: dict[Field, tuple[str, str, str, str, str, str]] = {
+    Field.IDENTIFIER: ("Acme.Editor", "acme.edi", "ME.EDIT", "*.editor", "acmeEDITOR", "Acme.Editor"),
+    Field.NAME: ("Éditeur de Texte", "éditeur d", "DE TEX", "é*r de ?exte", "Editeur-de-texte", "Acme.Editor"),
+    Field.MONIKER: ("ed-it", "ed-", "D-I", "e?-it", "EDIT", "Acme.Editor"),
+    Field.COMMAND: ("edit", "ed", "DI", "e*", "e.d.i.t", "Acme.Editor"),
+    Field.TAG: ("text-tool", "text-", "-TOOL", "*tool", "texttool", "Acme.Editor"),
+    Field.FAMILY_NAME: (FAMILY, "acme.editor_8", "WEKYB", FAMILY.upper(), FAMILY.lower(), "Acme.Store"),
+    Field.PRODUCT_CODE: (CODE, "{0123", "89AB", CODE.lower(), CODE.title(), "Acme.Editor"),
+    Field.UPGRADE_CODE: (OTHER_CODE, "{FEDC", "7654", OTHER_CODE.lower(), OTHER_CODE.title(), "Acme.Editor"),
+    Field.NORMALIZED_NAME: ("acméeditor", "acmé", "méedit", "acm*editor", "acme editor", "Acme.Editor"),
+    Field.INSTALLER_TYPE: ("msix", "msix", "six", "m?ix", "M.S.I.X", "Acme.Store"),
+}
+CASES = [
+    (field, kind, keyword, package_id)
+    for field, (value, beginning, middle, pattern, rough, package_id) in VALUES.items()
+    for kind, keyword in {
+        MatchType.EXACT: value,
+        MatchType.CASE_INSENSITIVE: value.swapcase(),
+        MatchType.STARTS_WITH: beginning,
+        MatchType.SUBSTRING: middle,
+        MatchType.WILDCARD: pattern,
+        MatchType.FUZZY: rough,
+        MatchType.FUZZY_SUBSTRING: rough if field in CODES else rough[1:],
+    }.items()
+]
+
+
+def asked(field: Field, kind: MatchType, keyword: str) -> dict[str, Any]:
+    return {"PackageMatchField": field, "RequestMatch": {"KeyWord": keyword, "MatchType": kind}}
+
+
+def within(block: IndexSegment, **body: Any) -> Collection[int]:
+    return asyncio.run(parse_search(orjson.dumps(body)).numbers_in(block, CooperativeYield()))
+
+
+def found(**body: Any) -> list[str]:
+    return [BLOCK.ids[number] for number in sorted(within(BLOCK, **body))]
+
+
+@each(("field", "kind", "keyword", "package_id"), CASES)
+def test_every_field_is_matched_in_every_way(field: Field, kind: MatchType, keyword: str, package_id: str) -> None:
+    assert found(Filters=[asked(field, kind, keyword)]) == [package_id]
+    assert found(Inclusions=[asked(field, kind, keyword)]) == [package_id]
+    assert found(Filters=[asked(field, kind, f"{keyword}nothing")]) == []
+
+
+@each("letter", ["ä", "\u0390", "\u1fb4", "ß"])
+def test_a_letter_is_its_capital(letter: str) -> None:
+    assert folded(letter) == folded(letter.upper())
+
+
+@each("kind", list(MatchType))
+@each(
+    ("market", "packages"),
+    [
+        ("DE", ["Acme.Editor", "Acme.Store", "Other.Tool"]),
+        ("at", ["Acme.Editor", "Acme.Store", "Other.Tool"]),
+        ("US", ["Other.Tool"]),
+        ("FR", ["Acme.Store", "Other.Tool"]),
+    ],
+)
+def test_a_market_is_matched_as_a_whole(kind: MatchType, market: str, packages: list[str]) -> None:
+    assert found(Filters=[asked(Field.MARKET, kind, market)]) == packages
+
+
+@each(
+    ("field", "kind", "keyword"),
+    [
+        (Field.IDENTIFIER, MatchType.EXACT, "acme.editor"),
+        (Field.NAME, MatchType.EXACT, "éditeur de texte"),
+        (Field.IDENTIFIER, MatchType.STARTS_WITH, "cme."),
+        (Field.IDENTIFIER, MatchType.SUBSTRING, "Éditeur"),
+        (Field.IDENTIFIER, MatchType.WILDCARD, "cme.*"),
+        (Field.IDENTIFIER, MatchType.WILDCARD, "acme.edito"),
+        (Field.IDENTIFIER, MatchType.WILDCARD, "acme?editor?"),
+        (Field.IDENTIFIER, MatchType.WILDCARD, "acme.[e]ditor"),
+        (Field.IDENTIFIER, MatchType.FUZZY, "acme"),
+        (Field.PRODUCT_CODE, MatchType.FUZZY, CODE.strip("{}")),
+        (Field.PRODUCT_CODE, MatchType.FUZZY_SUBSTRING, CODE.strip("{}")),
+        (Field.PRODUCT_CODE, MatchType.WILDCARD, "{*"),
+        (Field.IDENTIFIER, MatchType.SUBSTRING, "editor\n"),
+        (Field.NAME, MatchType.SUBSTRING, "texte\n"),
+        (Field.IDENTIFIER, MatchType.SUBSTRING, Field.IDENTIFIER.mark),
+    ],
+)
+def test_what_is_not_there_is_not_found(field: Field, kind: MatchType, keyword: str) -> None:
+    assert found(Filters=[asked(field, kind, keyword)]) == []
+
+
+@each("keyword", ["editor", "ÉDITEUR", "ed-i", "text-", CODE, CODE.lower(), FAMILY.upper(), OTHER_CODE])
+def test_what_is_typed_is_looked_for_in_texts_and_codes(keyword: str) -> None:
+    assert found(Query={"KeyWord": keyword, "MatchType": "Substring"}) in (["Acme.Editor"], ["Acme.Store"])
+
+
+def test_part_of_a_code_is_nothing_that_is_typed() -> None:
+    assert found(Query={"KeyWord": "89AB", "MatchType": "Substring"}) == []
+
+
+def test_the_query_or_an_inclusion_and_every_filter_must_match() -> None:
+    typed = {"KeyWord": "tool", "MatchType": "Substring"}
+    editor = asked(Field.IDENTIFIER, MatchType.EXACT, "Acme.Editor")
+    acme = asked(Field.IDENTIFIER, MatchType.STARTS_WITH, "acme")
+    assert found(Query=typed) == ["Acme.Editor", "Other.Tool"]
+    assert found(Query=typed, Inclusions=[acme]) == ["Acme.Editor", "Acme.Store", "Other.Tool"]
+    assert found(Query=typed, Inclusions=[acme], Filters=[acme]) == ["Acme.Editor", "Acme.Store"]
+    assert found(Query=typed, Filters=[acme, editor]) == ["Acme.Editor"]
+    assert found(Filters=[acme]) == ["Acme.Editor", "Acme.Store"]
+    assert found() == found(FetchAllManifests=True, Filters=[acme]) == ["Acme.Editor", "Acme.Store", "Other.Tool"]
+
+
+def test_an_empty_keyword_is_part_of_whatever_is_there() -> None:
+    assert found(Query={"KeyWord": "", "MatchType": "Substring"}) == found()
+    assert found(Filters=[asked(Field.MONIKER, MatchType.SUBSTRING, "")]) == ["Acme.Editor"]
+
+
+def test_what_a_block_is_gone_through_by_is_made_once() -> None:
+    for lines in (BLOCK.texts, BLOCK.codes):
+        assert lines in (BLOCK.texts, BLOCK.codes)
+        assert lines.squeezed is lines.squeezed
+
+
+TEXTS = st.text(st.sampled_from("ab.É* "), min_size=1, max_size=6).filter(str.strip)
+
+
+@pytest.mark.parametrize("long", [0, FILTER_THRESHOLD])
+@given(names=st.lists(TEXTS, max_size=8), keyword=TEXTS)
+def test_scanning_finds_what_looking_at_each_package_finds(long: int, names: list[str], keyword: str) -> None:
+    entries = [make_entry(f"A.{number}", make_version(f"A.{number}"), name=name) for number, name in enumerate(names)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("catalog_service.winget.search.text_index.FILTER_THRESHOLD", long)
+        block = IndexSegment([record for entry in entries if (record := record_of(entry))])
+    assert (block.texts.filter is not None) is (long == 0)
+    wanted, small = keyword.casefold(), [name.casefold() for name in names]
+    for kind, numbers in {
+        MatchType.EXACT: [number for number, name in enumerate(names) if name == keyword],
+        MatchType.CASE_INSENSITIVE: [number for number, name in enumerate(small) if name == wanted],
+        MatchType.STARTS_WITH: [number for number, name in enumerate(small) if name.startswith(wanted)],
+        MatchType.SUBSTRING: [number for number, name in enumerate(small) if wanted in name],
+        MatchType.FUZZY: [number for number, name in enumerate(small) if squeezed(name) == squeezed(wanted)],
+        MatchType.FUZZY_SUBSTRING: [number for number, name in enumerate(small) if squeezed(wanted) in squeezed(name)],
+    }.items():
+        assert sorted(within(block, Filters=[asked(Field.NAME, kind, keyword)])) == numbers
+
+
+def test_a_sieve_lets_every_part_of_its_text_through_and_hardly_another() -> None:
+    text = "".join(f"acme.tool{number}\n" for number in range(300))
+    sieve = TrigramFilter(text)
+    assert all(sieve.may_have(text[start : start + size]) for start in range(60) for size in range(12))
+    assert sum(sieve.may_have(part) for part in ("editor", "vlc", "éditeur", "acme.fool", "lootool", "12.acme")) <= 1

@@ -1,0 +1,84 @@
+"""An installer is copied completely from its current storage, or not at all."""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deploy.backup.installers import CopyOutcome, InstallerSource
+from deploy.terminal import FileProgress
+from upload_service.model import Status, StorageKind, Upload
+from upload_service.storage.filesystem import FolderStorage, StorageBackends
+from upload_service.uploads.part_files import PartFiles
+
+CONTENT = b"the bytes of an installer"
+UPLOAD = Upload(
+    tenant_id="acme",
+    file_id="setup",
+    upload_id="0" * 32,
+    total=len(CONTENT),
+    status=Status.LINKED,
+    server_filename=f"{'1' * 32}.exe",
+    size=len(CONTENT),
+    sha256=hashlib.sha256(CONTENT).hexdigest(),
+)
+
+
+class Records:
+    """The record at the time of the second read."""
+
+    def __init__(self, now: Upload | None) -> None:
+        self._now = now
+
+    async def find(self, upload: Upload) -> Upload | None:
+        assert upload.upload_id == UPLOAD.upload_id
+        return self._now
+
+
+def home(folder: Path, content: bytes | None) -> FolderStorage:
+    if content is not None:
+        (folder / "acme").mkdir(parents=True)
+        (folder / "acme" / UPLOAD.server_filename).write_bytes(content)
+    return FolderStorage(folder, PartFiles(folder))
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "now", "outcome"),
+    [
+        (CONTENT, None, UPLOAD, CopyOutcome.COPIED),
+        (None, CONTENT, replace(UPLOAD, storage=StorageKind.S3), CopyOutcome.COPIED),
+        (None, None, UPLOAD, CopyOutcome.MISSING),
+        (None, None, None, CopyOutcome.GONE),
+        (None, None, replace(UPLOAD, status=Status.DELETING), CopyOutcome.GONE),
+        (CONTENT[:-1], None, UPLOAD, CopyOutcome.ALTERED),
+        (CONTENT[:-1] + b"?", None, UPLOAD, CopyOutcome.ALTERED),
+    ],
+    ids=["there", "moved", "missing", "deleted", "being-deleted", "shorter", "other-bytes"],
+)
+async def test_a_copy_has_the_expected_outcome(
+    tmp_path: Path, here: bytes | None, there: bytes | None, now: Upload | None, outcome: CopyOutcome
+) -> None:
+    homes = StorageBackends(
+        {StorageKind.FOLDER: home(tmp_path / "here", here), StorageKind.S3: home(tmp_path / "there", there)}
+    )
+    target, progress = tmp_path / "copies" / "acme" / UPLOAD.server_filename, FileProgress()
+    assert await InstallerSource(Records(now).find, homes).copy(UPLOAD, target, progress) is outcome
+    left = [path.name for path in target.parent.iterdir()]
+    assert left == ([target.name] if outcome is CopyOutcome.COPIED else [])
+    assert progress.done == (len(CONTENT) if outcome is CopyOutcome.COPIED else 0)
+
+
+@pytest.mark.parametrize(
+    "upload",
+    [
+        replace(UPLOAD, tenant_id="../../pwn"),
+        replace(UPLOAD, upload_id="../x"),
+        replace(UPLOAD, file_id="../x"),
+        replace(UPLOAD, original_file_id="x/../../y"),
+    ],
+    ids=["tenant", "upload", "file", "earlier file"],
+)
+def test_the_path_of_a_part_stays_in_its_folder(tmp_path: Path, upload: Upload) -> None:
+    with pytest.raises(ValueError, match="not one plain name"):
+        PartFiles(tmp_path).path(upload)

@@ -1,0 +1,81 @@
+"""The client of S3-compatible storage: its timeouts, and the two errors that a caller can handle."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from common.errors import Unavailable
+from common.telemetry import log
+from upload_service.settings import ObjectStorage
+
+if TYPE_CHECKING:  # The library has these for type checkers only.
+    from obstore.store import ClientConfig, RetryConfig, S3Config, S3Credential
+
+CLIENT: "ClientConfig" = {
+    "connect_timeout": timedelta(seconds=2),
+    "read_timeout": timedelta(seconds=30),
+    "timeout": timedelta(hours=1),  # of one request with its body: a part of a file to put, or a whole file to read
+}
+RETRIES: "RetryConfig" = {
+    "max_retries": 4,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2},
+}
+
+
+def open_store(storage: ObjectStorage) -> S3Store:
+    """A client of the bucket, which connects at the first request."""
+    config: S3Config = {}
+    if storage.endpoint:
+        config["aws_endpoint_url_s3"] = storage.endpoint
+    if storage.region:
+        config["region"] = storage.region
+    key: S3Credential = {
+        "access_key_id": storage.key_id,
+        "secret_access_key": storage.secret.get_secret_value(),
+        "expires_at": None,
+    }
+    return S3Store(
+        storage.bucket,
+        prefix=storage.prefix or None,
+        config=config,
+        disable_bulk_delete=True,  # Not every provider has it.
+        client_options={**CLIENT, "allow_http": storage.endpoint.startswith("http://")},
+        retry_config=RETRIES,
+        # A function, so that a session token in the environment is not used with this key.
+        credential_provider=(lambda: key) if storage.key_id else None,
+    )
+
+
+@contextmanager
+def s3_errors(operation: str, *, ignore_missing: bool = False) -> Iterator[None]:
+    """Raise FileNotFoundError for a missing object, and Unavailable for every other error."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        # An error of the operating system means that the local source file is missing.
+        if (operation == "put" and "(os error" not in str(error)) or "NoSuchBucket" in str(error):
+            raise _unavailable(operation, error) from None
+        if not ignore_missing:
+            raise
+    except (BaseError, OSError, TimeoutError) as error:
+        raise _unavailable(operation, error) from None
+
+
+def is_not_implemented(error: BaseError) -> bool:
+    """Whether the provider does not support the request."""
+    return re.search(r"status code: 501|<Code>NotImplemented</Code>", str(error)) is not None
+
+
+def _unavailable(operation: str, error: Exception) -> Unavailable:
+    # The logged text has no body of the response and no query: they may contain a key id or a token.
+    text = re.sub(r"\?\S*", "", str(error).partition("\n")[0].partition("<")[0])
+    code = re.search(r"<Code>(\w{1,64})</Code>", str(error))
+    fields = {"doing": operation, "error": type(error).__name__, "code": code[1] if code else "", "said": text[:300]}
+    log.error("object_storage_failed", **fields)
+    return Unavailable("The object storage does not answer; try again soon.")

@@ -1,0 +1,88 @@
+"""Shared by the MongoDB stores: indexes, conditions, and the mapping of a record to an `Upload`."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from pymongo import ASCENDING, IndexModel
+
+from common.mongo import Document, Indexes
+from upload_service.model import Damage, Status, StorageKind, Upload
+
+NOW = "$$NOW"  # by the clock of the database, so that replicas agree about leases and ages
+LEASE_FREE = datetime(1970, 1, 1, tzinfo=UTC)  # `lease_until` of a transfer without a lease
+STORED: Document = {"status": {"$in": [Status.COMPLETE, Status.LINKED]}}
+QUOTA_TOTALS = ("tenant_id", "used", "reserved")
+
+INDEXES: Indexes = {
+    "uploads": [
+        IndexModel([("tenant_id", ASCENDING), ("file_id", ASCENDING)], unique=True),
+        IndexModel(
+            [("tenant_id", ASCENDING), ("server_filename", ASCENDING)],
+            unique=True,
+            partialFilterExpression={"server_filename": {"$gt": ""}},
+        ),
+        IndexModel(
+            [("tenant_id", ASCENDING), ("version_uid", ASCENDING)],
+            partialFilterExpression={"version_uid": {"$gt": ""}},
+        ),
+        IndexModel([("tenant_id", ASCENDING), ("upload_id", ASCENDING)]),
+        IndexModel([("tenant_id", ASCENDING), ("damage", ASCENDING)], partialFilterExpression={"damage": {"$gt": ""}}),
+        # Background work scans all tenants: for uploads to announce, inspect, scrub, move or remove.
+        IndexModel([("announced", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression={"announced": False}),
+        IndexModel(
+            [("inspection", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression={"inspection": "waiting"}
+        ),
+        IndexModel([("status", ASCENDING), ("updated_at", ASCENDING)]),
+        IndexModel([("status", ASCENDING), ("checked_at", ASCENDING)]),
+        IndexModel([("damage", ASCENDING), ("checked_at", ASCENDING)], partialFilterExpression={"damage": {"$gt": ""}}),
+        IndexModel([("home", ASCENDING), ("status", ASCENDING)]),
+        IndexModel([("left", ASCENDING)], partialFilterExpression={"left": {"$gt": ""}}),
+    ],
+    "quotas": [
+        IndexModel([("tenant_id", ASCENDING)], unique=True),
+        # The documents are long; the metrics need these fields only.
+        IndexModel([(name, ASCENDING) for name in QUOTA_TOTALS]),
+    ],
+}
+
+
+def from_now(milliseconds: int) -> Document:
+    return {"$add": [NOW, milliseconds]}
+
+
+def older_than(field: str, seconds: int) -> Document:
+    """The condition that a date is more than so many seconds ago, or missing."""
+    return {"$lt": [f"${field}", {"$subtract": [NOW, seconds * 1000]}]}
+
+
+def record_key(upload: Upload) -> dict[str, Any]:
+    """The query for the record of an upload, which finds no later upload under the same X-File-ID."""
+    return {"tenant_id": upload.tenant_id, "file_id": upload.file_id, "upload_id": upload.upload_id}
+
+
+def to_upload_or_none(document: Document | None) -> Upload | None:
+    return None if document is None else to_upload(document)
+
+
+def to_upload(document: Document) -> Upload:
+    return Upload(
+        tenant_id=document["tenant_id"],
+        file_id=document["file_id"],
+        upload_id=document["upload_id"],
+        total=document["total"],
+        offset=document["offset"],
+        fence=document["fence"],
+        status=Status(document["status"]),
+        needs_copy=document["tainted"],
+        is_cancelled=document.get("cancelled", False),
+        generation=document["part"],
+        storage=StorageKind(document["home"]),
+        damage=Damage(document["damage"]),
+        server_filename=document.get("server_filename", ""),
+        size=document.get("size", 0),
+        sha256=document.get("sha256", ""),
+        version_uid=document.get("version_uid", ""),
+        original_file_id=document.get("announced_as", ""),
+        request_id=document.get("request_id", ""),
+        traceparent=document.get("traceparent", ""),
+    )

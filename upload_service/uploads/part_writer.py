@@ -1,0 +1,76 @@
+"""Writes the body of a request to the file of its transfer."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import closing
+
+from upload_service.uploads.part_files import PartFile
+
+BATCH = 1 << 20  # bytes that one visit to a worker thread writes
+MAX_BLOCKS = 512  # in a batch of tiny blocks
+
+Reserve = Callable[[int], Awaitable[None]]
+
+
+class PartWriter:
+    """Writes blocks to a file in a worker thread: one batch is written while the next one arrives.
+
+    `open_file` runs in the worker thread as well. A write that fails truncates the file to its length before.
+    """
+
+    def __init__(self, open_file: Callable[[], PartFile]) -> None:
+        self._open_file = open_file
+        self._file: PartFile | None = None
+        self._visit: asyncio.Future[None] | None = None
+
+    async def write(self, blocks: AsyncIterator[bytes], reserve: Reserve | None = None) -> int:
+        """Write all blocks in order, sync the file, close it, and return the number of bytes.
+
+        `reserve` is called with a number of bytes before so many are written; its error ends the write.
+        Raises StorageFull and TransferDamaged.
+        """
+        count = size = 0
+        batch: list[bytes] = []
+        try:
+            async for block in blocks:
+                if size >= BATCH or len(batch) >= MAX_BLOCKS:
+                    if reserve:
+                        await reserve(count)
+                    await self._start_visit(batch)
+                    batch, size = [], 0
+                batch.append(block)
+                size += len(block)
+                count += len(block)
+            if reserve:
+                await reserve(count)
+            await self._start_visit(batch, last=True)
+            await self._end_visit()
+        except BaseException:
+            if self._visit is not None:
+                await asyncio.wait([self._visit])
+            await asyncio.to_thread(self._truncate)
+            raise
+        return count
+
+    async def _start_visit(self, batch: Sequence[bytes], *, last: bool = False) -> None:
+        await self._end_visit()
+        self._visit = asyncio.get_running_loop().run_in_executor(None, self._write_batch, batch, last)
+
+    async def _end_visit(self) -> None:
+        if self._visit is not None:
+            await asyncio.wait([self._visit])  # Awaited itself, it would be cancelled with us while the thread writes.
+            self._visit.result()
+
+    def _write_batch(self, blocks: Sequence[bytes], last: bool) -> None:
+        if self._file is None:
+            self._file = self._open_file()
+        self._file.write(blocks)
+        if last:
+            self._file.sync()
+            self._file.close()
+            self._file = None
+
+    def _truncate(self) -> None:
+        if self._file is not None:
+            with closing(self._file) as file:
+                file.truncate()
