@@ -55,23 +55,25 @@ def source_agreements(text: str) -> str:
     except orjson.JSONDecodeError:
         agreements = None
     if not isinstance(agreements, list):
-        raise InvalidField(name, "must be a list in JSON")
+        raise InvalidField(name, "must be a list in JSON", reason="not_a_json_list")
     cleaned = [_agreement(name, agreement) for agreement in agreements]
     return orjson.dumps(cleaned).decode() if cleaned else ""
 
 
 def _agreement(name: str, agreement: Any) -> dict[str, str]:
     if not isinstance(agreement, dict) or not all(isinstance(agreement.get(key, ""), str) for key in AGREEMENT_LIMITS):
-        raise InvalidField(name, f"must have objects with the texts {', '.join(AGREEMENT_LIMITS)}")
+        names = ", ".join(AGREEMENT_LIMITS)
+        raise InvalidField(name, f"must have objects with the texts {names}", reason="not_objects", names=names)
     texts = {
         key: clean(name, agreement.get(key, ""), limit=limit, lines=key == "text")
         for key, limit in AGREEMENT_LIMITS.items()
     }
     if texts["url"] and not texts["url"].startswith(("https://", "http://")):
-        raise InvalidField(name, "has an address that does not begin with https:// or http://")
+        message = "has an address that does not begin with https:// or http://"
+        raise InvalidField(name, message, reason="not_a_web_address")
     cleaned = {key: text for key, text in texts.items() if text.strip()}
     if not cleaned:
-        raise InvalidField(name, "has an agreement that says nothing")
+        raise InvalidField(name, "has an agreement that says nothing", reason="empty_agreement")
     return cleaned
 
 

@@ -72,7 +72,8 @@ def package_id(text: str) -> str:
     """Return a valid package id. Raises InvalidField."""
     name = clean("package_id", text, limit=ID_LIMIT)
     if name in {"", ".", ".."} or name != name.strip() or _NOT_IN_IDS.intersection(name):
-        raise InvalidField("package_id", 'must not be . or .., hold / \\ : * ? " < > | , or begin or end with a space')
+        message = 'must not be . or .., hold / \\ : * ? " < > | , or begin or end with a space'
+        raise InvalidField("package_id", message, reason="not_a_package_id")
     return name
 
 
@@ -99,7 +100,7 @@ def version_uids(form: Form) -> tuple[str, ...]:
     """
     uids = form.texts("versions_uids", limit=ID_LIMIT)
     if not uids:
-        raise InvalidField("versions_uids", "is required")
+        raise InvalidField("versions_uids", "is required", reason="required")
     return tuple(dict.fromkeys(_uid(text) for text in uids))
 
 
@@ -138,7 +139,7 @@ async def _logo(request: web.Request, form: Form) -> bytes | None:
             decoding = request.app[LOGOS].decode(caller_of(request).tenant_id, "Logo", image)
             return await _while_connected(request, decoding)
         if form.get(name):
-            raise InvalidField("Logo", "must be a file")
+            raise InvalidField("Logo", "must be a file", reason="not_a_file")
     return None
 
 

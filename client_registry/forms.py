@@ -53,7 +53,7 @@ def new_entry(form: Form) -> dict[str, Any]:
     network = form.text("network", limit=NETWORK_LIMIT, required=False)
     package_ids = _package_ids(form)
     if not package_ids and not group_id:
-        raise InvalidField("package_ids", "is required where no group is given")
+        raise InvalidField("package_ids", "is required where no group is given", reason="required_without_group")
     if client_id and not uuid_text(client_id):
         raise ClientNotFound
     if group_id and not uuid_text(group_id):
@@ -70,7 +70,7 @@ def new_group(form: Form) -> tuple[str, Sequence[str]]:
     """The name and the package ids of a group."""
     name, package_ids = form.text("name", limit=GROUP_NAME_LIMIT), _package_ids(form)
     if not package_ids:
-        raise InvalidField("package_ids", "is required")
+        raise InvalidField("package_ids", "is required", reason="required")
     return name, package_ids
 
 
@@ -85,7 +85,8 @@ async def client_credentials(request: web.Request) -> tuple[str, int]:
     data = await read_json(request)
     token, program = data.get("auth_token"), data.get("client", 0)
     if isinstance(program, bool) or not isinstance(program, int) or not 0 <= program <= MAX_INTEGER:
-        raise InvalidField("client", f"must be a whole number from 0 to {MAX_INTEGER}")
+        message = f"must be a whole number from 0 to {MAX_INTEGER}"
+        raise InvalidField("client", message, reason="not_in_range", least=0, most=MAX_INTEGER)
     return token if isinstance(token, str) else "", program
 
 

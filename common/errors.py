@@ -9,15 +9,17 @@ class Problem(Exception):
 
     `status` and `code` are part of the interface (section 7, and RFC 9457 for the body); `detail` is one sentence for
     the person who reads it. `retry_after` is in seconds. `members` stand in the body beside the standard ones, for
-    programs.
+    programs. `params` are the values in `detail`, by name: the dashboard translates a problem by its code and these.
+    A `reason` among them is more precise than the code.
     """
 
     status: int = 500
     code: str = "internal_error"
 
-    def __init__(self, detail: str, *, retry_after: int | None = None) -> None:
+    def __init__(self, detail: str, *, retry_after: int | None = None, **params: object) -> None:
         super().__init__(detail)
         self.detail = detail
+        self.params = {name: str(value) for name, value in params.items()}
         self.retry_after = retry_after
         self.members: dict[str, int] = {}
 
@@ -35,14 +37,18 @@ class InvalidRequest(Problem):
 
 
 class InvalidField(InvalidRequest):
-    """One field of the request is missing or not allowed; the detail begins with its name."""
+    """One field of the request is missing or not allowed; the detail begins with its name.
+
+    `reason` is a stable code for the message; the dashboard translates it.
+    """
 
     code = "invalid_field"
 
-    def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"{field}: {reason}")
+    def __init__(self, field: str, message: str, *, reason: str = "invalid", **params: object) -> None:
+        super().__init__(f"{field}: {message}", field=field, reason=reason)
+        self.params |= {name: str(value) for name, value in params.items()}
         self.field = field
-        self.reason = reason
+        self.message = message
 
 
 class BodyTooLarge(Problem):
@@ -150,12 +156,14 @@ class UpstreamProblem(Problem):
         retry_after: int | None = None,
         content_range: str = "",
         members: Mapping[str, int] | None = None,
+        params: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(detail, retry_after=retry_after)
         self.status = status
         self.code = code
         self.content_range = content_range
         self.members = dict(members or {})
+        self.params = dict(params or {})
 
     @property
     def headers(self) -> dict[str, str]:

@@ -80,7 +80,8 @@ def parse_network(field: str, text: str) -> str:
     try:
         first, last = bounds(text)
     except (ValueError, TypeError):
-        raise InvalidField(field, f"{text!r} is not an IP address, a network (a/n) or a range (a-b)") from None
+        message = f"{text!r} is not an IP address, a network (a/n) or a range (a-b)"
+        raise InvalidField(field, message, reason="not_a_network", network=text) from None
     if first == last and "-" not in text:
         return str(first)
     return f"{first}-{last}" if "-" in text else str(_network(text))

@@ -23,7 +23,7 @@ from gateway.auth.client_directory import ClientDirectory
 from gateway.caching.catalogs import CatalogCache
 from gateway.caching.client_releases import ClientReleaseCache
 from gateway.caching.package_responses import PackageResponseCache
-from gateway.dashboard.templating import set_up
+from gateway.dashboard.templating import set_up_templates
 from gateway.documentation.static_files import StaticFiles
 from gateway.forwarding.audit import AuditRecorder
 from gateway.forwarding.proxy import LONG_FORMS, MAX_LONG_FORMS
@@ -47,7 +47,7 @@ def create_app(settings: GatewaySettings, events: Events | None = None) -> web.A
     app.on_shutdown.append(_close_event_streams)
     if events is not None:
         app[keys.EVENTS] = events
-    set_up(app)
+    set_up_templates(app)
     app[CATCH_ALL_ROUTE] = app.router.add_route("*", "/{path:.*}", dispatch, expect_handler=expect)
     if settings.public_url.startswith("https:"):
         app.on_response_prepare.append(_require_https)

@@ -3,9 +3,10 @@
 from aiohttp import web
 
 from common.http.middleware import PROBLEM_RENDERER, ROUTE, BytesResponse
-from gateway import dashboard, winget
+from gateway import winget
 from gateway.app_keys import AUTHENTICATOR, SETTINGS
-from gateway.dashboard.redirects import short_address
+from gateway.dashboard.redirects import url_without_alias
+from gateway.dashboard.routes import dispatch as dispatch_page
 from gateway.documentation import routes as documentation
 from gateway.forwarding.execute import execute_operation
 from gateway.operations import Access
@@ -22,11 +23,11 @@ async def dispatch(request: web.Request) -> web.StreamResponse:
     caller = await request.app[AUTHENTICATOR].authenticate(request, target)
     if target.is_alias and target.is_page:
         # Pages link to each other below the tenant's own path, so they have that one address.
-        return BytesResponse(status=307, headers={"Location": short_address(request, caller, target)})
+        return BytesResponse(status=307, headers={"Location": url_without_alias(request, caller, target)})
     match target.operation.access:
         case Access.PAGE:
             return await documentation.page(request, caller, target)
         case Access.DASHBOARD:
-            return await dashboard.page(request, caller, target.segments[1:])
+            return await dispatch_page(request, caller, target.segments[1:])
         case _:
             return await execute_operation(request, caller, target)

@@ -24,7 +24,7 @@ class UserNotFound(NotFound):
     code = "user_not_found"
 
     def __init__(self, username: str) -> None:
-        super().__init__(f"There is no user {username!r}.")
+        super().__init__(f"There is no user {username!r}.", username=username)
 
 
 class UserExists(Conflict):
@@ -52,4 +52,5 @@ class TooManyFailures(TooManyRequests):
     code = "too_many_failures"
 
     def __init__(self, retry_after: int) -> None:
-        super().__init__(f"Too many failed logins; try again in {retry_after} seconds.", retry_after=retry_after)
+        detail = f"Too many failed logins; try again in {retry_after} seconds."
+        super().__init__(detail, retry_after=retry_after, seconds=retry_after)

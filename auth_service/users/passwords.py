@@ -96,5 +96,6 @@ def new_password(field: str, value: str) -> str:
     """A new password of 12 to 1,024 characters. Raises InvalidField, also for control characters."""
     password = clean(field, value, limit=PASSWORD_LIMIT)
     if len(password) < PASSWORD_MINIMUM:
-        raise InvalidField(field, f"must have at least {PASSWORD_MINIMUM} characters")
+        message = f"must have at least {PASSWORD_MINIMUM} characters"
+        raise InvalidField(field, message, reason="too_short", least=PASSWORD_MINIMUM)
     return password

@@ -19,7 +19,10 @@ def parse_username(text: str) -> str:
     """The name of a new user. Raises InvalidField."""
     if not _USERNAME.fullmatch(text):
         raise InvalidField(
-            "username", f"must be 1 to {USERNAME_LIMIT} of A-Z, a-z, 0-9 and . _ @ + -, and neither . nor .."
+            "username",
+            f"must be 1 to {USERNAME_LIMIT} of A-Z, a-z, 0-9 and . _ @ + -, and neither . nor ..",
+            reason="not_a_username",
+            most=USERNAME_LIMIT,
         )
     return text
 

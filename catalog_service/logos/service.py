@@ -16,10 +16,12 @@ SLOT_TIMEOUT = 5.0  # seconds
 WALL_TIME = 8.0  # seconds
 
 _PNG = b"\x89PNG\r\n\x1a\n"
-_TOO_COSTLY = "takes too much time or memory to decode"
-_REASONS: dict[int | None, str] = {
-    Refusal.TOO_MANY_PIXELS: f"has more than {PIXELS_LIMIT} pixels",
-    Refusal.TOO_MANY_SCANS: f"has more than {SCANS_LIMIT} scans",
+_NOT_AN_IMAGE = ("is not a PNG or JPEG image", "not_an_image", 0)
+_TOO_COSTLY = ("takes too much time or memory to decode", "too_costly_image", 0)
+# The message, its code and its limit, by the exit status of the process that decodes.
+REASONS: dict[int | None, tuple[str, str, int]] = {
+    Refusal.TOO_MANY_PIXELS: (f"has more than {PIXELS_LIMIT} pixels", "too_many_pixels", PIXELS_LIMIT),
+    Refusal.TOO_MANY_SCANS: (f"has more than {SCANS_LIMIT} scans", "too_many_scans", SCANS_LIMIT),
     OUT_OF_MEMORY: _TOO_COSTLY,
     -signal.SIGXCPU: _TOO_COSTLY,
 }
@@ -41,7 +43,7 @@ class LogoDecoder:
             Unavailable: this machine can start no process now.
         """
         if len(image) > LOGO_LIMIT:
-            raise InvalidField(field, f"is longer than {LOGO_LIMIT} bytes")
+            raise InvalidField(field, f"is longer than {LOGO_LIMIT} bytes", reason="too_many_bytes", limit=LOGO_LIMIT)
         async with self._limit.acquire(tenant_id, SLOT_TIMEOUT):
             try:
                 logo = await run_confined(
@@ -52,7 +54,8 @@ class LogoDecoder:
             except ConfinedProcessFailed as error:
                 if error.status not in set(Refusal):
                     log.warning("logo_process_failed", status=error.status, tenant_id=tenant_id)
-                raise InvalidField(field, _REASONS.get(error.status, "is not a PNG or JPEG image")) from None
+                message, reason, most = REASONS.get(error.status, _NOT_AN_IMAGE)
+                raise InvalidField(field, message, reason=reason, most=most) from None
         if not logo.startswith(_PNG):
-            raise InvalidField(field, "is not a PNG or JPEG image")
+            raise InvalidField(field, "is not a PNG or JPEG image", reason="not_an_image")
         return logo

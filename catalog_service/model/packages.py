@@ -100,7 +100,7 @@ class PackageNotFound(NotFound):
     code = "package_not_found"
 
     def __init__(self, package_id: str) -> None:
-        super().__init__(f"There is no package {package_id!r}.")
+        super().__init__(f"There is no package {package_id!r}.", package_id=package_id)
 
 
 class VersionExists(Conflict):
@@ -116,4 +116,4 @@ class VersionNotFound(NotFound):
     code = "version_not_found"
 
     def __init__(self, uid: str) -> None:
-        super().__init__(f"There is no version with the UID {uid!r}.")
+        super().__init__(f"There is no version with the UID {uid!r}.", uid=uid)

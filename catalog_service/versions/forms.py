@@ -103,14 +103,15 @@ def _switches(form: Form) -> Switches:
 def _trimmed(form: Form, name: str, limit: int, *, required: bool = True) -> str:
     text = form.text(name, limit=limit, required=required)
     if text != text.strip():
-        raise InvalidField(name, "must not begin or end with a space")
+        raise InvalidField(name, "must not begin or end with a space", reason="outer_space")
     return text
 
 
 def _guid(form: Form, name: str) -> str:
     text = form.get(name) or ""
     if text and not _GUID.fullmatch(text):
-        raise InvalidField(name, "must be a GUID in braces, such as {01234567-89AB-CDEF-0123-456789ABCDEF}")
+        message = "must be a GUID in braces, such as {01234567-89AB-CDEF-0123-456789ABCDEF}"
+        raise InvalidField(name, message, reason="not_a_guid")
     return text
 
 
@@ -119,7 +120,7 @@ def _nested_paths(form: Form) -> tuple[str, ...]:
     paths = [clean("file_nested_path", path, limit=PATH_LIMIT) for path in form.fields.get("file_nested_path", ())]
     for path in paths:
         if _ABSOLUTE.match(path) or ".." in re.split(r"[/\\]", path):
-            raise InvalidField("file_nested_path", "must be a path inside the archive")
+            raise InvalidField("file_nested_path", "must be a path inside the archive", reason="outside_archive")
     return tuple(path for path in paths if path)
 
 

@@ -113,16 +113,23 @@ def file_fields(version: PackageVersion, file: InstallerFile) -> dict[str, Any]:
 
 def _check_consistent(form: Form, properties: Mapping[str, Any]) -> None:
     if properties["state"] == "failed":
-        raise InstallerContradicts("file", f"cannot be read as an installer ({properties['reason']})")
+        message = f"cannot be read as an installer ({properties['reason']})"
+        raise InstallerContradicts("file", message, reason="unreadable_installer", cause=properties["reason"])
     declared, detected = form.choice("file_type", FileType), str(properties["file_type"])
     if declared not in _ALLOWED_TYPES.get(detected, set()):
         if not detected:
-            raise InstallerContradicts("file_type", f"is {declared}, but the file is no known installer")
-        raise InstallerContradicts("file_type", f"is {declared}, but the file is {detected}")
+            message = f"is {declared}, but the file is no known installer"
+            raise InstallerContradicts("file_type", message, reason="unknown_file_type", value=declared)
+        message = f"is {declared}, but the file is {detected}"
+        raise InstallerContradicts("file_type", message, reason="other_file_type", value=declared, actual=detected)
     architecture, machine = form.choice("file_architect", Architecture), str(properties["file_architect"])
     if declared in _DATABASES | _PACKAGES and machine and machine != architecture:
-        raise InstallerContradicts("file_architect", f"is {architecture}, but the file is for {machine}")
+        message = f"is {architecture}, but the file is for {machine}"
+        raise InstallerContradicts(
+            "file_architect", message, reason="other_architecture", value=architecture, actual=machine
+        )
     for name in IDENTIFIERS:
         text, in_file = form.get(name) or "", str(properties.get(name, ""))
         if text and in_file and text.casefold() != in_file.casefold():
-            raise InstallerContradicts(name, f"is not the file's, which is {in_file}")
+            message = f"is not the file's, which is {in_file}"
+            raise InstallerContradicts(name, message, reason="not_the_files", actual=in_file)

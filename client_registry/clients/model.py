@@ -49,4 +49,4 @@ class NameNotResolved(InvalidField):
     code = "name_not_resolved"
 
     def __init__(self, name: str) -> None:
-        super().__init__("client_name", f"no IP address was found for {name!r}")
+        super().__init__("client_name", f"no IP address was found for {name!r}", reason=self.code, name=name)

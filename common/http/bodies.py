@@ -51,7 +51,7 @@ async def body(request: web.Request, *, limit: int | None = None, joined: bool =
             return
         received += len(block)
         if limit is not None and received > limit:
-            raise BodyTooLarge(f"The body is longer than {limit} bytes.")
+            raise BodyTooLarge(f"The body is longer than {limit} bytes.", limit=limit)
         rate.record(len(block))
         yield block
 
@@ -60,7 +60,7 @@ def _check_head(request: web.Request, limit: int | None) -> None:
     if request.headers.get("Content-Encoding", "identity").casefold() != "identity":
         raise InvalidRequest("A compressed body is not accepted.")
     if limit is not None and (request.content_length or 0) > limit:
-        raise BodyTooLarge(f"The body is longer than {limit} bytes.")
+        raise BodyTooLarge(f"The body is longer than {limit} bytes.", limit=limit)
 
 
 class ReadRate:

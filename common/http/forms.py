@@ -45,7 +45,7 @@ class Form:
         """
         value = clean(name, self.get(name) or "", limit=limit, lines=lines)
         if required and not value:
-            raise InvalidField(name, "is required")
+            raise InvalidField(name, "is required", reason="required")
         return value
 
     def choice(self, name: str, kind: type[Choice], default: Choice | None = None) -> Choice:
@@ -53,12 +53,14 @@ class Form:
         value = self.get(name)
         if not value:
             if default is None:
-                raise InvalidField(name, f"is required; one of {', '.join(kind)}")
+                raise InvalidField(
+                    name, f"is required; one of {', '.join(kind)}", reason="choice_required", values=", ".join(kind)
+                )
             return default
         for member in kind:
             if value.casefold().replace("_", "-") == member.casefold().replace("_", "-"):
                 return member
-        raise InvalidField(name, f"must be one of {', '.join(kind)}")
+        raise InvalidField(name, f"must be one of {', '.join(kind)}", reason="not_a_choice", values=", ".join(kind))
 
     def integer(self, name: str, *other_spellings: str, default: int, least: int = 0, most: int = MAX_INTEGER) -> int:
         """A whole number from `least` to `most` in ASCII digits. Raises InvalidField."""
@@ -67,14 +69,15 @@ class Form:
             return default
         number = int(value) if _DIGITS.fullmatch(value) else -1
         if not least <= number <= most:
-            raise InvalidField(name, f"must be a whole number from {least} to {most}")
+            message = f"must be a whole number from {least} to {most}"
+            raise InvalidField(name, message, reason="not_in_range", least=least, most=most)
         return number
 
     def flag(self, name: str) -> bool:
         """A required yes or no: `1`, `0`, `true` or `false`. Raises InvalidField."""
         value = self.get(name)
         if value is None:
-            raise InvalidField(name, "is required")
+            raise InvalidField(name, "is required", reason="required")
         return flag(name, value)
 
     def texts(self, name: str, *, limit: int, most: int = FIELDS_LIMIT) -> tuple[str, ...]:
@@ -85,7 +88,7 @@ class Form:
         """
         values = self.fields.get(name, ())
         if sum(value.count(",") + 1 for value in values) > most:
-            raise InvalidField(name, f"holds more than {most} items")
+            raise InvalidField(name, f"holds more than {most} items", reason="too_many_items", most=most)
         items = [item.strip() for value in values for item in value.split(",")]
         return tuple(clean(name, item, limit=limit) for item in items if item)
 
@@ -98,15 +101,17 @@ def clean(name: str, value: str, *, limit: int, lines: bool = False) -> str:
     """
     allowed = "\r\n\t" if lines else ""
     if len(value) > limit:
-        raise InvalidField(name, f"is longer than {limit} characters")
+        raise InvalidField(name, f"is longer than {limit} characters", reason="too_long", limit=limit)
     for character in value:
         if character in allowed:
             continue
         if character in _DIRECTION_MARKS or unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"}:
-            raise InvalidField(name, f"holds the character U+{ord(character):04X}, which is not allowed")
+            code = f"{ord(character):04X}"
+            message = f"holds the character U+{code}, which is not allowed"
+            raise InvalidField(name, message, reason="bad_character", character=code)
     normal = unicodedata.normalize("NFC", value)
     if len(normal) > limit:
-        raise InvalidField(name, f"is longer than {limit} characters")
+        raise InvalidField(name, f"is longer than {limit} characters", reason="too_long", limit=limit)
     return normal
 
 
@@ -117,7 +122,7 @@ def flag(name: str, value: str) -> bool:
             return True
         case "0" | "false":
             return False
-    raise InvalidField(name, "must be 1, 0, true or false")
+    raise InvalidField(name, "must be 1, 0, true or false", reason="not_a_flag")
 
 
 def query_form(request: web.Request) -> Form:

@@ -98,6 +98,7 @@ def problem_response(problem: Problem) -> web.Response:
         "code": problem.code,
         "request_id": request_id(),
         **problem.members,
+        **({"params": problem.params} if problem.params else {}),
     }
     return BytesResponse(
         body=orjson.dumps(body),

@@ -34,4 +34,9 @@ async def problem_of(response: Response) -> UpstreamProblem | Unavailable:
         retry_after=int(retry_after) if retry_after.isdigit() else None,
         content_range=response.headers.get("Content-Range", ""),
         members={name: value for name in MEMBERS if type(value := problem.get(name)) is int and value >= 0},
+        params=_params(problem.get("params")),
     )
+
+
+def _params(values: object) -> dict[str, str]:
+    return {name: str(value) for name, value in values.items()} if isinstance(values, dict) else {}

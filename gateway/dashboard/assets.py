@@ -1,31 +1,26 @@
-"""What the pages load: styles and scripts, kept by browsers until there are others."""
+"""The styles and scripts that the pages load. Browsers cache them until the version in their address changes."""
 
 from aiohttp import web
 
 from common.http.middleware import BytesResponse
 from gateway.app_keys import STATIC_FILES
 
-UNNAMED, NAMED = 3600, 31_536_000  # seconds that a browser keeps a file, and one whose address names its version
+MAX_AGE, VERSIONED_MAX_AGE = 3600, 31_536_000  # seconds
 
 
-def address_of(request: web.Request, prefix: str, name: str) -> str:
-    """Where a page finds a file, `prefix` being the path of the tenant's operations.
-
-    All files of a version are in one folder, so that a script finds the others that it imports.
-    """
+def asset_url(request: web.Request, tenant_path: str, name: str) -> str:
+    """The address of an asset. All assets of a version are in one folder, because scripts import each other."""
     pages = request.app[STATIC_FILES]
     pages.asset(name)
-    return f"{prefix}/dashboard/assets/{pages.version}/{name}"
+    return f"{tenant_path}/dashboard/assets/{pages.version}/{name}"
 
 
-def answer(request: web.Request, name: str, version: str = "") -> web.Response:
-    """A file, `version` being that which its address names. Raises NotFound."""
-    asset = request.app[STATIC_FILES].asset(name)
-    named = version == request.app[STATIC_FILES].version
-    headers = {
-        "Cache-Control": f"public, max-age={NAMED}, immutable" if named else f"public, max-age={UNNAMED}",
-        "Vary": "Accept-Encoding",
-    }
+def asset_response(request: web.Request, name: str, version: str = "") -> web.Response:
+    """An asset; `version` is the one in its address. Raises NotFound."""
+    pages = request.app[STATIC_FILES]
+    asset = pages.asset(name)
+    max_age = f"{VERSIONED_MAX_AGE}, immutable" if version == pages.version else f"{MAX_AGE}"
+    headers = {"Cache-Control": f"public, max-age={max_age}", "Vary": "Accept-Encoding"}
     body = asset.content
     if asset.compressed is not None and "gzip" in request.headers.get("Accept-Encoding", ""):
         headers["Content-Encoding"] = "gzip"

@@ -1,31 +1,34 @@
-"""Problems in the words of a page's language, by their codes; where a code says too little, by what was said."""
+"""The messages of problems in the language of a page.
 
-from collections.abc import Mapping
+The catalogues in `texts` have a message for a reason or a code, in the context `error`. Its placeholders are the
+`params` of the problem. A problem without a message is shown with its English `detail`.
+"""
+
+import re
+from contextlib import suppress
 
 from common.errors import Problem
-from gateway.dashboard.languages import _, translations
-from gateway.dashboard.reasons import reason_in
+from gateway.dashboard.languages import translations
 
-TEXTS: Mapping[str, str] = {
-    "bad_credentials": _("The username or the password is wrong."),
-    "client_exists": _("A client of this name is there already."),
-    "client_limit_exceeded": _("There are as many clients as this tenant may have."),
-    "dependency_unavailable": _("Something that is needed does not answer; try again soon."),
-    "foreign_form": _("The form was sent by a page of another site; sign in here."),
-    "group_exists": _("A group of this name is there already."),
-    "group_in_use": _("Entries of the blacklist use this group; delete them first."),
-    "last_user": _("The last user cannot be deleted; nobody could sign in any more."),
-    "not_authenticated": _("Your session has ended. Sign in again."),
-    "overloaded": _("Too much is asked at once; try again soon."),
-    "package_exists": _("A package with this id is there already."),
-    "shuts_out_caller": _("These networks would shut you out: your own address is not among them."),
-    "storage_exceeded": _("There is not enough storage left for this file."),
-    "user_exists": _("A user of this name is there already."),
-    "version_exists": _("This version is there already."),
-}
+UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def in_words(problem: Problem, language: str) -> str:
-    """What a person is told."""
-    text = TEXTS.get(problem.code)
-    return translations(language).gettext(text) if text else reason_in(language, problem.detail)
+def localized(problem: Problem, language: str) -> str:
+    """The message of a problem. The message of an invalid field begins with the field's name."""
+    params = problem.params
+    for code, field in ((params.get("reason", ""), params.get("field")), (problem.code, None)):
+        message = translations(language).pgettext("error", code)
+        if message != code:
+            with suppress(KeyError):  # A service of another release sends other params.
+                text = message % params
+                return f"{field}: {text}" if field else text
+    return localized_sentence(problem.detail, language)
+
+
+def localized_sentence(sentence: str, language: str) -> str:
+    """One of `winget_refusals`, which are sentences without a code; unchanged if it has no translation."""
+    texts = translations(language)
+    if uid := UID.search(sentence):
+        return texts.pgettext("winget", UID.sub("%(uid)s", sentence)).replace("%(uid)s", uid[0])
+    field, colon, message = sentence.partition(": ")
+    return field + colon + texts.pgettext("winget", message) if message else sentence

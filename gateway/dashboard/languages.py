@@ -1,7 +1,7 @@
-"""The pages' languages: English stands in them, others in the catalogues of `texts`."""
+"""The languages of the pages: English texts are in the pages, other languages in the catalogues in `texts`."""
 
 from functools import cache
-from gettext import GNUTranslations, NullTranslations
+from gettext import GNUTranslations
 from importlib.resources import files
 from io import BytesIO
 
@@ -18,16 +18,16 @@ from gateway.routing.client_address import is_https
 LANGUAGES = {"en": "English", "de": "Deutsch"}
 ENGLISH = "en"
 COOKIE = "language"
-A_YEAR = 31_536_000  # seconds
+COOKIE_LIFETIME = 31_536_000  # seconds
 
 
 def _(text: str) -> str:
-    """Mark a text for the catalogues; it is looked up when it is told."""
+    """Mark a text for the catalogues. Templates translate it."""
     return text
 
 
 def language_of(request: web.Request) -> str:
-    """The language that a browser chose, else the first of those it prefers that there is."""
+    """The language in the browser's cookie, else the first supported language of its preferences."""
     chosen = request.cookies.get(COOKIE, "")
     if chosen in LANGUAGES:
         return chosen
@@ -36,10 +36,8 @@ def language_of(request: web.Request) -> str:
 
 
 @cache
-def translations(language: str) -> NullTranslations:
-    """The texts of a language."""
-    if language == ENGLISH:
-        return NullTranslations()
+def translations(language: str) -> GNUTranslations:
+    """The catalogue of a language."""
     compiled = BytesIO()
     with (files("gateway") / "dashboard" / "texts" / f"{language}.po").open("rb") as catalogue:
         write_mo(compiled, read_po(catalogue, locale=language))
@@ -47,12 +45,12 @@ def translations(language: str) -> NullTranslations:
     return GNUTranslations(compiled)
 
 
-def choose(request: web.Request, visitor: Caller, language: str) -> web.Response:
-    """Remember a language in the browser, and lead back to the page. Raises NotFound."""
+def set_language(request: web.Request, caller: Caller, language: str) -> web.Response:
+    """Store a language in the browser and redirect back to the page. Raises NotFound."""
     if language not in LANGUAGES:
         raise NotFound("There is no such language.")
-    response = web.Response(status=303, headers={"Location": safe_next_url(request.query.get("next", ""), visitor)})
+    response = web.Response(status=303, headers={"Location": safe_next_url(request.query.get("next", ""), caller)})
     response.set_cookie(
-        COOKIE, language, max_age=A_YEAR, httponly=True, samesite="Lax", secure=is_https(visitor.base_url)
+        COOKIE, language, max_age=COOKIE_LIFETIME, httponly=True, samesite="Lax", secure=is_https(caller.base_url)
     )
     return response

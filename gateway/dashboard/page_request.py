@@ -1,4 +1,4 @@
-"""A browser's visit: whose session it shows, in which language, and what its pages are made of."""
+"""A request for a page with a session: its caller, its language, and the functions that build the page."""
 
 import hmac
 import time
@@ -18,9 +18,9 @@ from common.errors import Forbidden, NotAuthenticated, Problem
 from common.http.middleware import CALLER, BytesResponse
 from common.service_client.client import problem_of
 from gateway.app_keys import SERVICES, SESSIONS, SETTINGS
-from gateway.dashboard.assets import address_of
+from gateway.dashboard.assets import asset_url
 from gateway.dashboard.languages import LANGUAGES, language_of
-from gateway.dashboard.redirects import prefix_of, to_sign_in
+from gateway.dashboard.redirects import sign_in_url, tenant_path
 from gateway.routing.client_address import is_https
 from gateway.routing.target import find_operation
 
@@ -31,20 +31,15 @@ PAGE_HEADERS = {
     ),
     "Cache-Control": "no-store",
 }
-
-
-# What a page sends along with what it asks of its own accord: a session is used by people, and idle without them.
+# Pages send this header with automatic requests, which do not extend the session.
 UNATTENDED = "X-Unattended"
 
 
 @dataclass(frozen=True)
 class PageRequest:
-    """One request of a browser that is signed in, and what answers it: `caller` is the administrator.
+    """One request of a browser with a session. `caller` is the administrator."""
 
-    `chunk_size` is how many bytes of a file its pages send at once.
-    """
-
-    chunk_size: ClassVar[int] = 8 << 20
+    chunk_size: ClassVar[int] = 8 << 20  # bytes of a file that a page uploads in one request
 
     request: web.Request
     caller: Caller
@@ -53,42 +48,38 @@ class PageRequest:
     language: str
 
     @property
-    def prefix(self) -> str:
-        """The path of the tenant's operations."""
-        return prefix_of(self.caller)
-
-    @property
     def home(self) -> str:
-        """The path of the overview, below which every page stands."""
-        return f"{self.prefix}/dashboard"
+        """The path of the overview; all pages are below it."""
+        return f"{tenant_path(self.caller)}/dashboard"
 
     @property
-    def lasts(self) -> int:
-        """The seconds after which the session ends, however much it is used."""
+    def seconds_left(self) -> int:
+        """The seconds until the session ends, however much it is used."""
         return max(0, self.session.ends_at - int(time.time()))
 
     @property
-    def idle(self) -> int:
-        """The seconds without a use after which the session ends."""
+    def idle_timeout(self) -> int:
+        """The seconds without use after which the session ends."""
         settings = self.request.app[SETTINGS]
         return min(settings.session_idle, settings.session_lifetime)
 
     @property
     def csrf_token(self) -> str:
-        """What a page sends with what it writes: made of the session's token, which no script and no site can read."""
+        """The token that pages send with every write. Scripts and other sites cannot read the session's token."""
         return hmac.new(self.token.encode(), b"dashboard", sha256).hexdigest()
 
-    def check_token(self, shown: str) -> None:
-        """Raise Forbidden where what a request shows is not what this session's pages send."""
-        if not hmac.compare_digest(shown.encode("utf-8", "replace"), self.csrf_token.encode()):
-            raise Forbidden("This was not sent by a page of your session; load the page again.")
+    def verify_csrf_token(self, sent: str) -> None:
+        """Raise Forbidden if a request has not the CSRF token of this session."""
+        if not hmac.compare_digest(sent.encode("utf-8", "replace"), self.csrf_token.encode()):
+            detail = "This was not sent by a page of your session; load the page again."
+            raise Forbidden(detail, reason="foreign_page")
 
-    async def ask(self, operation: str, /, *values: str, **query: str) -> Any:
-        """The JSON answer of an operation that reads.
+    async def fetch(self, operation: str, /, *values: str, **query: str) -> Any:
+        """The JSON response of a reading operation.
 
         Raises:
-            Answered: the operation's problem.
-            Unavailable: its service does not answer.
+            UpstreamProblem: the problem of the operation.
+            Unavailable: the service does not answer.
         """
         row, segments = find_operation("GET", (operation, *values))
         async with self.request.app[SERVICES][row.service].open(
@@ -105,60 +96,56 @@ class PageRequest:
             return orjson.loads(await response.read())
 
     def render(self, template: str, /, *, status: int = 200, **values: Any) -> web.Response:
-        """A page: `values` are what its template shows, beside the visit itself."""
-        return rendered(self.request, self.caller, template, self.language, status=status, visit=self, **values)
+        """Render a page. The template gets `values`, and this object as `page`."""
+        return render_template(self.request, self.caller, template, self.language, status=status, page=self, **values)
+
+    def render_problem(self, problem: Problem) -> web.Response:
+        """Render a problem as a page."""
+        response = self.render("problem.html", status=problem.status, problem=problem)
+        response.headers.update(problem.headers)
+        return response
 
 
-async def visit_of(request: web.Request, visitor: Caller, *, attended: bool = True) -> PageRequest | None:
-    """The visit of a browser that shows a session of this tenant; None for one that shows none.
-
-    The session is used by it, unless nobody attends to what is asked.
-    """
-    token = request.cookies.get(cookie_name(visitor), "")
+async def load_page_request(request: web.Request, caller: Caller, *, attended: bool = True) -> PageRequest | None:
+    """The page request of a browser with a session, else None. An attended request extends the session."""
+    token = request.cookies.get(cookie_name(caller), "")
     sessions = request.app[SESSIONS]
-    look = sessions.check if attended and UNATTENDED not in request.headers else sessions.validate
+    check = sessions.check if attended and UNATTENDED not in request.headers else sessions.validate
     try:
-        session = await look(visitor.tenant_id, token)
+        session = await check(caller.tenant_id, token)
     except NotAuthenticated:
         return None
-    caller = request[CALLER] = visitor.as_administrator(session.username, session.session_id)
-    return PageRequest(request, caller, session, token, language_of(request))
+    administrator = request[CALLER] = caller.as_administrator(session.username, session.session_id)
+    return PageRequest(request, administrator, session, token, language_of(request))
 
 
 def cookie_name(caller: Caller) -> str:
-    """A browser may be signed in to several tenants of one origin, so each has a cookie of its own."""
+    """The name of the session cookie. Each tenant of an origin has its own."""
     return f"{'__Host-' if is_https(caller.base_url) else ''}session-{caller.tenant_id}"
 
 
-def redirect_to_sign_in(request: web.Request, visitor: Caller) -> web.Response:
-    """Lead a browser without a session to the sign-in page: by itself, or as htmx is told to."""
-    there = to_sign_in(request, visitor)
+def redirect_to_sign_in(request: web.Request, caller: Caller) -> web.Response:
+    """Redirect a browser without a session to the sign-in page; htmx needs a header for that."""
+    url = sign_in_url(request, caller)
     if "HX-Request" in request.headers:
-        return BytesResponse(status=401, headers={"HX-Redirect": there, **PAGE_HEADERS})
-    # What was sent is not to be sent there again: it was for the page.
-    return BytesResponse(status=307 if request.method in {"GET", "HEAD"} else 303, headers={"Location": there})
+        return BytesResponse(status=401, headers={"HX-Redirect": url, **PAGE_HEADERS})
+    # 303 drops the body of a write: it was not for the sign-in page.
+    return BytesResponse(status=307 if request.method in {"GET", "HEAD"} else 303, headers={"Location": url})
 
 
-def rendered(
+def render_template(
     request: web.Request, caller: Caller, template: str, language: str, *, status: int = 200, **values: Any
 ) -> web.Response:
-    """A page in a language: `values` beside what every template has."""
-    prefix = prefix_of(caller)
+    """Render a template with `values` and the values that every template has."""
+    path = tenant_path(caller)
     context = {
-        "asset": partial(address_of, request, prefix),
-        "here": request.raw_path,
+        "asset": partial(asset_url, request, path),
+        "current_url": request.raw_path,
         "language": language,
         "languages": LANGUAGES,
-        "prefix": prefix,
+        "tenant_path": path,
         "tenant_id": caller.tenant_id,
         **values,
     }
     text = aiohttp_jinja2.render_string(template, request, context)
     return BytesResponse(text=text, status=status, content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
-
-
-def problem_page(visit: PageRequest, problem: Problem) -> web.Response:
-    """A problem as a page."""
-    response = visit.render("problem.html", status=problem.status, problem=problem)
-    response.headers.update(problem.headers)
-    return response

@@ -1,4 +1,4 @@
-"""Addresses between the pages: paths of this origin, below the tenant's own."""
+"""Addresses of the pages: paths of this origin, below the path of the tenant."""
 
 import re
 from urllib.parse import quote, unquote, urlsplit
@@ -8,32 +8,32 @@ from aiohttp import web
 from common.auth.callers import Caller
 from gateway.routing.target import Target
 
-# What is printed and begins no other address: no `//host`, no `\\host`, no control character.
-_WAY = re.compile(r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@?-]|%[0-9A-Fa-f]{2}|/(?!/))*")
-WAY_LIMIT = 2048  # characters
+# Printable characters of a path or query; never `//host`, `\\host` or a control character, which lead to other sites.
+_SAFE_URL = re.compile(r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@?-]|%[0-9A-Fa-f]{2}|/(?!/))*")
+MAX_URL = 2048  # characters
 
 
-def prefix_of(caller: Caller) -> str:
-    """The path below which the tenant's operations and pages stand, such as `/acme`."""
+def tenant_path(caller: Caller) -> str:
+    """The path of the tenant's operations and pages, such as `/acme`."""
     return urlsplit(caller.base_url).path
 
 
-def safe_next_url(wanted: str, caller: Caller) -> str:
-    """The page that a browser wanted before it was led elsewhere; the overview for what is no page of the tenant's."""
-    home, docs = (f"{prefix_of(caller)}/{page}" for page in ("dashboard", "docs"))
-    path = wanted.partition("?")[0]
-    plain = len(wanted) <= WAY_LIMIT and _WAY.fullmatch(wanted) and not {".", ".."} & set(unquote(path).split("/"))
-    return wanted if plain and (path in {home, docs} or path.startswith(f"{home}/")) else home
+def safe_next_url(url: str, caller: Caller) -> str:
+    """The address of a page of the tenant; the overview for every other address."""
+    home, docs = (f"{tenant_path(caller)}/{page}" for page in ("dashboard", "docs"))
+    path = url.partition("?")[0]
+    is_safe = len(url) <= MAX_URL and _SAFE_URL.fullmatch(url) and not {".", ".."} & set(unquote(path).split("/"))
+    return url if is_safe and (path in {home, docs} or path.startswith(f"{home}/")) else home
 
 
-def to_sign_in(request: web.Request, caller: Caller) -> str:
-    """The sign-in page, which leads back to the page that this request is for."""
-    wanted = request.raw_path if request.method in {"GET", "HEAD"} else ""
-    return f"{prefix_of(caller)}/sign_in?next={quote(safe_next_url(wanted, caller), safe='/')}"
+def sign_in_url(request: web.Request, caller: Caller) -> str:
+    """The address of the sign-in page, which redirects to the requested page afterwards."""
+    next_url = request.raw_path if request.method in {"GET", "HEAD"} else ""
+    return f"{tenant_path(caller)}/sign_in?next={quote(safe_next_url(next_url, caller), safe='/')}"
 
 
-def short_address(request: web.Request, caller: Caller, target: Target) -> str:
-    """The path and query of a page below the tenant's own path, for a request that came by the alias."""
-    path = "/".join([prefix_of(caller), *(quote(segment, safe="") for segment in target.segments)])
+def url_without_alias(request: web.Request, caller: Caller, target: Target) -> str:
+    """The path and query of a page below the tenant's own path, for a request to the path of the alias."""
+    path = "/".join([tenant_path(caller), *(quote(segment, safe="") for segment in target.segments)])
     query = request.rel_url.raw_query_string
     return f"{path}?{query}" if query else path

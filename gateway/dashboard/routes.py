@@ -1,45 +1,43 @@
-"""THE TABLE of the dashboard's pages, one row each, by their addresses after `/dashboard`."""
+"""THE TABLE of the dashboard's pages: one row for each address after `/dashboard`."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from aiohttp import web
 
 from common.auth.callers import Caller
 from common.errors import MethodNotAllowed, NotAuthenticated
 from common.http.middleware import PROBLEM_RENDERER, ProblemRenderer
-from gateway.dashboard import assets, languages, operations
-from gateway.dashboard.page_request import PageRequest, problem_page, redirect_to_sign_in, visit_of
+from gateway.dashboard.assets import asset_response
+from gateway.dashboard.languages import set_language
+from gateway.dashboard.page_request import PageRequest, load_page_request, redirect_to_sign_in
 from gateway.dashboard.pages import (
     audit,
     blacklist,
     clients,
-    documentation,
     live_events,
-    overview,
     package,
     packages,
     publishing,
     server,
-    settings,
     sign_in,
-    users,
+    tenant,
 )
+from gateway.dashboard.session_operations import execute_for_session, localize_problems
 from gateway.routing.target import NoSuchOperation
 
-READS = ("GET", "HEAD")
+READ_METHODS = ("GET", "HEAD")
 
 
 @dataclass(frozen=True)
 class Page:
-    """One row: a part of `path` in braces is a value, which `show` is given."""
+    """One row. A part of `path` in braces is a value that `show` gets as an argument."""
 
     path: str
     show: Callable[..., Awaitable[web.StreamResponse]]
 
-    def values(self, parts: Sequence[str]) -> list[str] | None:
-        """The values of an address that is this page's; None for another's."""
+    def match(self, parts: Sequence[str]) -> list[str] | None:
+        """The values in an address of this page; None for another address."""
         words = self.path.split("/")
         if len(words) != len(parts):
             return None
@@ -50,7 +48,7 @@ class Page:
 
 
 PAGES = (
-    Page("", overview.show),
+    Page("", tenant.show_overview),
     Page("packages", packages.show),
     Page("packages/{package_id}", package.show),
     Page("packages/{package_id}/versions/{version_uid}", package.show_version),
@@ -58,58 +56,56 @@ PAGES = (
     Page("publish/{server_filename}", publishing.show_version),
     Page("clients", clients.show),
     Page("blacklist", blacklist.show),
-    Page("users", users.show),
-    Page("settings", settings.show),
+    Page("users", tenant.show_users),
+    Page("settings", tenant.show_settings),
     Page("server", server.show),
     Page("audit", audit.show),
-    Page("documentation", documentation.show),
+    Page("documentation", tenant.show_documentation),
 )
 
 
-async def page(request: web.Request, visitor: Caller, parts: Sequence[str]) -> web.StreamResponse:
-    """Answer a browser, `parts` being those of the address after `/dashboard`."""
+async def dispatch(request: web.Request, caller: Caller, parts: Sequence[str]) -> web.StreamResponse:
+    """Answer a browser; `parts` is the address after `/dashboard`."""
     match list(parts):
         case ["assets", version, name]:
-            _check_method(request, *READS)
-            return assets.answer(request, name, version)
+            _allow_methods(request, *READ_METHODS)
+            return asset_response(request, name, version)
         case ["language", language]:
-            _check_method(request, *READS)
-            return languages.choose(request, visitor, language)
-    wants_operation, watches = parts[:1] == ("operations",), (request.method, *parts) == ("GET", "live")
-    if wants_operation:
-        operations.tell_scripts(request)
-    elif not watches:
-        sign_in.tell_in_place(request, visitor, request.raw_path)
-    visit = await visit_of(request, visitor, attended=not watches)
-    if visit is None:
-        if (wants_operation or watches) and "HX-Request" not in request.headers:
-            raise NotAuthenticated("The session has ended.")  # A script would follow to the sign-in page.
-        return redirect_to_sign_in(request, visitor)
-    if wants_operation:
-        return await operations.perform_in(visit, tuple(parts[1:]))
-    if watches:
-        return await live_events.stream(visit)
-    telling: ProblemRenderer = partial(problem_page, visit)
-    request[PROBLEM_RENDERER] = telling
-    return await _shown(visit, tuple(parts) or ("",))
+            _allow_methods(request, *READ_METHODS)
+            return set_language(request, caller, language)
+    is_operation, is_stream = parts[:1] == ("operations",), (request.method, *parts) == ("GET", "live")
+    if is_operation:
+        localize_problems(request)
+    elif not is_stream:
+        sign_in.show_problems(request, caller, request.raw_path)
+    page = await load_page_request(request, caller, attended=not is_stream)
+    if page is None:
+        if (is_operation or is_stream) and "HX-Request" not in request.headers:
+            raise NotAuthenticated("The session has ended.")  # Scripts would follow a redirect.
+        return redirect_to_sign_in(request, caller)
+    if is_operation:
+        return await execute_for_session(page, tuple(parts[1:]))
+    if is_stream:
+        return await live_events.stream(page)
+    renderer: ProblemRenderer = page.render_problem
+    request[PROBLEM_RENDERER] = renderer
+    return await _show_page(page, tuple(parts) or ("",))
 
 
-async def _shown(visit: PageRequest, parts: Sequence[str]) -> web.StreamResponse:
-    match list(parts):
-        case ["sign_out"]:
-            _check_method(visit.request, "POST")
-            return await sign_in.sign_out(visit)
-        case ["live"]:
-            _check_method(visit.request, "GET")
+async def _show_page(page: PageRequest, parts: tuple[str, ...]) -> web.StreamResponse:
+    if parts == ("sign_out",):
+        _allow_methods(page.request, "POST")
+        return await sign_in.sign_out(page)
+    if parts == ("live",):
+        _allow_methods(page.request, "GET")
     for row in PAGES:
-        values = row.values(parts)
+        values = row.match(parts)
         if values is not None:
-            _check_method(visit.request, *READS)
-            return await row.show(visit, *values)
+            _allow_methods(page.request, *READ_METHODS)
+            return await row.show(page, *values)
     raise NoSuchOperation
 
 
-def _check_method(request: web.Request, *allowed: str) -> None:
-    """Raise MethodNotAllowed where an address is asked for in another way than it may be."""
-    if request.method not in allowed:
-        raise MethodNotAllowed(list(allowed))
+def _allow_methods(request: web.Request, *methods: str) -> None:
+    if request.method not in methods:
+        raise MethodNotAllowed(list(methods))

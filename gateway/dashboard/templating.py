@@ -1,8 +1,9 @@
-"""What every template can use: texts of the page's language, and how figures and times are written."""
+"""The filters and translations of the templates."""
 
 import re
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import aiohttp_jinja2
 from aiohttp import web
@@ -11,24 +12,22 @@ from babel.numbers import format_decimal
 from jinja2 import PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 
-from common.errors import Problem
-from gateway.dashboard.error_messages import in_words
+from gateway.dashboard.error_messages import localized, localized_sentence
 from gateway.dashboard.languages import translations
-from gateway.dashboard.reasons import reason_in
 
-MARK = re.compile(r"~[0-9a-f]{32}\Z")  # what uploads.js puts behind a file's name
+UNIQUE_SUFFIX = re.compile(r"~[0-9a-f]{32}\Z")  # uploads.js appends it to the file name
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def set_up(app: web.Application) -> None:
-    """Let the application render the dashboard's templates."""
+def set_up_templates(app: web.Application) -> None:
+    """Let the application render the templates of the dashboard."""
     filters: dict[str, Callable[..., str]] = {
-        "bytes": _bytes,
+        "bytes": _with_language(_bytes),
         "file_name": _file_name,
-        "in_words": _in_words,
-        "number": _number,
-        "reason": _reason,
-        "time": _time,
+        "localized": _with_language(localized),
+        "localized_sentence": _with_language(localized_sentence),
+        "number": _with_language(_number),
+        "time": _with_language(_time),
     }
     environment = aiohttp_jinja2.setup(
         app,
@@ -42,49 +41,45 @@ def set_up(app: web.Application) -> None:
     environment.install_gettext_callables(_gettext, _ngettext, newstyle=True)  # type: ignore[attr-defined]
 
 
+def _with_language(function: Callable[[Any, str], str]) -> Callable[..., str]:
+    """Pass the language of the page as the second argument."""
+
+    @pass_context
+    def with_language(context: Context, value: object) -> str:
+        return function(value, context["language"])
+
+    return with_language
+
+
 @pass_context
 def _gettext(context: Context, text: str) -> str:
     return translations(context["language"]).gettext(text)
 
 
 @pass_context
-def _ngettext(context: Context, one: str, many: str, count: int) -> str:
-    return translations(context["language"]).ngettext(one, many, count)
+def _ngettext(context: Context, singular: str, plural: str, count: int) -> str:
+    return translations(context["language"]).ngettext(singular, plural, count)
 
 
-@pass_context
-def _number(context: Context, value: float) -> str:
-    return format_decimal(value, locale=context["language"])
+def _number(value: float, language: str) -> str:
+    return format_decimal(value, locale=language)
 
 
-@pass_context
-def _bytes(context: Context, value: int) -> str:
-    """A size in the largest unit of which there is one, such as `1.5 GiB`."""
+def _bytes(value: int, language: str) -> str:
+    """A size in the largest unit that gives at least 1, such as `1.5 GiB`."""
     size, unit = float(value), UNITS[0]
     for unit in UNITS:
         if size < 1024 or unit == UNITS[-1]:
             break
         size /= 1024
-    return f"{format_decimal(round(size, 1), locale=context['language'])} {unit}"
+    return f"{format_decimal(round(size, 1), locale=language)} {unit}"
 
 
 def _file_name(file_id: str) -> str:
-    """What to call an upload: its file's name where a page sent it, else the X-File-ID as its sender chose it."""
-    return MARK.sub("", file_id)
+    """The file name of an upload from a page; the X-File-ID of any other upload."""
+    return UNIQUE_SUFFIX.sub("", file_id)
 
 
-@pass_context
-def _time(context: Context, value: str) -> str:
-    """A time of the interface's, in UTC; scripts write it in the browser's own zone."""
-    moment = datetime.fromisoformat(value)
-    return f"{format_datetime(moment, 'medium', locale=context['language'])} UTC"
-
-
-@pass_context
-def _in_words(context: Context, problem: Problem) -> str:
-    return in_words(problem, context["language"])
-
-
-@pass_context
-def _reason(context: Context, said: str) -> str:
-    return reason_in(context["language"], said)
+def _time(value: str, language: str) -> str:
+    """A UTC time. Scripts convert it to the time zone of the browser."""
+    return f"{format_datetime(datetime.fromisoformat(value), 'medium', locale=language)} UTC"

@@ -7,8 +7,8 @@ from aiohttp import web
 from common.auth.callers import Caller
 from common.http.middleware import BytesResponse
 from gateway.app_keys import STATIC_FILES
-from gateway.dashboard import assets
-from gateway.dashboard.page_request import PAGE_HEADERS, redirect_to_sign_in, visit_of
+from gateway.dashboard.assets import asset_response
+from gateway.dashboard.page_request import PAGE_HEADERS, load_page_request, redirect_to_sign_in
 from gateway.dashboard.pages import sign_in
 from gateway.routing.target import Target
 
@@ -18,11 +18,11 @@ async def page(request: web.Request, caller: Caller, target: Target) -> web.Resp
     target.check_complete()
     match target.operation.name, target.segments[1:]:
         case "docs/assets", (_, asset):
-            return assets.answer(request, asset)
+            return asset_response(request, asset)
         case "sign_in", _:
-            return await sign_in.page(request, caller)
-    sign_in.tell_in_place(request, caller, request.raw_path)
-    if await visit_of(request, caller) is None:
+            return await sign_in.handle(request, caller)
+    sign_in.show_problems(request, caller, request.raw_path)
+    if await load_page_request(request, caller) is None:
         return redirect_to_sign_in(request, caller)
     files = request.app[STATIC_FILES]
     if target.operation.name == "docs":

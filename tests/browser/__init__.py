@@ -1,1 +1,1 @@
-"""The dashboard in a real browser, on the running whole."""
+"""Tests of the dashboard in a real browser with all services."""

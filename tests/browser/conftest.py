@@ -1,4 +1,4 @@
-"""A browser, and administrators who are signed in with it."""
+"""A browser with signed-in administrators."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -7,13 +7,13 @@ import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
 from gateway.dashboard.page_request import PageRequest
-from tests.support.browser.sending import CHUNK
+from tests.support.browser.uploads import CHUNK
 from tests.support.browser.visitors import Visitor, launch_browser, start_session
 from tests.support.whole.estate import Estate, furnish
 from tests.support.whole.pages import SCRIPT
 from tests.support.whole.services import Api, Services
 
-# What a browser, and htmx, write of every answer that is a problem, and of every request that a test breaks off.
+# The console messages of the browser and htmx for problems and aborted requests.
 EXPECTED_ERRORS = (
     "the server responded with a status of",
     "Response Status Error Code",
@@ -23,7 +23,7 @@ EXPECTED_ERRORS = (
     "htmx:sendError",
 )
 
-TIMEOUT = 30_000  # ms that a busy machine may take to show what a test waits for
+TIMEOUT = 30_000  # ms; enough for a busy machine
 expect.set_options(timeout=TIMEOUT)
 
 Open = Callable[..., Awaitable[Page]]
@@ -39,7 +39,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest.fixture
 async def open_page(browser: Browser) -> AsyncIterator[Open]:
-    """Opens pages, each as in a browser of its own. An error in a console fails the test, a refusal by CSP too."""
+    """Open pages in separate browser contexts. A console error or CSP violation fails the test."""
     errors: list[str] = []
     contexts = []
 
@@ -48,7 +48,7 @@ async def open_page(browser: Browser) -> AsyncIterator[Open]:
             errors.append(f"{message.location['url']}: {message.text}")
 
     async def open_one(**options: object) -> Page:
-        # A colour on its way to another is neither of the two.
+        # Colours in a transition would fail the contrast checks.
         context = await browser.new_context(reduced_motion="reduce", **options)  # type: ignore[arg-type]
         contexts.append(context)
         page = await context.new_page()
@@ -71,7 +71,7 @@ async def visitor(open_page: Open, tenant: Api) -> Visitor:
 
 @pytest.fixture(scope="module")
 async def estate(services: Services) -> Estate:
-    """A tenant that has one of everything, with markup in every text that may have it."""
+    """A tenant with one of everything, and with markup in every text."""
     estate = await furnish(await services.tenant())
     api, package = estate.api, estate.parts["package_id"]
     texts = dict.fromkeys(("package_name", "package_publisher", "package_description"), SCRIPT)
@@ -84,7 +84,7 @@ async def estate(services: Services) -> Estate:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let pages send chunks of CHUNK bytes."""
+    """Make pages send chunks of CHUNK bytes."""
     monkeypatch.setattr(PageRequest, "chunk_size", CHUNK)
 
 

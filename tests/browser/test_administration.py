@@ -1,4 +1,4 @@
-"""The pages beside packages: the blacklist, users, settings and the state of the services."""
+"""The pages of the blacklist, users, settings, audit log and server."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.full
 LONG_PASSWORD = "a password of theirs"
 
 
-async def test_the_overview_shows_a_new_tenant_the_commands_to_start_with(visitor: Visitor) -> None:
+async def test_the_overview_of_a_new_tenant_shows_the_first_commands(visitor: Visitor) -> None:
     base, page = visitor.api.base_url, visitor.page
     await visitor.go()
     source = f"winget source add -n {visitor.api.tenant_id} -t Microsoft.Rest --trust-level trusted -a {base}/winget"
@@ -25,13 +25,13 @@ async def test_the_overview_shows_a_new_tenant_the_commands_to_start_with(visito
     await expect(page.get_by_text(f"pkgrepo publish setup.msi --url {base} ")).to_be_visible()
 
 
-async def test_with_client_authentication_the_line_for_winget_has_a_token(open_page: Open, services: Services) -> None:
+async def test_the_winget_command_has_a_token_with_client_authentication(open_page: Open, services: Services) -> None:
     visitor = await start_session(await open_page(), await services.tenant(client_authentication=True))
     await visitor.go()
     await expect(visitor.page.get_by_text("/winget --header \"{'Token': '<token>'}\"")).to_be_visible()
 
 
-async def test_the_overview_shows_uploads_without_a_version(visitor: Visitor) -> None:
+async def test_the_overview_shows_unassigned_uploads(visitor: Visitor) -> None:
     await upload(visitor.api, b"x" * 2048)
 
     async def listed() -> bool:
@@ -49,57 +49,57 @@ async def test_an_entry_hides_a_package_from_its_client_until_it_is_deleted(visi
     as_client = {"data": {"auth_token": token}}
     await visitor.go("/clients")
     await page.get_by_role("button", name="Blacklist for pc-1").click()
-    await page.get_by_label("Ids of packages").first.fill(hidden)
-    await page.get_by_role("button", name="Hide", exact=True).click()
+    await page.get_by_label("Package ids").first.fill(hidden)
+    await page.get_by_role("button", name="Hide packages").click()
     await expect(page.get_by_role("row", name="pc-1").get_by_text(hidden)).to_be_visible()
     assert hidden not in await catalog(api.anonymous(), **as_client)
-    await page.get_by_role("button", name="Delete the entry about pc-1").click()
+    await page.get_by_role("button", name="Delete the entry for pc-1").click()
     await visitor.confirm("pc-1")
-    await expect(page.get_by_text("Nothing is hidden from anybody.")).to_be_visible()
+    await expect(page.get_by_text("No blacklist entries.")).to_be_visible()
     assert hidden in await catalog(api.anonymous(), **as_client)
 
 
 async def test_one_of_many_clients_is_found_by_a_search(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.dashboard.pages.blacklist.CHOICES", 1)
+    monkeypatch.setattr("gateway.dashboard.pages.blacklist.MAX_OPTIONS", 1)
     for name in ("pc-10", "pc-1", "server-7"):
         await visitor.api.call("POST", "add_client", data={"client_name": name})
     await visitor.go("/blacklist")
     choice = visitor.page.get_by_role("combobox", name="Client").locator("option:checked")
     await expect(choice).to_have_text("every client")
-    await visitor.page.get_by_role("searchbox", name="Find a client").press_sequentially("PC-1")
+    await visitor.page.get_by_role("searchbox", name="Find client").press_sequentially("PC-1")
     await expect(choice).to_have_text("pc-1")
-    await visitor.page.get_by_role("searchbox", name="Find a client").press_sequentially("7")
-    await expect(choice).to_have_text("No client is like this.")
-    await visitor.page.get_by_label("Ids of packages").first.fill("Acme.Editor")
-    await visitor.page.get_by_role("button", name="Hide", exact=True).click()
+    await visitor.page.get_by_role("searchbox", name="Find client").press_sequentially("7")
+    await expect(choice).to_have_text("No matching clients.")
+    await visitor.page.get_by_label("Package ids").first.fill("Acme.Editor")
+    await visitor.page.get_by_role("button", name="Hide packages").click()
     await expect(visitor.page.get_by_role("combobox", name="Client")).to_be_focused()
     assert (await visitor.api.call("GET", "get_blacklist")).body == []
 
 
-async def test_a_group_in_use_is_not_deleted_and_the_page_says_why(visitor: Visitor) -> None:
+async def test_a_used_group_is_not_deleted_and_the_page_shows_the_reason(visitor: Visitor) -> None:
     page = visitor.page
     await visitor.go("/blacklist")
     await page.get_by_label("Name").fill("Browsers")
-    await page.get_by_label("Ids of packages").last.fill("Mozilla.Firefox, Google.Chrome")
+    await page.get_by_label("Package ids").last.fill("Mozilla.Firefox, Google.Chrome")
     await page.get_by_role("button", name="Add group").click()
     await page.get_by_role("combobox", name="Group").select_option("Browsers")
-    await page.get_by_role("button", name="Hide", exact=True).click()
+    await page.get_by_role("button", name="Hide packages").click()
     await expect(page.get_by_role("region", name="Entries").get_by_text("Browsers")).to_be_visible()
     await page.get_by_role("button", name="Delete Browsers").click()
     await visitor.confirm("Browsers")
-    await expect(page.get_by_text("Entries of the blacklist use this group; delete them first.")).to_be_visible()
+    await expect(page.get_by_text("Blacklist entries use this group. Delete these entries first.")).to_be_visible()
 
 
-async def test_networks_without_the_own_address_are_refused(visitor: Visitor) -> None:
+async def test_networks_without_the_own_address_are_rejected(visitor: Visitor) -> None:
     page = visitor.page
     await visitor.go("/settings")
-    networks, save = page.get_by_role("textbox", name="Networks"), page.get_by_role("button", name="Save").first
+    networks, save = page.get_by_role("textbox", name="Allowed networks"), page.get_by_role("button", name="Save").first
     await networks.fill("192.0.2.0/24")
     await save.click()
-    await expect(page.get_by_text("These networks would shut you out")).to_be_visible()
+    await expect(page.get_by_text("These networks do not include your own address.")).to_be_visible()
     await networks.fill("192.0.2.0/24\n127.0.0.0/8")
     await save.click()
-    await expect(page.get_by_text("The settings are changed.")).to_be_visible()
+    await expect(page.get_by_text("Settings saved.")).to_be_visible()
     information = (await visitor.api.call("GET", "server_information")).body
     assert information["settings"]["allowed_networks"] == ["192.0.2.0/24", "127.0.0.0/8"]
 
@@ -108,24 +108,24 @@ async def test_each_form_of_the_settings_changes_only_its_own_fields(visitor: Vi
     page = visitor.page
     before = (await visitor.api.call("GET", "server_information")).body["settings"]
     await visitor.go("/settings")
-    await page.get_by_label("Refuse it").check()
+    await page.get_by_label("Strict").check()
     await page.get_by_role("button", name="Save").nth(1).click()
-    await expect(page.get_by_text("The settings are changed.")).to_be_visible()
-    await page.get_by_role("button", name="Add one").click()
+    await expect(page.get_by_text("Settings saved.")).to_be_visible()
+    await page.get_by_role("button", name="Add terms").click()
     await page.get_by_label("Title").fill("Terms")
     await page.get_by_label("Web address").fill("https://example.com/terms")
     async with page.expect_response("**/edit_settings") as answer:
         await page.get_by_role("button", name="Save").nth(2).click()
     assert (await answer.value).status == 200
     agreements = [{"label": "Terms", "url": "https://example.com/terms"}]
-    wanted = {**before, "strict_installers": True, "source_agreements": agreements}
-    assert (await visitor.api.call("GET", "server_information")).body["settings"] == wanted
+    settings = {**before, "strict_installers": True, "source_agreements": agreements}
+    assert (await visitor.api.call("GET", "server_information")).body["settings"] == settings
 
 
 async def test_a_new_user_signs_in_until_they_are_deleted(visitor: Visitor) -> None:
     page = visitor.page
     await visitor.go("/users")
-    form = page.locator("form", has_text="Add a user")
+    form = page.locator("form", has_text="New user")
     await form.get_by_label("Username").fill("helga")
     await form.get_by_label("Password").fill(LONG_PASSWORD)
     await form.get_by_role("button", name="Add user").click()
@@ -137,14 +137,14 @@ async def test_a_new_user_signs_in_until_they_are_deleted(visitor: Visitor) -> N
     assert (await helga.call("GET", "test")).status == 401
 
 
-async def test_the_own_password_is_changed_and_the_session_goes_on(visitor: Visitor) -> None:
+async def test_the_session_survives_a_change_of_the_own_password(visitor: Visitor) -> None:
     page = visitor.page
     await visitor.go("/users")
     for old, message in (
         ("wrong", "The username or the password is wrong."),
-        ("a password for tests", "Your password is"),
+        ("a password for tests", "Password changed."),
     ):
-        await page.get_by_label("Present password").fill(old)
+        await page.get_by_label("Current password").fill(old)
         await page.get_by_label("New password").fill(LONG_PASSWORD)
         await page.get_by_role("button", name="Change password").click()
         await expect(page.get_by_text(message)).to_be_visible()
@@ -165,7 +165,7 @@ async def test_the_audit_log_shows_actor_and_action_and_is_filtered(visitor: Vis
 async def test_paging_through_the_audit_log_shows_every_entry(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.dashboard.pages.audit.SIZE", 1)
+    monkeypatch.setattr("gateway.dashboard.pages.audit.PAGE_SIZE", 1)
     await visitor.api.call("POST", "add_client", data={"client_name": "pc-1"})
     seen, older = [], visitor.page.get_by_role("link", name="Older")
     await visitor.go("/audit")
@@ -177,20 +177,20 @@ async def test_paging_through_the_audit_log_shows_every_entry(
     assert seen == ["add_client", "login", "login"]
 
 
-async def test_the_server_page_shows_services_that_are_not_ready_or_away(
+async def test_the_server_page_shows_services_that_are_not_ready(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = iter([{"status": "not ready", "missing": {"mongodb": "ServerSelectionTimeoutError"}}])
+    responses = iter([{"status": "not ready", "missing": {"mongodb": "ServerSelectionTimeoutError"}}])
 
     async def readiness(_: ServiceClient, *, timeout: float) -> dict[str, Any]:
-        for answer in asked:
-            return answer
+        for response in responses:
+            return response
         raise Unavailable("10.0.0.7 does not answer")
 
     monkeypatch.setattr(ServiceClient, "readiness", readiness)
     await visitor.go("/server")
     rows = visitor.page.locator("tbody tr")
-    for row, texts in enumerate((["Ready"], ["Not ready", "Its database does not answer."], ["Does not answer"])):
+    for row, texts in enumerate((["Ready"], ["Not ready", "The database is unavailable."], ["Unavailable"])):
         for text in texts:
             await expect(rows.nth(row).get_by_text(text, exact=True)).to_be_visible()
     content = await visitor.page.content()
@@ -198,17 +198,17 @@ async def test_the_server_page_shows_services_that_are_not_ready_or_away(
     assert "10.0.0.7" not in content
 
 
-async def test_the_server_page_works_without_the_figures(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_server_page_works_without_statistics(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     async def of(*_: object) -> None:
         raise Unavailable("The upload service does not answer; try again soon.")
 
     monkeypatch.setattr("auth_service.tenants.usage.Usages.of", of)
     await visitor.go("/server")
-    await expect(visitor.page.get_by_text("The figures of the tenant are not known now:")).to_be_visible()
+    await expect(visitor.page.get_by_text("Tenant statistics are unavailable:")).to_be_visible()
     await expect(visitor.page.locator("tbody tr")).to_have_count(5)
 
 
-async def test_the_documentation_links_to_the_interface_document(visitor: Visitor) -> None:
+async def test_the_documentation_links_to_the_api_reference(visitor: Visitor) -> None:
     await visitor.go("/documentation")
-    await visitor.page.get_by_role("button", name="Open the document").click()
+    await visitor.page.get_by_role("button", name="Open API reference").click()
     await expect(visitor.page).to_have_url(f"{visitor.api.base_url}/docs")

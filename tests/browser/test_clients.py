@@ -1,4 +1,4 @@
-"""The clients of a tenant, as their administrator sees and changes them."""
+"""The page of the clients."""
 
 import pytest
 from playwright.async_api import Locator, Route, expect
@@ -20,7 +20,7 @@ async def enforced(open_page: Open, services: Services) -> Visitor:
 
 
 def issued(visitor: Visitor) -> Locator:
-    return visitor.page.get_by_role("region", name=f"The token of {NAME}").locator("code").first
+    return visitor.page.get_by_role("region", name=f"Token of {NAME}").locator("code").first
 
 
 async def add(visitor: Visitor) -> str:
@@ -52,7 +52,7 @@ async def test_a_duplicate_client_name_is_reported_in_place(enforced: Visitor) -
     await enforced.api.call("POST", "add_client", data={"client_name": NAME})
     await enforced.page.get_by_label("Host name of the machine").fill(NAME)
     await enforced.page.get_by_role("button", name="Add client").click()
-    await expect(enforced.page.get_by_text("A client of this name is there already.")).to_be_visible()
+    await expect(enforced.page.get_by_text("A client with this name already exists.")).to_be_visible()
 
 
 async def test_a_replaced_token_ends_and_the_new_one_is_shown(enforced: Visitor) -> None:
@@ -79,7 +79,7 @@ async def test_a_client_is_deleted_by_typing_its_name(enforced: Visitor) -> None
     await enforced.go("/clients")
     await enforced.page.get_by_role("button", name=f"Delete {NAME}").click()
     await enforced.confirm(NAME)
-    await expect(enforced.page.get_by_text("There is no client yet.")).to_be_visible()
+    await expect(enforced.page.get_by_text("No clients yet.")).to_be_visible()
     assert (await enforced.api.call("GET", "get_clients")).body == []
 
 
@@ -89,11 +89,11 @@ async def test_a_deletion_that_fails_halfway_can_be_retried(enforced: Visitor) -
     await page.route("**/delete_client/**", lambda route: route.abort(), times=1)
     await page.get_by_role("button", name=f"Delete {NAME}").click()
     await enforced.confirm(NAME)
-    alert = page.get_by_role("alert").filter(has_text=f"The token of {NAME} has ended, but")
+    alert = page.get_by_role("alert").filter(has_text=f"The token of {NAME} is no longer valid, but")
     await expect(alert).to_contain_text("The repository cannot be reached.")
     assert await status_for(enforced, token) == 401
     await alert.get_by_role("button", name="Try again").click()
-    await expect(page.get_by_text("There is no client yet.")).to_be_visible()
+    await expect(page.get_by_text("No clients yet.")).to_be_visible()
 
 
 async def test_a_deletion_with_a_lost_answer_can_be_retried(enforced: Visitor) -> None:
@@ -107,7 +107,7 @@ async def test_a_deletion_with_a_lost_answer_can_be_retried(enforced: Visitor) -
     await page.get_by_role("button", name=f"Delete {NAME}").click()
     await enforced.confirm(NAME)
     await page.get_by_role("button", name="Try again").click()
-    await expect(page.get_by_text("There is no client yet.")).to_be_visible()
+    await expect(page.get_by_text("No clients yet.")).to_be_visible()
 
 
 async def test_clients_are_found_by_a_part_of_their_names(enforced: Visitor) -> None:

@@ -1,11 +1,11 @@
-"""What administrators do with their packages and versions."""
+"""The pages of packages and versions."""
 
 from pathlib import Path
 
 import pytest
 from playwright.async_api import expect
 
-from gateway.dashboard import paging
+from gateway.dashboard import pagination
 from tests.support.browser.visitors import Visitor
 from tests.support.services.catalog import picture
 from tests.support.whole.stories import add_package, publish
@@ -39,7 +39,7 @@ async def test_a_duplicate_package_is_reported_in_place(visitor: Visitor) -> Non
     for label, text in (("Id", "Acme.Anvil"), ("Name", "Anvil"), ("Publisher", "Acme")):
         await page.get_by_label(label, exact=True).fill(text)
     await page.get_by_role("button", name="Add package").last.click()
-    await expect(page.locator("details").get_by_role("alert")).to_have_text("A package with this id is there already.")
+    await expect(page.locator("details").get_by_role("alert")).to_have_text("A package with this id already exists.")
     await expect(page.get_by_label("Id", exact=True)).to_have_value("Acme.Anvil")
 
 
@@ -56,11 +56,11 @@ async def test_a_failed_search_keeps_the_list_and_shows_the_problem(visitor: Vis
     await expect(page.locator("#found").get_by_text("Acme.Anvil")).to_be_visible()
 
 
-async def test_a_link_without_an_answer_shows_a_problem(visitor: Visitor) -> None:
+async def test_a_link_without_a_response_shows_a_problem(visitor: Visitor) -> None:
     await visitor.go()
     await visitor.page.route("**/dashboard/packages", lambda route: route.abort())
     await visitor.page.get_by_role("link", name="Packages").click()
-    await expect(visitor.page.get_by_text("The repository cannot be reached.")).to_be_visible()
+    await expect(visitor.page.get_by_text("The repository cannot be reached. Try again in a moment.")).to_be_visible()
 
 
 async def test_packages_are_found_while_typing_and_after_a_reload(visitor: Visitor) -> None:
@@ -75,7 +75,7 @@ async def test_packages_are_found_while_typing_and_after_a_reload(visitor: Visit
     await page.reload()
     await expect(rows).to_have_text(["Tool 1"])
     await page.get_by_role("searchbox").fill("nothing of the kind")
-    await expect(page.get_by_role("status").filter(has_text="Nothing was found.")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="No matching packages.")).to_be_visible()
     await page.get_by_role("link", name="Show all packages").click()
     await expect(rows).to_have_count(3)
 
@@ -94,7 +94,7 @@ async def test_a_list_has_fifty_packages_a_page(visitor: Visitor) -> None:
 
 
 async def test_many_versions_of_a_package_are_shown_in_parts(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paging, "SIZE", 1)
+    monkeypatch.setattr(pagination, "PAGE_SIZE", 1)
     await add_package(visitor.api, "Acme.Anvil")
     for version in ("1.0", "2.0"):
         await publish(visitor.api, "Acme.Anvil", version)
@@ -120,7 +120,7 @@ async def test_a_switch_deactivates_a_package_and_flips_back_on_failure(visitor:
     await expect(switch).not_to_be_checked()
 
 
-async def test_an_edit_keeps_the_fields_that_it_does_not_name(visitor: Visitor) -> None:
+async def test_an_edit_keeps_all_other_fields(visitor: Visitor) -> None:
     await add_package(
         visitor.api, "Acme.Anvil", license="MIT", tags="draw,shape", package_url="https://example.com/anvil"
     )
@@ -131,7 +131,7 @@ async def test_an_edit_keeps_the_fields_that_it_does_not_name(visitor: Visitor) 
     await expect(page.get_by_role("heading", name="Anvil <b>2</b>", level=1)).to_be_visible()
     details = (await visitor.api.call("GET", "get_package_details", "Acme.Anvil")).body
     assert (details["package_name"], details["license"]) == ("Anvil <b>2</b>", "MIT")
-    await page.get_by_text("More that winget shows").click()
+    await page.get_by_text("Additional metadata").click()
     await expect(page.get_by_role("link", name="https://example.com/anvil")).to_be_visible()
     await expect(page.get_by_role("cell", name="draw, shape")).to_be_visible()
 
@@ -142,31 +142,31 @@ async def test_versions_and_packages_are_deleted_by_typing_the_id(visitor: Visit
         await publish(visitor.api, "Acme.Anvil", version)
     await visitor.go("/packages/Acme.Anvil")
     page = visitor.page
-    delete = page.get_by_role("button", name="Delete the chosen versions")
+    delete = page.get_by_role("button", name="Delete selected versions")
     await expect(delete).to_be_disabled()
     for version in ("1.0", "1.1"):
-        await page.get_by_label(f"Choose {version}").check()
+        await page.get_by_label(f"Select {version}").check()
     await delete.click()
     await expect(page.locator("#confirm-yes")).to_be_disabled()
     await page.locator("#confirm-id").fill("Acme.Anvil")
     await page.locator("#confirm-yes").click()
     await expect(page.locator("tbody th")).to_have_text(["2.0"])
-    await page.get_by_role("button", name="Delete the package").click()
+    await page.get_by_role("button", name="Delete package").click()
     await page.locator("#confirm-id").fill("Acme.Anvil")
     await page.locator("#confirm-id").press("Enter")
-    await expect(page.get_by_text("There are no packages yet.")).to_be_visible()
+    await expect(page.get_by_text("No packages yet.")).to_be_visible()
     assert (await visitor.api.call("POST", "get_packages")).body == []
 
 
-async def test_a_version_page_shows_why_winget_is_not_offered_it(visitor: Visitor) -> None:
+async def test_a_version_page_shows_why_winget_hides_the_version(visitor: Visitor) -> None:
     for package_id in ("Acme.Anvil", "Acme.Trap"):
         await add_package(visitor.api, package_id)
     published = await publish(visitor.api, "Acme.Anvil", "1.0", file_type="ZIP")
     await visitor.go("/packages/Acme.Anvil")
     page = visitor.page
     await page.get_by_role("link", name="1.0", exact=True).click()
-    await expect(page.get_by_text("winget is not offered this version")).to_be_visible()
+    await expect(page.get_by_text("This version is hidden from winget")).to_be_visible()
     details = (await visitor.api.call("GET", "get_version_details", published.uid)).body
     await expect(page.locator(".problem li")).to_have_text(details["winget_refusals"])
     await visitor.go(f"/packages/Acme.Trap/versions/{published.uid}")
-    await expect(page.get_by_role("heading", name="This did not work")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Request failed")).to_be_visible()

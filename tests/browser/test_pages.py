@@ -1,4 +1,4 @@
-"""Promises of every page: it is accessible in both colours and on any screen, and shows what tenants write as text."""
+"""All pages are accessible in both colours and on every screen, and escape the texts of tenants."""
 
 import re
 
@@ -53,7 +53,7 @@ async def test_the_sign_in_page_is_accessible(open_page: Open, tenant: Api) -> N
     assert await severe_findings(page) == []
 
 
-async def test_every_page_shows_what_tenants_write_as_text(visitor: Visitor, estate: Estate) -> None:
+async def test_every_page_escapes_the_texts_of_tenants(visitor: Visitor, estate: Estate) -> None:
     failing = []
     for path, address in addresses(estate).items():
         await visitor.go(address)
@@ -85,7 +85,7 @@ async def test_a_chosen_colour_scheme_stays(open_page: Open, tenant: Api) -> Non
     await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
-async def test_a_session_warns_before_it_ends_and_leads_back_to_the_sign_in(visitor: Visitor) -> None:
+async def test_a_page_warns_before_its_session_ends(visitor: Visitor) -> None:
     page = visitor.page
     await page.clock.install(time="2040-01-01")  # The clock of a browser may be wrong.
     await visitor.go()
@@ -100,10 +100,10 @@ async def test_a_session_warns_before_it_ends_and_leads_back_to_the_sign_in(visi
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
-async def test_an_idle_session_warns_before_it_ends_and_any_window_renews_it(
+async def test_any_window_renews_an_idle_session_after_the_warning(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PageRequest, "idle", 600)
+    monkeypatch.setattr(PageRequest, "idle_timeout", 600)
     page, other = visitor.page, await visitor.page.context.new_page()
     warning, shown = page.locator("#session-ends"), "08:00"
     await page.clock.install()
@@ -144,10 +144,10 @@ async def test_a_package_is_found_and_deleted_with_keys_alone(open_page: Open, t
     await tab_to(found)
     await keys.press("Enter")
     await expect(page.get_by_role("heading", name="Acme.Anvil", level=1)).to_be_visible()
-    await tab_to(page.get_by_role("link", name="Skip to the content"))
+    await tab_to(page.get_by_role("link", name="Skip to content"))
     await keys.press("Enter")
     await expect(page.locator("main")).to_be_focused()
-    delete, dialog = page.get_by_role("button", name="Delete the package"), page.get_by_role("dialog")
+    delete, dialog = page.get_by_role("button", name="Delete package"), page.get_by_role("dialog")
     await tab_to(delete)
     await keys.press("Enter")
     await expect(dialog.get_by_role("textbox")).to_be_focused()

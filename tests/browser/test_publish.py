@@ -1,4 +1,4 @@
-"""Versions made in a browser from uploaded files, and the announcement of uploads to other windows."""
+"""New versions of uploaded files, and notifications of uploads in other windows."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from playwright.async_api import expect
 
 from gateway.dashboard.page_request import UNATTENDED, PageRequest
 from tests.browser.conftest import Open
-from tests.support.browser.sending import arrived, choose, drop, finish, row, sha256
+from tests.support.browser.uploads import drop_file, expect_uploaded, select_files, sha256, upload_by_api, upload_row
 from tests.support.browser.visitors import Visitor, start_session
 from tests.support.samples.installers import MACHINE_MSI
 from tests.support.whole.services import Api
@@ -22,12 +22,12 @@ async def test_an_installer_becomes_the_first_version_of_a_new_package(visitor: 
     installer.write_bytes(MACHINE_MSI)
     page = visitor.page
     await visitor.go("/publish")
-    await drop(page, installer)
+    await drop_file(page, installer)
     await page.get_by_label("Package id").fill("Acme.Editor")
     await page.get_by_label("Package id").press("Tab")
-    await expect(page.get_by_role("group", name="This package is new")).to_be_visible()
+    await expect(page.get_by_role("group", name="New package")).to_be_visible()
     await page.get_by_role("button", name="Publish").click()
-    await expect(page.get_by_text("The version is published.")).to_be_visible()
+    await expect(page.get_by_text("Version published.")).to_be_visible()
     listed = (await visitor.api.call("GET", "get_package_versions", "Acme.Editor")).body
     assert [version["INSTALLER_SHA256"] for version in listed] == [sha256(installer)]
 
@@ -35,7 +35,7 @@ async def test_an_installer_becomes_the_first_version_of_a_new_package(visitor: 
 async def test_an_invalid_field_is_reported_beside_it(visitor: Visitor) -> None:
     package = {"package_id": "Acme.Editor", "package_name": "Editor", "package_publisher": "Acme"}
     await visitor.api.call("POST", "add_package", data=package)
-    name = await finish(visitor.api, "a-file", MACHINE_MSI)
+    name = await upload_by_api(visitor.api, "a-file", MACHINE_MSI)
     page = visitor.page
     await visitor.go(f"/publish/{name}?package=Acme.Editor")
     await page.get_by_label("Product code").fill("no code")
@@ -44,37 +44,37 @@ async def test_an_invalid_field_is_reported_beside_it(visitor: Visitor) -> None:
     await expect(page.get_by_label("Product code")).to_be_focused()
     await page.get_by_label("Product code").fill("")
     await page.get_by_role("button", name="Publish").click()
-    await expect(page.get_by_text("The version is published.")).to_be_visible()
+    await expect(page.get_by_text("Version published.")).to_be_visible()
 
 
-async def test_a_page_stops_polling_for_the_inspection_until_asked_again(
+async def test_a_page_stops_polling_for_the_inspection_until_clicked(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, ask = await finish(visitor.api, "a-file", MACHINE_MSI), PageRequest.ask
+    name, fetch = await upload_by_api(visitor.api, "a-file", MACHINE_MSI), PageRequest.fetch
 
-    async def unread(visit: PageRequest, operation: str, /, *values: str, **query: str) -> Any:
-        answer = await ask(visit, operation, *values, **query)
+    async def unread(page: PageRequest, operation: str, /, *values: str, **query: str) -> Any:
+        answer = await fetch(page, operation, *values, **query)
         return {**answer, "state": "waiting"} if operation == "inspect_upload" else answer
 
-    monkeypatch.setattr("gateway.dashboard.pages.publishing.LOOKS", 1)
-    monkeypatch.setattr(PageRequest, "ask", unread)
+    monkeypatch.setattr("gateway.dashboard.pages.publishing.MAX_POLLS", 1)
+    monkeypatch.setattr(PageRequest, "fetch", unread)
     page = visitor.page
-    await page.route("**/publish/*looks=1*", lambda route: route.abort(), times=1)
-    async with page.expect_request(lambda request: "looks=1" in request.url) as look:
+    await page.route("**/publish/*polls=1*", lambda route: route.abort(), times=1)
+    async with page.expect_request(lambda request: "polls=1" in request.url) as look:
         await visitor.go(f"/publish/{name}?name=editor.msi&package=Acme.Editor")
     assert UNATTENDED.lower() in (await look.value).headers
-    await expect(page.get_by_text("The file has not been read yet")).to_be_visible()
-    monkeypatch.setattr(PageRequest, "ask", ask)
-    await page.get_by_role("link", name="Look again").click()
+    await expect(page.get_by_text("The file is still in the queue")).to_be_visible()
+    monkeypatch.setattr(PageRequest, "fetch", fetch)
+    await page.get_by_role("link", name="Check again").click()
     await expect(page.get_by_label("Package id")).to_have_value("Acme.Editor")
     await expect(page.get_by_text("editor.msi")).to_be_visible()
 
 
-async def test_packages_that_match_the_typed_text_are_offered(visitor: Visitor) -> None:
+async def test_the_form_suggests_packages_with_the_typed_text(visitor: Visitor) -> None:
     for package_id in ("Acme.Editor", "Acme.Viewer"):
         package = {"package_id": package_id, "package_name": package_id, "package_publisher": "Acme"}
         await visitor.api.call("POST", "add_package", data=package)
-    name = await finish(visitor.api, "a-file", MACHINE_MSI)
+    name = await upload_by_api(visitor.api, "a-file", MACHINE_MSI)
     await visitor.go(f"/publish/{name}")
     await visitor.page.get_by_label("Package id").fill("edit")
     offered = visitor.page.locator("#packages option")
@@ -86,34 +86,32 @@ async def test_a_finished_upload_is_announced_only_to_its_own_tenant(
     open_page: Open, visitor: Visitor, other_tenant: Api
 ) -> None:
     colleague = await start_session(await open_page(), visitor.api)
-    stranger = await start_session(await open_page(), other_tenant)
-    for watching, path in ((visitor, ""), (colleague, "/publish"), (stranger, "")):
+    other = await start_session(await open_page(), other_tenant)
+    for watching, path in ((visitor, ""), (colleague, "/publish"), (other, "")):
         async with watching.page.expect_response("**/dashboard/live"):
             await watching.go(path)
     async with colleague.page.expect_request("**/dashboard/publish") as renewal:
-        name = await finish(visitor.api, "first", b"from elsewhere")
+        name = await upload_by_api(visitor.api, "first", b"from elsewhere")
     assert UNATTENDED.lower() in (await renewal.value).headers
-    await expect(row(visitor.page, "first")).to_contain_text("Was uploaded just now")
-    await expect(colleague.page.locator("#arrived").get_by_text(name)).to_be_visible()
-    await finish(other_tenant, "second", b"the stranger's own")
-    await expect(row(stranger.page, "second")).to_be_visible()
-    await expect(row(stranger.page, "first")).to_have_count(0)
-    await expect(row(visitor.page, "second")).to_have_count(0)
+    await expect(upload_row(visitor.page, "first")).to_contain_text("Uploaded just now")
+    await expect(colleague.page.locator("#unassigned").get_by_text(name)).to_be_visible()
+    await upload_by_api(other_tenant, "second", b"the other's own")
+    await expect(upload_row(other.page, "second")).to_be_visible()
+    await expect(upload_row(other.page, "first")).to_have_count(0)
+    await expect(upload_row(visitor.page, "second")).to_have_count(0)
 
 
-async def test_an_upload_is_shown_to_colleagues_by_its_own_name(
-    open_page: Open, visitor: Visitor, tmp_path: Path
-) -> None:
+async def test_other_users_see_the_name_of_an_upload(open_page: Open, visitor: Visitor, tmp_path: Path) -> None:
     colleague = await start_session(await open_page(), visitor.api)
     async with colleague.page.expect_response("**/dashboard/live"):
         await colleague.go("")
     installer = tmp_path / "Öl & Gas (x64).msi"
     installer.write_bytes(MACHINE_MSI)
     await visitor.go("/publish")
-    await choose(visitor.page, installer)
-    await arrived(visitor, installer)
-    upload = row(colleague.page, "Ol-Gas-x64-.msi")
-    await expect(upload).to_contain_text("Was uploaded just now")
+    await select_files(visitor.page, installer)
+    await expect_uploaded(visitor, installer)
+    upload = upload_row(colleague.page, "Ol-Gas-x64-.msi")
+    await expect(upload).to_contain_text("Uploaded just now")
     await colleague.go("/publish")
-    await colleague.page.get_by_role("button", name="Make a version").click()
+    await colleague.page.get_by_role("button", name="Create version").click()
     await expect(colleague.page.get_by_text("Ol-Gas-x64-.msi")).to_be_visible()

@@ -1,4 +1,4 @@
-"""How an administrator comes in, and out."""
+"""Sign-in, sign-out and language."""
 
 from dataclasses import replace
 
@@ -17,14 +17,14 @@ async def test_an_administrator_signs_in_and_sees_the_overview(open_page: Open, 
     await expect(visitor.page.get_by_role("heading", name="Overview")).to_be_visible()
 
 
-async def test_after_signing_in_the_requested_page_is_shown(open_page: Open, tenant: Api) -> None:
+async def test_the_sign_in_redirects_to_the_requested_page(open_page: Open, tenant: Api) -> None:
     page = await open_page()
     await page.goto(f"{tenant.base_url}/docs")
     await submit_credentials(page)
     await expect(page).to_have_url(f"{tenant.base_url}/docs")
 
 
-async def test_a_wrong_password_is_reported_and_the_page_is_still_reached(open_page: Open, tenant: Api) -> None:
+async def test_a_wrong_password_keeps_the_requested_page(open_page: Open, tenant: Api) -> None:
     page = await open_page()
     await page.goto(f"{tenant.base_url}/docs")
     await submit_credentials(page, "wrong")
@@ -42,7 +42,7 @@ async def test_over_plain_http_only_our_own_form_signs_in(open_page: Open, tenan
     await page.route("http://evil.test/", lambda route: route.fulfill(body=form, content_type="text/html"))
     await page.goto("http://evil.test/")
     await page.get_by_role("button", name="Win").click()
-    await expect(page.get_by_role("alert")).to_contain_text("sent by a page of another site")
+    await expect(page.get_by_role("alert")).to_contain_text("Another site sent this form.")
     assert await page.context.cookies() == []
 
 

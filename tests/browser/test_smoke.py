@@ -1,4 +1,4 @@
-"""The sample of the browser tests that `make test` runs."""
+"""The browser tests of `make test`."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from playwright.async_api import expect
 from tests.browser.conftest import Open
 from tests.support.browser.accessibility import severe_findings
 from tests.support.browser.pages import addresses
-from tests.support.browser.sending import arrived, choose, sha256
+from tests.support.browser.uploads import expect_uploaded, select_files, sha256
 from tests.support.browser.visitors import sign_in, start_session
 from tests.support.samples.installers import MACHINE_MSI
 from tests.support.whole.estate import Estate
@@ -31,13 +31,13 @@ async def test_a_version_is_published_between_signing_in_and_out(open_page: Open
     visitor = await sign_in(await open_page(), tenant)
     page = visitor.page
     await page.get_by_role("link", name="Publish", exact=True).click()
-    await choose(page, installer)
-    await arrived(visitor, installer)
+    await select_files(page, installer)
+    await expect_uploaded(visitor, installer)
     await page.get_by_label("Package id").fill("Acme.Editor")
     await page.get_by_label("Package id").press("Tab")
-    await expect(page.get_by_role("group", name="This package is new")).to_be_visible()
+    await expect(page.get_by_role("group", name="New package")).to_be_visible()
     await page.get_by_role("button", name="Publish").click()
-    await expect(page.get_by_text("The version is published.")).to_be_visible()
+    await expect(page.get_by_text("Version published.")).to_be_visible()
     versions = (await tenant.call("GET", "get_package_versions", "Acme.Editor")).body
     assert [version["INSTALLER_SHA256"] for version in versions] == [sha256(installer)]
     await page.get_by_role("button", name="Sign out").click()

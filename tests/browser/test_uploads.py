@@ -1,4 +1,4 @@
-"""Files on their way from a browser: broken off, gone on with, paused, cancelled and refused."""
+"""Uploads from a page: interrupted, resumed, paused, cancelled and rejected."""
 
 import asyncio
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import Route, expect
 
 from tests.browser.conftest import Open
-from tests.support.browser.sending import CHUNK, arrived, break_off_after, choose, row, sha256
+from tests.support.browser.uploads import CHUNK, expect_uploaded, interrupt_after, select_files, sha256, upload_row
 from tests.support.browser.visitors import Visitor, start_session, submit_credentials
 from tests.support.waiting import until
 from tests.support.whole.services import Services
@@ -15,29 +15,29 @@ from tests.support.whole.services import Services
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("small_chunks")]
 
 
-async def broken_off_after(visitor: Visitor, installer: Path, chunks: int) -> asyncio.Event:
-    """Choose a file of which so many chunks get through, and the rest once the event is set."""
+async def start_interrupted(visitor: Visitor, installer: Path, chunks: int) -> asyncio.Event:
+    """Start an upload that fails after some chunks, until the returned event is set."""
     await visitor.go("/publish")
-    mended = await break_off_after(visitor.page, chunks)
-    await choose(visitor.page, installer)
-    await expect(row(visitor.page, installer.name)).to_contain_text("Tried again in")
-    return mended
+    restored = await interrupt_after(visitor.page, chunks)
+    await select_files(visitor.page, installer)
+    await expect(upload_row(visitor.page, installer.name)).to_contain_text("Next attempt in")
+    return restored
 
 
-async def test_two_of_several_files_are_sent_at_once(visitor: Visitor, installer: Path) -> None:
+async def test_two_of_several_files_upload_in_parallel(visitor: Visitor, installer: Path) -> None:
     page = visitor.page
     others = [installer.with_name(name) for name in ("second.exe", "third.exe")]
     for other in others:
         other.write_bytes(installer.read_bytes() + other.name.encode())
     await visitor.go("/publish")
-    mended = await break_off_after(page, 0)
-    await choose(page, installer, *others)
+    restored = await interrupt_after(page, 0)
+    await select_files(page, installer, *others)
     for path in (installer, others[0]):
-        await expect(row(page, path.name)).to_contain_text("Tried again in")
-    await expect(row(page, others[1].name)).to_contain_text("Waits for its turn")
-    mended.set()
+        await expect(upload_row(page, path.name)).to_contain_text("Next attempt in")
+    await expect(upload_row(page, others[1].name)).to_contain_text("Queued")
+    restored.set()
     for path in (installer, *others):
-        await expect(row(page, path.name)).to_contain_text("Is there")
+        await expect(upload_row(page, path.name)).to_contain_text("Uploaded")
 
     async def listed() -> bool:
         uploads = (await visitor.api.call("GET", "get_finished_uploads")).body
@@ -47,28 +47,28 @@ async def test_two_of_several_files_are_sent_at_once(visitor: Visitor, installer
 
 
 async def test_an_interrupted_upload_resumes_by_itself(visitor: Visitor, installer: Path) -> None:
-    mended = await broken_off_after(visitor, installer, 2)
-    mended.set()
-    await arrived(visitor, installer)
+    restored = await start_interrupted(visitor, installer, 2)
+    restored.set()
+    await expect_uploaded(visitor, installer)
 
 
-async def test_after_a_reload_choosing_the_file_again_resumes_the_upload(visitor: Visitor, installer: Path) -> None:
+async def test_selecting_the_file_again_after_a_reload_resumes_the_upload(visitor: Visitor, installer: Path) -> None:
     page = visitor.page
     page.on("dialog", lambda dialog: dialog.accept())
-    mended = await broken_off_after(visitor, installer, 2)
+    restored = await start_interrupted(visitor, installer, 2)
     await page.reload()
-    await expect(row(page, installer.name)).to_contain_text("choose the same file again")
-    mended.set()
+    await expect(upload_row(page, installer.name)).to_contain_text("select the same file again")
+    restored.set()
     async with page.expect_request(lambda request: request.method == "POST") as first:
-        await choose(page, installer)
+        await select_files(page, installer)
     assert (await first.value).headers["content-range"].startswith(f"bytes {2 * CHUNK}-")
-    await arrived(visitor, installer)
+    await expect_uploaded(visitor, installer)
 
 
 async def test_an_upload_is_paused_and_cancelled_by_its_buttons(visitor: Visitor, installer: Path) -> None:
     page = visitor.page
-    mended = await broken_off_after(visitor, installer, 1)
-    upload = row(page, installer.name)
+    restored = await start_interrupted(visitor, installer, 1)
+    upload = upload_row(page, installer.name)
     await upload.get_by_role("button", name="Pause").click()
     await expect(upload).to_contain_text("Paused")
     await page.get_by_role("link", name="Overview").click()
@@ -76,7 +76,7 @@ async def test_an_upload_is_paused_and_cancelled_by_its_buttons(visitor: Visitor
     await upload.get_by_role("button", name="Cancel").click()
     await expect(page.locator("#done")).to_contain_text("cannot be reached")
     await expect(upload).to_contain_text("Paused")
-    mended.set()
+    restored.set()
     await upload.get_by_role("button", name="Cancel").click()
     await expect(upload).to_have_count(0)
     assert (await visitor.api.call("GET", "server_information")).body["storage_reserved"] == 0
@@ -85,7 +85,7 @@ async def test_an_upload_is_paused_and_cancelled_by_its_buttons(visitor: Visitor
     await expect(upload).to_have_count(0)
 
 
-async def test_a_file_chosen_again_during_its_cancellation_is_a_new_upload(visitor: Visitor, installer: Path) -> None:
+async def test_a_file_selected_during_its_cancellation_is_a_new_upload(visitor: Visitor, installer: Path) -> None:
     page, finish_cancellation = visitor.page, asyncio.Event()
 
     async def hold(route: Route) -> None:
@@ -94,59 +94,59 @@ async def test_a_file_chosen_again_during_its_cancellation_is_a_new_upload(visit
         await route.fallback()
 
     page.on("dialog", lambda dialog: dialog.accept())
-    mended = await broken_off_after(visitor, installer, 1)
-    upload = row(page, installer.name)
+    restored = await start_interrupted(visitor, installer, 1)
+    upload = upload_row(page, installer.name)
     await page.reload()
-    mended.set()
+    restored.set()
     await page.route("**/operations/upload_package_version", hold)
     await upload.get_by_role("button", name="Cancel").click()
-    await expect(upload).to_contain_text("Is being cancelled")
-    await choose(page, installer)
-    await expect(upload.filter(has_text="Is there")).to_be_visible()
+    await expect(upload).to_contain_text("Cancelling")
+    await select_files(page, installer)
+    await expect(upload.filter(has_text="Uploaded")).to_be_visible()
     await expect(upload).to_have_count(2)
     finish_cancellation.set()
     await expect(upload).to_have_count(1)
-    await expect(upload).to_contain_text("Is there")
+    await expect(upload).to_contain_text("Uploaded")
 
 
 async def test_a_full_storage_is_reported_beside_the_file(open_page: Open, services: Services, installer: Path) -> None:
     visitor = await start_session(await open_page(), await services.tenant(storage_quota=CHUNK))
     await visitor.go("/publish")
-    await choose(visitor.page, installer)
-    await expect(row(visitor.page, installer.name).get_by_role("alert")).to_have_text(
+    await select_files(visitor.page, installer)
+    await expect(upload_row(visitor.page, installer.name).get_by_role("alert")).to_have_text(
         "There is not enough storage left for this file."
     )
 
 
-async def test_an_empty_file_is_refused_and_leaves_nothing_behind(visitor: Visitor, tmp_path: Path) -> None:
+async def test_an_empty_file_is_rejected(visitor: Visitor, tmp_path: Path) -> None:
     empty = tmp_path / "empty$&.exe"
     empty.touch()
     await visitor.go("/publish")
-    await choose(visitor.page, empty)
-    await expect(visitor.page.locator("#done")).to_contain_text(f"Nothing can be read of {empty.name}:")
+    await select_files(visitor.page, empty)
+    await expect(visitor.page.locator("#done")).to_contain_text(f"{empty.name} cannot be read.")
     await visitor.page.reload()
-    await expect(row(visitor.page, empty.name)).to_have_count(0)
+    await expect(upload_row(visitor.page, empty.name)).to_have_count(0)
 
 
 async def test_a_file_changed_during_its_upload_is_not_retried(visitor: Visitor, installer: Path) -> None:
     page = visitor.page
-    mended = await broken_off_after(visitor, installer, 2)
-    upload = row(page, installer.name)
+    restored = await start_interrupted(visitor, installer, 2)
+    upload = upload_row(page, installer.name)
     installer.write_bytes(b"another")
-    mended.set()
-    await expect(upload.get_by_role("alert")).to_contain_text("Nothing can be read of editor.exe")
-    await expect(upload).to_contain_text("Not sent")
+    restored.set()
+    await expect(upload.get_by_role("alert")).to_contain_text("editor.exe cannot be read.")
+    await expect(upload).to_contain_text("Upload failed")
 
 
 async def test_an_upload_resumes_in_the_next_session(visitor: Visitor, installer: Path) -> None:
     page = visitor.page
-    mended = await broken_off_after(visitor, installer, 2)
-    upload = row(page, installer.name)
+    restored = await start_interrupted(visitor, installer, 2)
+    upload = upload_row(page, installer.name)
     await page.context.clear_cookies()
-    mended.set()
+    restored.set()
     await expect(upload).to_contain_text("Your session has ended.")
     async with page.expect_popup() as opened:
         await upload.get_by_role("button", name="Sign in again").click()
     other = await opened.value
     await submit_credentials(other)
-    await arrived(visitor, installer)
+    await expect_uploaded(visitor, installer)

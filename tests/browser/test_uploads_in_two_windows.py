@@ -1,11 +1,19 @@
-"""Two windows of one browser that send the same file: a cancellation in one of them ends the upload in both."""
+"""Two windows of one browser upload the same file: a cancellation in one window ends both uploads."""
 
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.support.browser.sending import CHUNK, HeldChunk, arrived, break_off_after, choose, hold_chunk, row
+from tests.support.browser.uploads import (
+    CHUNK,
+    HeldChunk,
+    expect_uploaded,
+    hold_chunk,
+    interrupt_after,
+    select_files,
+    upload_row,
+)
 from tests.support.browser.visitors import Visitor
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("small_chunks")]
@@ -17,25 +25,25 @@ async def other(visitor: Visitor) -> Visitor:
     return Visitor(await visitor.page.context.new_page(), visitor.api)
 
 
-async def sending(visitor: Visitor, installer: Path, start: int) -> HeldChunk:
-    """Send a file from a window until the network holds the chunk that begins with this byte."""
+async def upload_until(visitor: Visitor, installer: Path, start: int) -> HeldChunk:
+    """Upload a file until the network holds the chunk that starts at this byte."""
     await visitor.go("/publish")
     held = await hold_chunk(visitor.page, start)
-    await choose(visitor.page, installer)
-    await held.arrived.wait()
+    await select_files(visitor.page, installer)
+    await held.sent.wait()
     return held
 
 
 async def cancel(visitor: Visitor, installer: Path) -> None:
     await visitor.go("/publish")
-    upload = row(visitor.page, installer.name)
+    upload = upload_row(visitor.page, installer.name)
     await upload.get_by_role("button", name="Cancel").click()
     await expect(upload).to_have_count(0)
 
 
 async def assert_cancelled(page: Page, visitor: Visitor, installer: Path) -> None:
-    """The page says so, and the repository has nothing of the file."""
-    await expect(row(page, installer.name)).to_contain_text("Cancelled elsewhere.")
+    """The page shows the cancellation, and the repository has no part of the file."""
+    await expect(upload_row(page, installer.name)).to_contain_text("Cancelled in another window.")
     assert (await visitor.api.call("GET", "server_information")).body["storage_reserved"] == 0
     assert (await visitor.api.call("GET", "get_finished_uploads")).body == []
 
@@ -44,7 +52,7 @@ async def assert_cancelled(page: Page, visitor: Visitor, installer: Path) -> Non
 async def test_cancelling_in_another_window_ends_an_active_upload(
     visitor: Visitor, other: Visitor, installer: Path, start: int
 ) -> None:
-    held = await sending(visitor, installer, start)
+    held = await upload_until(visitor, installer, start)
     await cancel(other, installer)
     held.release.set()
     await assert_cancelled(visitor.page, visitor, installer)
@@ -54,32 +62,32 @@ async def test_cancelling_in_another_window_ends_an_interrupted_upload(
     visitor: Visitor, other: Visitor, installer: Path
 ) -> None:
     await visitor.go("/publish")
-    mended = await break_off_after(visitor.page, 2)
-    await choose(visitor.page, installer)
-    await expect(row(visitor.page, installer.name)).to_contain_text("Tried again in")
+    restored = await interrupt_after(visitor.page, 2)
+    await select_files(visitor.page, installer)
+    await expect(upload_row(visitor.page, installer.name)).to_contain_text("Next attempt in")
     await cancel(other, installer)
-    mended.set()
+    restored.set()
     await assert_cancelled(visitor.page, visitor, installer)
 
 
-async def test_the_window_that_cancelled_a_file_can_send_it_again(
+async def test_the_cancelling_window_can_upload_the_file_again(
     visitor: Visitor, other: Visitor, installer: Path
 ) -> None:
-    held = await sending(visitor, installer, 2 * CHUNK)
+    held = await upload_until(visitor, installer, 2 * CHUNK)
     await cancel(other, installer)
-    await choose(other.page, installer)
-    await arrived(other, installer)
+    await select_files(other.page, installer)
+    await expect_uploaded(other, installer)
     held.release.set()
 
 
-async def test_the_window_whose_file_was_cancelled_can_send_it_again(
+async def test_the_other_window_can_upload_a_cancelled_file_again(
     visitor: Visitor, other: Visitor, installer: Path
 ) -> None:
-    held = await sending(visitor, installer, 2 * CHUNK)
+    held = await upload_until(visitor, installer, 2 * CHUNK)
     await cancel(other, installer)
     held.release.set()
-    upload = row(visitor.page, installer.name)
-    await expect(upload).to_contain_text("Cancelled elsewhere.")
+    upload = upload_row(visitor.page, installer.name)
+    await expect(upload).to_contain_text("Cancelled in another window.")
     await upload.get_by_role("button", name="Hide").click()
-    await choose(visitor.page, installer)
-    await arrived(visitor, installer)
+    await select_files(visitor.page, installer)
+    await expect_uploaded(visitor, installer)

@@ -12,7 +12,8 @@ class TooManyUploads(TooManyRequests):
     code = "too_many_uploads"
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"Limit of {limit} unassigned uploads reached; publish or delete some.", retry_after=60)
+        detail = f"Limit of {limit} unassigned uploads reached; publish or delete some."
+        super().__init__(detail, retry_after=60, limit=limit)
 
 
 class QuotaStore(Protocol):

@@ -66,7 +66,7 @@ class Text(Rule):
             try:
                 value = clean("", value, limit=self.limit, lines=self.lines)
             except InvalidField as problem:
-                raise ValueError(problem.reason) from None
+                raise ValueError(problem.message) from None
         if len(value) > self.limit:
             raise ValueError(f"is longer than {self.limit} characters")
         if len(value) < self.least:
@@ -118,7 +118,7 @@ class Flag(Rule):
         try:
             return flag("", super().from_form(values))
         except InvalidField as problem:
-            raise ValueError(problem.reason) from None
+            raise ValueError(problem.message) from None
 
 
 @dataclass(frozen=True)

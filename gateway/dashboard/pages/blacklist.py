@@ -1,4 +1,4 @@
-"""Which packages are hidden from which clients and networks, and the groups that entries share."""
+"""The page of the blacklist: its entries and their groups."""
 
 import asyncio
 from collections import Counter
@@ -8,40 +8,40 @@ from typing import Any
 from aiohttp import web
 
 from gateway.dashboard.page_request import PageRequest
-from gateway.dashboard.paging import listed, part_of
+from gateway.dashboard.pagination import paginate_list
 
-CHOICES = 50  # clients that a new entry is offered at once
+MAX_OPTIONS = 50  # clients in the form of a new entry
 
 
-async def show(visit: PageRequest) -> web.Response:
-    """The page; the query's `client` is looked for among the clients that a new entry may be about."""
-    search = visit.request.query.get("client", "").strip()
-    entries, groups, found = await asyncio.gather(
-        visit.ask("get_blacklist"),
-        visit.ask("get_blacklist_groups"),
-        visit.ask("find_clients", text=search, limit=str(CHOICES)),
+async def show(page: PageRequest) -> web.Response:
+    """The page. The query's `client` is a search among the clients in the form of a new entry."""
+    search = page.request.query.get("client", "").strip()
+    entries, groups, matches = await asyncio.gather(
+        page.fetch("get_blacklist"),
+        page.fetch("get_blacklist_groups"),
+        page.fetch("find_clients", text=search, limit=str(MAX_OPTIONS)),
     )
-    part = await part_of(visit.request, listed(entries))
-    choices = found["clients"]
-    return visit.render(
+    part = await paginate_list(page.request, entries)
+    options, total = matches["clients"], matches["total"]
+    return page.render(
         "blacklist.html",
         part=part,
         groups=groups,
         uses=Counter(entry["group_id"] for entry in entries),
         search=search,
-        searchable=search or found["total"] > CHOICES,
-        choices=choices,
-        others=found["total"] - len(choices),
-        chosen=choices[0]["client_id"] if search and choices else "",  # Who looks for one does not mean all of them.
-        client_names=await _names(visit, part.items),
+        searchable=search or total > MAX_OPTIONS,
+        options=options,
+        hidden_options=total - len(options),
+        selected=options[0]["client_id"] if search and options else "",  # A search means one client, not all clients.
+        client_names=await _client_names(page, part.items),
         group_names={group["group_id"]: group["name"] for group in groups},
     )
 
 
-async def _names(visit: PageRequest, entries: Sequence[Any]) -> dict[str, str]:
-    """The names of the clients that entries are about, by their ids."""
+async def _client_names(page: PageRequest, entries: Sequence[Any]) -> dict[str, str]:
+    """The names of the clients of entries, by their ids."""
     ids = {entry["client_id"] for entry in entries if entry["client_id"]}
     if not ids:
         return {}
-    found = await visit.ask("find_clients", client_id=",".join(ids), limit=str(len(ids)))
-    return {client["client_id"]: client["client_name"] for client in found["clients"]}
+    matches = await page.fetch("find_clients", client_id=",".join(ids), limit=str(len(ids)))
+    return {client["client_id"]: client["client_name"] for client in matches["clients"]}

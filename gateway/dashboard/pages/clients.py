@@ -1,27 +1,22 @@
-"""The clients of the tenant: who may identify themselves, and when they last did."""
+"""The page of the clients of a tenant."""
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from aiohttp import web
 
 from gateway.dashboard.page_request import PageRequest
-from gateway.dashboard.paging import part_of
+from gateway.dashboard.pagination import paginate
 
 
-async def show(visit: PageRequest) -> web.Response:
-    """The page; the query's `search` is looked for in names, addresses and the ends of tokens."""
-    search = visit.request.query.get("search", "").strip()
-    information, part = await asyncio.gather(
-        visit.ask("server_information"), part_of(visit.request, partial(_find, visit, search))
-    )
-    return visit.render(
-        "clients.html", information=information, search=search, part=part, base_url=visit.caller.base_url
-    )
+async def show(page: PageRequest) -> web.Response:
+    """The page. The query's `search` is a part of a name or address, or the end of a token."""
+    search = page.request.query.get("search", "").strip()
 
+    async def fetch(offset: int, limit: int) -> tuple[Sequence[Any], int]:
+        matches = await page.fetch("find_clients", text=search, offset=str(offset), limit=str(limit))
+        return matches["clients"], matches["total"]
 
-async def _find(visit: PageRequest, search: str, offset: int, limit: int) -> tuple[Sequence[Any], int]:
-    found = await visit.ask("find_clients", text=search, offset=str(offset), limit=str(limit))
-    return found["clients"], found["total"]
+    information, part = await asyncio.gather(page.fetch("server_information"), paginate(page.request, fetch))
+    return page.render("clients.html", information=information, search=search, part=part, base_url=page.caller.base_url)

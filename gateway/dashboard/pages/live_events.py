@@ -1,4 +1,4 @@
-"""What happens while a page is open, as server-sent events: each upload that is finished, whoever sent it."""
+"""Finished uploads of the tenant as server-sent events, while a page is open."""
 
 import asyncio
 import time
@@ -16,73 +16,71 @@ from gateway.app_keys import EVENT_HUB, SESSIONS, TENANTS
 from gateway.dashboard.page_request import PageRequest
 from gateway.upload_events import SOON, StreamEnd, Watcher
 
-HEARTBEAT = 20.0  # seconds; what stands before us would end a connection on which nothing comes
-READ_TIMEOUT = 8.0  # seconds that a browser has for what it is told, less than requests have when we stop
-ROUTE_OF_ITS_OWN = "/{tenant_id}/dashboard/live"  # It lasts for as long as the page is open: no page takes so long.
+HEARTBEAT = 20.0  # seconds; a proxy closes an idle connection
+READ_TIMEOUT = 8.0  # seconds for a browser to read an event, less than the shutdown gives requests
+METRICS_ROUTE = "/{tenant_id}/dashboard/live"  # separate from the pages, because a stream lasts as long as its page
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-async def stream(visit: PageRequest) -> web.StreamResponse:
-    """Tell the browser until it goes, reads no more, or may listen no more, or until we end. Raises Overloaded."""
-    request = visit.request
-    request[ROUTE] = ROUTE_OF_ITS_OWN
-    with request.app[EVENT_HUB].subscribe(visit.caller.tenant_id, visit.caller.username) as watcher:
+async def stream(page: PageRequest) -> web.StreamResponse:
+    """Send events until the browser leaves or is too slow, the session ends, or the server stops. Raises Overloaded."""
+    request = page.request
+    request[ROUTE] = METRICS_ROUTE
+    with request.app[EVENT_HUB].subscribe(page.caller.tenant_id, page.caller.username) as watcher:
         response = web.StreamResponse(headers=HEADERS)
         await response.prepare(request)
-        await _write(request, response, _return_in(SOON))
+        await _write(request, response, _retry_after(SOON))
         while True:
-            told = await _next(watcher, min(HEARTBEAT, visit.session.ends_at - time.time()))
-            if not await _may_listen(visit):
+            event = await _next_event(watcher, min(HEARTBEAT, page.session.ends_at - time.time()))
+            if not await _is_allowed(page):
                 break
-            await _write(request, response, _in_words(told))
-            if isinstance(told, StreamEnd):
+            await _write(request, response, _sse_message(event))
+            if isinstance(event, StreamEnd):
                 break
     await response.write_eof()
     return response
 
 
-def _return_in(seconds: int) -> bytes:
-    """After how long the browser comes back once this is over."""
+def _retry_after(seconds: int) -> bytes:
     return b"retry: %d\n\n" % (seconds * 1000)
 
 
-def _in_words(told: Event | StreamEnd | None) -> bytes:
-    match told:
+def _sse_message(event: Event | StreamEnd | None) -> bytes:
+    match event:
         case None:
             return b":\n\n"
-        case StreamEnd(back_in):
-            return _return_in(back_in)
-    return b"event: %s\ndata: %s\n\n" % (told.type.encode(), orjson.dumps(told.data))
+        case StreamEnd(seconds):
+            return _retry_after(seconds)
+    return b"event: %s\ndata: %s\n\n" % (event.type.encode(), orjson.dumps(event.data))
 
 
-async def _next(watcher: Watcher, timeout: float) -> Event | StreamEnd | None:
-    """What is told next; None where nothing is for so many seconds."""
+async def _next_event(watcher: Watcher, timeout: float) -> Event | StreamEnd | None:
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout):
             return await watcher.get()
     return None
 
 
-async def _write(request: web.Request, response: web.StreamResponse, words: bytes) -> None:
-    """Write until it is on its way. Raises ConnectionError, and ends the connection, where nobody reads."""
+async def _write(request: web.Request, response: web.StreamResponse, message: bytes) -> None:
+    """Write a message and wait until the socket takes it. Raises ConnectionError for a browser that does not read."""
     try:
         async with asyncio.timeout(READ_TIMEOUT):
-            await response.write(words)
-            await request.writer.drain()  # aiohttp would let some of it wait.
+            await response.write(message)
+            await request.writer.drain()  # aiohttp keeps a part in its own buffer otherwise.
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionError("The browser does not read.") from None
 
 
-async def _may_listen(visit: PageRequest) -> bool:
-    """Whether the session lives, and the tenant still takes requests from there; a session is not used by that."""
-    app, tenant_id = visit.request.app, visit.caller.tenant_id
+async def _is_allowed(page: PageRequest) -> bool:
+    """Whether the session exists and the tenant allows the address. This check does not extend the session."""
+    app, tenant_id = page.request.app, page.caller.tenant_id
     try:
-        if not await app[SESSIONS].is_alive(visit.session):
+        if not await app[SESSIONS].is_alive(page.session):
             return False
-        look = await app[SESSIONS].touch(tenant_id)
-        tenant = await app[TENANTS].find(tenant_id, look.tenant_version, changing=look.changing)
+        check = await app[SESSIONS].touch(tenant_id)
+        tenant = await app[TENANTS].find(tenant_id, check.tenant_version, changing=check.changing)
     except (RedisError, Problem):
         return False
-    return tenant.allows(ip_address(visit.caller.ip))
+    return tenant.allows(ip_address(page.caller.ip))

@@ -1,36 +1,30 @@
-"""The packages of a tenant: found by a text in them, sorted, a page at a time."""
+"""The page of the packages of a tenant."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
 
 from gateway.dashboard.page_request import PageRequest
-from gateway.dashboard.paging import part_of
+from gateway.dashboard.pagination import paginate
 
-PAGE = 50  # packages
-ASKED = ("text", "active", "sort", "descending")
-
-
-async def show(visit: PageRequest) -> web.Response:
-    """The page."""
-    asked = {name: visit.request.query.get(name, "") for name in ASKED}
-
-    async def find(offset: int, limit: int) -> tuple[Sequence[Any], int]:
-        found = await visit.ask("find_packages", **asked, offset=str(offset), limit=str(limit))
-        return found["packages"], found["total"]
-
-    return visit.render(
-        "packages.html",
-        part=await part_of(visit.request, find, size=PAGE),
-        asked=asked,
-        at=partial(_address, visit, asked),
-    )
+PAGE_SIZE = 50  # packages
+QUERY = ("text", "active", "sort", "descending")
 
 
-def _address(visit: PageRequest, asked: Mapping[str, str], **changes: str) -> str:
-    """The first part of this page with other things asked for."""
-    kept = {name: value for name, value in {**asked, **changes}.items() if value}
-    return f"{visit.home}/packages{'?' if kept else ''}{urlencode(kept)}"
+async def show(page: PageRequest) -> web.Response:
+    """The page. The query has the filter and the order of `find_packages`."""
+    query = {name: page.request.query.get(name, "") for name in QUERY}
+
+    async def fetch(offset: int, limit: int) -> tuple[Sequence[Any], int]:
+        matches = await page.fetch("find_packages", **query, offset=str(offset), limit=str(limit))
+        return matches["packages"], matches["total"]
+
+    def url_with(**changes: str) -> str:
+        """The first part of this list with changes to its query."""
+        changed = {name: value for name, value in {**query, **changes}.items() if value}
+        return f"{page.home}/packages{'?' if changed else ''}{urlencode(changed)}"
+
+    part = await paginate(page.request, fetch, size=PAGE_SIZE)
+    return page.render("packages.html", part=part, query=query, url_with=url_with)

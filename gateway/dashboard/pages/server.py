@@ -1,17 +1,22 @@
-"""The server: what it is, how much of it the tenant uses, and whether each service is ready."""
+"""The page of the server: readiness of the services, and usage of the tenant."""
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from aiohttp import web
 
 from common.errors import Problem
-from gateway.dashboard.health import health_of_all
+from common.http.readiness import CHECK_TIMEOUT, READINESS
+from common.service_client.client import ServiceClient
+from gateway.app_keys import SERVICES
 from gateway.dashboard.languages import _
 from gateway.dashboard.page_request import PageRequest
+from gateway.operations import GATEWAY
 
+TIMEOUT = CHECK_TIMEOUT + 0.5  # seconds; a service waits CHECK_TIMEOUT for its own dependencies
 NAMES: Mapping[str, str] = {
-    "gateway": _("Gateway: the entry of the interface and of these pages"),
+    "gateway": _("Gateway: API and dashboard"),
     "auth_service": _("Tenants, users and the audit log"),
     "catalog_service": _("Packages and versions"),
     "upload_service": _("Installers and storage"),
@@ -21,37 +26,60 @@ STATUSES: Mapping[str, str] = {
     "ready": _("Ready"),
     "not ready": _("Not ready"),
     "stopping": _("Stopping"),
-    "away": _("Does not answer"),
+    "unavailable": _("Unavailable"),
 }
-LACKS: Mapping[str, str] = {
-    "mongodb": _("Its database does not answer."),
-    "redis": _("Redis does not answer."),
-    "schema": _("Its database is not prepared yet."),
-    "installers": _("The folder of installers cannot be reached."),
-    "storage": _("The folder of installers is not the one of this database."),
-    "object_storage": _("The object storage does not answer, or is not the one of this database."),
+MISSING: Mapping[str, str] = {
+    "mongodb": _("The database is unavailable."),
+    "redis": _("Redis is unavailable."),
+    "schema": _("The database schema is not ready."),
+    "installers": _("The installer folder is unavailable."),
+    "storage": _("The installer folder does not belong to this database."),
+    "object_storage": _("The object storage is unavailable or does not belong to this database."),
 }
-UNKNOWN_LACK = _("Something that it needs is missing.")
+MISSING_OTHER = _("A dependency is unavailable.")
 
 
-async def show(visit: PageRequest) -> web.Response:
-    """The page; it is there, too, while the services that know the figures are not."""
-    health, (information, problem) = await asyncio.gather(health_of_all(visit.request.app), _information(visit))
-    return visit.render(
+@dataclass(frozen=True)
+class Health:
+    """The readiness of a service: a key of STATUSES, and the names of missing dependencies. It has no address."""
+
+    service: str
+    status: str
+    missing: tuple[str, ...] = ()
+
+
+async def show(page: PageRequest) -> web.Response:
+    """The page; it also works without the services that know the usage."""
+    health, (information, problem) = await asyncio.gather(_all_services(page.request.app), _information(page))
+    return page.render(
         "server.html",
         health=health,
         information=information,
         problem=problem,
         names=NAMES,
         statuses=STATUSES,
-        lacks={name: LACKS.get(name, UNKNOWN_LACK) for service in health for name in service.missing},
-        base_url=visit.caller.base_url,
-        deployment=visit.caller.deployment,
+        missing={name: MISSING.get(name, MISSING_OTHER) for service in health for name in service.missing},
+        base_url=page.caller.base_url,
+        deployment=page.caller.deployment,
     )
 
 
-async def _information(visit: PageRequest) -> tuple[dict[str, object] | None, Problem | None]:
+async def _information(page: PageRequest) -> tuple[dict[str, object] | None, Problem | None]:
     try:
-        return await visit.ask("server_information"), None
+        return await page.fetch("server_information"), None
     except Problem as problem:
         return None, problem
+
+
+async def _all_services(app: web.Application) -> list[Health]:
+    missing = await app[READINESS].missing()
+    own = Health(GATEWAY, "not ready" if missing else "ready", tuple(missing))
+    return [own, *await asyncio.gather(*(_health(name, service) for name, service in app[SERVICES].items()))]
+
+
+async def _health(name: str, service: ServiceClient) -> Health:
+    try:
+        readiness = await service.readiness(timeout=TIMEOUT)
+        return Health(name, str(readiness["status"]), tuple(readiness.get("missing", ())))
+    except (Problem, LookupError, TypeError):
+        return Health(name, "unavailable")

@@ -1,4 +1,4 @@
-"""The sign-in page and its end: how a browser gets its session, and gives it back."""
+"""The sign-in page, and the sign-out."""
 
 import json
 from contextlib import suppress
@@ -14,16 +14,18 @@ from common.http.middleware import PROBLEM_RENDERER, ProblemRenderer
 from common.redis import RedisError
 from common.service_client.client import problem_of
 from gateway.app_keys import SERVICES, SESSIONS
-from gateway.dashboard.error_messages import in_words
+from gateway.dashboard.error_messages import localized
 from gateway.dashboard.languages import language_of
-from gateway.dashboard.page_request import PageRequest, cookie_name, rendered
-from gateway.dashboard.redirects import safe_next_url
+from gateway.dashboard.page_request import PageRequest, cookie_name, render_template
+from gateway.dashboard.redirects import safe_next_url, tenant_path
 from gateway.operations import AUTH, CREDENTIALS_LIMIT
 from gateway.routing.client_address import is_https, is_same_origin
 
+TIMEOUT = 15.0  # seconds
+
 
 class ForeignForm(Forbidden):
-    """A form that none of our pages sent: who fills it in may not be who signs in."""
+    """A sign-in form from another site, which could sign a browser in to the account of an attacker."""
 
     code = "foreign_form"
 
@@ -31,82 +33,81 @@ class ForeignForm(Forbidden):
         super().__init__("The sign-in form was sent from another site.")
 
 
-async def page(request: web.Request, visitor: Caller) -> web.Response:
-    """The page, or what its form comes to."""
+async def handle(request: web.Request, caller: Caller) -> web.Response:
+    """Show the page, or sign in by its form."""
     if request.method == "POST":
-        return await _sign_in(request, visitor)
-    return _shown(request, visitor, request.query.get("next", ""))
+        return await _sign_in(request, caller)
+    return _render(request, caller, request.query.get("next", ""))
 
 
-async def sign_out(visit: PageRequest) -> web.Response:
-    """End the session, and forget it. Raises Forbidden."""
-    form = await read_form(visit.request, limit=CREDENTIALS_LIMIT)
-    visit.check_token(form.get("csrf_token") or "")
-    await _asked(visit.request, visit.caller, "logout", {"token": visit.token})
-    response = _redirect(f"{visit.prefix}/sign_in")
-    name = cookie_name(visit.caller)
-    response.del_cookie(name, path="/", secure=is_https(visit.caller.base_url), httponly=True, samesite="Lax")
+async def sign_out(page: PageRequest) -> web.Response:
+    """End the session and delete its cookie. Raises Forbidden."""
+    form = await read_form(page.request, limit=CREDENTIALS_LIMIT)
+    page.verify_csrf_token(form.get("csrf_token") or "")
+    await _post(page.request, page.caller, "logout", {"token": page.token})
+    response = _redirect(f"{tenant_path(page.caller)}/sign_in")
+    name, secure = cookie_name(page.caller), is_https(page.caller.base_url)
+    response.del_cookie(name, path="/", secure=secure, httponly=True, samesite="Lax")
     return response
 
 
-async def _sign_in(request: web.Request, visitor: Caller) -> web.Response:
-    tell_in_place(request, visitor, "")
-    if not is_same_origin(request, visitor.base_url):
+def show_problems(request: web.Request, caller: Caller, next_url: str) -> None:
+    """Show the problems of this request on the sign-in page, which redirects to `next_url` afterwards."""
+    renderer: ProblemRenderer = partial(_render, request, caller, next_url)
+    request[PROBLEM_RENDERER] = renderer
+
+
+async def _sign_in(request: web.Request, caller: Caller) -> web.Response:
+    show_problems(request, caller, "")
+    if not is_same_origin(request, caller.base_url):
         raise ForeignForm
     form = await read_form(request, limit=CREDENTIALS_LIMIT)
-    wanted = form.get("next") or ""
-    tell_in_place(request, visitor, wanted)
+    next_url = form.get("next") or ""
+    show_problems(request, caller, next_url)
     fields = {name: form.get(name) or "" for name in ("username", "password")}
-    token = (await _asked(request, visitor, "login", fields))["message"]
-    await _end_of_before(request, visitor)
-    response = _redirect(safe_next_url(wanted, visitor))
-    response.set_cookie(
-        cookie_name(visitor), token, path="/", httponly=True, samesite="Lax", secure=is_https(visitor.base_url)
-    )
+    token = (await _post(request, caller, "login", fields))["message"]
+    await _end_previous_session(request, caller)
+    response = _redirect(safe_next_url(next_url, caller))
+    name, secure = cookie_name(caller), is_https(caller.base_url)
+    response.set_cookie(name, token, path="/", httponly=True, samesite="Lax", secure=secure)
     return response
 
 
-async def _end_of_before(request: web.Request, visitor: Caller) -> None:
-    """End the session that the browser had until now; where that cannot be done it ends unused."""
-    token = request.cookies.get(cookie_name(visitor), "")
+async def _end_previous_session(request: web.Request, caller: Caller) -> None:
+    """End the browser's previous session. A session that cannot be ended now times out."""
+    token = request.cookies.get(cookie_name(caller), "")
     with suppress(Problem, RedisError):
-        await request.app[SESSIONS].validate(visitor.tenant_id, token)
-        await _asked(request, visitor, "logout", {"token": token})
+        await request.app[SESSIONS].validate(caller.tenant_id, token)
+        await _post(request, caller, "logout", {"token": token})
 
 
-def tell_in_place(request: web.Request, visitor: Caller, wanted: str) -> None:
-    """Let the sign-in page say why there is no session, and lead to what was wanted once there is one."""
-    telling: ProblemRenderer = partial(_shown, request, visitor, wanted)
-    request[PROBLEM_RENDERER] = telling
-
-
-async def _asked(request: web.Request, caller: Caller, operation: str, fields: dict[str, str]) -> dict[str, str]:
+async def _post(request: web.Request, caller: Caller, operation: str, fields: dict[str, str]) -> dict[str, str]:
     async with request.app[SERVICES][AUTH].open(
         caller,
         "POST",
         [operation],
         headers={"Content-Type": "application/x-www-form-urlencoded"},
         data=urlencode(fields).encode(),
-        timeout=15.0,
+        timeout=TIMEOUT,
     ) as response:
         if response.status != 200:
             raise await problem_of(response)
         return dict(json.loads(await response.read()))
 
 
-def _shown(request: web.Request, visitor: Caller, wanted: str, problem: Problem | None = None) -> web.Response:
+def _render(request: web.Request, caller: Caller, next_url: str, problem: Problem | None = None) -> web.Response:
     language = language_of(request)
-    response = rendered(
+    response = render_template(
         request,
-        visitor,
+        caller,
         "sign_in.html",
         language,
         status=problem.status if problem else 200,
-        here=safe_next_url(wanted, visitor),
-        problem=in_words(problem, language) if problem else "",
+        current_url=safe_next_url(next_url, caller),
+        problem=localized(problem, language) if problem else "",
     )
     response.headers.update(problem.headers if problem else {})
-    # Without a referrer browsers would tell the origin of our own form as `null`.
+    # Without a referrer, browsers send the origin of our own form as `null`.
     response.headers["Referrer-Policy"] = "same-origin"
     return response
 

@@ -1,14 +1,13 @@
-// The page of the clients, whose tokens are shown in place, once.
-//   data-issues="name"          an operation that answers a client's token; without a name it is the one of the form
-//   data-issued="text"          within #issued: what is shown, `{token}` being the token
-//   data-deletes="address"      a client is deleted by its token, which nobody has any more: it is given another first
-//   data-undeleted="text"       of the list: what is told where that came to pass and the deletion did not, `{name}` being
-//                               the client's; data-again is what the button says that tries again
+// The page of the clients. A new token is shown once:
+//   data-issues="name"          an operation that returns the token of this client; without a name, of the client in the form
+//   data-issued="text"          inside #issued: a text with the placeholder `{token}`
+//   data-deletes="address"      deletes a client. This needs its token, which is not stored: the client gets a new one first
+//   data-undeleted="text"       the message after a failed deletion, with `{name}`; data-again is the label of the retry button
 
-import { ask } from "./asking.js";
-import { go, say } from "./dashboard.js";
+import { callOperation } from "./operations.js";
+import { navigate, showToast } from "./page.js";
 
-const show = (name, token) => {
+const showToken = (name, token) => {
   const place = document.getElementById("issued");
   place.querySelector("[data-issued-name]").textContent = name;
   for (const code of place.querySelectorAll("[data-issued]")) {
@@ -19,24 +18,24 @@ const show = (name, token) => {
   place.focus();
 };
 
-// The list alone, so that the token stays.
-const renew = () => htmx.ajax("GET", location.href, { target: "#clients", select: "#clients", swap: "outerHTML" });
+// Reload only the list, because the token must stay visible.
+const reloadList = () => htmx.ajax("GET", location.href, { target: "#clients", select: "#clients", swap: "outerHTML" });
 
-// By the token in hand: to begin anew would need a third one.
-const remove = async (address, name, done) => {
+// A retry uses the same token; a new start would replace the token again.
+const deleteClient = async (address, name, done) => {
   const list = () => document.getElementById("clients");
   list().querySelector("[data-problem]").textContent = "";
   try {
-    await ask("DELETE", address);
-    go(location.href);
-    say(done);
+    await callOperation("DELETE", address);
+    navigate(location.href);
+    showToast(done);
   } catch (problem) {
-    if (problem.code === "client_not_found") return go(location.href); // An answer was lost on the way: the list tells.
+    if (problem.code === "client_not_found") return navigate(location.href); // The client was deleted, but the response was lost.
     const place = list()?.querySelector("[data-problem]");
-    if (!place) return; // Another page is open by now.
+    if (!place) return; // The user has left the page.
     const { undeleted, again } = list().dataset;
     const button = Object.assign(document.createElement("button"), { type: "button", className: "small", textContent: again });
-    button.onclick = () => remove(address, name, done);
+    button.onclick = () => deleteClient(address, name, done);
     place.replaceChildren(undeleted.replace("{name}", name), " ", problem.message, " ", button);
     button.focus();
   }
@@ -47,11 +46,11 @@ document.addEventListener("operation", (event) => {
   const { issues, deletes } = target.dataset;
   if (deletes !== undefined) {
     event.preventDefault();
-    remove(`${deletes}/${detail.auth_token}`, target.dataset.confirm, target.closest("tr").dataset.done);
+    deleteClient(`${deletes}/${detail.auth_token}`, target.dataset.confirm, target.closest("tr").dataset.done);
   } else if (issues !== undefined) {
     event.preventDefault();
-    show(issues || new FormData(target).get("client_name"), detail.auth_token);
+    showToken(issues || new FormData(target).get("client_name"), detail.auth_token);
     if (target.matches("form")) target.reset();
-    renew();
+    reloadList();
   }
 });

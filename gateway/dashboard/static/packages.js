@@ -1,6 +1,6 @@
-// Packages and their versions. Pages say in their HTML what they want of it:
-//   data-switch="field"         a checkbox whose operation is told 1 or 0 in this field, and which goes back if it fails
-//   data-chosen                 a form that is sent only where something in it is chosen
+// Packages and their versions:
+//   data-switch="field"         a checkbox that sends 1 or 0 in this field, and flips back if the operation fails
+//   data-requires-selection     a form that needs at least one selected checkbox
 
 const isSwitch = (element) => element.matches?.("[data-switch]");
 
@@ -12,16 +12,16 @@ document.addEventListener("htmx:afterRequest", ({ detail }) => {
   if (isSwitch(detail.elt) && !detail.successful) detail.elt.checked = !detail.elt.checked;
 });
 
-// The switch shows what it did: the page need not be loaded again.
+// The switch already shows the new value; the page needs no reload.
 document.addEventListener("operation", (event) => {
   if (isSwitch(event.target)) event.preventDefault();
 });
 
-const allow = () => {
-  for (const form of document.querySelectorAll("form[data-chosen]"))
+const updateButtons = () => {
+  for (const form of document.querySelectorAll("form[data-requires-selection]"))
     form.querySelector("[type=submit]").disabled = !form.querySelector("input:checked");
 };
 
-document.addEventListener("change", allow);
-document.addEventListener("htmx:load", allow);
-allow();
+document.addEventListener("change", updateButtons);
+document.addEventListener("htmx:load", updateButtons);
+updateButtons();

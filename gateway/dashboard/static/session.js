@@ -1,71 +1,71 @@
-// The session of this page, which all its windows share: when it ends, and the warning before that.
-// It ends for good `data-session-lasts` seconds after the page came, and before if nobody uses it for `data-session-idle`
-// seconds. What a page asks of its own accord is no use of it, and says so by the header of UNATTENDED.
+// The end of the session, which all windows share, and the warning before it.
+// A session ends `data-session-seconds-left` seconds after the page was loaded, or after `data-session-idle-timeout`
+// seconds without use. Automatic requests have the header of UNATTENDED and do not count as use.
 
-import { renewed, sessionOf } from "./asking.js";
+import { renewSession, sessionOf } from "./operations.js";
 
 export const UNATTENDED = { "X-Unattended": "true" };
-const WARNING = 300; // seconds before the end, and at most a quarter of those that it may be idle
+const WARNING = 300; // seconds before the end, at most a quarter of the idle timeout
 
-let used = Date.now(); // ms, as all times here: a page that is loaded is a use
+let used = Date.now(); // ms, as all times here
 
-const lasting = () => {
-  const { sessionEnds, sessionIdle } = document.body.dataset;
-  return { forGood: Number(sessionEnds), unused: used + sessionIdle * 1000, warning: Math.min(WARNING, sessionIdle / 4) * 1000 };
+const deadlines = () => {
+  const { sessionEnds, sessionIdleTimeout } = document.body.dataset;
+  return { end: Number(sessionEnds), idleEnd: used + sessionIdleTimeout * 1000, warning: Math.min(WARNING, sessionIdleTimeout / 4) * 1000 };
 };
 
 export const hasEnded = () => {
-  const { forGood, unused } = lasting();
-  return Date.now() >= Math.min(forGood, unused);
+  const { end, idleEnd } = deadlines();
+  return Date.now() >= Math.min(end, idleEnd);
 };
 
-// Whoever is here can stay; where the session ends for good, or has ended, there is another to begin.
-const warn = () => {
+// Offer to stay signed in. After the end of the session only a new sign-in helps.
+const showWarning = () => {
   const place = document.getElementById("session-ends");
   if (!place) return;
-  const { forGood, unused, warning } = lasting();
-  const canStay = unused < forGood && !hasEnded();
+  const { end, idleEnd, warning } = deadlines();
+  const canStay = idleEnd < end && !hasEnded();
   place.querySelector("[data-stay]").hidden = !canStay;
   place.querySelector("[data-sign-in]").hidden = canStay;
-  place.hidden = Date.now() < Math.min(forGood, unused) - warning;
+  place.hidden = Date.now() < Math.min(end, idleEnd) - warning;
 };
 
-// A page that is loaded is one of the newest session: those of other windows go on in it, and say so as `session`.
+// A newly loaded page has the newest session. The other windows take it over and dispatch `session`.
 const windows = new BroadcastChannel(`session ${document.body.dataset.home}`);
 windows.onmessage = ({ data }) => {
   used = Math.max(used, data.used);
   if (data.session) {
     Object.assign(document.body.dataset, data.session);
-    for (const field of document.getElementsByName("csrf_token")) field.value = data.session.csrfToken; // to sign out of it
+    for (const field of document.getElementsByName("csrf_token")) field.value = data.session.csrfToken;
     document.dispatchEvent(new Event("session"));
   }
-  warn();
+  showWarning();
 };
 
-const use = (more = {}) => {
+const recordUse = (message = {}) => {
   used = Date.now();
-  windows.postMessage({ used, ...more });
-  warn();
+  windows.postMessage({ used, ...message });
+  showWarning();
 };
 
 const session = sessionOf(document.body.dataset);
 Object.assign(document.body.dataset, session);
-use({ session });
+recordUse({ session });
 
-// Answers that show that a session was there: of none, or where nobody could look, it is another.
+// Whether a response proves that the session was used.
 const wasUsed = (status) => status >= 200 && status < 500 && status !== 401;
 
 document.addEventListener("htmx:afterRequest", ({ detail: { xhr, requestConfig } }) => {
-  if (wasUsed(xhr.status) && !Object.keys(UNATTENDED).some((name) => name in requestConfig.headers)) use();
+  if (wasUsed(xhr.status) && !Object.keys(UNATTENDED).some((name) => name in requestConfig.headers)) recordUse();
 });
-document.addEventListener("asked", ({ detail }) => wasUsed(detail) && use());
+document.addEventListener("operation-response", ({ detail }) => wasUsed(detail) && recordUse());
 
 document.addEventListener("click", async ({ target }) => {
   if (!target.closest("[data-stay]")) return;
-  if (await renewed()) return use();
+  if (await renewSession()) return recordUse();
   used = 0;
-  warn();
+  showWarning();
 });
 
-setInterval(warn, 15_000);
-document.addEventListener("htmx:load", warn);
+setInterval(showWarning, 15_000);
+document.addEventListener("htmx:load", showWarning);

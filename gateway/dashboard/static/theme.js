@@ -1,4 +1,4 @@
-// Light or dark, before the page is drawn: as the system says, unless the reader has chosen.
+// The colour scheme, set before the page is rendered: the user's choice, else that of the system.
 "use strict";
 
 {

@@ -1,20 +1,20 @@
-// One file on its way into the repository: chunk by chunk, in order, from wherever the repository says that it stands.
+// The upload of one file in chunks, from the offset that the repository reports.
 //
-// Dispatches `change` whenever something about it is another. `state` is one of
-//   waiting      for its turn, or to be resumed
+// Dispatches `change` after every change. `state` is one of
+//   waiting      in the queue
 //   sending
-//   away         the repository does not answer, or is busy: tried again by itself at `retryAt` (ms since 1970)
+//   retrying     the repository is unavailable or busy; the next attempt is at `retryAt` (ms since 1970)
 //   paused
-//   signed-out   the session has ended; goes on when `start` is called in the next one
-//   failed       `problem` says why, in words
-//   cancelled    by another window, or by a client of the interface
+//   signed-out   the session has ended; `start` resumes in the next session
+//   failed       `problem` is the message
+//   cancelled    by another window or client
 //   complete     `serverFilename` and `sha256` are the repository's
 
-import { ask, mayPass, Problem, renewed } from "./asking.js";
+import { callOperation, isTemporary, Problem, renewSession } from "./operations.js";
 
-const SMALLEST = 256 << 10; // bytes of the chunks over a line that breaks again and again
-const PAUSES = [500, 20_000]; // ms between two tries, the first and the longest
-const SAMPLE = 400; // ms that a speed is measured over
+const MIN_CHUNK = 256 << 10; // bytes
+const DELAYS = [500, 20_000]; // ms between attempts, the first and the longest
+const SAMPLE = 400; // ms of a speed measurement
 
 export class Transfer extends EventTarget {
   state = "waiting";
@@ -22,19 +22,19 @@ export class Transfer extends EventTarget {
   speed = 0; // bytes a second
   retryAt = 0;
   problem = "";
-  code = ""; // of the problem, as the interface has it
+  code = ""; // of the problem
   serverFilename = "";
   sha256 = "";
-  #run = null; // an AbortController while it runs
-  #sample = [0, 0]; // when, and how many bytes were sent then
+  #run = null; // an AbortController while active
+  #sample = [0, 0]; // [time in ms, sent bytes]
 
-  // `missing` is what is told of a file that was changed or taken away.
+  // `missing` is the message for a changed or deleted file.
   constructor(file, fileId, { address, chunkSize, missing }) {
     super();
     Object.assign(this, { file, fileId, address, chunkSize, missing });
   }
 
-  // Begin, or go on.
+  // Start or resume.
   async start() {
     this.#run?.abort();
     const run = (this.#run = new AbortController());
@@ -43,7 +43,7 @@ export class Transfer extends EventTarget {
       const { server_filename: serverFilename, sha256 } = await this.#send(run.signal);
       this.#become("complete", { serverFilename, sha256, sent: this.file.size });
     } catch (problem) {
-      if (run.signal.aborted) return; // Whoever ended it has said what it is now.
+      if (run.signal.aborted) return; // The caller of `abort` has set the state.
       if (!(problem instanceof Problem)) throw problem;
       let state = "failed";
       if (problem.status === 401) state = "signed-out";
@@ -52,19 +52,19 @@ export class Transfer extends EventTarget {
     }
   }
 
-  // Stop for now. The repository keeps what it has.
+  // Pause. The repository keeps the received bytes.
   stop(state = "paused") {
     this.#run?.abort();
     this.#become(state);
   }
 
   async #send(signal) {
-    let state = await this.#patiently(signal, () => this.#state(signal));
+    let state = await this.#retry(signal, () => this.#state(signal));
     while (!state.complete) {
       let known = state;
-      state = await this.#patiently(signal, async () => {
+      state = await this.#retry(signal, async () => {
         const before = known ?? (await this.#state(signal));
-        known = null; // After a try that failed only the repository knows.
+        known = null; // After a failed attempt, only the repository knows the offset.
         return before.complete ? before : this.#sendFrom(before.received, signal);
       });
     }
@@ -73,7 +73,7 @@ export class Transfer extends EventTarget {
 
   async #state(signal) {
     try {
-      return await ask("GET", this.address, { signal, headers: { "X-File-ID": this.fileId } });
+      return await callOperation("GET", this.address, { signal, headers: { "X-File-ID": this.fileId } });
     } catch (problem) {
       if (problem.code === "transfer_not_found") return { received: 0, complete: false };
       throw problem;
@@ -87,7 +87,7 @@ export class Transfer extends EventTarget {
     body.append("chunk", this.file.slice(start, end), this.file.name);
     const headers = { "X-File-ID": this.fileId, "Content-Range": `bytes ${start}-${end - 1}/${this.file.size}` };
     try {
-      const state = await ask("POST", this.address, {
+      const state = await callOperation("POST", this.address, {
         signal,
         headers,
         body,
@@ -97,35 +97,34 @@ export class Transfer extends EventTarget {
       return state;
     } catch (problem) {
       if (problem.code === "unexpected_chunk") {
-        // Another window sends the same file, or an answer was lost: the repository stands elsewhere.
+        // Another window uploads the same file, or a response was lost.
         const state = await this.#state(signal);
         if (state.received === start && !state.complete) throw problem;
         return state;
       }
       if (problem.status === 0 && !(await isReadable(this.file, start))) throw new Problem({ status: 400, detail: this.missing });
-      // A chunk is kept whole or not at all: on a line that breaks, smaller ones get through. Where even the smallest
-      // cannot be understood it is not the line.
-      if (problem.status === 0 || (problem.code === "invalid_request" && this.chunkSize > SMALLEST)) {
-        this.chunkSize = Math.max(Math.min(SMALLEST, this.chunkSize), this.chunkSize >> 1);
+      // The repository stores complete chunks only. Smaller chunks succeed on an unstable network.
+      if (problem.status === 0 || (problem.code === "invalid_request" && this.chunkSize > MIN_CHUNK)) {
+        this.chunkSize = Math.max(Math.min(MIN_CHUNK, this.chunkSize), this.chunkSize >> 1);
         throw new Problem({ ...problem, status: 0, detail: problem.message });
       }
       throw problem;
     }
   }
 
-  // Try until it succeeds, or cannot.
-  async #patiently(signal, attempt) {
-    for (let tries = 0, renewals = 0; ; tries++) {
+  // Repeat an attempt until it succeeds or fails permanently.
+  async #retry(signal, attempt) {
+    for (let attempts = 0, renewals = 0; ; attempts++) {
       try {
         return await attempt();
       } catch (problem) {
         signal.throwIfAborted();
-        if (problem.status === 403 && !renewals++ && (await renewed())) continue; // Signed in anew in another window.
-        if (!mayPass(problem)) throw problem;
-        const [first, longest] = PAUSES;
-        const pause = Math.max(problem.retryAfter * 1000, Math.min(longest, first * 2 ** tries) * (0.75 + Math.random() / 2));
-        this.#become("away", { retryAt: Date.now() + pause, problem: problem.message, speed: 0 });
-        await later(pause, signal);
+        if (problem.status === 403 && !renewals++ && (await renewSession())) continue; // New sign-in in another window.
+        if (!isTemporary(problem)) throw problem;
+        const [first, longest] = DELAYS;
+        const delay = Math.max(problem.retryAfter * 1000, Math.min(longest, first * 2 ** attempts) * (0.75 + Math.random() / 2));
+        this.#become("retrying", { retryAt: Date.now() + delay, problem: problem.message, speed: 0 });
+        await wait(delay, signal);
         this.#become("sending", { problem: "" });
       }
     }
@@ -149,21 +148,21 @@ export class Transfer extends EventTarget {
   }
 }
 
-// Let the repository drop what it has of a file. Of one that it has nothing of, or all, there is nothing to drop.
-export const giveUp = async (address, fileId) => {
+// Delete an incomplete upload in the repository. Unknown and complete uploads are ignored.
+export const cancelTransfer = async (address, fileId) => {
   try {
-    await ask("DELETE", address, { headers: { "X-File-ID": fileId } });
+    await callOperation("DELETE", address, { headers: { "X-File-ID": fileId } });
   } catch (problem) {
     if (!["transfer_not_found", "transfer_complete"].includes(problem.code)) throw problem;
   }
 };
 
-// A browser gives nothing of a file that is another than the one that was chosen.
+// Browsers cannot read a file that changed after its selection.
 const isReadable = (file, start) =>
   file.slice(start, start + 1).arrayBuffer().then(() => true, () => false);
 
-// After so many ms, or as soon as the browser has a network again. Throws what `signal` was aborted with.
-const later = (pause, signal) =>
+// Wait for some ms, or until the browser is online again. Throws the reason of an aborted `signal`.
+const wait = (delay, signal) =>
   new Promise((resolve, reject) => {
     const end = (settle) => () => {
       clearTimeout(timer);
@@ -173,7 +172,7 @@ const later = (pause, signal) =>
     };
     const go = end(resolve);
     const stop = end(() => reject(signal.reason));
-    const timer = setTimeout(go, pause);
+    const timer = setTimeout(go, delay);
     addEventListener("online", go);
     signal.addEventListener("abort", stop);
   });

@@ -1,4 +1,4 @@
-"""The findings of axe on a page that keep people out."""
+"""The serious accessibility findings of axe on a page."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ SEVERE = {"serious", "critical"}
 
 
 async def severe_findings(page: Page, *rules: str) -> list[str]:
-    """The findings under these rules of axe, or under all of its usual rules where none is given."""
+    """The findings of these axe rules, or of the default rules."""
     if not await page.evaluate("'axe' in window"):
         await page.evaluate(SOURCE)
     only = {"runOnly": list(rules)} if rules else {}

@@ -1,4 +1,4 @@
-"""A large file from a browser, interrupted twice: by a network that goes away, and by a reload of the page.
+"""Upload a large file from a browser, interrupted by a network failure and by a reload.
 
 python -m tests.support.browser.large_upload 2147483648
 """
@@ -21,11 +21,11 @@ from tests.support.whole.services import all_services
 
 BLOCK = 8 << 20  # bytes
 TIMEOUT = 3_600_000  # ms
-say = partial(Console().print, markup=False, highlight=False, soft_wrap=True)
+report = partial(Console().print, markup=False, highlight=False, soft_wrap=True)
 
 
-async def tell(size: int) -> None:
-    """Do it, and say what came of it."""
+async def main(size: int) -> None:
+    """Upload a file of this size, and report the result."""
     with TemporaryDirectory(prefix="pkgrepo-") as name:
         folder = Path(name)
         installer, sha256 = folder / "large.exe", hashlib.sha256()
@@ -34,22 +34,22 @@ async def tell(size: int) -> None:
                 block = os.urandom(min(BLOCK, size - start))
                 sha256.update(block)
                 file.write(block)
-        say(f"the file: {size:,} bytes, SHA-256 {sha256.hexdigest()}")
-        running = folder / "services"
-        running.mkdir()
+        report(f"the file: {size:,} bytes, SHA-256 {sha256.hexdigest()}")
+        services_folder = folder / "services"
+        services_folder.mkdir()
         async with (
             private_stores(folder / "stores") as stores,
-            all_services(running, stores.mongo_url, stores.redis_url, stores.rabbitmq_url) as services,
+            all_services(services_folder, stores.mongo_url, stores.redis_url, stores.rabbitmq_url) as services,
             async_playwright() as playwright,
         ):
             browser = await launch_browser(playwright)
             visitor = await sign_in(await browser.new_page(), await services.tenant())
-            began = time.monotonic()
+            started = time.monotonic()
             await _send(visitor, installer)
-            say(f"sent in {time.monotonic() - began:.0f} s")
+            report(f"sent in {time.monotonic() - started:.0f} s")
             (upload,) = (await visitor.api.call("GET", "get_finished_uploads")).body
             await browser.close()
-    say(f"the repository's: {upload['size']:,} bytes, SHA-256 {upload['sha256']}")
+    report(f"in the repository: {upload['size']:,} bytes, SHA-256 {upload['sha256']}")
     if upload["sha256"] != sha256.hexdigest():
         sys.exit("They differ.")
 
@@ -57,29 +57,29 @@ async def tell(size: int) -> None:
 async def _send(visitor: Visitor, installer: Path) -> None:
     page = visitor.page
     page.on("dialog", lambda dialog: dialog.accept())
-    chosen = page.locator("[data-choose]")
+    file_input = page.locator("[data-file-picker]")
     row = page.get_by_role("list", name="Uploads").get_by_role("listitem")
     await visitor.go("/publish")
-    await chosen.set_input_files(installer)
-    await _until(page, 0.3)
+    await file_input.set_input_files(installer)
+    await _wait_for_progress(page, 0.3)
     await page.context.set_offline(True)
-    await expect(row).to_contain_text("Tried again in")
-    say(f"the network goes away: {await row.inner_text()!r}")
+    await expect(row).to_contain_text("Next attempt in")
+    report(f"network failure: {await row.inner_text()!r}")
     await page.context.set_offline(False)
-    await _until(page, 0.6)
+    await _wait_for_progress(page, 0.6)
     await page.reload()
-    await expect(row).to_contain_text("choose the same file again")
-    say(f"the page is loaded anew: {await row.inner_text()!r}")
+    await expect(row).to_contain_text("select the same file again")
+    report(f"after the reload: {await row.inner_text()!r}")
     async with page.expect_request(lambda request: request.method == "POST") as first:
-        await chosen.set_input_files(installer)
-    say(f"gone on with: {(await first.value).headers['content-range']}")
-    await expect(page.get_by_role("heading", name="Make a version")).to_be_visible(timeout=TIMEOUT)
+        await file_input.set_input_files(installer)
+    report(f"resumed with: {(await first.value).headers['content-range']}")
+    await expect(page.get_by_role("heading", name="New version")).to_be_visible(timeout=TIMEOUT)
 
 
-async def _until(page: Page, part: float) -> None:
-    """Wait until so much of the file is sent."""
+async def _wait_for_progress(page: Page, part: float) -> None:
+    """Wait until this part of the file is sent."""
     await page.locator(f"progress[value^='{part:.1f}']").wait_for(timeout=TIMEOUT)
 
 
 if __name__ == "__main__":
-    asyncio.run(tell(int(sys.argv[1])))
+    asyncio.run(main(int(sys.argv[1])))

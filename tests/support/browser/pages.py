@@ -1,4 +1,4 @@
-"""The pages of the dashboard as a tenant with one of everything has them."""
+"""The pages of the dashboard for a tenant with one of everything."""
 
 from gateway.dashboard.routes import PAGES
 from tests.support.browser.visitors import Visitor
@@ -11,7 +11,7 @@ def addresses(estate: Estate) -> dict[str, str]:
 
 
 async def transferred_bytes(visitor: Visitor, address: str) -> float:
-    """The bytes that a page and its assets take when the browser has none of them."""
+    """The bytes of a page and its assets without a browser cache."""
     page = await visitor.page.context.new_page()
     session = await page.context.new_cdp_session(page)
     await session.send("Network.enable")

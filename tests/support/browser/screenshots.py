@@ -1,4 +1,4 @@
-"""Pictures of every page, light and dark, as deploy/screenshots has them.
+"""Screenshots of every page, light and dark, for deploy/screenshots.
 
 python -m tests.support.browser.screenshots
 """
@@ -13,8 +13,8 @@ from PIL import Image
 from playwright.async_api import Page, async_playwright
 
 from gateway.dashboard.routes import PAGES
-from tests.support.browser.company import settle
-from tests.support.browser.sending import finish
+from tests.support.browser.sample_tenant import fill_tenant
+from tests.support.browser.uploads import upload_by_api
 from tests.support.browser.visitors import Visitor, launch_browser, sign_in
 from tests.support.samples.installers import MACHINE_MSI
 from tests.support.servers.stores import private_stores
@@ -22,11 +22,11 @@ from tests.support.whole.services import Api, all_services
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "screenshots"
 SCREEN = {"width": 1280, "height": 800}
-COLOURS = 128  # of a picture: a page has few
+COLOURS = 128  # of a screenshot; a page has few
 
 
-async def take() -> None:
-    """Take all pictures."""
+async def save_screenshots() -> None:
+    """Save all screenshots."""
     with TemporaryDirectory(prefix="pkgrepo-") as name:
         folder = Path(name)
         async with private_stores(folder / "stores") as stores:
@@ -34,11 +34,11 @@ async def take() -> None:
             running.mkdir()
             async with all_services(running, stores.mongo_url, stores.redis_url, stores.rabbitmq_url) as services:
                 api = await services.tenant(tenant_id="acme", storage_quota=5 << 20, max_clients=50)
-                await settle(api)
-                await _take_of(api)
+                await fill_tenant(api)
+                await _save_all(api)
 
 
-async def _take_of(api: Api) -> None:
+async def _save_all(api: Api) -> None:
     values = await _values(api)
     async with async_playwright() as playwright:
         browser = await launch_browser(playwright)
@@ -67,13 +67,13 @@ async def _save(page: Page, name: str) -> None:
 
 async def _values(api: Api) -> dict[str, str]:
     package = (await api.call("POST", "get_packages")).body[0]
-    waiting = await finish(api, f"editor-1.2.3.msi~{uuid4().hex}", MACHINE_MSI)
+    server_filename = await upload_by_api(api, f"editor-1.2.3.msi~{uuid4().hex}", MACHINE_MSI)
     return {
         "package_id": package["PACKAGE_ID"],
         "version_uid": package["VERSIONS_UID"][0],
-        "server_filename": waiting,
+        "server_filename": server_filename,
     }
 
 
 if __name__ == "__main__":
-    asyncio.run(take())
+    asyncio.run(save_screenshots())

@@ -1,4 +1,4 @@
-"""An administrator in front of a browser."""
+"""An administrator with a browser."""
 
 from dataclasses import dataclass
 from http.cookies import SimpleCookie
@@ -8,7 +8,7 @@ from playwright.async_api import Browser, Page, Playwright, expect
 
 from tests.support.whole.services import PASSWORD, Api
 
-CHROMIUM = Path(__file__).with_name("steady_chromium.py")
+CHROMIUM = Path(__file__).with_name("chromium_without_netlink.py")
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -17,7 +17,7 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--host-resolver-rules=MAP *.test 127.0.0.1",  # for names that a browser does not take for this machine's
+    "--host-resolver-rules=MAP *.test 127.0.0.1",  # host names that a browser does not treat as localhost
 ]
 
 
@@ -37,7 +37,7 @@ class Visitor:
         await self.page.goto(f"{self.api.base_url}/dashboard{path}")
 
     async def confirm(self, typed: str, button: str = "Delete") -> None:
-        """Type what an action that cannot be undone wants typed, and go on."""
+        """Confirm an irreversible action by typing its text."""
         dialog = self.page.get_by_role("dialog")
         await expect(dialog.get_by_role("button", name=button)).to_be_disabled()
         await dialog.get_by_role("textbox").fill(typed)
@@ -53,14 +53,14 @@ async def sign_in(page: Page, api: Api) -> Visitor:
 
 
 async def submit_credentials(page: Page, password: str = PASSWORD) -> None:
-    """Fill in the form of the sign-in page and send it."""
+    """Fill in and submit the form of the sign-in page."""
     await page.get_by_label("Username").fill("admin")
     await page.get_by_label("Password").fill(password)
     await page.get_by_role("button", name="Sign in").click()
 
 
 async def start_session(page: Page, api: Api) -> Visitor:
-    """Give the browser a session of the tenant's administrator, without the form. No page is loaded yet."""
+    """Give the browser a session of the tenant's administrator without the form. It loads no page."""
     form = {"username": "admin", "password": PASSWORD}
     answer = await api.anonymous().call("POST", "sign_in", data=form)
     (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()

@@ -1,4 +1,4 @@
-"""The documentation pages stand behind a browser's session (section 5.2, rule 5)."""
+"""The documentation pages require a session (section 5.2, rule 5)."""
 
 from http.cookies import SimpleCookie
 from unittest.mock import AsyncMock
@@ -17,7 +17,7 @@ from tests.support.whole.services import PASSWORD, Api, Services
 
 
 @pytest.mark.parametrize("page", ["docs", "openapi.json"])
-async def test_without_a_session_the_pages_redirect_to_the_tenants_sign_in_page(either: Api, page: str) -> None:
+async def test_pages_without_a_session_redirect_to_the_sign_in_page(either: Api, page: str) -> None:
     for headers in ({}, {"Cookie": f"session-{either.tenant_id}=forged"}, either.headers, {"Host": "evil.example"}):
         answer = await either.anonymous().call("GET", page, headers=headers)
         assert answer.status == 307
@@ -57,11 +57,11 @@ async def test_a_browser_signs_in_and_reads_the_documentation(either: Api) -> No
     assert "/get_packages" in document.body["paths"]
 
 
-async def test_what_the_pages_load_comes_from_the_same_origin(either: Api) -> None:
+async def test_assets_come_from_the_same_origin(either: Api) -> None:
     for asset in ("swagger-ui-bundle.js", "swagger-ui.css", "docs.js", "style.css"):
         assert (await either.anonymous().call("GET", "docs", "assets", asset)).status == 200
-    for stranger in ("docs.html", "sign_in.html", "openapi.yaml", "__init__.py", "LICENSE"):
-        assert (await either.anonymous().call("GET", "docs", "assets", stranger)).status == 404
+    for other in ("docs.html", "sign_in.html", "openapi.yaml", "__init__.py", "LICENSE"):
+        assert (await either.anonymous().call("GET", "docs", "assets", other)).status == 404
 
 
 async def test_wrong_credentials_show_the_sign_in_page_again(either: Api) -> None:
@@ -72,33 +72,31 @@ async def test_wrong_credentials_show_the_sign_in_page_again(either: Api) -> Non
     assert b"<script>" not in answer.body
 
 
-async def test_where_nobody_can_be_signed_in_just_now_the_page_says_so(
-    tenant: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sign_in_page, "_asked", AsyncMock(side_effect=Unavailable("Nobody answers.")))
+async def test_the_sign_in_page_reports_an_unavailable_service(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sign_in_page, "_post", AsyncMock(side_effect=Unavailable("Nobody answers.")))
     form = {"username": "admin", "password": PASSWORD}
     answer = await tenant.anonymous().call("POST", "sign_in", data=form)
     assert (answer.status, answer.headers["Content-Type"]) == (500, "text/html; charset=utf-8")
-    assert b"Something that is needed does not answer; try again soon." in answer.body
+    assert b"A required service is unavailable. Try again in a moment." in answer.body
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "", "x"])
-async def test_a_sign_in_form_of_another_site_is_refused(either: Api, site: str) -> None:
+async def test_a_sign_in_form_of_another_site_is_rejected(either: Api, site: str) -> None:
     form = {"username": "admin", "password": PASSWORD}
     answer = await either.anonymous().call("POST", "sign_in", data=form, headers={"Sec-Fetch-Site": site})
     assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
 
 
-async def test_over_plain_http_a_sign_in_form_is_known_by_its_origin(either: Api) -> None:
+async def test_over_http_the_origin_identifies_the_sign_in_form(either: Api) -> None:
     form, own = {"username": "admin", "password": PASSWORD}, URL(either.base_url)
     elsewhere = f"http://{own.host}:1"
     for origin, status in {str(own.origin()): 303, elsewhere: 403, "http://evil.example": 403, "null": 403}.items():
         answer = await either.anonymous().call("POST", "sign_in", data=form, headers={"Origin": origin})
         assert (answer.status, "Set-Cookie" in answer.headers) == (status, status == 303), origin
-    assert b"The form was sent by a page of another site; sign in here." in answer.body
+    assert b"Another site sent this form. Sign in here." in answer.body
 
 
-async def test_a_browser_that_signs_in_again_ends_the_session_that_it_had(either: Api, other_tenant: Api) -> None:
+async def test_a_new_sign_in_ends_the_previous_session(either: Api, other_tenant: Api) -> None:
     cookie, elsewhere = await sign_in(either), await sign_in(other_tenant)
     form = {"username": "admin", "password": "wrong"}
     shown = {"Cookie": f"{cookie['Cookie']}; {elsewhere['Cookie']}"}
@@ -110,14 +108,12 @@ async def test_a_browser_that_signs_in_again_ends_the_session_that_it_had(either
     assert (await other_tenant.anonymous().call("GET", "docs", headers=elsewhere)).status == 200
 
 
-async def test_an_address_alone_signs_nobody_in(either: Api) -> None:
+async def test_a_link_never_signs_in(either: Api) -> None:
     answer = await either.anonymous().call("GET", "sign_in", params={"username": "admin", "password": PASSWORD})
     assert (answer.status, "Set-Cookie" in answer.headers) == (200, False)
 
 
-async def test_over_tls_the_cookie_is_of_one_host_and_stays_on_tls(
-    services: Services, redis_url: str, tenant: Api
-) -> None:
+async def test_over_tls_the_cookie_is_secure_and_host_only(services: Services, redis_url: str, tenant: Api) -> None:
     async with gateway(services, redis_url, public_url="https://packages.example.com") as address:
         behind = at_gateway(tenant.anonymous(), address)
         answer = await behind.call("POST", "sign_in", data={"username": "admin", "password": PASSWORD})
@@ -140,7 +136,7 @@ async def test_the_cookie_is_no_session_token_for_the_interface(
                 assert answer.status == 401, title(row)
 
 
-async def test_what_tenants_write_is_never_part_of_a_page(tenant: Api) -> None:
+async def test_texts_of_tenants_are_never_markup_of_a_page(tenant: Api) -> None:
     estate = await furnish(tenant)
     texts = ("package_name", "package_publisher", "package_description", "channel", "name", "switch_Silent")
     stored = {**estate.form, **dict.fromkeys((*texts, "file_nested_path", "package_family_name"), SCRIPT)}

@@ -1,4 +1,4 @@
-"""What happens while a page is open reaches it: by a stream of events that ends with its session, or the server."""
+"""An open page gets a stream of events, which ends with its session or the server."""
 
 import asyncio
 import io
@@ -21,7 +21,7 @@ from common.http.server import serving
 from common.redis import open_redis
 from gateway.app_keys import EVENT_HUB, SESSIONS, TENANTS
 from gateway.dashboard.page_request import UNATTENDED, PageRequest
-from gateway.dashboard.pages.live_events import stream as stream_of
+from gateway.dashboard.pages.live_events import stream as live_stream
 from gateway.routing.tenant_directory import TenantDirectory
 from gateway.upload_events import EventHub
 from tests.support.factories import make_caller
@@ -34,7 +34,7 @@ from tests.support.whole.services import Api, Services
 
 @asynccontextmanager
 async def watching(api: Api, base_url: str = "") -> AsyncIterator[ClientResponse]:
-    """A page's stream, from the moment on at which it is told."""
+    """The stream of a page, ready for events."""
     cookie = await sign_in(api)
     address = f"{base_url or api.base_url}/dashboard/live"
     async with api.session.get(address, headers=cookie, timeout=ClientTimeout(TIMEOUT)) as stream:
@@ -43,8 +43,8 @@ async def watching(api: Api, base_url: str = "") -> AsyncIterator[ClientResponse
         yield stream
 
 
-async def told(stream: ClientResponse) -> dict[str, Any]:
-    """What the next event says."""
+async def next_event(stream: ClientResponse) -> dict[str, Any]:
+    """The data of the next event."""
     head, data, end, _ = (await stream.content.readuntil(b"\n\n")).split(b"\n")
     assert (head, end) == (b"event: upload.finished", b"")
     found: dict[str, Any] = orjson.loads(data.removeprefix(b"data: "))
@@ -52,33 +52,33 @@ async def told(stream: ClientResponse) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-async def hearing(services: Services) -> None:
-    """The gateway hears of uploads: it begins once the broker lets it, and of those before nobody is told."""
+async def listening(services: Services) -> None:
+    """A gateway that receives events of uploads; it misses the events before its connection to the broker."""
     api = await services.tenant()
     async with watching(api) as stream:
-        telling = asyncio.ensure_future(told(stream))
+        waiting = asyncio.ensure_future(next_event(stream))
 
-        async def heard() -> bool:
+        async def received() -> bool:
             await upload(api, uuid4().hex)
-            return telling.done()
+            return waiting.done()
 
-        await until(heard)
-        await telling
+        await until(received)
+        await waiting
 
 
-async def test_without_a_session_nobody_is_told(either: Api) -> None:
+async def test_a_stream_requires_a_session(either: Api) -> None:
     for headers in ({}, {"Cookie": f"session-{either.tenant_id}=forged"}, either.headers):
         answer = await either.anonymous().call("GET", "dashboard", "live", headers=headers)
         assert (answer.status, answer.body["code"]) == (401, "not_authenticated")
 
 
-@pytest.mark.usefixtures("hearing")
-async def test_a_finished_upload_is_told_to_its_own_tenant_alone(tenant: Api, other_tenant: Api) -> None:
+@pytest.mark.usefixtures("listening")
+async def test_events_reach_only_their_own_tenant(tenant: Api, other_tenant: Api) -> None:
     async with watching(tenant) as ours, watching(other_tenant) as theirs:
         names = [await upload(api, name) for api, name in ((tenant, "ours"), (other_tenant, "theirs"))]
-        heard = [await told(stream) for stream in (ours, theirs)]
-    assert [event["server_filename"] for event in heard] == names
-    assert [event["file_id"] for event in heard] == ["ours", "theirs"]
+        events = [await next_event(stream) for stream in (ours, theirs)]
+    assert [event["server_filename"] for event in events] == names
+    assert [event["file_id"] for event in events] == ["ours", "theirs"]
 
 
 async def upload(api: Api, name: str) -> str:
@@ -101,7 +101,7 @@ async def test_a_silent_stream_is_kept_alive_until_its_session_ends(
         assert set((await stream.content.read()).split(b"\n\n")) <= {b":", b""}
 
 
-async def test_who_is_shut_out_meanwhile_is_told_nothing_more(
+async def test_a_forbidden_address_ends_a_stream(
     services: Services, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.dashboard.pages.live_events.HEARTBEAT", 0.01)
@@ -110,7 +110,7 @@ async def test_who_is_shut_out_meanwhile_is_told_nothing_more(
         assert set((await stream.content.read()).split(b"\n\n")) <= {b":", b""}
 
 
-async def test_a_gateway_that_stops_ends_its_streams(services: Services, tenant: Api, redis_url: str) -> None:
+async def test_a_stopping_gateway_ends_its_streams(services: Services, tenant: Api, redis_url: str) -> None:
     async with AsyncExitStack() as open_still, AsyncExitStack() as stopping:
         address = await stopping.enter_async_context(gateway(services, redis_url))
         stream = await open_still.enter_async_context(watching(tenant, f"{address}/{tenant.tenant_id}"))
@@ -118,7 +118,7 @@ async def test_a_gateway_that_stops_ends_its_streams(services: Services, tenant:
         assert await stream.content.read() == b"retry: 3000\n\n"
 
 
-async def test_without_a_broker_that_answers_all_else_goes_on(services: Services, tenant: Api, redis_url: str) -> None:
+async def test_a_gateway_works_without_its_broker(services: Services, tenant: Api, redis_url: str) -> None:
     nobody = "amqp://guest:guest@127.0.0.1:1/"
     async with (
         gateway(services, redis_url, rabbitmq_url=nobody) as address,
@@ -128,7 +128,7 @@ async def test_without_a_broker_that_answers_all_else_goes_on(services: Services
         assert ready.status == 200
 
 
-async def test_a_browser_that_does_not_read_is_let_go_and_leaves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_browser_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.dashboard.pages.live_events.READ_TIMEOUT", 0.2)
     caller, left = make_caller(ip="127.0.0.1"), asyncio.Event()
     session = Session(caller.tenant_id, caller.username, "a-session", int(time.time()) + 3600)
@@ -137,7 +137,7 @@ async def test_a_browser_that_does_not_read_is_let_go_and_leaves_its_place(monke
         with_small_buffers(request)
         transport = request.transport
         try:
-            return await stream_of(PageRequest(request, caller, session, "", "en"))
+            return await live_stream(PageRequest(request, caller, session, "", "en"))
         finally:
             assert transport is not None
             if transport.is_closing():
@@ -162,7 +162,7 @@ async def test_a_browser_that_does_not_read_is_let_go_and_leaves_its_place(monke
         writer.close()
 
 
-async def test_what_a_page_asks_of_its_own_accord_is_no_use_of_its_session(tenant: Api, redis_url: str) -> None:
+async def test_automatic_requests_do_not_extend_the_session(tenant: Api, redis_url: str) -> None:
     cookie = await sign_in(tenant)
     publish = ("GET", "dashboard", "publish")
     async with open_redis(redis_url) as redis:

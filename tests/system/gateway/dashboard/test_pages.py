@@ -1,4 +1,4 @@
-"""Access to the dashboard's pages, and their writes."""
+"""Access to the pages of the dashboard, and their writes."""
 
 import io
 from urllib.parse import urlsplit
@@ -26,7 +26,7 @@ PACKAGE = {
 
 
 @pytest.mark.parametrize("path", [[], ["packages"], ["packages", "A.B"], ["operations", "get_packages"], ["nowhere"]])
-async def test_without_a_session_there_is_no_page(either: Api, path: list[str]) -> None:
+async def test_a_page_requires_a_session(either: Api, path: list[str]) -> None:
     there = urlsplit(either.base_url).path
     for headers in ({}, {"Cookie": f"session-{either.tenant_id}=forged"}, either.headers):
         answer = await either.anonymous().call("GET", "dashboard", *path, headers=headers)
@@ -37,13 +37,13 @@ async def test_without_a_session_there_is_no_page(either: Api, path: list[str]) 
             assert (answer.status, answer.headers["Location"]) == (307, f"{there}/sign_in?next={where}")
 
 
-async def test_htmx_is_told_to_show_the_sign_in_page_itself(either: Api) -> None:
+async def test_htmx_gets_a_redirect_header_to_the_sign_in_page(either: Api) -> None:
     answer = await either.anonymous().call("GET", "dashboard", headers={"HX-Request": "true"})
     assert (answer.status, "Location" in answer.headers) == (401, False)
     assert answer.headers["HX-Redirect"].startswith(f"{urlsplit(either.base_url).path}/sign_in?next=/")
 
 
-async def test_nothing_is_written_without_the_sessions_own_token(tenant: Api) -> None:
+async def test_a_write_requires_the_csrf_token_of_its_session(tenant: Api) -> None:
     cookie, another = await sign_in(tenant), await sign_in(tenant)
     for token in ("", "forged", "\u00e9", await token_of(tenant, another)):
         for row in WRITES:
@@ -73,7 +73,7 @@ async def test_a_session_opens_the_pages_of_its_tenant_alone(tenant: Api, other_
         assert (await other_tenant.anonymous().call("GET", "dashboard", headers=headers)).status == 307
 
 
-async def test_what_a_page_writes_is_on_record_as_its_operation(tenant: Api) -> None:
+async def test_the_audit_log_records_the_operation_of_a_page(tenant: Api) -> None:
     cookie = await sign_in(tenant)
     answer = await write(tenant, cookie, await token_of(tenant, cookie), "add_package", **PACKAGE)
     assert (answer.status, answer.body) == (200, {"Message": "Package was added successfully!"})
@@ -81,7 +81,7 @@ async def test_what_a_page_writes_is_on_record_as_its_operation(tenant: Api) -> 
     assert (entry["user"], entry["status"], entry["target"]) == ("admin", 200, {"package_id": "Acme.App"})
 
 
-async def test_a_full_storage_is_told_with_a_status_that_browsers_show(services: Services) -> None:
+async def test_a_full_storage_has_a_status_that_scripts_can_read(services: Services) -> None:
     tenant = await services.tenant(storage_quota=10)
     cookie = await sign_in(tenant)
     headers = {
@@ -96,14 +96,14 @@ async def test_a_full_storage_is_told_with_a_status_that_browsers_show(services:
 
 
 @pytest.mark.parametrize(
-    ("language", "words"), [("de", "Ein Paket mit dieser ID gibt es schon."), ("en", "A package with")]
+    ("language", "detail"), [("de", "Ein Paket mit dieser ID existiert bereits."), ("en", "A package with")]
 )
-async def test_a_problem_is_told_in_the_language_of_the_page(tenant: Api, language: str, words: str) -> None:
+async def test_a_problem_has_the_language_of_the_page(tenant: Api, language: str, detail: str) -> None:
     cookie = {"Cookie": f"{(await sign_in(tenant))['Cookie']}; language={language}"}
     token = await token_of(tenant, cookie)
     await write(tenant, cookie, token, "add_package", **PACKAGE)
     answer = await write(tenant, cookie, token, "add_package", **PACKAGE)
-    assert (answer.status, answer.body["detail"][: len(words)]) == (401, words)
+    assert (answer.status, answer.body["detail"][: len(detail)]) == (401, detail)
 
 
 async def test_an_error_of_a_field_has_the_language_of_the_page(tenant: Api) -> None:
@@ -115,18 +115,18 @@ async def test_an_error_of_a_field_has_the_language_of_the_page(tenant: Api) -> 
     assert (answer.status, answer.body["detail"]) == (400, "package_name: is longer than 256 characters")
 
 
-async def test_a_script_without_session_is_refused_in_the_pages_language(tenant: Api) -> None:
+async def test_a_script_without_session_gets_a_localized_problem(tenant: Api) -> None:
     answer = await write(tenant, {"Accept-Language": "de"}, "", "add_package", **PACKAGE)
     assert (answer.status, answer.body["code"]) == (401, "not_authenticated")
-    assert answer.body["detail"] == "Ihre Sitzung ist beendet. Bitte neu anmelden."
+    assert answer.body["detail"] == "Ihre Sitzung ist beendet. Melden Sie sich neu an."
 
 
-async def test_files_that_wait_for_a_version_are_listed_in_parts(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.dashboard.paging.SIZE", 1)
+async def test_unassigned_uploads_are_listed_in_parts(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.dashboard.pagination.PAGE_SIZE", 1)
     older, newer = [await upload(tenant, content) for content in (b"first", b"second")]
     cookie, way = await sign_in(tenant), ("dashboard", "publish")
-    asked = [{"package": "A.B", "page": number} for number in ("1", "2")]
-    answers = [await tenant.anonymous().call("GET", *way, headers=cookie, params=one) for one in asked]
+    queries = [{"package": "A.B", "page": number} for number in ("1", "2")]
+    answers = [await tenant.anonymous().call("GET", *way, headers=cookie, params=query) for query in queries]
     pages = [str(answer.body) for answer in answers]
     assert [[name in page for name in (older, newer)] for page in pages] == [[False, True], [True, False]]
     assert "/dashboard/publish?package=A.B&amp;page=2" in pages[0]
@@ -140,12 +140,12 @@ async def test_the_form_of_a_version_has_every_switch(tenant: Api) -> None:
 
 
 @pytest.mark.parametrize("path", [["nowhere"], ["packages", ""]])
-async def test_an_address_that_is_no_page_is_answered_with_a_page(tenant: Api, path: list[str]) -> None:
+async def test_an_unknown_address_gets_an_error_page(tenant: Api, path: list[str]) -> None:
     answer = await tenant.anonymous().call("GET", "dashboard", *path, headers=await sign_in(tenant))
     assert (answer.status, answer.headers["Content-Type"]) == (404, PAGE)
 
 
-async def test_an_address_answers_to_its_own_methods_alone(tenant: Api) -> None:
+async def test_an_address_allows_only_its_own_methods(tenant: Api) -> None:
     cookie, reads = await sign_in(tenant), "GET, HEAD"
     pages = [page.path.replace("{", "").replace("}", "") for page in PAGES]
     allowed = dict.fromkeys((*pages, "assets/a/dashboard.css", "language/de"), reads)
@@ -155,26 +155,26 @@ async def test_an_address_answers_to_its_own_methods_alone(tenant: Api) -> None:
             assert (answer.status, answer.headers.get("Allow")) == (405, methods), (method, path)
 
 
-async def test_what_was_sent_to_a_page_is_not_sent_to_the_sign_in_page(either: Api) -> None:
+async def test_a_redirect_to_the_sign_in_page_drops_the_form(either: Api) -> None:
     answer = await either.anonymous().call("POST", "dashboard", "sign_out", data={"csrf_token": "an older session's"})
     assert answer.status == 303
     assert answer.headers["Location"].startswith(f"{urlsplit(either.base_url).path}/sign_in?next=/")
 
 
-async def test_a_browser_keeps_the_pages_files_until_there_are_others(tenant: Api) -> None:
+async def test_browsers_cache_assets_by_version(tenant: Api) -> None:
     page = await tenant.anonymous().call("GET", "sign_in")
     version = str(page.body).partition("/dashboard/assets/")[2].partition("/")[0]
-    for given, kept in ((version, "immutable"), ("older", "max-age=3600")):
-        answer = await tenant.anonymous().call("GET", "dashboard", "assets", given, "dashboard.css")
-        assert (answer.status, kept in answer.headers["Cache-Control"]) == (200, True)
+    for requested, directive in ((version, "immutable"), ("older", "max-age=3600")):
+        answer = await tenant.anonymous().call("GET", "dashboard", "assets", requested, "dashboard.css")
+        assert (answer.status, directive in answer.headers["Cache-Control"]) == (200, True)
     assert (await tenant.anonymous().call("GET", "dashboard", "assets", version, "no.css")).status == 404
 
 
-async def test_a_page_says_that_sessions_cannot_be_looked_up(services: Services, tenant: Api) -> None:
+async def test_pages_report_an_unavailable_session_store(services: Services, tenant: Api) -> None:
     cookie = await sign_in(tenant)
     async with gateway(services, "redis://127.0.0.1:1") as address:
         alone = at_gateway(tenant.anonymous(), address)
         for page in ("dashboard", "docs"):
             answer = await alone.call("GET", page, headers=cookie)
             assert (answer.status, answer.headers["Content-Type"]) == (500, PAGE), page
-            assert b"Something that is needed does not answer" in answer.body, page
+            assert b"A required service is unavailable" in answer.body, page

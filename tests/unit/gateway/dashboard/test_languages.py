@@ -1,4 +1,4 @@
-"""Every text of the dashboard stands in every language."""
+"""Every text of the dashboard exists in every language."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -28,8 +28,9 @@ def texts() -> Iterator[Text]:
 
 
 def catalogue(language: str) -> dict[Text, Text]:
+    """The texts of the pages in a language, without the messages of problems."""
     with (DASHBOARD / "texts" / f"{language}.po").open("rb") as source:
-        return {message.id: message.string for message in read_po(source) if message.id}
+        return {message.id: message.string for message in read_po(source) if message.id and not message.context}
 
 
 @each("language", OTHERS)
@@ -39,19 +40,19 @@ def test_no_text_is_missing_in_a_language(language: str) -> None:
 
 
 @each("language", OTHERS)
-def test_a_catalogue_has_no_text_that_no_page_has(language: str) -> None:
+def test_a_catalogue_has_only_texts_of_pages(language: str) -> None:
     assert sorted(str(text) for text in catalogue(language).keys() - set(texts())) == []
 
 
 @each("language", OTHERS)
-def test_a_catalogue_has_a_text_once(language: str) -> None:
+def test_a_catalogue_has_each_text_once(language: str) -> None:
     lines = (DASHBOARD / "texts" / f"{language}.po").read_text(encoding="utf-8").splitlines()
     texts = Counter(line for line in lines if line.startswith("msgid "))
     assert [text for text, times in texts.items() if times > 1 and text != 'msgid ""'] == []
 
 
 @each("language", OTHERS)
-def test_a_translation_has_the_same_values_in_it(language: str) -> None:
+def test_a_translation_has_the_same_placeholders(language: str) -> None:
     for text, translated in catalogue(language).items():
         once = [text] if isinstance(text, str) else list(text)
         other = [translated] if isinstance(translated, str) else list(translated)

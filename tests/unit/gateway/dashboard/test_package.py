@@ -1,4 +1,4 @@
-"""The command that installs a package, as the package's page has it to be copied."""
+"""The install command on the page of a package."""
 
 import re
 
@@ -47,12 +47,12 @@ def read_by_powershell(word: str) -> str:
 
 
 @each("package_id", IDS)
-def test_powershell_takes_an_id_as_it_is_and_runs_nothing_of_it(package_id: str) -> None:
+def test_powershell_reads_an_id_unchanged_and_runs_no_part_of_it(package_id: str) -> None:
     command = install_command(package_id, "acme")
     word = command.removeprefix("winget install --id ").removesuffix(" --source acme")
     assert read_by_powershell(word) == package_id
 
 
-def test_an_id_that_is_a_word_stands_as_it_is() -> None:
+def test_a_plain_id_is_not_quoted() -> None:
     assert install_command("Acme.Anvil", "acme") == "winget install --id Acme.Anvil --source acme"
     assert install_command("Acme Anvil", "acme") == 'winget install --id "Acme Anvil" --source acme'

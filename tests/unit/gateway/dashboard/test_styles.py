@@ -1,11 +1,11 @@
-"""The dashboard's stylesheet is written in sections, one a subject."""
+"""The stylesheet of the dashboard has sections."""
 
 from pathlib import Path
 
 STYLES = Path(__file__).parents[4] / "gateway" / "dashboard" / "static" / "dashboard.css"
 
 
-def test_a_section_begins_where_no_rule_of_the_one_before_is_open() -> None:
+def test_every_section_closes_its_rules() -> None:
     text = STYLES.read_text(encoding="utf-8")
     sections = text.split("\n/* ")
     assert len(sections) > 4

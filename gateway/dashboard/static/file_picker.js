@@ -1,14 +1,14 @@
-// How files are given to be sent: chosen, or dropped.
+// Files for an upload: selected in the file dialog, or dropped on the page.
 
-import { add } from "./uploads.js";
+import { addFiles } from "./upload_tray.js";
 
 document.addEventListener("change", ({ target }) => {
-  if (!target.matches("[data-choose]")) return;
-  add(target.files);
-  target.value = ""; // The same file may be chosen again.
+  if (!target.matches("[data-file-picker]")) return;
+  addFiles(target.files);
+  target.value = ""; // The same file can be selected again.
 });
 
-// Files dropped anywhere on the page to publish are taken; elsewhere the browser would leave for the file.
+// The publish page accepts files anywhere. On other pages the browser would open a dropped file.
 for (const name of ["dragenter", "dragover", "dragleave", "drop"]) {
   document.addEventListener(name, (event) => {
     if (!event.dataTransfer?.types.includes("Files")) return;
@@ -17,6 +17,6 @@ for (const name of ["dragenter", "dragover", "dragleave", "drop"]) {
     const leaves = name === "drop" || (name === "dragleave" && !event.relatedTarget);
     area?.classList.toggle("over", !leaves);
     if (!area) event.dataTransfer.dropEffect = "none";
-    else if (name === "drop") add(event.dataTransfer.files);
+    else if (name === "drop") addFiles(event.dataTransfer.files);
   });
 }

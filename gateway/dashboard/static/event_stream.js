@@ -1,9 +1,9 @@
-// Uploads that are finished, whoever sent them, as they come: dispatched as `arrived` on the document.
-// Only a window that is seen listens: browsers have six connections to an origin, for all its windows.
+// Finished uploads of the tenant, dispatched as `upload-finished` on the document.
+// Only visible windows listen, because a browser has six connections to an origin for all its windows.
 
 import { hasEnded } from "./session.js";
 
-const AGAIN = 30_000; // ms until the next try where the repository would not have us
+const RETRY_DELAY = 30_000; // ms after a rejected connection
 
 let source = null;
 let timer = 0;
@@ -17,13 +17,13 @@ const listen = () => {
   }
   if (source && source.readyState !== EventSource.CLOSED) return;
   source = new EventSource(`${document.body.dataset.home}/live`);
-  source.addEventListener("open", () => document.dispatchEvent(new CustomEvent("listening")));
+  source.addEventListener("open", () => document.dispatchEvent(new CustomEvent("stream-open")));
   source.addEventListener("upload.finished", ({ data }) =>
-    document.dispatchEvent(new CustomEvent("arrived", { detail: JSON.parse(data) })),
+    document.dispatchEvent(new CustomEvent("upload-finished", { detail: JSON.parse(data) })),
   );
-  // A connection that breaks is made anew by the browser; one that was refused is not.
+  // The browser reconnects after a broken connection, but not after a rejected one.
   source.addEventListener("error", () => {
-    if (source?.readyState === EventSource.CLOSED) timer = setTimeout(listen, AGAIN);
+    if (source?.readyState === EventSource.CLOSED) timer = setTimeout(listen, RETRY_DELAY);
   });
 };
 

@@ -1,21 +1,20 @@
-// What every page does. Pages say in their HTML what they want of it:
+// The behaviour of all pages. Attributes in the HTML:
 //   data-copy="text"            a button that copies a text
-//   data-then="address"         where a form or button leads once its operation is done; without it the page is renewed;
-//                               a name in braces in it stands for what the form has in the field of that name
-//   data-done="text"            what is said then
-//   data-confirm="id"           what must be typed before the operation is done; data-confirm-title and -text say why, -yes what its button says
-//   data-problem                where, within a form, its problem is told
-// A form with `hx-post`, `hx-patch` or `hx-delete` of an address below `operations/` needs nothing else.
+//   data-then="address"         the page after a successful operation, else the current page; `{name}` is a field of the form
+//   data-done="text"            the message after a successful operation
+//   data-confirm="id"           the text to type before the operation; data-confirm-title, -text and -yes are shown with it
+//   data-problem                the place for the problem of a form
+// A form needs only `hx-post`, `hx-patch` or `hx-delete` with an address below `operations/`.
 
-const text = (name) => document.getElementById("texts").dataset[name];
+const message = (name) => document.getElementById("texts").dataset[name];
 
-// Every request shows that it comes from a page of this session.
+// Every request proves that it comes from a page of this session.
 document.addEventListener("htmx:configRequest", ({ detail }) => {
   detail.headers["X-CSRF-Token"] = document.body.dataset.csrfToken;
 });
 
-// Go to a page as if its link had been followed: only what differs is loaded.
-export const go = (address) => {
+// Open a page like a clicked link, which loads only the differences.
+export const navigate = (address) => {
   const link = Object.assign(document.createElement("a"), { href: address, hidden: true });
   document.body.append(link);
   htmx.process(link);
@@ -23,20 +22,20 @@ export const go = (address) => {
   link.remove();
 };
 
-export const say = (words) => {
+export const showToast = (text) => {
   const place = document.getElementById("done");
-  place.textContent = words;
+  place.textContent = text;
   place.classList.add("shown");
-  clearTimeout(say.timer);
-  say.timer = setTimeout(() => place.classList.remove("shown"), 5000);
+  clearTimeout(showToast.timer);
+  showToast.timer = setTimeout(() => place.classList.remove("shown"), 5000);
 };
 
-// An operation's answer is JSON: nothing of it goes into the page.
+// The response of an operation is JSON, which is never inserted into the page.
 const isOperation = (address) => new URL(address, location.href).pathname.includes("/dashboard/operations/");
 
 document.addEventListener("htmx:beforeSwap", ({ detail }) => {
   if (isOperation(detail.pathInfo.requestPath)) detail.shouldSwap = false;
-  // A page of a problem is shown in place of a page, but is nothing to put in place of a part of one.
+  // A problem page may replace a page, but never a part of a page.
   else if (isPage(detail.xhr)) detail.shouldSwap = detail.boosted || !detail.isError;
 });
 
@@ -45,10 +44,10 @@ const isPage = (xhr) => xhr.getResponseHeader("Content-Type")?.startsWith("text/
 const placeOfProblem = (element) =>
   (element.closest("form, dialog, [data-problems]") ?? document).querySelector("[data-problem]");
 
-const tell = (element, words) => {
+const showProblem = (element, text) => {
   const place = placeOfProblem(element);
-  if (place) place.textContent = words;
-  else say(words);
+  if (place) place.textContent = text;
+  else showToast(text);
 };
 
 document.addEventListener("htmx:beforeRequest", ({ detail }) => {
@@ -59,55 +58,55 @@ document.addEventListener("htmx:beforeRequest", ({ detail }) => {
 document.addEventListener("htmx:afterRequest", ({ detail }) => {
   const { elt, xhr, pathInfo, boosted, successful } = detail;
   if (!pathInfo || xhr.getResponseHeader("HX-Redirect")) return;
-  if (!isOperation(pathInfo.requestPath)) return void (xhr.status >= 400 && !boosted && tell(elt, problemOf(xhr)));
-  if (!successful) return tell(elt, problemOf(xhr));
+  if (!isOperation(pathInfo.requestPath)) return void (xhr.status >= 400 && !boosted && showProblem(elt, problemOf(xhr)));
+  if (!successful) return showProblem(elt, problemOf(xhr));
   const { then, done } = elt.dataset;
   const event = new CustomEvent("operation", { bubbles: true, cancelable: true, detail: JSON.parse(xhr.responseText) });
-  if (elt.dispatchEvent(event)) go(then ? filled(then, elt) : location.href); // A page may do something else with what it is told.
-  if (done) say(done);
+  if (elt.dispatchEvent(event)) navigate(then ? fillPlaceholders(then, elt) : location.href); // A page can handle the event itself.
+  if (done) showToast(done);
 });
 
-// Without an answer nothing becomes of a link, either.
+// Failed requests of links.
 for (const name of ["htmx:sendError", "htmx:timeout"]) {
-  document.addEventListener(name, ({ detail }) => isOperation(detail.pathInfo.requestPath) || tell(detail.elt, text("failed")));
+  document.addEventListener(name, ({ detail }) => isOperation(detail.pathInfo.requestPath) || showProblem(detail.elt, message("failed")));
 }
 
-const filled = (address, form) =>
+const fillPlaceholders = (address, form) =>
   address.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(form.elements[name].value));
 
 const problemOf = (xhr) => {
   const page = isPage(xhr) && new DOMParser().parseFromString(xhr.responseText, "text/html");
-  if (page) return page.querySelector("main .problem")?.textContent ?? text("failed");
+  if (page) return page.querySelector("main .problem")?.textContent ?? message("failed");
   try {
     return JSON.parse(xhr.responseText).detail;
   } catch {
-    return text("failed");
+    return message("failed");
   }
 };
 
-// What cannot be undone is done when its id was typed.
+// Irreversible operations need the typed id.
 const dialog = () => document.getElementById("confirm");
 
 document.addEventListener("htmx:confirm", (event) => {
-  const { confirm: wanted, confirmTitle, confirmText, confirmYes } = event.detail.elt.dataset;
-  if (wanted === undefined) return;
+  const { confirm: id, confirmTitle, confirmText, confirmYes } = event.detail.elt.dataset;
+  if (id === undefined) return;
   event.preventDefault();
   document.getElementById("confirm-title").textContent = confirmTitle;
   document.getElementById("confirm-text").textContent = confirmText ?? "";
-  document.getElementById("confirm-wanted").textContent = wanted;
+  document.getElementById("confirm-expected").textContent = id;
   const typed = document.getElementById("confirm-id");
   const yes = document.getElementById("confirm-yes");
   yes.textContent = confirmYes ?? yes.dataset.text;
   typed.value = "";
   yes.disabled = true;
-  typed.oninput = () => (yes.disabled = typed.value !== wanted);
-  dialog().onclose = () => dialog().returnValue === "yes" && typed.value === wanted && event.detail.issueRequest(true);
+  typed.oninput = () => (yes.disabled = typed.value !== id);
+  dialog().onclose = () => dialog().returnValue === "yes" && typed.value === id && event.detail.issueRequest(true);
   dialog().returnValue = "no";
   dialog().showModal();
   typed.focus();
 });
 
-// Enter in the field is a yes once the id is right, and nothing before.
+// Enter confirms only after the id was typed.
 document.addEventListener("keydown", (event) => {
   if (event.target.id !== "confirm-id" || event.key !== "Enter") return;
   event.preventDefault();
@@ -118,7 +117,7 @@ document.addEventListener("click", async ({ target }) => {
   const copy = target.closest("[data-copy]");
   if (copy) {
     await navigator.clipboard.writeText(copy.dataset.copy);
-    say(text("copied"));
+    showToast(message("copied"));
   }
   if (target.closest("[data-theme-switch]")) switchTheme();
 });
@@ -134,11 +133,11 @@ const switchTheme = () => {
     localStorage.setItem("theme", next);
     document.documentElement.dataset.theme = next;
   }
-  dress();
+  decorate();
 };
 
-// What needs scripts is shown by scripts, and times are the reader's own.
-const dress = () => {
+// Show the controls that need scripts, and convert times to the time zone of the browser.
+const decorate = () => {
   for (const button of document.querySelectorAll("[data-theme-switch]")) {
     button.hidden = false;
     button.textContent = button.dataset[localStorage.getItem("theme") ?? "auto"];
@@ -151,5 +150,5 @@ const dress = () => {
   }
 };
 
-document.addEventListener("htmx:load", dress);
-dress();
+document.addEventListener("htmx:load", decorate);
+decorate();

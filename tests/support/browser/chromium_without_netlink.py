@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Run Chromium without notice of the machine's network interfaces.
+"""Run Chromium without notifications of network interfaces.
 
-Chromium aborts requests with ERR_NETWORK_CHANGED when an interface comes or goes, as those of containers do. No option
-turns that off. It learns of interfaces from a netlink socket, and does without where it gets none.
+Chromium aborts requests with ERR_NETWORK_CHANGED when an interface is added or removed, for example by a container. No
+option turns that off. Chromium gets the notifications from a netlink socket, and works without one.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ class Program(ctypes.Structure):
 
 
 def refuse_netlink() -> None:
-    """Let `socket(AF_NETLINK, ...)` fail in this process and its children."""
+    """Make `socket(AF_NETLINK, ...)` fail in this process and its children."""
     steps = (
         (LOAD, 0, 0, NUMBER),
         (JUMP_IF_EQUAL, 0, 3, SOCKET[platform.machine()]),

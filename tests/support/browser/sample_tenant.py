@@ -1,4 +1,4 @@
-"""A company with a little of everything, for pictures of the pages and their bench."""
+"""A tenant with sample data, for screenshots of the pages."""
 
 import io
 from collections.abc import Iterable
@@ -32,8 +32,8 @@ COLOURS = ("#0b6e4f", "#8a3ffc", "#b35900", "#0f62fe", "#9f1853", "#00677d", "#6
 CLIENTS = ("pc-0117", "pc-0118", "laptop-anna", "laptop-bela", "kiosk-lobby", "workshop-1", "workshop-2")
 
 
-async def settle(api: Api) -> None:
-    """Publish, register and group as a company does."""
+async def fill_tenant(api: Api) -> None:
+    """Add packages, clients, users and blacklist entries to a tenant."""
     for number, (package_id, name, publisher, description, versions) in enumerate(PACKAGES):
         form = FormData(
             {
@@ -52,14 +52,14 @@ async def settle(api: Api) -> None:
     await api.call("PATCH", "set_package_active", "Nordlicht.Fonts", data={"package_active": "0"})
     added = [(await api.call("POST", "add_client", data={"client_name": name})).body for name in CLIENTS]
     for client in added[:5]:
-        shown = {"auth_token": client["auth_token"], "client": "1"}
-        assert (await api.anonymous().call("POST", "client_version", data=shown)).status == 200
+        identity = {"auth_token": client["auth_token"], "client": "1"}
+        assert (await api.anonymous().call("POST", "client_version", data=identity)).status == 200
     await api.call("PATCH", "edit_client", added[-1]["client_id"], data={"enabled": "0"})
     for username in ("anna", "bela"):
         await api.call("POST", "add_user", data={"username": username, "password": "a password of theirs"})
-    await made(api, "add_blacklist_group", [{"name": "Workshop only", "package_ids": "Fabrikat.Lathe,Fabrikat.Vice"}])
+    await create(api, "add_blacklist_group", [{"name": "Workshop only", "package_ids": "Fabrikat.Lathe,Fabrikat.Vice"}])
     (group,) = (await api.call("GET", "get_blacklist_groups")).body
-    await made(
+    await create(
         api,
         "add_blacklist_entry",
         [
@@ -69,14 +69,14 @@ async def settle(api: Api) -> None:
     )
 
 
-async def made(api: Api, operation: str, forms: Iterable[dict[str, str]]) -> None:
+async def create(api: Api, operation: str, forms: Iterable[dict[str, str]]) -> None:
     for form in forms:
         answer = await api.call("POST", operation, data=form)
         assert answer.status == 201, answer.body
 
 
 def logo(letter: str, colour: str) -> bytes:
-    """A package's picture: its first letter on a colour."""
+    """A logo: a letter on a colour."""
     picture = Image.new("RGB", (128, 128), colour)
     font = ImageFont.load_default(size=80)
     ImageDraw.Draw(picture).text((64, 64), letter, font=font, fill="white", anchor="mm")

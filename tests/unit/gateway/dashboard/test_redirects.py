@@ -1,4 +1,4 @@
-"""Where a browser is led after it has signed in or chosen a language."""
+"""Redirects after a sign-in or a change of the language."""
 
 from common.auth.callers import Caller
 from gateway.dashboard.redirects import safe_next_url
@@ -6,7 +6,7 @@ from tests.support.factories import make_tenant
 from tests.support.tables import each
 
 CALLER = Caller(make_tenant(tenant_id="acme"), base_url="https://packages.example.com/acme")
-ELSEWHERE = [
+UNSAFE = [
     "",
     "dashboard",
     "//evil.example",
@@ -26,14 +26,14 @@ ELSEWHERE = [
     "javascript:alert(1)",
     "/acme/dashboard/" + "a" * 3000,
 ]
-THERE = ["/acme/dashboard", "/acme/dashboard/packages?text=a%20b&page=2", "/acme/docs", "/acme/dashboard/packages/A.B"]
+PAGES = ["/acme/dashboard", "/acme/dashboard/packages?text=a%20b&page=2", "/acme/docs", "/acme/dashboard/packages/A.B"]
 
 
-@each("wanted", ELSEWHERE)
-def test_what_is_no_page_of_the_tenants_leads_to_its_overview(wanted: str) -> None:
-    assert safe_next_url(wanted, CALLER) == "/acme/dashboard"
+@each("url", UNSAFE)
+def test_an_unsafe_address_becomes_the_overview(url: str) -> None:
+    assert safe_next_url(url, CALLER) == "/acme/dashboard"
 
 
-@each("wanted", THERE)
-def test_a_page_of_the_tenants_is_led_back_to(wanted: str) -> None:
-    assert safe_next_url(wanted, CALLER) == wanted
+@each("url", PAGES)
+def test_a_page_of_the_tenant_is_kept(url: str) -> None:
+    assert safe_next_url(url, CALLER) == url

@@ -1,22 +1,22 @@
-// Operations of the interface, asked by scripts: JSON comes back, or a Problem is thrown. The status of every answer is
-// dispatched as `asked` on the document.
+// Calls operations of the interface. They return JSON or throw a Problem. The status of every response is dispatched as
+// `operation-response` on the document.
 
 export class Problem extends Error {
-  // `status` 0: there was no answer. `retryAfter` is in seconds.
+  // `status` is 0 without a response. `retryAfter` is in seconds.
   constructor({ status, detail, code = "", retryAfter = 0 }) {
     super(detail);
     Object.assign(this, { status, code, retryAfter });
   }
 }
 
-// Whether the same may succeed later, without anyone's doing.
-export const mayPass = ({ status, code }) =>
+// Whether the same call may succeed later.
+export const isTemporary = ({ status, code }) =>
   status === 0 || status === 429 || (status >= 500 && code !== "transfer_damaged");
 
 const unreachable = () => new Problem({ status: 0, detail: document.getElementById("texts").dataset.failed });
 
-// By XMLHttpRequest: `fetch` does not tell how much of a body is sent. `onProgress` is told the part, 0 to 1.
-export const ask = (method, address, { headers = {}, body = null, onProgress, signal } = {}) =>
+// XMLHttpRequest, because `fetch` does not report upload progress. `onProgress` gets the sent part, 0 to 1.
+export const callOperation = (method, address, { headers = {}, body = null, onProgress, signal } = {}) =>
   new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     request.open(method, address);
@@ -26,7 +26,7 @@ export const ask = (method, address, { headers = {}, body = null, onProgress, si
     request.onerror = () => reject(unreachable());
     request.onabort = () => reject(signal.reason);
     request.onload = () => {
-      document.dispatchEvent(new CustomEvent("asked", { detail: request.status }));
+      document.dispatchEvent(new CustomEvent("operation-response", { detail: request.status }));
       const answer = parsed(request.responseText);
       if (request.status < 300 && answer) return resolve(answer);
       const retryAfter = Number(request.getResponseHeader("Retry-After")) || 0;
@@ -41,15 +41,15 @@ const parsed = (text) => {
   try {
     return JSON.parse(text);
   } catch {
-    return null; // Something on the way answers, and not the repository.
+    return null; // A proxy answered, not the repository.
   }
 };
 
-// The session of a page that came just now; `sessionEnds` is in ms by the browser's own clock, which may be a wrong one.
-export const sessionOf = ({ csrfToken, sessionLasts }) => ({ csrfToken, sessionEnds: Date.now() + sessionLasts * 1000 });
+// The session of a page that was just loaded. `sessionEnds` is in ms of the browser's clock, which may be wrong.
+export const sessionOf = ({ csrfToken, sessionSecondsLeft }) => ({ csrfToken, sessionEnds: Date.now() + sessionSecondsLeft * 1000 });
 
-// Whether there is a session, possibly a new one of another window's; if so this page is from now on a page of it.
-export const renewed = async () => {
+// Take over the current session, possibly a new one of another window. Returns false without a session.
+export const renewSession = async () => {
   const body = document.body;
   try {
     const answer = await fetch(body.dataset.home, { headers: { Accept: "text/html" } });

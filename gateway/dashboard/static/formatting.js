@@ -1,9 +1,9 @@
-// Figures as the page's language writes them.
+// Numbers in the language of the page.
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 const decimal = new Intl.NumberFormat(document.documentElement.lang, { maximumFractionDigits: 1 });
 
-// A size in the largest unit of which there is one, such as `1.5 GiB`.
+// A size in the largest unit that gives at least 1, such as `1.5 GiB`.
 export const size = (bytes) => {
   const unit = Math.min(UNITS.length - 1, Math.floor(Math.log2(Math.max(1, bytes)) / 10));
   return `${decimal.format(bytes / 1024 ** unit)} ${UNITS[unit]}`;

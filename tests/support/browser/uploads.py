@@ -1,4 +1,4 @@
-"""How a person sends files from a page, and what may come in between."""
+"""Uploads from a page, and their interruption."""
 
 import asyncio
 import hashlib
@@ -20,75 +20,75 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-async def choose(page: Page, *paths: Path) -> None:
-    await page.locator("[data-choose]").set_input_files(paths)
+async def select_files(page: Page, *paths: Path) -> None:
+    await page.locator("[data-file-picker]").set_input_files(paths)
 
 
-async def drop(page: Page, path: Path) -> None:
+async def drop_file(page: Page, path: Path) -> None:
     """Drop a file on the page, as from another window."""
-    holding = """([name, bytes]) => {
+    script = """([name, bytes]) => {
         const held = new DataTransfer();
         held.items.add(new File([Uint8Array.from(atob(bytes), (letter) => letter.charCodeAt(0))], name));
         return held;
     }"""
-    held = await page.evaluate_handle(holding, [path.name, b64encode(path.read_bytes()).decode()])
+    held = await page.evaluate_handle(script, [path.name, b64encode(path.read_bytes()).decode()])
     await page.dispatch_event("[data-drop]", "drop", {"dataTransfer": held})
 
 
-def row(page: Page, name: str) -> Locator:
-    """What the page shows of a file that is on its way, or was."""
+def upload_row(page: Page, name: str) -> Locator:
+    """The row of an upload on the page."""
     return page.get_by_role("list", name="Uploads").get_by_role("listitem").filter(has_text=name)
 
 
-async def break_off_after(page: Page, chunks: int) -> asyncio.Event:
-    """Let so many chunks through, and then none until the event is set."""
-    mended = asyncio.Event()
+async def interrupt_after(page: Page, chunks: int) -> asyncio.Event:
+    """Abort requests after some chunks, until the returned event is set."""
+    restored = asyncio.Event()
     seen: list[str] = []
 
-    async def pass_on(route: Route) -> None:
+    async def handle_route(route: Route) -> None:
         if route.request.method == "POST":
             seen.append(route.request.headers["content-range"])
-        if len(seen) > chunks and not mended.is_set():
+        if len(seen) > chunks and not restored.is_set():
             await route.abort()
         else:
             await route.continue_()
 
-    await page.route("**/operations/upload_package_version", pass_on)
-    return mended
+    await page.route("**/operations/upload_package_version", handle_route)
+    return restored
 
 
 @dataclass(frozen=True)
 class HeldChunk:
-    """A chunk that the network holds. `arrived` is set when the page sends it, `release` lets it go on."""
+    """A chunk that the network holds. `sent` is set when the page sends it; `release` forwards it."""
 
-    arrived: asyncio.Event
+    sent: asyncio.Event
     release: asyncio.Event
 
 
 async def hold_chunk(page: Page, start: int) -> HeldChunk:
-    """Hold the chunk of a page that begins with this byte."""
+    """Hold the chunk that starts at this byte."""
     held = HeldChunk(asyncio.Event(), asyncio.Event())
 
-    async def pass_on(route: Route) -> None:
+    async def handle_route(route: Route) -> None:
         if route.request.headers.get("content-range", "").startswith(f"bytes {start}-"):
-            held.arrived.set()
+            held.sent.set()
             await held.release.wait()
         await route.continue_()
 
-    await page.route("**/operations/upload_package_version", pass_on)
+    await page.route("**/operations/upload_package_version", handle_route)
     return held
 
 
-async def finish(api: Api, file_id: str, content: bytes) -> str:
-    """Upload a file past the pages; the name that the repository gave it."""
+async def upload_by_api(api: Api, file_id: str, content: bytes) -> str:
+    """Upload a file by the interface; returns its `server_filename`."""
     headers = {"X-File-ID": file_id, "Content-Range": f"bytes 0-{len(content) - 1}/{len(content)}"}
     answer = await api.call("POST", "upload_package_version", headers=headers, data={"chunk": io.BytesIO(content)})
     return str(answer.body["server_filename"])
 
 
-async def arrived(visitor: Visitor, path: Path) -> None:
-    """Wait until a file is there as it was chosen."""
-    await expect(visitor.page.get_by_role("heading", name="Make a version")).to_be_visible()
+async def expect_uploaded(visitor: Visitor, path: Path) -> None:
+    """Wait until a file is uploaded unchanged, and its version form is open."""
+    await expect(visitor.page.get_by_role("heading", name="New version")).to_be_visible()
     name = visitor.page.url.rpartition("/")[2].partition("?")[0]
 
     async def listed() -> bool:

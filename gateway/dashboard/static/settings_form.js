@@ -1,17 +1,17 @@
-// The page of the settings.
-//   data-settings               a form that stays as it is once its settings are saved
-//   data-agreements="field"     the list whose [data-agreement] become that field, as JSON of their [data-member]
+// The page of the settings:
+//   data-settings               a form that is not reloaded after saving
+//   data-agreements="field"     a list; its [data-agreement] are sent in the field, as JSON of their [data-member]
 
 const networks = (text) =>
-  text.split(/[\n,]/).map((one) => one.trim()).filter(Boolean).join(",");
+  text.split(/[\n,]/).map((network) => network.trim()).filter(Boolean).join(",");
 
 const agreements = (list) => {
-  const all = [...list.querySelectorAll("[data-agreement]")].map((one) => {
-    const members = [...one.querySelectorAll("[data-member]")].filter((field) => field.value.trim());
+  const all = [...list.querySelectorAll("[data-agreement]")].map((agreement) => {
+    const members = [...agreement.querySelectorAll("[data-member]")].filter((field) => field.value.trim());
     return Object.fromEntries(members.map((field) => [field.dataset.member, field.value.trim()]));
   });
-  const said = all.filter((one) => Object.keys(one).length);
-  return said.length ? JSON.stringify(said) : "";
+  const filled = all.filter((agreement) => Object.keys(agreement).length);
+  return filled.length ? JSON.stringify(filled) : "";
 };
 
 document.addEventListener("htmx:configRequest", ({ detail }) => {
@@ -27,10 +27,10 @@ document.addEventListener("operation", (event) => {
 });
 
 document.addEventListener("click", ({ target }) => {
-  target.closest("[data-agreement-less]")?.closest("[data-agreement]").remove();
-  const more = target.closest("[data-agreement-more]");
-  if (!more) return;
-  const form = more.closest("form");
+  target.closest("[data-remove-agreement]")?.closest("[data-agreement]").remove();
+  const addButton = target.closest("[data-add-agreement]");
+  if (!addButton) return;
+  const form = addButton.closest("form");
   const list = form.querySelector("[data-agreements]");
   list.append(form.querySelector("[data-agreement-new]").content.cloneNode(true));
   list.lastElementChild.querySelector("input").focus();

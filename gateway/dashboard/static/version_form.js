@@ -1,9 +1,8 @@
-// The form that makes a version of an uploaded file: a package that is not there yet is made with it, and what is wrong
-// with a field is said beside it.
+// The form for a new version of an uploaded file. It also creates a new package, and shows each problem at its field.
 
-import { ask } from "./asking.js";
+import { callOperation } from "./operations.js";
 
-const OF_PACKAGE = ["package_id", "package_name", "package_publisher", "package_description"];
+const PACKAGE_FIELDS = ["package_id", "package_name", "package_publisher", "package_description"];
 const operation = (name, ...values) =>
   [document.body.dataset.home, "operations", name, ...values.map(encodeURIComponent)].join("/");
 
@@ -14,16 +13,16 @@ document.addEventListener("submit", async (event) => {
   const button = form.querySelector('[type="submit"]');
   if (button.getAttribute("aria-busy") === "true") return;
   button.setAttribute("aria-busy", "true");
-  tell(form, null);
+  showProblem(form, null);
   try {
     const fields = new FormData(form);
     const packageId = fields.get("package_id");
     if (isNew(form)) {
-      await ask("POST", operation("add_package"), { body: only(fields, (name) => OF_PACKAGE.includes(name)) });
-      know(form, true);
+      await callOperation("POST", operation("add_package"), { body: selectFields(fields, (name) => PACKAGE_FIELDS.includes(name)) });
+      setExists(form, true);
     }
-    const body = only(fields, (name, value) => !OF_PACKAGE.includes(name) && value);
-    await ask("POST", operation("add_package_version", packageId), { body });
+    const body = selectFields(fields, (name, value) => !PACKAGE_FIELDS.includes(name) && value);
+    await callOperation("POST", operation("add_package_version", packageId), { body });
     document.dispatchEvent(new CustomEvent("published", { detail: fields.get("server_filename") }));
     const done = document.querySelector("[data-published]");
     done.querySelector("[data-package-page]").href = `${document.body.dataset.home}/packages/${encodeURIComponent(packageId)}`;
@@ -33,61 +32,61 @@ document.addEventListener("submit", async (event) => {
     done.focus();
   } catch (problem) {
     if (problem.status === undefined) throw problem;
-    tell(form, problem);
+    showProblem(form, problem);
   } finally {
     button.removeAttribute("aria-busy");
   }
 });
 
-const only = (fields, wanted) => {
-  const some = new FormData();
-  for (const [name, value] of fields) if (wanted(name, value)) some.append(name, value);
-  return some;
+const selectFields = (fields, isSelected) => {
+  const selected = new FormData();
+  for (const [name, value] of fields) if (isSelected(name, value)) selected.append(name, value);
+  return selected;
 };
 
-// Whether the package is there decides whether its own fields are asked for.
+// The fields of the package are enabled for a new package.
 const newPackage = (form) => form.querySelector("[data-new-package]");
 const isNew = (form) => !newPackage(form).disabled;
-const know = (form, isThere) => {
-  newPackage(form).disabled = newPackage(form).hidden = isThere;
+const setExists = (form, exists) => {
+  newPackage(form).disabled = newPackage(form).hidden = exists;
 };
 
-const look = async (input) => {
+const checkPackage = async (input) => {
   const id = input.value.trim();
-  if (!id) return know(input.form, true);
+  if (!id) return setExists(input.form, true);
   try {
-    await ask("GET", operation("get_package_details", id));
-    if (input.value.trim() === id) know(input.form, true);
+    await callOperation("GET", operation("get_package_details", id));
+    if (input.value.trim() === id) setExists(input.form, true);
   } catch (problem) {
-    if (input.value.trim() === id) know(input.form, problem.code !== "package_not_found");
+    if (input.value.trim() === id) setExists(input.form, problem.code !== "package_not_found");
   }
 };
 
-document.addEventListener("change", ({ target }) => target.matches("[data-package]") && look(target));
+document.addEventListener("change", ({ target }) => target.matches("[data-package]") && checkPackage(target));
 
-// Packages that have what is typed in their id, name or publisher are offered.
-const TYPING = 200; // ms without a key after which is asked
-let typing = 0;
+// Suggest packages with the typed text in their id, name or publisher.
+const TYPING_PAUSE = 200; // ms
+let timer = 0;
 
-const offer = async (input) => {
-  const asked = new URLSearchParams({ text: input.value.trim(), limit: 20 });
+const suggestPackages = async (input) => {
+  const query = new URLSearchParams({ text: input.value.trim(), limit: 20 });
   try {
-    const { packages } = await ask("GET", `${operation("find_packages")}?${asked}`);
+    const { packages } = await callOperation("GET", `${operation("find_packages")}?${query}`);
     const options = packages.map(({ package_id: id, package_name: name }) => new Option(name, id));
     input.list.replaceChildren(...options);
   } catch {
-    input.list.replaceChildren(); // An id can be typed all the same.
+    input.list.replaceChildren(); // The user can still type an id.
   }
 };
 
 document.addEventListener("input", ({ target }) => {
   if (!target.matches("[data-package]")) return;
-  clearTimeout(typing);
-  typing = setTimeout(() => offer(target), TYPING);
+  clearTimeout(timer);
+  timer = setTimeout(() => suggestPackages(target), TYPING_PAUSE);
 });
 
-// A problem of a field begins with its name, as the interface has it.
-const tell = (form, problem) => {
+// The message of an invalid field begins with its name in the interface.
+const showProblem = (form, problem) => {
   for (const field of form.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
   for (const note of form.querySelectorAll(".field-problem")) note.remove();
   const place = form.querySelector("[data-problem]");
@@ -107,5 +106,5 @@ const tell = (form, problem) => {
 };
 
 document.addEventListener("htmx:load", ({ detail }) => {
-  for (const input of detail.elt.querySelectorAll("[data-package]")) look(input);
+  for (const input of detail.elt.querySelectorAll("[data-package]")) checkPackage(input);
 });
