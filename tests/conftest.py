@@ -12,11 +12,11 @@ from argon2 import PasswordHasher
 from hypothesis import HealthCheck, settings
 
 from tests.support.servers import start as servers
-from tests.support.servers.objects import ObjectServer
+from tests.support.servers.object_storage import ObjectServer
 from tests.support.servers.shared_rabbitmq import SharedRabbitMQ, shared_url
 
 TESTS = Path(__file__).parent
-pytest_plugins = ["tests.support.running"]
+pytest_plugins = ["tests.support.app"]
 # A slow machine fails no test, and each run has the same examples.
 settings.register_profile(
     "busy", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

@@ -19,7 +19,7 @@ from tests.bench.processes import MIB, Process
 from tests.bench.report import Found, Section, number
 from tests.bench.scale import Run
 from tests.bench.transfer import make_installer
-from tests.support.servers.objects import BUCKET, ObjectServer
+from tests.support.servers.object_storage import BUCKET, ObjectServer
 from tests.support.servers.ports import free_port
 from upload_service.model import Upload
 from upload_service.settings import StorageSettings

@@ -10,7 +10,7 @@ from tests.bench.report import Found, Section
 from tests.bench.requests import Row, columns_of, measure_row, told
 from tests.bench.scale import Run
 from tests.bench.seeding import catalog, clients, package_id
-from tests.support.samples.installers import MACHINE_MSI
+from tests.support.samples.msi_samples import MACHINE_MSI
 
 MOST = 2000  # times a bare handler's cost, made from 50 ms
 BROWSERS = 4  # at once

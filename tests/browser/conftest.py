@@ -7,10 +7,10 @@ import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
 from gateway.dashboard.page_request import PageRequest
+from tests.support.browser.administrators import Visitor, launch_browser, start_session
 from tests.support.browser.uploads import CHUNK
-from tests.support.browser.visitors import Visitor, launch_browser, start_session
-from tests.support.whole.estate import Estate, furnish
 from tests.support.whole.pages import SCRIPT
+from tests.support.whole.seed import Estate, furnish
 from tests.support.whole.services import Api, Services
 
 # The console messages of the browser and htmx for problems and aborted requests.

@@ -8,10 +8,10 @@ from playwright.async_api import expect
 from common.errors import Unavailable
 from common.service_client.client import ServiceClient
 from tests.browser.conftest import Open
-from tests.support.browser.visitors import Visitor, start_session
-from tests.support.waiting import until
+from tests.support.browser.administrators import Visitor, start_session
+from tests.support.wait import until
+from tests.support.whole.publishing import add_package, catalog, package_id, upload
 from tests.support.whole.services import Services
-from tests.support.whole.stories import add_package, catalog, package_id, upload
 
 pytestmark = pytest.mark.full
 LONG_PASSWORD = "a password of theirs"

@@ -4,7 +4,7 @@ import pytest
 from playwright.async_api import Locator, Route, expect
 
 from tests.browser.conftest import Open
-from tests.support.browser.visitors import Visitor, start_session
+from tests.support.browser.administrators import Visitor, start_session
 from tests.support.whole.services import Services
 
 pytestmark = pytest.mark.full

@@ -6,9 +6,9 @@ import pytest
 from playwright.async_api import expect
 
 from gateway.dashboard import pagination
-from tests.support.browser.visitors import Visitor
+from tests.support.browser.administrators import Visitor
 from tests.support.services.catalog import picture
-from tests.support.whole.stories import add_package, publish
+from tests.support.whole.publishing import add_package, publish
 
 pytestmark = pytest.mark.full
 

@@ -8,11 +8,11 @@ from playwright.async_api import Locator, expect
 from gateway.dashboard.page_request import PageRequest
 from tests.browser.conftest import Open
 from tests.support.browser.accessibility import COLOUR_RULES, severe_findings
+from tests.support.browser.administrators import Visitor, start_session
 from tests.support.browser.pages import addresses, transferred_bytes
-from tests.support.browser.visitors import Visitor, start_session
-from tests.support.whole.estate import Estate
+from tests.support.whole.publishing import add_package
+from tests.support.whole.seed import Estate
 from tests.support.whole.services import PASSWORD, Api
-from tests.support.whole.stories import add_package
 
 pytestmark = pytest.mark.full
 WIDE, NARROW = {"width": 1280, "height": 720}, {"width": 360, "height": 740}

@@ -6,11 +6,11 @@ from playwright.async_api import expect
 
 from tests.browser.conftest import Open
 from tests.support.browser.accessibility import severe_findings
+from tests.support.browser.administrators import sign_in, start_session
 from tests.support.browser.pages import addresses
 from tests.support.browser.uploads import expect_uploaded, select_files, sha256
-from tests.support.browser.visitors import sign_in, start_session
-from tests.support.samples.installers import MACHINE_MSI
-from tests.support.whole.estate import Estate
+from tests.support.samples.msi_samples import MACHINE_MSI
+from tests.support.whole.seed import Estate
 from tests.support.whole.services import Api
 
 

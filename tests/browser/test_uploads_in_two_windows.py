@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
+from tests.support.browser.administrators import Visitor
 from tests.support.browser.uploads import (
     CHUNK,
     HeldChunk,
@@ -14,7 +15,6 @@ from tests.support.browser.uploads import (
     select_files,
     upload_row,
 )
-from tests.support.browser.visitors import Visitor
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("small_chunks")]
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from common.mongo import MongoDatabase, make_indexes
-from tests.support.servers.objects import ObjectServer
+from tests.support.servers.object_storage import ObjectServer
 from tests.support.services.catalog import own_database
 from tests.support.services.storage_pair import StoragePair, make_storage_pair
 from upload_service.store import INDEXES

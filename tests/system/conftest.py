@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from common.auth.callers import Deployment
-from tests.support.processes.fleet import OFTEN, Fleet, fleet
+from tests.support.processes.cluster import OFTEN, Fleet, fleet
 from tests.support.servers.stores import private_stores
 from tests.support.whole.services import Api, Services, single_gateway
 

@@ -19,7 +19,7 @@ from common.events.deliveries import FAILURES
 from common.events.local import LocalEvents
 from common.mongo import WriteRejected
 from common.telemetry.tracing import traces
-from tests.support.servers.collector import collecting
+from tests.support.servers.otlp_server import collecting
 from tests.support.tables import each
 
 TIMEOUT = 60  # seconds after which a test has failed

@@ -13,7 +13,7 @@ from referencing.jsonschema import DRAFT202012
 from catalog_service.views import external_installer
 from common.auth.callers import operation_of
 from tests.support.samples.openapi import DOCUMENT, PATH, resolved
-from tests.support.samples.sources import make_version
+from tests.support.samples.winget_factories import make_version
 from tests.support.tables import each
 
 REGISTRY: Registry[Any] = Registry().with_resource(

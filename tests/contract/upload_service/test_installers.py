@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.servers.objects import ObjectServer
+from tests.support.servers.object_storage import ObjectServer
 from tests.support.tables import each
 from upload_service.model import InstallerMissing, StorageKind, Upload
 from upload_service.settings import StorageSettings

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from common.mongo import MongoDatabase, open_database
-from tests.support.servers.objects import ObjectServer
+from tests.support.servers.object_storage import ObjectServer
 from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import Status, StorageKind, Upload

@@ -19,7 +19,7 @@ from common.service_client.client import open_service
 from tests.support.api import Answer
 from tests.support.factories import KEYS, make_caller
 from tests.support.services.registry import DIGEST, Registry, serving_registry
-from tests.support.waiting import TIMEOUT
+from tests.support.wait import TIMEOUT
 
 FILE = "5b1f0c7de5b14a0f8a3d3f1c2e4b6a79.exe"
 

@@ -17,7 +17,7 @@ from common.mongo.migration import Lease
 from common.mongo.schema import Done, Migration, Schema, set_version, version_of
 from tests.support.services.catalog import Catalog, serving_catalog
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
-from tests.support.waiting import until
+from tests.support.wait import until
 from upload_service import app as app_module
 from upload_service.migrations import SCHEMA
 from upload_service.settings import UploadSettings

@@ -23,8 +23,8 @@ from common.service_client.client import open_service
 from common.telemetry.tracing import TRACEPARENT, traces
 from common.tenants import Tenant
 from tests.support.factories import KEY, KEYS, make_caller
-from tests.support.servers.collector import Collector, Span, collecting
-from tests.support.waiting import TIMEOUT, until
+from tests.support.servers.otlp_server import Collector, Span, collecting
+from tests.support.wait import TIMEOUT, until
 
 SERVICE = "catalog_service"
 THEIRS = "a" * 32

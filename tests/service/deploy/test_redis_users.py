@@ -14,7 +14,7 @@ from deploy.cluster.rights import HEALTH, REDIS, redis_acl
 from deploy.local.processes import run_server
 from tests.support.factories import KEYS
 from tests.support.servers.users import as_user, credentials
-from tests.support.waiting import until
+from tests.support.wait import until
 
 COMMAND = "redis-server --aclfile ../users.acl --port 0 --unixsocket ../redis.sock --appendonly yes"
 

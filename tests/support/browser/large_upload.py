@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from playwright.async_api import Page, async_playwright, expect
 from rich.console import Console
 
-from tests.support.browser.visitors import Visitor, launch_browser, sign_in
+from tests.support.browser.administrators import Visitor, launch_browser, sign_in
 from tests.support.servers.stores import private_stores
 from tests.support.whole.services import all_services
 

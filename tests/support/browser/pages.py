@@ -1,8 +1,8 @@
 """The pages of the dashboard for a tenant with one of everything."""
 
 from gateway.dashboard.routes import PAGES
-from tests.support.browser.visitors import Visitor
-from tests.support.whole.estate import Estate
+from tests.support.browser.administrators import Visitor
+from tests.support.whole.seed import Estate
 
 
 def addresses(estate: Estate) -> dict[str, str]:

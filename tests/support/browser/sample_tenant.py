@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from aiohttp import FormData
 from PIL import Image, ImageDraw, ImageFont
 
-from tests.support.samples.installers import MACHINE_MSI
+from tests.support.samples.msi_samples import MACHINE_MSI
+from tests.support.whole.publishing import publish
 from tests.support.whole.services import Api
-from tests.support.whole.stories import publish
 
 PACKAGES = (
     (

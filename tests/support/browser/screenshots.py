@@ -13,10 +13,10 @@ from PIL import Image
 from playwright.async_api import Page, async_playwright
 
 from gateway.dashboard.routes import PAGES
+from tests.support.browser.administrators import Visitor, launch_browser, sign_in
 from tests.support.browser.sample_tenant import fill_tenant
 from tests.support.browser.uploads import upload_by_api
-from tests.support.browser.visitors import Visitor, launch_browser, sign_in
-from tests.support.samples.installers import MACHINE_MSI
+from tests.support.samples.msi_samples import MACHINE_MSI
 from tests.support.servers.stores import private_stores
 from tests.support.whole.services import Api, all_services
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from playwright.async_api import Locator, Page, Route, expect
 
-from tests.support.browser.visitors import Visitor
-from tests.support.waiting import until
+from tests.support.browser.administrators import Visitor
+from tests.support.wait import until
 from tests.support.whole.services import Api
 
 CHUNK = 64 << 10  # bytes

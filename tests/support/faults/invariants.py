@@ -8,9 +8,9 @@ from pathlib import Path
 from pymongo import AsyncMongoClient
 
 from common.mongo import Document
-from tests.support.processes.fleet import Fleet
+from tests.support.processes.cluster import Fleet
+from tests.support.whole.publishing import Published
 from tests.support.whole.services import Api
-from tests.support.whole.stories import Published
 
 COMPLETE = ("complete", "linked")
 TRANSFERS = "transfers"

@@ -14,12 +14,12 @@ from aiohttp import ClientError
 from tests.support.faults.invariants import State, missing, violations
 from tests.support.faults.publishers import at_rest, at_work
 from tests.support.faults.results import Outcome
-from tests.support.faults.uploader import Client, Refused
-from tests.support.processes.fleet import Fleet
+from tests.support.faults.retrying_uploader import Client, Refused
+from tests.support.processes.cluster import Fleet
 from tests.support.processes.replica import Replica
-from tests.support.waiting import until
+from tests.support.wait import until
+from tests.support.whole.publishing import Published, add_package, package_id, send_chunk
 from tests.support.whole.services import Api
-from tests.support.whole.stories import Published, add_package, package_id, send_chunk
 
 SIZE = 1 << 20  # bytes of an installer, sent in two chunks
 LEASE = 16  # seconds, after which the lease of a killed upload service is over

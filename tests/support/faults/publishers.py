@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 
-from tests.support.faults.uploader import Client
-from tests.support.processes.fleet import Fleet
-from tests.support.waiting import until
+from tests.support.faults.retrying_uploader import Client
+from tests.support.processes.cluster import Fleet
+from tests.support.wait import until
+from tests.support.whole.publishing import Published, add_package, package_id
 from tests.support.whole.services import Api
-from tests.support.whole.stories import Published, add_package, package_id
 
 SIZE = 4000  # bytes of an installer, sent in two chunks
 LANES = 4

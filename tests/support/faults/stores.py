@@ -16,11 +16,11 @@ from tests.support.api import Answer
 from tests.support.faults.invariants import missing, violations
 from tests.support.faults.publishers import at_rest, at_work
 from tests.support.faults.results import Outcome
-from tests.support.processes.fleet import Fleet
+from tests.support.processes.cluster import Fleet
 from tests.support.servers.stores import Server, target_of
-from tests.support.waiting import until
+from tests.support.wait import until
+from tests.support.whole.publishing import upload
 from tests.support.whole.services import Api
-from tests.support.whole.stories import upload
 
 Got = TypeVar("Got")
 UPLOADS = 200

@@ -24,12 +24,12 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.support.faults import processes, stores
-from tests.support.faults.deletion import deletion_killed
+from tests.support.faults.crash_steps import dead_at_every_step
+from tests.support.faults.package_deletion import deletion_killed
 from tests.support.faults.results import Outcome
-from tests.support.faults.steps import dead_at_every_step
+from tests.support.processes.cluster import OFTEN, Fleet, fleet
 from tests.support.processes.failpoint_control import alone
-from tests.support.processes.fleet import OFTEN, Fleet, fleet
-from tests.support.processes.programs import ROOT
+from tests.support.processes.fork_server import ROOT
 from tests.support.servers.stores import private_stores
 
 RESULTS = Path(__file__).parent / "RESULTS.md"

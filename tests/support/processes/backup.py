@@ -22,7 +22,7 @@ from deploy.tenant_archive.exporter import TenantExporter
 from deploy.tenant_archive.importer import TenantImporter
 from deploy.terminal import FileProgress
 from tests.support.factories import KEY, KEYS
-from tests.support.processes.fleet import DATABASES, Fleet
+from tests.support.processes.cluster import DATABASES, Fleet
 
 # Runs the command, and kills it when an installer has been written for the third time.
 KILLED = """

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tests.support.processes.fleet import Fleet
+from tests.support.processes.cluster import Fleet
 from tests.support.processes.replica import Replica
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from aiohttp import ClientSession
 
-from tests.support.processes.programs import Program, start
+from tests.support.processes.fork_server import Program, start
 
 PKGREPO = (sys.executable, "-m", "deploy.cli.main")
 READY = "Press Ctrl-C to stop."

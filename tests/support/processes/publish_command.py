@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from deploy.publish.server import open_server
 from deploy.publish.session import Credentials, Session, open_session
-from tests.support.processes.programs import Program, start
+from tests.support.processes.fork_server import Program, start
 from tests.support.whole.services import PASSWORD, Api
 
 LIMIT = 180  # seconds; reached only when something hangs

@@ -11,7 +11,7 @@ from pathlib import Path
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 
 from deploy.local.processes import POLL_INTERVAL, START_TIMEOUT, STOP_TIMEOUT, NotStarted
-from tests.support.processes.programs import Program, start
+from tests.support.processes.fork_server import Program, start
 
 SHOWN_LINES = 20  # of a log, in the text of an error
 

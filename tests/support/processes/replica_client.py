@@ -12,7 +12,7 @@ from aiohttp import ClientSession, UnixConnector
 from common.auth.callers import INTERNAL_TOKEN, Caller, sign
 from tests.support.api import Answer, ServiceApi
 from tests.support.factories import KEY
-from tests.support.processes.fleet import Fleet
+from tests.support.processes.cluster import Fleet
 from tests.support.processes.replica import Replica
 from tests.support.services.upload import UploadApi
 

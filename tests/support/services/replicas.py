@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from common.auth.callers import Caller
 from common.mongo import MongoDatabase, open_database
-from tests.support.samples.held import HeldChunk
+from tests.support.samples.stalled_chunk import HeldChunk
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
-from tests.support.waiting import until
+from tests.support.wait import until
 from upload_service.settings import UploadSettings
 
 FILE = bytes(range(256)) * 4

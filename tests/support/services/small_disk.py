@@ -25,7 +25,7 @@ from tests.support.api import ServiceApi
 from tests.support.factories import KEY
 from tests.support.servers.ports import free_port
 from tests.support.services.upload import DOWNLOAD_KEYS, UploadApi
-from tests.support.waiting import until
+from tests.support.wait import until
 from upload_service.app import create_app
 from upload_service.settings import UploadSettings
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from common.mongo import MongoDatabase, make_indexes, open_database
-from tests.support.servers.objects import ObjectServer
+from tests.support.servers.object_storage import ObjectServer
 from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import Status, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore

@@ -20,7 +20,7 @@ from common.events.local import LocalEvents
 from common.http.server import management_of, serving
 from tests.support.api import Answer, ServiceApi, read_answer
 from tests.support.factories import KEY, make_caller, make_tenant
-from tests.support.figures import Figures, figures_at
+from tests.support.metrics import Figures, figures_at
 from upload_service.app import create_app
 from upload_service.model import StorageKind
 from upload_service.quota.service import QuotaStore

@@ -6,8 +6,8 @@ from urllib.parse import urlencode
 
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.api import Answer
-from tests.support.whole.estate import Estate, title
 from tests.support.whole.fields import fields_of
+from tests.support.whole.seed import Estate, title
 
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data; boundary=limit"

@@ -26,9 +26,9 @@ from aiohttp import FormData
 
 from tests.support.servers import start as servers
 from tests.support.services.catalog import picture
-from tests.support.whole.estate import Estate, furnish
+from tests.support.whole.publishing import add_package, publish
+from tests.support.whole.seed import Estate, furnish
 from tests.support.whole.services import PASSWORD, Api, Services, all_services
-from tests.support.whole.stories import add_package, publish
 from tests.support.winget.client import WingetClient
 
 ROOT = Path(__file__).parents[3]

@@ -18,12 +18,12 @@ from gateway.operations import OPERATIONS, Operation
 from gateway.settings import GatewaySettings
 from tests.support.api import Answer
 from tests.support.factories import KEYS
-from tests.support.figures import figures_at
+from tests.support.metrics import figures_at
 from tests.support.servers.ports import free_port
-from tests.support.waiting import TIMEOUT, until
-from tests.support.whole.estate import UNKNOWN, Estate, furnish, segments, title
+from tests.support.wait import TIMEOUT, until
+from tests.support.whole.publishing import publish_in_one_call, send_chunk, upload
+from tests.support.whole.seed import UNKNOWN, Estate, furnish, segments, title
 from tests.support.whole.services import PASSWORD, Api, Services
-from tests.support.whole.stories import publish_in_one_call, send_chunk, upload
 
 AUDITED = [row for row in OPERATIONS if row.audited]
 # Parts of a file, of which the last is recorded, and what a session begins and ends with, which auth_service records.

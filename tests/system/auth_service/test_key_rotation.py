@@ -22,11 +22,11 @@ from common.service_client.client import open_service
 from common.settings import ServiceSettings
 from deploy.local.folder import SERVICES, new_key, write_secret
 from tests.support.factories import make_caller
-from tests.support.processes.fleet import Fleet, fleet
+from tests.support.processes.cluster import Fleet, fleet
 from tests.support.servers.stores import private_stores
-from tests.support.waiting import until
+from tests.support.wait import until
+from tests.support.whole.publishing import add_package, package_id, publish, version_of
 from tests.support.whole.services import Api
-from tests.support.whole.stories import add_package, package_id, publish, version_of
 from upload_service.settings import UploadSettings
 
 KEYS = [f"{name}_key" for name in SERVICES]

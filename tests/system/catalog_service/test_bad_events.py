@@ -17,10 +17,10 @@ from common.events import Event
 from common.events.broker import EXCHANGE
 from tests.support.faults.publishers import at_rest
 from tests.support.faults.stores import QUEUE, ended, pids
-from tests.support.processes.fleet import Fleet
-from tests.support.waiting import TIMEOUT, until
+from tests.support.processes.cluster import Fleet
+from tests.support.wait import TIMEOUT, until
+from tests.support.whole.publishing import add_package, package_id, publish, upload
 from tests.support.whole.services import Api
-from tests.support.whole.stories import add_package, package_id, publish, upload
 
 pytestmark = pytest.mark.full  # tests/contract/common/test_events.py has a sample.
 DOCUMENT_LIMIT = 16 << 20  # bytes that MongoDB takes, of which the record's other fields are a few hundred

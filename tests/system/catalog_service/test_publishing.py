@@ -7,12 +7,11 @@ from uuid import uuid4
 
 from aiohttp import FormData
 
-from tests.support.faults.uploader import Client
-from tests.support.samples.installers import MACHINE_MSI
-from tests.support.samples.programs import zipped
-from tests.support.waiting import until
-from tests.support.whole.services import Api, Services
-from tests.support.whole.stories import (
+from tests.support.faults.retrying_uploader import Client
+from tests.support.samples.msi_samples import MACHINE_MSI
+from tests.support.samples.pe_builder import zipped
+from tests.support.wait import until
+from tests.support.whole.publishing import (
     INSTALLER,
     add_package,
     catalog,
@@ -24,6 +23,7 @@ from tests.support.whole.stories import (
     upload,
     version_of,
 )
+from tests.support.whole.services import Api, Services
 
 
 async def test_an_installer_sent_in_chunks_comes_back_whole(either: Api) -> None:

@@ -10,9 +10,9 @@ from aiohttp import FormData
 from common.auth.callers import Deployment
 from tests.support.api import Answer, read_answer
 from tests.support.services.catalog import picture
-from tests.support.whole.raw import send_raw
+from tests.support.whole.publishing import add_package, package_id, publish
+from tests.support.whole.raw_http import send_raw
 from tests.support.whole.services import Api, Services
-from tests.support.whole.stories import add_package, package_id, publish
 from tests.support.winget.client import KNOWN, Installed, WingetClient
 from tests.support.winget.rules import Refused
 

@@ -3,8 +3,8 @@
 from aiohttp import FormData
 
 from common.auth.callers import Deployment
+from tests.support.whole.publishing import add_package, catalog, download, package_id
 from tests.support.whole.services import Api, Services
-from tests.support.whole.stories import add_package, catalog, download, package_id
 
 
 async def add_client(api: Api, name: str = "pc-17") -> dict[str, str]:

@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 
 from deploy.local.folder import SERVICES
 from gateway.operations import OPERATIONS
-from tests.support.servers.collector import Collector, Span
-from tests.support.whole.day import STRANGERS_TRACE, Day, call_everywhere, lived
+from tests.support.servers.otlp_server import Collector, Span
+from tests.support.whole.log_scenario import STRANGERS_TRACE, Day, call_everywhere, lived
 from tests.support.whole.services import Api
 
 ID = re.compile(r"[0-9a-f]{32}")

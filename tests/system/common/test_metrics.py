@@ -16,12 +16,12 @@ from common.http.server import management_of, serving
 from common.mongo import Document
 from tests.support.deployment.observability import alerts, panels, records
 from tests.support.factories import KEY, KEYS
-from tests.support.figures import Figures, figures_at
+from tests.support.metrics import Figures, figures_at
 from tests.support.servers.prometheus import selectors
-from tests.support.waiting import TIMEOUT
-from tests.support.whole.estate import Estate, furnish
+from tests.support.wait import TIMEOUT
+from tests.support.whole.publishing import add_package, download, publish, send_chunk
+from tests.support.whole.seed import Estate, furnish
 from tests.support.whole.services import Api, Services
-from tests.support.whole.stories import add_package, download, publish, send_chunk
 
 RecordedProgress = dict[str, tuple[str, tuple[str, ...]]]
 

@@ -10,9 +10,9 @@ import pytest
 from common.auth.callers import Deployment
 from tests.support.deployment.observability import alerts, grouped, panels, records
 from tests.support.servers.prometheus import Prometheus, prometheus, selectors
-from tests.support.waiting import until
+from tests.support.wait import until
+from tests.support.whole.publishing import add_package, package_id, publish, version_of
 from tests.support.whole.services import Api, Services
-from tests.support.whole.stories import add_package, package_id, publish, version_of
 
 pytestmark = pytest.mark.full  # test_metrics.py checks the names of the metrics.
 ASKS = {f"{panel.title} ({number})": text for panel in panels() for number, text in enumerate(panel.asks, 1)}

@@ -14,8 +14,8 @@ from uuid import uuid4
 import pytest
 from aiohttp import ClientConnectionError, ClientSession, UnixConnector
 
-from tests.support.processes.programs import Program, start
-from tests.support.waiting import until
+from tests.support.processes.fork_server import Program, start
+from tests.support.wait import until
 from tests.support.whole.services import Services
 
 SERVICES = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")

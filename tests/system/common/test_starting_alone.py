@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import pytest
 from aiohttp import ClientError, ClientSession
 
-from tests.support.processes.fleet import Fleet
+from tests.support.processes.cluster import Fleet
 from tests.support.processes.replica import Replica
 from tests.support.servers.ports import free_port
 from tests.support.servers.proxy import Mode, Proxy, proxy
 from tests.support.servers.stores import NEEDS, target_of, url_through
-from tests.support.waiting import until
+from tests.support.wait import until
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from common.http.connection_limits import Runner
 from common.http.readiness import add_probes
 from common.http.server import serving
 from tests.support.factories import make_caller
-from tests.support.processes.fleet import Fleet
+from tests.support.processes.cluster import Fleet
 from tests.support.processes.replica_client import direct
-from tests.support.samples.held import HeldChunk
-from tests.support.waiting import until
+from tests.support.samples.stalled_chunk import HeldChunk
+from tests.support.wait import until
 
 SIZE = 3 << 20  # bytes; half of it is more than what is written at once
 LIMIT = 60  # seconds; reached only when something hangs

@@ -13,9 +13,9 @@ from aiohttp import ClientSession, TCPConnector
 
 from deploy.local.folder import SERVICES
 from tests.support.factories import KEY
-from tests.support.servers.collector import collecting
+from tests.support.servers.otlp_server import collecting
 from tests.support.servers.ports import free_port
-from tests.support.waiting import until
+from tests.support.wait import until
 
 START = 60  # seconds in which a process answers, however busy the machine is
 LIMIT = 60  # seconds; the library alone would wait for an hour for a collector that is silent

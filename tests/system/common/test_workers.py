@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession, TCPConnector
 
-from tests.support.figures import figures_at
+from tests.support.metrics import figures_at
 from tests.support.servers.ports import free_port
-from tests.support.waiting import until
+from tests.support.wait import until
 
 NOTHING: Mapping[str, str] = {}
 LIMIT = 60  # seconds; reached only when something hangs

@@ -9,10 +9,10 @@ from uuid import uuid4
 import pytest
 from yarl import URL
 
-from tests.support.deployment.composition import OURS, SCALE, Composition, composition
-from tests.support.waiting import until
+from tests.support.deployment.compose import OURS, SCALE, Composition, composition
+from tests.support.wait import until
+from tests.support.whole.publishing import INSTALLER, add_package, package_id, publish, send_chunk
 from tests.support.whole.services import Api
-from tests.support.whole.stories import INSTALLER, add_package, package_id, publish, send_chunk
 
 STORES = ("mongodb", "redis", "rabbitmq")
 CHUNK = 1 << 20  # bytes

@@ -17,13 +17,13 @@ from pymongo.errors import OperationFailure
 
 from deploy.cluster.rights import MONGODB
 from deploy.cluster.secrets import ClusterSecrets
-from tests.support.deployment.composition import OURS, STARTED_WITHIN, Composition, composition_with_a_certificate
+from tests.support.deployment.compose import OURS, STARTED_WITHIN, Composition, composition_with_a_certificate
 from tests.support.faults.callers import Counting, callers
-from tests.support.samples.held import BOUNDARY, HEAD, TAIL
+from tests.support.samples.stalled_chunk import BOUNDARY, HEAD, TAIL
 from tests.support.servers.stores import NEEDS
-from tests.support.waiting import until
+from tests.support.wait import until
+from tests.support.whole.publishing import add_package, download, package_id, publish, send_chunk, version_of
 from tests.support.whole.services import Api
-from tests.support.whole.stories import add_package, download, package_id, publish, send_chunk, version_of
 
 SCALE = dict.fromkeys(OURS, 2) | {"upload_service": 3}
 CHUNK = 1 << 20  # bytes

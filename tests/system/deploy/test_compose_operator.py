@@ -14,11 +14,11 @@ from docker import DockerClient
 from yarl import URL
 
 from deploy.cluster.owners import SERVICES_USER
-from tests.support.deployment.composition import STORE_IMAGES, Composition, composition, copy_of
+from tests.support.deployment.compose import STORE_IMAGES, Composition, composition, copy_of
 from tests.support.faults.callers import Counting, callers
-from tests.support.waiting import until
+from tests.support.wait import until
+from tests.support.whole.publishing import add_package, download, package_id, publish, version_of
 from tests.support.whole.services import Api
-from tests.support.whole.stories import add_package, download, package_id, publish, version_of
 
 STORES = ("mongodb", "redis", "rabbitmq")
 CHUNK = 1 << 20  # bytes

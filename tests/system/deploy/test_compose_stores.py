@@ -24,10 +24,10 @@ from deploy.cluster.rights import MONGODB, RABBITMQ, REDIS, Credential
 from deploy.cluster.secrets import ClusterSecrets
 from deploy.cluster.stores import OtherStores
 from deploy.operator.schemas import KNOWN
-from tests.support.deployment.composition import OURS, Composition, composition, composition_of_release_0_1_0
+from tests.support.deployment.compose import OURS, Composition, composition, composition_of_release_0_1_0
 from tests.support.servers.rights import beyond_mongodb, beyond_rabbitmq, beyond_redis
+from tests.support.whole.publishing import Published, add_package, download, package_id, publish, version_of
 from tests.support.whole.services import Api
-from tests.support.whole.stories import Published, add_package, download, package_id, publish, version_of
 
 PASSWORD = token_urlsafe(24)  # of the one user that release 0.1.0 had at each store
 

@@ -13,12 +13,12 @@ import pytest
 from aiohttp import ClientSession
 
 from deploy.local.demo import SAMPLES
-from tests.support.figures import figures_at
+from tests.support.metrics import figures_at
+from tests.support.processes.fork_server import Program
 from tests.support.processes.pkgrepo_command import LIMIT, Up, administrator, pkgrepo, pkgrepo_commands, starting, up
-from tests.support.processes.programs import Program
-from tests.support.servers.objects import ObjectServer
+from tests.support.servers.object_storage import ObjectServer
 from tests.support.servers.ports import free_port
-from tests.support.waiting import until
+from tests.support.wait import until
 
 SERVICES = {"gateway", "auth_service", "catalog_service", "upload_service", "client_registry"}
 

@@ -15,8 +15,8 @@ from aiohttp import ClientSession
 
 from deploy.local.demo import SAMPLES as PUBLISHED
 from tests.support.processes.pkgrepo_command import LIMIT, PKGREPO, administrator, pkgrepo, up
-from tests.support.servers.objects import ObjectServer
-from tests.support.waiting import until
+from tests.support.servers.object_storage import ObjectServer
+from tests.support.wait import until
 
 SAMPLES = sum(len(sample.versions) for sample in PUBLISHED)
 

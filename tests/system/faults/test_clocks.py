@@ -12,11 +12,11 @@ import pytest
 from common.auth.sessions import Sessions
 from common.redis import open_redis
 from tests.support.factories import KEYS, make_caller
-from tests.support.processes.fleet import Fleet
+from tests.support.processes.cluster import Fleet
 from tests.support.processes.replica import Replica
 from tests.support.processes.replica_client import SERVICE, At, direct
-from tests.support.samples.held import HeldChunk
-from tests.support.waiting import until
+from tests.support.samples.stalled_chunk import HeldChunk
+from tests.support.wait import until
 from tests.support.whole.services import bearer
 
 LIBRARY = "/usr/$LIB/faketime/libfaketime.so.1"  # The loader knows what $LIB is here.

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.faults.deletion import deletion_killed
-from tests.support.processes.fleet import Fleet
+from tests.support.faults.package_deletion import deletion_killed
+from tests.support.processes.cluster import Fleet
 
 pytestmark = pytest.mark.full
 

@@ -10,11 +10,11 @@ import pytest
 from tests.support.faults.invariants import missing
 from tests.support.faults.processes import kill_replica
 from tests.support.faults.publishers import at_rest, at_work
-from tests.support.processes.fleet import OFTEN, Fleet, fleet
-from tests.support.servers.objects import ObjectServer
+from tests.support.processes.cluster import OFTEN, Fleet, fleet
+from tests.support.servers.object_storage import ObjectServer
 from tests.support.servers.proxy import Mode, proxy
 from tests.support.servers.stores import private_stores
-from tests.support.waiting import until
+from tests.support.wait import until
 from upload_service.settings import StorageSettings
 from upload_service.storage.s3 import S3Storage
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.faults.processes import killed, mixed, restarted_in_turn
-from tests.support.processes.fleet import Fleet
+from tests.support.processes.cluster import Fleet
 
 SERVICES = ("auth_service", "catalog_service", "client_registry", "gateway", "upload_service")
 

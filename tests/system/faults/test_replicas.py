@@ -15,13 +15,13 @@ from tests.support.api import Answer
 from tests.support.factories import make_caller
 from tests.support.faults.invariants import missing, violations
 from tests.support.faults.publishers import at_rest, at_work
+from tests.support.processes.cluster import Fleet
 from tests.support.processes.failpoint_control import add_failing
-from tests.support.processes.fleet import Fleet
 from tests.support.processes.replica_client import direct
-from tests.support.samples.held import HeldChunk
+from tests.support.samples.stalled_chunk import HeldChunk
 from tests.support.servers.proxy import Mode, proxy
 from tests.support.services.upload import UploadApi
-from tests.support.waiting import until
+from tests.support.wait import until
 
 CHUNK = 3 << 20  # bytes; half of it is more than what is written at once
 PAST_A_LEASE = 20  # seconds

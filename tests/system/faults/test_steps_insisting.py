@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.faults.steps import dead_at_every_step
+from tests.support.faults.crash_steps import dead_at_every_step
+from tests.support.processes.cluster import Fleet
 from tests.support.processes.failpoint_control import alone
-from tests.support.processes.fleet import Fleet
 
 pytestmark = pytest.mark.full
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.faults import stores as faults_stores
 from tests.support.faults.results import Outcome
-from tests.support.processes.fleet import Fleet
+from tests.support.processes.cluster import Fleet
 
 Fault = Callable[[Fleet], Awaitable[Outcome]]
 UPLOADS = 40

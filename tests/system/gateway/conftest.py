@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from common.auth.callers import Deployment
-from tests.support.whole.estate import Estate, furnish
+from tests.support.whole.seed import Estate, furnish
 from tests.support.whole.services import Services, single_gateway
 
 

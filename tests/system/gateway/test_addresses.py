@@ -8,9 +8,9 @@ from gateway.operations import OPERATIONS, Operation
 from tests.support.api import Answer
 from tests.support.factories import KEY
 from tests.support.tables import every_cell
-from tests.support.whole.estate import UNKNOWN, segments, title
-from tests.support.whole.raw import send_raw
+from tests.support.whole.raw_http import send_raw
 from tests.support.whole.routes import ROUTES
+from tests.support.whole.seed import UNKNOWN, segments, title
 from tests.support.whole.services import Api, Services
 
 TABLE = {row.name for row in OPERATIONS}

@@ -11,9 +11,9 @@ from common.auth.callers import HIDDEN, hidden_digest
 from common.http.middleware import REVISION_HEADER, json_response
 from common.redis import Redis, open_redis
 from tests.support.whole.gateways import at_gateway, gateway
+from tests.support.whole.publishing import add_package, catalog, publish
 from tests.support.whole.services import Api, Services
-from tests.support.whole.standin import instead
-from tests.support.whole.stories import add_package, catalog, publish
+from tests.support.whole.stub_service import instead
 
 ETAG = '"7-identity"'
 

@@ -8,10 +8,10 @@ from yarl import URL
 
 from common.auth.callers import Deployment
 from tests.support.factories import make_tenant
-from tests.support.figures import figures_at
-from tests.support.whole.raw import send_raw
+from tests.support.metrics import figures_at
+from tests.support.whole.publishing import add_package, download, package_id, publish
+from tests.support.whole.raw_http import send_raw
 from tests.support.whole.services import PASSWORD, Api, Services
-from tests.support.whole.stories import add_package, download, package_id, publish
 from tests.support.winget.client import WingetClient
 
 

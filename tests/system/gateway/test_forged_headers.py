@@ -8,10 +8,10 @@ from common.http.middleware import AUDIT_HEADER
 from common.tenants import Tenant
 from gateway.operations import OPERATIONS
 from tests.support.factories import KEY, make_tenant
-from tests.support.whole.estate import UNKNOWN, segments
 from tests.support.whole.gateways import at_gateway, gateway
+from tests.support.whole.publishing import add_package, package_id, publish
+from tests.support.whole.seed import UNKNOWN, segments
 from tests.support.whole.services import Api, Services
-from tests.support.whole.stories import add_package, package_id, publish
 
 
 def forged() -> Iterator[tuple[str, str]]:

@@ -8,10 +8,10 @@ from gateway.forwarding.proxy import REQUEST_HEADERS
 from gateway.operations import OPERATIONS, is_value
 from tests.support.api import Answer
 from tests.support.tables import every_cell, sampled
-from tests.support.whole.estate import Estate, segments, title
-from tests.support.whole.raw import send_raw
+from tests.support.whole.publishing import send_chunk
+from tests.support.whole.raw_http import send_raw
+from tests.support.whole.seed import Estate, segments, title
 from tests.support.whole.services import Api
-from tests.support.whole.stories import send_chunk
 
 SPLITS = ("\r\nX-Injected: 1", "\nX-Injected: 1", "\rX-Injected: 1", "\r\n\r\nHTTP/1.1 200 OK\r\nX-Injected: 1")
 # As they stand in an address: once, twice, over-long, and as characters that some programs cut down to CR and LF.

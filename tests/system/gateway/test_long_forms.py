@@ -7,7 +7,7 @@ import pytest
 from aiohttp import FormData
 
 from common.http.bodies import FORM_LIMIT
-from tests.support.waiting import until
+from tests.support.wait import until
 from tests.support.whole.services import Api, Services
 
 LONG, SHORT = bytes(FORM_LIMIT), bytes(1000)

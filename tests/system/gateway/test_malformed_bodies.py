@@ -14,9 +14,9 @@ from gateway.operations import OPERATIONS, Operation
 from tests.support.api import Answer
 from tests.support.samples.openapi import DOCUMENT
 from tests.support.tables import every_cell
-from tests.support.whole.estate import UNKNOWN, Estate, furnish, segments, title
 from tests.support.whole.forms import CHUNK, FORM, MULTIPART, TRANSFER, Body, encoded, good_form, multipart, part
-from tests.support.whole.raw import send_raw
+from tests.support.whole.raw_http import send_raw
+from tests.support.whole.seed import UNKNOWN, Estate, furnish, segments, title
 from tests.support.whole.services import Services, single_gateway
 
 

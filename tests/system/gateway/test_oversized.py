@@ -11,8 +11,8 @@ from common.auth.callers import Deployment
 from common.http import connection_limits
 from tests.support.api import Answer
 from tests.support.tables import every_cell
-from tests.support.waiting import TIMEOUT
-from tests.support.whole.raw import read_one, read_raw, send_raw
+from tests.support.wait import TIMEOUT
+from tests.support.whole.raw_http import read_one, read_raw, send_raw
 from tests.support.whole.services import Api, Services
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}

@@ -18,13 +18,13 @@ from gateway.operations import CATALOG, OPERATIONS
 from tests.support.api import Answer, read_answer
 from tests.support.factories import make_tenant
 from tests.support.tables import every_cell
-from tests.support.whole.estate import UNKNOWN, segments, title
 from tests.support.whole.gateways import at_gateway, gateway
 from tests.support.whole.problems import MEMBERS, check_error, check_problem
-from tests.support.whole.raw import read_raw, send_raw
+from tests.support.whole.publishing import INSTALLER, add_package, package_id, publish, send_chunk, upload, version_of
+from tests.support.whole.raw_http import read_raw, send_raw
+from tests.support.whole.seed import UNKNOWN, segments, title
 from tests.support.whole.services import SINGLE_TENANT, Api, Services
-from tests.support.whole.standin import instead
-from tests.support.whole.stories import INSTALLER, add_package, package_id, publish, send_chunk, upload, version_of
+from tests.support.whole.stub_service import instead
 
 NOWHERE = "http://127.0.0.1:1"  # a port that nobody listens on
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}

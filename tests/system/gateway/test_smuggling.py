@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.tables import every_cell
-from tests.support.waiting import TIMEOUT
+from tests.support.wait import TIMEOUT
 from tests.support.whole.gateways import gateway
 from tests.support.whole.services import Api, Services
-from tests.support.whole.standin import Standin, standin
+from tests.support.whole.stub_service import Standin, standin
 
 OUTER = ("add_package", "upload_package_version")  # read before a service is asked, and streamed to it
 BODY = b"abcd"

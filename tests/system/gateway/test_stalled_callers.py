@@ -11,10 +11,10 @@ import pytest
 from aiohttp import web
 
 from common.http.connection_limits import LimitedConnection
-from tests.support.whole.raw import read_slowly, with_small_buffers
+from tests.support.whole.publishing import add_package, package_id, publish, version_of
+from tests.support.whole.raw_http import read_slowly, with_small_buffers
 from tests.support.whole.services import Api
-from tests.support.whole.standin import instead
-from tests.support.whole.stories import add_package, package_id, publish, version_of
+from tests.support.whole.stub_service import instead
 
 SOON = 20  # seconds, where a deadline is shortened to a fraction of one
 STALLED = "127.0.0.2"  # the address of the stalled connections; all other requests come from 127.0.0.1

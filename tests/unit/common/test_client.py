@@ -15,7 +15,7 @@ from common.http.aiohttp_private import ConnectTimeoutMixin
 from common.service_client.client import SMALL, STREAMS, ServiceClient, open_service
 from tests.support.factories import KEYS, make_caller
 from tests.support.tables import each
-from tests.support.whole.standin import instead
+from tests.support.whole.stub_service import instead
 
 SOON = 60  # seconds: less than anything else that ends a request in these tests
 

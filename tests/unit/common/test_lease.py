@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from common.concurrency.lease import keep_lease
 from common.mongo import MongoError
-from tests.support.waiting import until
+from tests.support.wait import until
 
 
 class Renewals:

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from common.auth import signing
 from common.auth.signing import Keys
-from tests.support.samples.forgeries import flipped
+from tests.support.samples.jwt_forgeries import flipped
 from tests.support.tables import each
 
 OLD, NEW, STRANGE = (f"{name}-key-of-thirty-two-letters-and-more" for name in ("the-old", "the-new", "a-strange"))

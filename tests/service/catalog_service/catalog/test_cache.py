@@ -28,7 +28,7 @@ from common.mongo import MongoError
 from tests.support.api import Answer
 from tests.support.factories import KEY, make_caller
 from tests.support.services.catalog import Catalog, picture, serving_catalog
-from tests.support.waiting import TIMEOUT
+from tests.support.wait import TIMEOUT
 
 PLAIN = {"Accept-Encoding": "identity"}
 PACKAGE = {"package_id": "acme.editor", "package_name": "Other", "package_publisher": "Acme"}

@@ -16,7 +16,7 @@ from tests.support.factories import make_caller
 from tests.support.memory import Growth
 from tests.support.samples.logos import progressive_jpeg
 from tests.support.services.catalog import Catalog, picture
-from tests.support.waiting import until
+from tests.support.wait import until
 
 SCANS_OF_53_KB = 2900
 GOOD = picture(size=(512, 512))

@@ -12,7 +12,7 @@ from common.http.middleware import AUDIT_HEADER
 from common.service_client.client import HEADER_LIMIT
 from common.tenants import VersionKey
 from tests.support.factories import make_caller, make_tenant
-from tests.support.samples.described import PACKAGE, PORTABLE, VERSION, form_of
+from tests.support.samples.sample_forms import PACKAGE, PORTABLE, VERSION, form_of
 from tests.support.services.catalog import Catalog, version_form
 
 NESTED = {"file_nested_path": ["a.exe", "b.exe"]}

@@ -13,7 +13,7 @@ from common.events import Count, Event, Events, EventsUnavailable, Handle, Liste
 from common.events.broker import open_events
 from tests.support.factories import make_caller
 from tests.support.services.catalog import DIGEST, Catalog, serving_catalog
-from tests.support.waiting import TIMEOUT
+from tests.support.wait import TIMEOUT
 
 FINISHED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

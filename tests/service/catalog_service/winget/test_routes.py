@@ -25,7 +25,7 @@ from common.tenants import VersionKey
 from tests.support.api import Answer
 from tests.support.factories import make_caller, make_tenant
 from tests.support.services.catalog import Catalog, serving_catalog
-from tests.support.waiting import TIMEOUT
+from tests.support.wait import TIMEOUT
 from tests.support.winget.rules import check_hit, check_manifest
 
 SEARCH, MANIFEST = "winget/manifestSearch", "winget/packageManifests"

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from common.mongo import MongoDatabase
 from tests.support.services.upload import make_uploader, serving_uploads, settings_for
-from tests.support.waiting import until
+from tests.support.wait import until
 from upload_service.model import Damage
 from upload_service.settings import UploadSettings
 

@@ -7,7 +7,7 @@ import pytest
 
 from common.mongo import MongoDatabase
 from tests.support.services.upload import make_uploader, serving_uploads
-from tests.support.waiting import until
+from tests.support.wait import until
 from upload_service.settings import UploadSettings
 
 FILE = b"installer " * 10

@@ -13,11 +13,11 @@ from common.auth.callers import Caller
 from common.errors import Overloaded, Unavailable
 from common.mongo import MongoDatabase
 from tests.support.api import Answer
-from tests.support.samples.installers import MACHINE_MSI
-from tests.support.samples.programs import program, zipped
-from tests.support.servers.objects import ObjectServer
+from tests.support.samples.msi_samples import MACHINE_MSI
+from tests.support.samples.pe_builder import program, zipped
+from tests.support.servers.object_storage import ObjectServer
 from tests.support.services.upload import UploadApi, folder_backends, make_uploader, serving_uploads, sha256
-from tests.support.waiting import until
+from tests.support.wait import until
 from upload_service.inspection import inspector as inspector_module
 from upload_service.inspection import installer_files
 from upload_service.inspection.findings import Findings, Format

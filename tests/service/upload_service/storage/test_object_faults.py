@@ -13,9 +13,9 @@ from aiohttp import web
 
 from common.errors import Unavailable
 from common.http.server import serving
-from tests.support.servers.objects import ObjectServer
+from tests.support.servers.object_storage import ObjectServer
 from tests.support.servers.proxy import Mode, Proxy, proxy
-from tests.support.waiting import until
+from tests.support.wait import until
 from upload_service.model import InstallerMissing, Upload
 from upload_service.settings import StorageSettings
 from upload_service.storage import s3, s3_client

@@ -15,9 +15,9 @@ from yarl import URL
 from common.auth.callers import Caller
 from common.mongo import MongoDatabase, open_database
 from tests.support.api import Answer
-from tests.support.servers.objects import KEY_ID, SECRET, ObjectServer
+from tests.support.servers.object_storage import KEY_ID, SECRET, ObjectServer
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
-from tests.support.waiting import until
+from tests.support.wait import until
 from upload_service.maintenance.purge import forget_tenant
 from upload_service.model import Damage, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore

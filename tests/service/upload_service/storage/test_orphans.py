@@ -13,7 +13,7 @@ import pytest
 from common.auth.callers import Caller
 from common.mongo import MongoDatabase, open_database
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
-from tests.support.waiting import until
+from tests.support.wait import until
 from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import StorageKind, Upload

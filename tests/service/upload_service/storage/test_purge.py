@@ -17,7 +17,7 @@ from tests.support.services.upload import (
     make_uploader,
     serving_uploads,
 )
-from tests.support.waiting import until
+from tests.support.wait import until
 from upload_service.maintenance.purge import Collector, forget_tenant
 from upload_service.model import Status
 from upload_service.quota.store import MongoQuotaStore

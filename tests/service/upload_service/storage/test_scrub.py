@@ -11,7 +11,7 @@ from common.auth.callers import Caller
 from common.errors import Unavailable
 from common.mongo import MongoDatabase
 from tests.support.services.upload import UploadApi, folder_backends, make_uploader, serving_uploads, settings_for
-from tests.support.waiting import until
+from tests.support.wait import until
 from upload_service.maintenance import scrub
 from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore

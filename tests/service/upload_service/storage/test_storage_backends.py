@@ -8,10 +8,10 @@ import pytest
 
 from common.errors import Unavailable
 from common.mongo import MongoDatabase, open_database
-from tests.support.servers.objects import ObjectServer
+from tests.support.servers.object_storage import ObjectServer
 from tests.support.services.storage_pair import StoragePair
 from tests.support.services.upload import UploadApi, make_removal, serving_uploads, settings_for
-from tests.support.waiting import until
+from tests.support.wait import until
 from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import Status, StorageKind
 from upload_service.quota.store import MongoQuotaStore

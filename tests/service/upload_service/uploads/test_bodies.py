@@ -7,10 +7,10 @@ from yarl import URL
 
 from common.auth.callers import INTERNAL_TOKEN, Caller, sign
 from tests.support.factories import KEY
-from tests.support.samples.held import HeldChunk
+from tests.support.samples.stalled_chunk import HeldChunk
 from tests.support.services.replicas import FILE, Replicas
 from tests.support.services.upload import UploadApi, make_uploader, sha256
-from tests.support.waiting import TIMEOUT
+from tests.support.wait import TIMEOUT
 
 START = b'--b\r\nContent-Disposition: form-data; name="chunk"\r\n\r\n'
 END = b"\r\n--b--\r\n"

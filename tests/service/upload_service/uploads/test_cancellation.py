@@ -8,7 +8,7 @@ from common.auth.callers import Caller
 from tests.support.api import Answer
 from tests.support.services.replicas import FILE, HALF, Replicas
 from tests.support.services.upload import form, make_uploader
-from tests.support.waiting import until
+from tests.support.wait import until
 from upload_service.model import Status
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.uploads.store import MongoUploadStore

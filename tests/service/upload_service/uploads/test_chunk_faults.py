@@ -18,10 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from common.auth.callers import Caller
 from common.mongo import MongoDatabase
 from tests.support.api import Answer
-from tests.support.samples.held import HeldChunk
+from tests.support.samples.stalled_chunk import HeldChunk
 from tests.support.services.replicas import two_replicas
 from tests.support.services.upload import UploadApi, make_uploader, sha256
-from tests.support.waiting import until
+from tests.support.wait import until
 from upload_service.settings import UploadSettings
 
 Got = TypeVar("Got")

@@ -11,7 +11,7 @@ from common.events.broker import open_events
 from common.events.local import LocalEvents
 from common.mongo import MongoDatabase
 from tests.support.services.upload import make_uploader, serving_uploads, sha256
-from tests.support.waiting import TIMEOUT, until
+from tests.support.wait import TIMEOUT, until
 from upload_service.settings import UploadSettings
 
 FILE = b"installer " * 100

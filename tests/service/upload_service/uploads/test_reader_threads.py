@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.services.upload import make_uploader, serving_uploads, sha256
-from tests.support.waiting import TIMEOUT
+from tests.support.wait import TIMEOUT
 from upload_service.settings import UploadSettings
 from upload_service.uploads.part_files import digest_of
 

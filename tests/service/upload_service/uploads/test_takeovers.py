@@ -17,7 +17,7 @@ from common.events.local import LocalEvents
 from common.mongo import MongoDatabase
 from tests.support.services.replicas import FILE, HALF, Replicas, two_replicas
 from tests.support.services.upload import make_uploader, serving_uploads, sha256
-from tests.support.waiting import until
+from tests.support.wait import until
 from upload_service.model import StorageFull, Upload
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage

@@ -20,7 +20,7 @@ from deploy.operator.stores import offline_stores
 from tests.support.factories import KEY
 from tests.support.faults.invariants import missing, violations
 from tests.support.faults.publishers import at_rest, at_work
-from tests.support.faults.uploader import Client as Uploader
+from tests.support.faults.retrying_uploader import Client as Uploader
 from tests.support.processes.backup import (
     RecordedProgress,
     addresses_of,
@@ -30,12 +30,12 @@ from tests.support.processes.backup import (
     run_and_kill,
     wipe,
 )
-from tests.support.processes.fleet import Fleet
+from tests.support.processes.cluster import Fleet
 from tests.support.processes.pkgrepo_command import pkgrepo
-from tests.support.servers.objects import ObjectServer
-from tests.support.waiting import until
+from tests.support.servers.object_storage import ObjectServer
+from tests.support.wait import until
+from tests.support.whole.publishing import Published, add_package, package_id, publish, send_chunk, upload
 from tests.support.whole.services import Api
-from tests.support.whole.stories import Published, add_package, package_id, publish, send_chunk, upload
 from upload_service.settings import StorageSettings
 from upload_service.storage.s3 import S3Storage
 

@@ -14,11 +14,11 @@ from deploy.operator.operations import delete_tenant
 from deploy.tenant_archive.archive import part_path
 from tests.support.faults.invariants import missing, violations
 from tests.support.processes.backup import addresses_of, bring_in, export, heads, run_and_kill
-from tests.support.processes.fleet import Fleet
+from tests.support.processes.cluster import Fleet
 from tests.support.processes.pkgrepo_command import pkgrepo, up
 from tests.support.services.catalog import EXTERNAL
+from tests.support.whole.publishing import INSTALLER, Published, add_package, catalog, package_id, publish, send_chunk
 from tests.support.whole.services import Api
-from tests.support.whole.stories import INSTALLER, Published, add_package, catalog, package_id, publish, send_chunk
 
 INSTALLERS = sum(len(sample.versions) for sample in SAMPLES)
 

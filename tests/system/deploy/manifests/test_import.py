@@ -23,9 +23,9 @@ from deploy.winget_import.report import Row
 from deploy.winget_import.sources import InstallersFolder, InstallerSources
 from tests.support.processes.publish_command import publishing, run, session_of
 from tests.support.servers.certificates import self_signed
-from tests.support.waiting import until
+from tests.support.wait import until
+from tests.support.whole.publishing import download
 from tests.support.whole.services import Api, Services
-from tests.support.whole.stories import download
 from tests.support.winget.client import WingetClient
 from tests.support.winget.manifests import MINORS, Made, every_version, installer, make, whole
 

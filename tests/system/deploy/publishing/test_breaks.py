@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.processes.publish_command import LIMIT, end_of, publishing, run
+from tests.support.whole.publishing import add_package, download, package_id
 from tests.support.whole.services import Api
-from tests.support.whole.stories import add_package, download, package_id
 
 MIB = 1 << 20
 

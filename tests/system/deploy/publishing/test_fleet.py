@@ -9,10 +9,10 @@ import pytest
 
 from catalog_service.model.enumerations import Architecture, FileType
 from deploy.publish.model import Installer
-from tests.support.processes.fleet import Fleet
+from tests.support.processes.cluster import Fleet
 from tests.support.processes.publish_command import LIMIT, end_of, publishing
+from tests.support.whole.publishing import add_package, download, package_id
 from tests.support.whole.services import Api
-from tests.support.whole.stories import add_package, download, package_id
 
 MIB = 1 << 20
 

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from tests.support.processes.publish_command import run
+from tests.support.whole.publishing import add_package, catalog, download, package_id, publish
 from tests.support.whole.services import PASSWORD, Api, Services
-from tests.support.whole.stories import add_package, catalog, download, package_id, publish
 
 
 @pytest.fixture

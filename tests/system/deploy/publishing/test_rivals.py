@@ -18,8 +18,8 @@ from deploy.publish.publisher import Publisher
 from deploy.publish.session import Session
 from deploy.terminal import FileProgress
 from tests.support.processes.publish_command import session_of
+from tests.support.whole.publishing import INSTALLER, add_package, download, package_id, send_chunk
 from tests.support.whole.services import Api, Services
-from tests.support.whole.stories import INSTALLER, add_package, download, package_id, send_chunk
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Damage
 

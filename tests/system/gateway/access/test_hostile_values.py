@@ -12,10 +12,10 @@ from gateway.operations import Operation
 from tests.support.api import Answer
 from tests.support.tables import every_cell, sampled
 from tests.support.whole.commands import Commands
-from tests.support.whole.estate import Estate, furnish, title
 from tests.support.whole.fields import described, fields_of, names_in_document
 from tests.support.whole.forms import CHUNK, TRANSFER, UPLOADS, WITH_FIELDS, WRITES, multipart, own_form, send_form
-from tests.support.whole.raw import send_raw
+from tests.support.whole.raw_http import send_raw
+from tests.support.whole.seed import Estate, furnish, title
 from tests.support.whole.services import Api, Services
 
 TEXTS = {

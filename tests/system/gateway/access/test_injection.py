@@ -13,9 +13,9 @@ import pytest
 from gateway.operations import OPERATIONS, Operation, is_value
 from tests.support.tables import every_cell, sampled
 from tests.support.whole.commands import Commands, Watched
-from tests.support.whole.estate import Estate, furnish, names_something, segments, title
 from tests.support.whole.fields import fields_of
 from tests.support.whole.forms import WITH_FIELDS, WRITES, own_form, send_form
+from tests.support.whole.seed import Estate, furnish, names_something, segments, title
 from tests.support.whole.services import Services
 
 INJECTIONS = (

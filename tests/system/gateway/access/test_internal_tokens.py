@@ -14,7 +14,7 @@ from common.auth.signing import ALGORITHM
 from gateway.operations import OPERATIONS, UPLOAD, Access
 from tests.support.api import Answer, read_answer
 from tests.support.factories import KEY, make_caller, make_tenant
-from tests.support.samples.forgeries import forgeries
+from tests.support.samples.jwt_forgeries import forgeries
 from tests.support.tables import every_cell
 from tests.support.whole.routes import APPLICATIONS, PROBES, ROUTES, Route
 from tests.support.whole.services import Services

@@ -18,8 +18,8 @@ from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.api import Answer
 from tests.support.factories import KEY
 from tests.support.tables import every_cell
-from tests.support.whole.estate import CLIENTS, UNKNOWN, as_winget, segments, title
 from tests.support.whole.problems import check_error
+from tests.support.whole.seed import CLIENTS, UNKNOWN, as_winget, segments, title
 from tests.support.whole.services import Api, Services, bearer
 
 INVALID = "The session token is not valid, or no longer."

@@ -11,13 +11,13 @@ from common.auth.callers import Deployment
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.api import Answer, read_answer
 from tests.support.tables import every_cell
-from tests.support.whole.estate import UNKNOWN, Estate, segments, title
 from tests.support.whole.gateways import SERVICES, at_gateway, gateway
 from tests.support.whole.pages import sign_in
 from tests.support.whole.problems import check_error
-from tests.support.whole.raw import send_raw
+from tests.support.whole.raw_http import send_raw
+from tests.support.whole.seed import UNKNOWN, Estate, segments, title
 from tests.support.whole.services import Api, Services
-from tests.support.whole.standin import Handler, instead
+from tests.support.whole.stub_service import Handler, instead
 
 ELSEWHERE = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
 PREFLIGHT = {

@@ -2,7 +2,7 @@
 
 from auth_service.login.throttle import FAILURES
 from tests.support.factories import KEY
-from tests.support.samples.forgeries import forgeries
+from tests.support.samples.jwt_forgeries import forgeries
 from tests.support.whole.services import PASSWORD, Api, Services, bearer, single_gateway
 
 

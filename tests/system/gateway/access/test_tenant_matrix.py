@@ -11,18 +11,9 @@ from common.redis import open_redis
 from gateway.operations import OPERATIONS, Access, Operation, is_value
 from tests.support.api import Answer
 from tests.support.tables import every_cell
-from tests.support.whole.estate import (
-    CLIENTS,
-    LONG_PASSWORD,
-    UNKNOWN,
-    Estate,
-    furnish,
-    names_something,
-    segments,
-    title,
-)
+from tests.support.whole.publishing import send_chunk
+from tests.support.whole.seed import CLIENTS, LONG_PASSWORD, UNKNOWN, Estate, furnish, names_something, segments, title
 from tests.support.whole.services import Api, Services
-from tests.support.whole.stories import send_chunk
 
 GUARDED = [row for row in OPERATIONS if row.access is Access.ADMINISTRATOR]
 # Deletions come last, so that one tenant is enough for all of them.

@@ -10,9 +10,9 @@ from yarl import URL
 from common.errors import Unavailable
 from gateway.dashboard.pages import sign_in as sign_in_page
 from gateway.operations import OPERATIONS, Access
-from tests.support.whole.estate import CLIENTS, READS, UNKNOWN, furnish, segments, title
 from tests.support.whole.gateways import at_gateway, gateway
 from tests.support.whole.pages import SCRIPT, sign_in
+from tests.support.whole.seed import CLIENTS, READS, UNKNOWN, furnish, segments, title
 from tests.support.whole.services import PASSWORD, Api, Services
 
 

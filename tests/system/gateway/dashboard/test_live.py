@@ -25,10 +25,10 @@ from gateway.dashboard.pages.live_events import stream as live_stream
 from gateway.routing.tenant_directory import TenantDirectory
 from gateway.upload_events import EventHub
 from tests.support.factories import make_caller
-from tests.support.waiting import TIMEOUT, until
+from tests.support.wait import TIMEOUT, until
 from tests.support.whole.gateways import gateway
 from tests.support.whole.pages import sign_in
-from tests.support.whole.raw import with_small_buffers
+from tests.support.whole.raw_http import with_small_buffers
 from tests.support.whole.services import Api, Services
 
 

@@ -8,11 +8,11 @@ import pytest
 from catalog_service.model.enumerations import Switch
 from gateway.dashboard.routes import PAGES
 from gateway.operations import OPERATIONS, Access
-from tests.support.whole.estate import UNKNOWN, segments, title
 from tests.support.whole.gateways import at_gateway, gateway
 from tests.support.whole.pages import sign_in, token_of, write
+from tests.support.whole.publishing import upload
+from tests.support.whole.seed import UNKNOWN, segments, title
 from tests.support.whole.services import Api, Services
-from tests.support.whole.stories import upload
 
 NO_ADMINISTRATORS = [row for row in OPERATIONS if row.access is not Access.ADMINISTRATOR]
 WRITES = [row for row in OPERATIONS if row.access is Access.ADMINISTRATOR and row.method != "GET"]

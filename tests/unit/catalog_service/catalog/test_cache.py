@@ -19,7 +19,7 @@ from catalog_service.catalog.snapshot import SEGMENT, Fragment, Segment, Snapsho
 from catalog_service.model.packages import Package
 from catalog_service.revisions.model import CatalogState, Change
 from tests.support.tables import each
-from tests.support.waiting import until
+from tests.support.wait import until
 
 GZIP = Gzip()
 ALL, ACTIVE = View(include_disabled=True), View(include_disabled=False)

@@ -19,7 +19,7 @@ from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.tenant_archive.archive import FILES, ArchiveReader
 from deploy.tenant_archive.record_rules import CHECKS
 from deploy.tenant_archive.validator import TENANT, ArchiveValidator
-from tests.support.samples.sources import make_version
+from tests.support.samples.winget_factories import make_version
 from tests.support.tables import each
 
 CONTENT = b"the bytes of an installer"

@@ -26,7 +26,7 @@ from catalog_service.versions.documents import document_of
 from deploy.tenant_archive.record_rules import CHECKS, check_record
 from deploy.tenant_archive.record_types import BadRecord
 from tests.support.factories import KEY
-from tests.support.samples.sources import make_version
+from tests.support.samples.winget_factories import make_version
 from tests.support.tables import each
 
 NOW = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)

@@ -8,9 +8,9 @@ from pathlib import Path
 import olefile
 import pytest
 
-from tests.support.samples import programs
-from tests.support.samples.installers import MACHINE_MSI, USER_MSI
-from tests.support.samples.programs import ARM64, X64, X86, archive, program, version_resource, zipped
+from tests.support.samples import pe_builder
+from tests.support.samples.msi_samples import MACHINE_MSI, USER_MSI
+from tests.support.samples.pe_builder import ARM64, X64, X86, archive, program, version_resource, zipped
 from tests.support.tables import each
 from upload_service.inspection.findings import Findings, Format, Machine, Nested, Reach, Signer, clean_text
 from upload_service.inspection.formats.archives import publisher_id
@@ -122,13 +122,16 @@ def test_the_launchers_of_distlib_say_their_names_and_versions(ending: str, mach
 @each(
     ("content", "expected"),
     [
-        (program(X86, resources={(programs.RCDATA, 11111): programs.INNO_TABLE}), Format.INNO),
+        (program(X86, resources={(pe_builder.RCDATA, 11111): pe_builder.INNO_TABLE}), Format.INNO),
         (program(X86).replace(bytes(4), b"Inno", 1)[:48] + b"Inno" + program(X86)[52:], Format.INNO),
-        (program(X86, sections=[(b".text", b"x" * 700)], behind=programs.NULLSOFT_HEADER + b"solid"), Format.NULLSOFT),
-        (program(X86, sections=[(b".text", programs.NULLSOFT_HEADER)]), Format.EXE),
-        (program(X86, sections=[(b".wixburn", programs.BURN_DATA)]), Format.BURN),
+        (
+            program(X86, sections=[(b".text", b"x" * 700)], behind=pe_builder.NULLSOFT_HEADER + b"solid"),
+            Format.NULLSOFT,
+        ),
+        (program(X86, sections=[(b".text", pe_builder.NULLSOFT_HEADER)]), Format.EXE),
+        (program(X86, sections=[(b".wixburn", pe_builder.BURN_DATA)]), Format.BURN),
         (program(X86, sections=[(b".wixburn", bytes(48))]), Format.EXE),
-        (program(X86, resources={(programs.RCDATA, 11111): b"something else"}), Format.EXE),
+        (program(X86, resources={(pe_builder.RCDATA, 11111): b"something else"}), Format.EXE),
     ],
     ids=["inno", "old-inno", "nullsoft", "nullsoft-as-data", "burn", "burn-without-magic", "no-inno"],
 )
@@ -137,13 +140,13 @@ def test_the_stub_tells_the_kind_of_installer(content: bytes, expected: Format) 
 
 
 def test_a_wix_bundle_is_uninstalled_under_its_own_id() -> None:
-    found = found_in(program(X64, sections=[(b".wixburn", programs.BURN_DATA)]))
-    assert found.product_code == f"{{{programs.BUNDLE}}}".upper()
+    found = found_in(program(X64, sections=[(b".wixburn", pe_builder.BURN_DATA)]))
+    assert found.product_code == f"{{{pe_builder.BUNDLE}}}".upper()
 
 
 @each(("machine", "told"), [(X86, Machine.UNKNOWN), (X64, Machine.X64), (ARM64, Machine.ARM64)])
 def test_an_x86_stub_has_an_unknown_machine(machine: int, told: Machine) -> None:
-    inno = program(machine, resources={(programs.RCDATA, 11111): programs.INNO_TABLE})
+    inno = program(machine, resources={(pe_builder.RCDATA, 11111): pe_builder.INNO_TABLE})
     assert found_in(inno).machine is told
 
 
@@ -158,14 +161,14 @@ def test_an_x86_stub_has_an_unknown_machine(machine: int, told: Machine) -> None
 )
 def test_a_program_says_its_product_version_else_its_file_version(texts: dict[str, str], version: str) -> None:
     said = version_resource(ProductName="Büro", CompanyName="Tiny", **texts)
-    found = found_in(program(resources={(programs.VERSION, 1): said}))
+    found = found_in(program(resources={(pe_builder.VERSION, 1): said}))
     assert (found.version, found.product_name, found.publisher) == (version, "Büro", "Tiny")
 
 
 def test_a_program_that_requires_administrator_has_machine_scope() -> None:
     said = b'<requestedExecutionLevel level="requireAdministrator"/>'
-    assert found_in(program(resources={(programs.MANIFEST, 1): said})).reach is Reach.MACHINE
-    assert found_in(program(resources={(programs.MANIFEST, 1): b"asInvoker"})).reach is Reach.UNKNOWN
+    assert found_in(program(resources={(pe_builder.MANIFEST, 1): said})).reach is Reach.MACHINE
+    assert found_in(program(resources={(pe_builder.MANIFEST, 1): b"asInvoker"})).reach is Reach.UNKNOWN
 
 
 def test_a_signed_program_names_its_signer() -> None:

@@ -11,11 +11,11 @@ from types import FrameType
 
 import pytest
 
-from tests.support.samples import programs
-from tests.support.samples.installers import MACHINE_MSI, USER_MSI
-from tests.support.samples.programs import archive, program, zipped
+from tests.support.samples import pe_builder
+from tests.support.samples.msi_samples import MACHINE_MSI, USER_MSI
+from tests.support.samples.pe_builder import archive, program, zipped
 from tests.support.tables import each
-from tests.support.waiting import until
+from tests.support.wait import until
 from upload_service.inspection import process
 from upload_service.inspection.findings import Findings, Format
 from upload_service.inspection.formats import archives
@@ -165,8 +165,8 @@ INSTALLERS = {
     "machine-msi": MACHINE_MSI,
     "user-msi": USER_MSI,
     "program": program(
-        sections=[(b".wixburn", programs.BURN_DATA)],
-        resources={(programs.VERSION, 1): programs.version_resource(ProductName="T")},
+        sections=[(b".wixburn", pe_builder.BURN_DATA)],
+        resources={(pe_builder.VERSION, 1): pe_builder.version_resource(ProductName="T")},
         signature=b"0" * 99,
     ),
     "package": zipped({"AppxManifest.xml": IDENTITY.format(name="T"), "AppxSignature.p7x": b"PKCX0"}),

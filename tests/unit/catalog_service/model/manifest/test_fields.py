@@ -15,8 +15,8 @@ from catalog_service.model.manifest.values import Choice, Day, Flag, ReturnCode,
 from catalog_service.model.manifest.version import VersionManifest
 from common.errors import InvalidField
 from common.http.forms import Form
-from tests.support.samples.described import PACKAGE, VERSION, form_of
 from tests.support.samples.openapi import DOCUMENT, resolved
+from tests.support.samples.sample_forms import PACKAGE, VERSION, form_of
 from tests.support.tables import each
 
 

@@ -3,7 +3,7 @@
 from catalog_service.model.manifest.package import Icon, IconFileType
 from catalog_service.winget.manifest.icons import icon_url, with_logo_icon
 from tests.support.factories import KEYS, make_caller
-from tests.support.samples.sources import make_entry
+from tests.support.samples.winget_factories import make_entry
 from tests.support.services.catalog import picture
 from tests.support.tables import each
 

@@ -38,7 +38,7 @@ from catalog_service.model.versions import Dependencies, PackageDependency, Pack
 from catalog_service.winget.contracts import Contract
 from catalog_service.winget.manifest.manifest import manifest
 from catalog_service.winget.search.requests import Query
-from tests.support.samples.sources import make_entry, make_version
+from tests.support.samples.winget_factories import make_entry, make_version
 from tests.support.tables import each
 from tests.support.winget.client import KNOWN
 from tests.support.winget.rules import INSTALLER_MEMBERS, LOCALE_MEMBERS, check_manifest

@@ -18,7 +18,7 @@ from catalog_service.winget.search.matching import MatchType
 from catalog_service.winget.search.records import record_of
 from catalog_service.winget.search.requests import parse_search
 from catalog_service.winget.search.text_index import FILTER_THRESHOLD, TrigramFilter
-from tests.support.samples.sources import make_entry, make_version
+from tests.support.samples.winget_factories import make_entry, make_version
 from tests.support.tables import each
 
 CODE, OTHER_CODE = "{01234567-89AB-CDEF-0123-456789ABCDEF}", "{FEDCBA98-7654-3210-FEDC-BA9876543210}"

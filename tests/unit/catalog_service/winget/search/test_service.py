@@ -15,7 +15,7 @@ from catalog_service.winget.search.index_segment import IndexSegment
 from catalog_service.winget.search.matching import Match, MatchType
 from catalog_service.winget.search.requests import Search
 from catalog_service.winget.search.service import UNCACHED_READS, WingetSearch
-from tests.support.samples.sources import make_entry, make_version
+from tests.support.samples.winget_factories import make_entry, make_version
 
 
 def entries_of(*package_ids: str) -> list[WholeEntry]:

@@ -5,10 +5,10 @@ from contextlib import suppress
 from tests.support.faults.invariants import State, violations
 from tests.support.faults.publishers import at_rest
 from tests.support.faults.results import Outcome
-from tests.support.faults.story import Interrupted, Story
+from tests.support.faults.tenant_scenario import Interrupted, Story
+from tests.support.processes.cluster import Fleet
 from tests.support.processes.failpoint_control import Steps
-from tests.support.processes.fleet import Fleet
-from tests.support.waiting import until
+from tests.support.wait import until
 
 SETTLED_WITHIN = 60.0  # seconds
 TRIES = 5  # stories, for a step that may come in another order than before, or a client whom a busy machine let down

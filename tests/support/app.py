@@ -9,7 +9,7 @@ import pytest
 from motor.motor_asyncio import AsyncIOMotorClient
 
 from tests.support.servers.users import as_user
-from tests.support.waiting import TIMEOUT
+from tests.support.wait import TIMEOUT
 from tests.support.whole.commands import Commands
 from tests.support.whole.services import Api, Services, all_services
 

@@ -15,13 +15,13 @@ from deploy.local.folder import SERVICES
 from gateway.operations import OPERATIONS
 from tests.support.api import Answer, read_answer
 from tests.support.factories import KEY
-from tests.support.processes.fleet import Fleet, fleet
-from tests.support.servers.collector import Collector, collecting
+from tests.support.processes.cluster import Fleet, fleet
+from tests.support.servers.otlp_server import Collector, collecting
 from tests.support.servers.stores import private_stores
-from tests.support.waiting import until
-from tests.support.whole.estate import UNKNOWN, segments, title
+from tests.support.wait import until
+from tests.support.whole.publishing import add_package, package_id, publish, publish_in_one_call, upload, version_of
+from tests.support.whole.seed import UNKNOWN, segments, title
 from tests.support.whole.services import Api, bearer
-from tests.support.whole.stories import add_package, package_id, publish, publish_in_one_call, upload, version_of
 
 SECRET_FIELDS = ("password", "old_password", "new_password", "auth_token", "Auth-Token", "token")
 STRANGERS_TRACE = f"00-{uuid4().hex}-{uuid4().hex[:16]}-01"

@@ -13,10 +13,10 @@ from aiohttp import ClientError
 from yarl import URL
 
 from tests.support.api import Answer, read_answer
+from tests.support.processes.cluster import Fleet
 from tests.support.processes.failpoint_control import Steps
-from tests.support.processes.fleet import Fleet
+from tests.support.whole.publishing import INSTALLER, Published, package_id, send_chunk
 from tests.support.whole.services import Api
-from tests.support.whole.stories import INSTALLER, Published, package_id, send_chunk
 
 TIMEOUT = 60.0  # seconds for one request, or one announcement, to come through
 PAUSE = 0.05  # seconds between two tries

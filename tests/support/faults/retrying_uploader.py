@@ -9,8 +9,8 @@ from uuid import uuid4
 from aiohttp import ClientError
 
 from tests.support.api import Answer
+from tests.support.whole.publishing import INSTALLER, Published, send_chunk
 from tests.support.whole.services import Api
-from tests.support.whole.stories import INSTALLER, Published, send_chunk
 
 TIMEOUT = 60.0  # seconds for one request to come through
 PAUSE = 0.05  # seconds between two tries

@@ -20,7 +20,7 @@ from docker.models.containers import Container
 
 from common.auth.callers import Deployment
 from tests.support.servers.ports import free_port
-from tests.support.waiting import until
+from tests.support.wait import until
 from tests.support.whole.services import Api
 
 ROOT = Path(__file__).parents[3]

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from tests.support.faults.invariants import State, violations
 from tests.support.faults.publishers import at_rest
 from tests.support.faults.results import Outcome
-from tests.support.faults.uploader import Client
+from tests.support.faults.retrying_uploader import Client
+from tests.support.processes.cluster import Fleet
 from tests.support.processes.failpoint_control import alone
-from tests.support.processes.fleet import Fleet
-from tests.support.waiting import until
+from tests.support.wait import until
+from tests.support.whole.publishing import INSTALLER, package_id
 from tests.support.whole.services import Api
-from tests.support.whole.stories import INSTALLER, package_id
 
 AT_ONCE = 10  # versions being published
 HALFWAY = 61  # seconds, after which sweepers and collectors take up what was left halfway

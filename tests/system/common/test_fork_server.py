@@ -8,15 +8,15 @@ from asyncio.subprocess import PIPE
 
 import pytest
 
-from tests.support.processes import programs
-from tests.support.processes.programs import ROOT, Fork, start
-from tests.support.waiting import until
+from tests.support.processes import fork_server
+from tests.support.processes.fork_server import ROOT, Fork, start
+from tests.support.wait import until
 
 JSON = (sys.executable, "-m", "json.tool")
 # Starts a program, prints its process id, and is killed.
 KILLED = """
 import asyncio, os, signal, sys
-from tests.support.processes.programs import start
+from tests.support.processes.fork_server import start
 async def main():
     command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "0"]
     print((await start(command, env=os.environ)).pid, flush=True)
@@ -27,7 +27,7 @@ asyncio.run(main())
 
 @pytest.fixture(params=[True, False], ids=["forked", "started"])
 def forks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(programs, "IN_TEST", request.param)
+    monkeypatch.setattr(fork_server, "IN_TEST", request.param)
     return bool(request.param)
 
 
