@@ -8,17 +8,19 @@ from tests.support.api import Answer
 
 TITLES = {407: "Storage Exceeded"}  # The interface has a meaning of its own for it.
 MEMBERS = ["type", "title", "status", "detail", "code", "request_id"]
-TRANSFER_MEMBERS = ["received", "total"]  # of a refused chunk, as far as they are known
+# The offsets after a refused chunk, as far as they are known, and the values in the detail.
+OPTIONAL_MEMBERS = ["received", "total", "params"]
 
 
 def check_problem(answer: Answer, status: int, code: str) -> None:
     """Check an error of our own operations: problem details with the request's id."""
     assert (answer.status, answer.headers["Content-Type"]) == (status, "application/problem+json"), answer.body
-    assert [name for name in answer.body if name not in TRANSFER_MEMBERS] == MEMBERS, answer.body
+    assert [name for name in answer.body if name not in OPTIONAL_MEMBERS] == MEMBERS, answer.body
     expected = {"status": status, "code": code, "type": "about:blank"}
     expected |= {"title": TITLES.get(status, HTTPStatus(status).phrase), "request_id": answer.headers["X-Request-Id"]}
     assert {name: answer.body[name] for name in expected} == expected, (answer.body, expected)
     assert answer.body["detail"], answer.body
+    assert all(isinstance(value, str) for value in answer.body.get("params", {}).values()), answer.body
     assert REQUEST_IDS.fullmatch(answer.body["request_id"]), answer.body
 
 
