@@ -1,4 +1,4 @@
-"""The chain of the audit log on a real MongoDB: racing appends leave no gap, and nobody changes a log unseen."""
+"""The chain of the audit log on a real MongoDB: racing appends leave no gap, and every tampering is found."""
 
 import asyncio
 import copy
@@ -24,7 +24,7 @@ from auth_service.migrations import INDEXES
 from common.mongo import Document, MongoDatabase, make_indexes
 from tests.support.factories import KEY
 
-LENGTH = 8  # entries of a log that is tampered with
+LENGTH = 8  # entries of the log in the tampering tests
 SEALS = AuditSigner(KEY)
 
 
@@ -50,7 +50,7 @@ class Log:
         return await verify(self.store, SEALS, self.tenant_id, expected=expected)
 
     async def broken_at(self, expected: Head | None = None) -> int | None:
-        """The first entry that is found, or None where the log holds."""
+        """The first broken entry, or None for a valid log."""
         try:
             await self.verified(expected)
         except ChainBroken as broken:
@@ -61,7 +61,7 @@ class Log:
         return [row async for row in self._rows.find({"tenant_id": self.tenant_id}).sort("sequence", 1)]
 
     async def rewrite(self, documents: list[Document]) -> None:
-        """Put these in the place of all rows, as someone does who may write to the database."""
+        """Replace all rows, as an attacker with write access to the database can."""
         await self._rows.delete_many({"tenant_id": self.tenant_id})
         if documents:
             await self._rows.insert_many(documents)
@@ -89,8 +89,8 @@ def log(database: MongoDatabase) -> Log:
 
 
 @pytest.fixture(scope="module")
-async def written(database: MongoDatabase) -> tuple[Log, list[Document]]:
-    """A log, and its rows as they were written."""
+async def original_log(database: MongoDatabase) -> tuple[Log, list[Document]]:
+    """A log and its original rows."""
     log = Log(database, f"t{uuid4().hex[:12]}")
     await log.append(LENGTH)
     return log, await log.documents()
@@ -105,20 +105,20 @@ async def test_two_hundred_appends_at_once_from_four_replicas_leave_no_gap(log: 
     assert (await log.verified()).sequence == 200
 
 
-async def test_replicas_that_take_no_turns_leave_no_gap_either(log: Log) -> None:
+async def test_unserialized_appends_of_replicas_leave_no_gap(log: Log) -> None:
     await asyncio.gather(*(log.append(audit=Audit(log.store, SEALS)) for _ in range(20)))
 
     assert (await log.verified()).sequence == 20
 
 
-async def test_who_never_gets_a_place_is_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_append_that_finds_no_free_number_raises(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_module, "ATTEMPTS", 0)
 
     with pytest.raises(AuditBusy):
         await log.append()
 
 
-async def test_an_entry_that_is_told_twice_is_kept_once(log: Log) -> None:
+async def test_an_entry_that_is_sent_twice_is_stored_once(log: Log) -> None:
     entry = AuditEntry("add_user", "ada", "192.0.2.1", 200, "")
     audits = [Audit(log.store, SEALS) for _ in range(4)]
 
@@ -138,7 +138,7 @@ async def test_an_entry_is_read_as_it_was_written(log: Log) -> None:
     assert timedelta(0) <= entry.at - link.entry.at < timedelta(milliseconds=1)
 
 
-async def test_a_replica_that_dies_before_it_notes_the_head_breaks_nothing(log: Log) -> None:
+async def test_a_crash_before_the_head_is_stored_breaks_nothing(log: Log) -> None:
     class Dying(MongoAuditStore):
         async def save_head(self, tenant_id: str, signed: SignedHead) -> None:
             raise ConnectionResetError
@@ -151,7 +151,7 @@ async def test_a_replica_that_dies_before_it_notes_the_head_breaks_nothing(log: 
         assert (await log.verified()).sequence == 2 * count
 
 
-async def test_a_log_is_verified_while_it_grows(log: Log) -> None:
+async def test_a_growing_log_can_be_verified(log: Log) -> None:
     await log.append(LENGTH)
     growing = asyncio.create_task(log.append(50))
     while not growing.done():
@@ -159,7 +159,7 @@ async def test_a_log_is_verified_while_it_grows(log: Log) -> None:
     await growing
 
 
-async def test_the_log_of_one_tenant_says_nothing_of_another(log: Log) -> None:
+async def test_the_log_of_a_tenant_has_no_entries_of_another(log: Log) -> None:
     other = Log(log.database, f"{log.tenant_id}x")
     await log.append(3)
     await other.append(2)
@@ -169,7 +169,7 @@ async def test_the_log_of_one_tenant_says_nothing_of_another(log: Log) -> None:
 
 
 def field_names(document: Document) -> list[str]:
-    return [name for name in document if name != "tenant_id"]  # a row of another tenant is a row that was removed
+    return [name for name in document if name != "tenant_id"]  # A row that moves to another tenant counts as removed.
 
 
 VALUES = st.one_of(
@@ -213,10 +213,10 @@ def drop_a_field(rows: list[Document], data: st.DataObject) -> list[Document]:
 
 
 def swap(rows: list[Document], data: st.DataObject) -> list[Document]:
-    one, two = data.draw(st.lists(st.sampled_from(range(LENGTH)), min_size=2, max_size=2, unique=True))
+    first, second = data.draw(st.lists(st.sampled_from(range(LENGTH)), min_size=2, max_size=2, unique=True))
     names = ["sequence", *data.draw(st.sampled_from([[], ["previous"], ["previous", "hash"]]))]
     for name in names:
-        rows[one][name], rows[two][name] = rows[two][name], rows[one][name]
+        rows[first][name], rows[second][name] = rows[second][name], rows[first][name]
     return rows
 
 
@@ -233,7 +233,7 @@ def truncate(rows: list[Document], data: st.DataObject) -> list[Document]:
 
 
 def forge(rows: list[Document], data: st.DataObject) -> list[Document]:
-    """A chain anew from some entry on, right but for the key."""
+    """Rebuild the chain from an entry on, with another key."""
     first = data.draw(st.integers(0, LENGTH - 1))
     return rows[:first] + [{**row, "hash": uuid4().hex * 2} for row in rows[first:]]
 
@@ -243,29 +243,29 @@ SAMPLE = settings(max_examples=15, suppress_health_check=[HealthCheck.function_s
 
 
 async def assert_found(log: Log, original: list[Document], tampered: list[Document]) -> None:
-    """Write what was tampered with, see that the log is broken, and write the original again."""
+    """Write the tampered rows, expect a broken log, and restore the original rows."""
     try:
         await log.rewrite(tampered)
-    except BulkWriteError:  # The database itself refuses two of one number.
+    except BulkWriteError:  # The database itself refuses two entries with one number.
         await log.rewrite(original)
         reject()
 
-    found = await log.broken_at()
+    broken_at = await log.broken_at()
 
     await log.rewrite(original)
     assert await log.broken_at() is None
     first = next((n for n, (a, b) in enumerate(zip(original, _sorted(tampered), strict=False), 1) if a != b), None)
-    assert found is not None
-    assert first is None or found <= first
+    assert broken_at is not None
+    assert first is None or broken_at <= first
 
 
 @pytest.mark.parametrize("tampering", TAMPERINGS)
 @SAMPLE
 @given(data=st.data())
 async def test_tampering_is_found(
-    written: tuple[Log, list[Document]], tampering: Tampering, data: st.DataObject
+    original_log: tuple[Log, list[Document]], tampering: Tampering, data: st.DataObject
 ) -> None:
-    log, original = written
+    log, original = original_log
     await assert_found(log, original, tampering(copy.deepcopy(original), data))
 
 
@@ -274,20 +274,20 @@ async def test_tampering_is_found(
 @settings(SAMPLE, max_examples=60)
 @given(data=st.data())
 async def test_tampering_anywhere_is_found(
-    written: tuple[Log, list[Document]], tampering: Tampering, data: st.DataObject
+    original_log: tuple[Log, list[Document]], tampering: Tampering, data: st.DataObject
 ) -> None:
-    log, original = written
+    log, original = original_log
     await assert_found(log, original, tampering(copy.deepcopy(original), data))
 
 
 def _sorted(rows: list[Document]) -> list[Document]:
-    # MongoDB sorts a boolean behind all numbers.
+    # MongoDB sorts booleans after all numbers.
     numbered = [row for row in rows if isinstance(row.get("sequence"), int) and not isinstance(row["sequence"], bool)]
     return sorted(numbered, key=lambda row: int(row["sequence"]))
 
 
 @pytest.mark.parametrize("later", [0, 1, 5])
-async def test_removed_newest_entries_are_found_whatever_is_appended_after(log: Log, later: int) -> None:
+async def test_removed_newest_entries_are_found_after_more_appends(log: Log, later: int) -> None:
     await log.append(LENGTH)
     await log.rewrite((await log.documents())[:-2])
 
@@ -296,14 +296,14 @@ async def test_removed_newest_entries_are_found_whatever_is_appended_after(log: 
     assert await log.broken_at() == LENGTH - 1
 
 
-async def test_without_the_note_of_its_head_a_log_is_not_whole(log: Log) -> None:
+async def test_a_log_without_its_signed_head_is_incomplete(log: Log) -> None:
     await log.append(LENGTH)
     await log.database["audit_heads"].delete_one({"tenant_id": log.tenant_id})
 
     assert await log.broken_at() == LENGTH
 
 
-async def test_a_note_cannot_be_altered(log: Log) -> None:
+async def test_an_altered_signed_head_is_found(log: Log) -> None:
     await log.append(LENGTH)
     rows = (await log.documents())[:-2]
     await log.rewrite(rows)
@@ -313,7 +313,7 @@ async def test_a_note_cannot_be_altered(log: Log) -> None:
     assert await log.broken_at() == LENGTH - 2
 
 
-async def test_an_old_log_put_back_is_found_by_a_recorded_head(log: Log) -> None:
+async def test_a_restored_old_log_is_found_by_a_recorded_head(log: Log) -> None:
     heads = log.database["audit_heads"]
     await log.append(3)
     rows, note = await log.documents(), await heads.find_one({"tenant_id": log.tenant_id})
@@ -329,7 +329,7 @@ async def test_an_old_log_put_back_is_found_by_a_recorded_head(log: Log) -> None
     assert await log.broken_at(expected) == 6
 
 
-async def test_an_entry_of_another_history_of_the_same_log_is_found(log: Log) -> None:
+async def test_an_entry_of_another_history_of_the_log_is_found(log: Log) -> None:
     heads = log.database["audit_heads"]
     await log.append(3)
     rows, note = await log.documents(), await heads.find_one({"tenant_id": log.tenant_id})
@@ -344,13 +344,13 @@ async def test_an_entry_of_another_history_of_the_same_log_is_found(log: Log) ->
     assert await log.broken_at() == 5
 
 
-async def test_who_has_another_key_finds_nothing_right(log: Log) -> None:
+async def test_a_log_is_invalid_under_another_key(log: Log) -> None:
     await log.append(3)
     with pytest.raises(ChainBroken):
         await verify(log.store, AuditSigner(f"not-{KEY}"), log.tenant_id)
 
 
-async def test_a_key_that_was_replaced_still_verifies_its_entries(log: Log) -> None:
+async def test_a_replaced_key_still_verifies_its_entries(log: Log) -> None:
     await log.append(3)
     replaced = AuditSigner(f"another-{KEY} {KEY}")
 
@@ -362,7 +362,7 @@ async def test_a_key_that_was_replaced_still_verifies_its_entries(log: Log) -> N
     assert (await verify(log.store, replaced, log.tenant_id)).sequence == 7
 
 
-async def test_what_was_written_before_there_was_a_chain_is_taken_in_once(log: Log) -> None:
+async def test_entries_older_than_the_chain_are_added_to_it_once(log: Log) -> None:
     old = [
         {
             "tenant_id": log.tenant_id,

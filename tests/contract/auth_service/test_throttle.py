@@ -1,4 +1,4 @@
-"""The login throttle on a real Redis. Redis's own commands move the time, so no test waits."""
+"""The login throttle on a real Redis. Redis commands shift the time, so no test waits."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -16,7 +16,7 @@ from auth_service.users.model import TooManyFailures
 from common.redis import open_redis
 from tests.support.services.auth import address
 
-PLACE = "192.0.2.1"
+ADDRESS = "192.0.2.1"
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ async def redis(redis_url: str) -> AsyncIterator["Redis"]:
 
 
 @pytest.fixture(scope="module")
-def places(redis: "Redis") -> RedisKnownNetworks:
+def known_networks(redis: "Redis") -> RedisKnownNetworks:
     return RedisKnownNetworks(redis)
 
 
@@ -36,89 +36,95 @@ def tenant_id() -> str:
 
 
 async def pass_time(redis: "Redis", tenant_id: str, seconds: int) -> None:
-    """Let all logins of `ada` be so much longer ago."""
+    """Make all logins of `ada` this much older."""
     key = f"failures:places:{tenant_id}:ada"
-    for place in await redis.zrange(key, 0, -1):
-        await redis.zincrby(key, -seconds, str(place))
+    for ip in await redis.zrange(key, 0, -1):
+        await redis.zincrby(key, -seconds, str(ip))
 
 
 @pytest.mark.parametrize(("seconds", "is_known"), [(0, True), (KNOWN_FOR - 3600, True), (KNOWN_FOR + 1, False)])
-async def test_a_place_is_known_for_thirty_days(
-    places: RedisKnownNetworks, redis: "Redis", tenant_id: str, seconds: int, is_known: bool
+async def test_an_address_is_known_for_thirty_days(
+    known_networks: RedisKnownNetworks, redis: "Redis", tenant_id: str, seconds: int, is_known: bool
 ) -> None:
-    await places.add(tenant_id, "ada", PLACE)
+    await known_networks.add(tenant_id, "ada", ADDRESS)
 
     await pass_time(redis, tenant_id, seconds)
 
-    assert await places.contains(tenant_id, "ada", PLACE) is is_known
+    assert await known_networks.contains(tenant_id, "ada", ADDRESS) is is_known
 
 
-async def test_a_login_starts_the_thirty_days_again(places: RedisKnownNetworks, redis: "Redis", tenant_id: str) -> None:
+async def test_a_login_restarts_the_thirty_days(
+    known_networks: RedisKnownNetworks, redis: "Redis", tenant_id: str
+) -> None:
     for _ in range(2):
-        await places.add(tenant_id, "ada", PLACE)
+        await known_networks.add(tenant_id, "ada", ADDRESS)
         await pass_time(redis, tenant_id, KNOWN_FOR - 3600)
 
-    assert await places.contains(tenant_id, "ada", PLACE)
+    assert await known_networks.contains(tenant_id, "ada", ADDRESS)
 
 
-async def test_a_login_removes_places_older_than_thirty_days(
-    places: RedisKnownNetworks, redis: "Redis", tenant_id: str
+async def test_a_login_removes_addresses_older_than_thirty_days(
+    known_networks: RedisKnownNetworks, redis: "Redis", tenant_id: str
 ) -> None:
-    await places.add(tenant_id, "ada", PLACE)
+    await known_networks.add(tenant_id, "ada", ADDRESS)
     await pass_time(redis, tenant_id, KNOWN_FOR + 1)
 
-    await places.add(tenant_id, "ada", "192.0.2.2")
+    await known_networks.add(tenant_id, "ada", "192.0.2.2")
 
     assert await redis.zrange(f"failures:places:{tenant_id}:ada", 0, -1) == ["192.0.2.2"]
 
 
 async def test_redis_deletes_the_addresses_of_a_user_without_logins(
-    places: RedisKnownNetworks, redis: "Redis", tenant_id: str
+    known_networks: RedisKnownNetworks, redis: "Redis", tenant_id: str
 ) -> None:
-    await places.add(tenant_id, "ada", PLACE)
+    await known_networks.add(tenant_id, "ada", ADDRESS)
 
     assert KNOWN_FOR - 3600 < await redis.ttl(f"failures:places:{tenant_id}:ada") <= KNOWN_FOR
 
 
-async def test_the_most_recent_addresses_of_a_user_are_known(places: RedisKnownNetworks, tenant_id: str) -> None:
-    # The order of the logins is not the order of the addresses.
+async def test_the_most_recent_addresses_of_a_user_are_known(
+    known_networks: RedisKnownNetworks, tenant_id: str
+) -> None:
+    # The logins are in another order than the addresses.
     used = [f"192.0.2.{number}" for number in reversed(range(KNOWN_NETWORKS + 1))]
-    for place in used:
-        await places.add(tenant_id, "ada", place)
+    for ip in used:
+        await known_networks.add(tenant_id, "ada", ip)
 
-    assert [place for place in used if await places.contains(tenant_id, "ada", place)] == used[1:]
-
-
-async def test_a_place_is_known_for_one_user_of_one_tenant(places: RedisKnownNetworks, tenant_id: str) -> None:
-    await places.add(tenant_id, "ada", PLACE)
-
-    assert not await places.contains(tenant_id, "helga", PLACE)
-    assert not await places.contains(f"{tenant_id}-2", "ada", PLACE)
+    assert [ip for ip in used if await known_networks.contains(tenant_id, "ada", ip)] == used[1:]
 
 
-async def test_the_addresses_of_one_user_are_forgotten(places: RedisKnownNetworks, tenant_id: str) -> None:
+async def test_an_address_is_known_for_one_user_of_one_tenant(
+    known_networks: RedisKnownNetworks, tenant_id: str
+) -> None:
+    await known_networks.add(tenant_id, "ada", ADDRESS)
+
+    assert not await known_networks.contains(tenant_id, "helga", ADDRESS)
+    assert not await known_networks.contains(f"{tenant_id}-2", "ada", ADDRESS)
+
+
+async def test_the_addresses_of_one_user_can_be_deleted(known_networks: RedisKnownNetworks, tenant_id: str) -> None:
     for username in ("ada", "helga"):
-        await places.add(tenant_id, username, PLACE)
+        await known_networks.add(tenant_id, username, ADDRESS)
 
-    await places.forget(tenant_id, "ada")
+    await known_networks.forget(tenant_id, "ada")
 
-    assert not await places.contains(tenant_id, "ada", PLACE)
-    assert await places.contains(tenant_id, "helga", PLACE)
+    assert not await known_networks.contains(tenant_id, "ada", ADDRESS)
+    assert await known_networks.contains(tenant_id, "helga", ADDRESS)
 
 
-async def test_the_addresses_of_one_tenant_are_forgotten(places: RedisKnownNetworks, tenant_id: str) -> None:
+async def test_the_addresses_of_one_tenant_can_be_deleted(known_networks: RedisKnownNetworks, tenant_id: str) -> None:
     other = f"{tenant_id}-2"
     for user in ((tenant_id, "ada"), (tenant_id, "helga"), (other, "ada")):
-        await places.add(*user, PLACE)
+        await known_networks.add(*user, ADDRESS)
 
-    await places.forget_tenant(tenant_id)
+    await known_networks.forget_tenant(tenant_id)
 
-    assert not await places.contains(tenant_id, "ada", PLACE)
-    assert not await places.contains(tenant_id, "helga", PLACE)
-    assert await places.contains(other, "ada", PLACE)
+    assert not await known_networks.contains(tenant_id, "ada", ADDRESS)
+    assert not await known_networks.contains(tenant_id, "helga", ADDRESS)
+    assert await known_networks.contains(other, "ada", ADDRESS)
 
 
-async def test_names_that_look_like_addresses_have_counts_of_their_own(redis: "Redis", tenant_id: str) -> None:
+async def test_usernames_that_look_like_addresses_have_separate_counts(redis: "Redis", tenant_id: str) -> None:
     login_throttle = Throttle(RedisFailureCounts(redis), RedisKnownNetworks(redis))
     for _ in range(throttle.FAILURES):
         await login_throttle.count_failure(tenant_id, "2001:db8::/64:ada", "2001:db8:1::1")
@@ -137,25 +143,25 @@ def low_limits() -> Iterator[None]:
 
 
 class Model:
-    """The promises of the throttle: a count for each of its limits."""
+    """A model of the throttle: one count for each limit."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, ...]] = Counter()
         self.known: set[tuple[str, str]] = set()
 
-    def _keys(self, user: str, place: str) -> list[tuple[str, ...]]:
-        return [(place,), (user, place), ("known" if (user, place) in self.known else "other", user)]
+    def _keys(self, user: str, ip: str) -> list[tuple[str, ...]]:
+        return [(ip,), (user, ip), ("known" if (user, ip) in self.known else "other", user)]
 
-    def refuses(self, user: str, place: str) -> bool:
+    def refuses(self, user: str, ip: str) -> bool:
         limits = (throttle.FAILURES, throttle.FAILURES, throttle.USER_FAILURES)
-        return any(self.counts[key] >= limit for key, limit in zip(self._keys(user, place), limits, strict=True))
+        return any(self.counts[key] >= limit for key, limit in zip(self._keys(user, ip), limits, strict=True))
 
-    def fail(self, user: str, place: str) -> None:
-        self.counts.update(self._keys(user, place))
+    def fail(self, user: str, ip: str) -> None:
+        self.counts.update(self._keys(user, ip))
 
-    def succeed(self, user: str, place: str) -> None:
-        self.known.add((user, place))
-        del self.counts[user, place]
+    def succeed(self, user: str, ip: str) -> None:
+        self.known.add((user, ip))
+        del self.counts[user, ip]
 
 
 LOGINS = st.lists(st.tuples(st.sampled_from(["ada", "helga"]), st.integers(0, 3), st.booleans()), max_size=40)
@@ -163,7 +169,7 @@ LOGINS = st.lists(st.tuples(st.sampled_from(["ada", "helga"]), st.integers(0, 3)
 
 @settings(max_examples=60, derandomize=True)
 @given(logins=LOGINS)
-async def test_logins_are_refused_as_the_limits_say(
+async def test_logins_are_refused_at_the_limits(
     redis: "Redis", low_limits: None, logins: list[tuple[str, int, bool]]
 ) -> None:
     real, model = Throttle(RedisFailureCounts(redis), RedisKnownNetworks(redis)), Model()

@@ -1,4 +1,4 @@
-"""Migrations on a real MongoDB: in their order, each once, by one process at a time, wherever one was cut short."""
+"""Migrations on a real MongoDB: in order, each once, in one process at a time, and resumable after any interruption."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -35,8 +35,8 @@ from tests.support.factories import KEY
 INDEXES = {"things": [IndexModel([("tenant_id", ASCENDING), ("size", ASCENDING)], unique=True)]}
 
 
-class CutShort(Exception):
-    """Stands for whatever ends a process."""
+class ProcessKilled(Exception):
+    """Simulates the end of a process."""
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
 
 
 class Steps:
-    """Two migrations of things: their width becomes a size, which is doubled then; how often each was begun."""
+    """Two migrations: rename the width to size, then double it. Counts the starts of each."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -79,7 +79,7 @@ async def sizes(database: MongoDatabase) -> Sequence[int | None]:
     return [thing.get("size") async for thing in database["things"].find({}).sort("width", ASCENDING)]
 
 
-async def test_migrations_are_done_in_their_order_and_indexes_made_after_them(
+async def test_migrations_run_in_order_and_indexes_are_created_after_them(
     database: MongoDatabase, steps: Steps
 ) -> None:
     await fill(database)
@@ -88,12 +88,12 @@ async def test_migrations_are_done_in_their_order_and_indexes_made_after_them(
         "2: double them",
         "1 indexes of things",
     ]
-    told: list[str] = []
-    await migrate(database, steps.schema, told.append)
+    reported: list[str] = []
+    await migrate(database, steps.schema, reported.append)
     assert await sizes(database) == [0, 2, 4, 6, 8, 10, 12]
     assert await version_of(database) == 2
     assert (await outstanding(database, steps.schema)).sentences() == []
-    assert told == [
+    assert reported == [
         "migrating, 1: measure things",
         "migrating, 1: measure things, 7 documents",
         "migrating, 2: double them",
@@ -102,7 +102,7 @@ async def test_migrations_are_done_in_their_order_and_indexes_made_after_them(
     ]
 
 
-async def test_what_is_up_to_date_is_left_alone(database: MongoDatabase, steps: Steps) -> None:
+async def test_a_current_database_is_not_changed(database: MongoDatabase, steps: Steps) -> None:
     await fill(database)
     await migrate(database, steps.schema)
     await migrate(database, steps.schema)
@@ -111,40 +111,42 @@ async def test_what_is_up_to_date_is_left_alone(database: MongoDatabase, steps: 
     assert await sizes(database) == [0, 2, 4, 6, 8, 10, 12]
 
 
-async def test_only_what_came_since_is_done(database: MongoDatabase, steps: Steps) -> None:
+async def test_only_new_migrations_run(database: MongoDatabase, steps: Steps) -> None:
     await fill(database)
     await migrate(database, Schema(steps.schema.migrations[:1], {}))
     await migrate(database, steps.schema)
     assert steps.begun == ["measure", "double"]
 
 
-async def test_what_is_cut_short_after_any_batch_goes_on_when_it_is_run_again(
+async def test_a_migration_interrupted_after_any_batch_continues(
     database: MongoDatabase, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schema_module, "BATCH", 2)
-    monkeypatch.setattr(migrating_module, "LEASE", -1)  # Nobody gives back what a process had that was killed.
+    monkeypatch.setattr(migrating_module, "LEASE", -1)  # A killed process does not release its lease.
     monkeypatch.setattr(Lease, "release", lambda _: asyncio.sleep(0))
     await fill(database)
 
     def cut(text: str) -> None:
         if text.endswith("documents"):
-            raise CutShort
+            raise ProcessKilled
 
     for _ in range(8):  # batches
-        with pytest.raises(CutShort):
+        with pytest.raises(ProcessKilled):
             await migrate(database, steps.schema, cut)
     await migrate(database, steps.schema, cut)
     assert await sizes(database) == [0, 2, 4, 6, 8, 10, 12]
 
 
-async def test_of_several_that_begin_at_once_one_migrates(database: MongoDatabase, steps: Steps) -> None:
+async def test_one_of_several_concurrent_processes_migrates(database: MongoDatabase, steps: Steps) -> None:
     await fill(database)
     outcomes = await asyncio.gather(*(migrate(database, steps.schema) for _ in range(5)), return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} <= {Migrating, type(None)}
     assert steps.begun == ["measure", "double"]
 
 
-async def test_a_lease_is_kept_by_its_holder_and_taken_from_a_dead_one(database: MongoDatabase, steps: Steps) -> None:
+async def test_a_lease_stays_with_a_live_holder_and_expires_for_a_dead_one(
+    database: MongoDatabase, steps: Steps
+) -> None:
     assert await Lease(database).acquire()
     with pytest.raises(Migrating):
         await migrate(database, steps.schema)
@@ -154,15 +156,15 @@ async def test_a_lease_is_kept_by_its_holder_and_taken_from_a_dead_one(database:
     assert steps.begun == ["measure", "double"]
 
 
-async def test_a_lease_is_renewed_while_a_migration_takes_its_time(
+async def test_a_lease_is_renewed_during_a_slow_migration(
     database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migrating_module, "RENEWAL", 0.01)
 
     async def until(database: MongoDatabase) -> datetime:
-        (found,) = await database["schema"].find({}).to_list(None)
-        at: datetime = found["until"]
-        return at
+        (lease,) = await database["schema"].find({}).to_list(None)
+        expires_at: datetime = lease["until"]
+        return expires_at
 
     async def slow(database: MongoDatabase, _: Done) -> None:
         first = await until(database)
@@ -174,7 +176,7 @@ async def test_a_lease_is_renewed_while_a_migration_takes_its_time(
     assert await version_of(database) == 1
 
 
-async def test_who_lost_the_lease_ends_its_work_and_says_nothing_of_it(
+async def test_a_process_without_its_lease_stops_and_records_nothing(
     database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migrating_module, "RENEWAL", 0.01)
@@ -199,32 +201,32 @@ async def test_who_lost_the_lease_ends_its_work_and_says_nothing_of_it(
     assert ended
 
 
-async def test_who_fails_gives_the_lease_back(database: MongoDatabase, steps: Steps) -> None:
+async def test_a_failed_migration_releases_the_lease(database: MongoDatabase, steps: Steps) -> None:
     await fill(database)
 
     def fail(_: str) -> None:
-        raise CutShort
+        raise ProcessKilled
 
-    with pytest.raises(CutShort):
+    with pytest.raises(ProcessKilled):
         await migrate(database, steps.schema, fail)
     await migrate(database, steps.schema)
     assert await sizes(database) == [0, 2, 4, 6, 8, 10, 12]
 
 
-async def test_a_database_that_is_newer_is_refused(database: MongoDatabase, steps: Steps) -> None:
+async def test_a_newer_database_is_refused(database: MongoDatabase, steps: Steps) -> None:
     await set_version(database, 3)
     with pytest.raises(SchemaIsNewer, match="schema is newer than this program, 3 where it knows 2"):
         await migrate(database, steps.schema)
     assert steps.begun == []
 
 
-async def test_an_index_that_is_there_otherwise_is_no_index_of_ours(database: MongoDatabase, steps: Steps) -> None:
+async def test_an_index_with_other_options_is_an_error(database: MongoDatabase, steps: Steps) -> None:
     await database["things"].create_index([("tenant_id", ASCENDING), ("size", ASCENDING)])
     with pytest.raises(OperationFailure):
         await migrate(database, steps.schema)
 
 
-async def test_entries_from_before_the_chain_are_in_it_after_migration(database: MongoDatabase) -> None:
+async def test_a_migration_adds_old_entries_to_the_chain(database: MongoDatabase) -> None:
     entry: dict[str, Any] = {"user": "ada", "ip": "192.0.2.1", "status": 200, "request_id": "", "target": []}
     for number in range(3):
         await database["audit"].insert_many(
@@ -237,7 +239,7 @@ async def test_entries_from_before_the_chain_are_in_it_after_migration(database:
     await migrate(database, schema)
     store, signer = MongoAuditStore(database), AuditSigner(KEY)
     assert [(await verify(store, signer, tenant)).sequence for tenant in ("acme", "other")] == [3, 3]
-    found: list[Document] = [row async for row in database["audit_log"].find({"tenant_id": "acme"}).sort("sequence")]
-    assert [row["operation"] for row in found] == ["old_0", "old_1", "old_2"]
+    entries: list[Document] = [row async for row in database["audit_log"].find({"tenant_id": "acme"}).sort("sequence")]
+    assert [row["operation"] for row in entries] == ["old_0", "old_1", "old_2"]
     await migrate_again(database, schema, 0)
     assert await database["audit_log"].count_documents({}) == 6

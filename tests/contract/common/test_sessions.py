@@ -1,4 +1,4 @@
-"""Sessions on a real Redis. Time is moved by its own commands, so nothing here waits (section 5.1)."""
+"""Sessions on a real Redis. Redis commands shift the time, so no test waits (section 5.1)."""
 
 import asyncio
 import socket
@@ -43,8 +43,8 @@ def tenant_id() -> str:
     return f"t{uuid4().hex[:12]}"
 
 
-def kept_as(session: Session) -> str:
-    """The key under which Redis keeps a session."""
+def redis_key(session: Session) -> str:
+    """The Redis key of a session."""
     return f"session:{{{session.tenant_id}:{session.username}}}:{session.session_id}"
 
 
@@ -56,21 +56,21 @@ async def refused(sessions: Sessions, tenant_id: str, token: str) -> bool:
     return False
 
 
-async def test_an_open_session_says_who_it_is(sessions: Sessions, tenant_id: str) -> None:
+async def test_an_open_session_names_its_user(sessions: Sessions, tenant_id: str) -> None:
     session = await sessions.check(tenant_id, await sessions.open(tenant_id, "ada"))
 
     assert (session.tenant_id, session.username) == (tenant_id, "ada")
 
 
-async def test_each_login_makes_a_session_of_its_own(sessions: Sessions, tenant_id: str) -> None:
-    one, other = [await sessions.open(tenant_id, "ada") for _ in range(2)]
+async def test_each_login_opens_a_separate_session(sessions: Sessions, tenant_id: str) -> None:
+    first, second = [await sessions.open(tenant_id, "ada") for _ in range(2)]
 
-    assert one != other
-    await sessions.close(sessions.parse_token(one))
-    assert not await refused(sessions, tenant_id, other)
+    assert first != second
+    await sessions.close(sessions.parse_token(first))
+    assert not await refused(sessions, tenant_id, second)
 
 
-async def test_a_closed_session_is_over(sessions: Sessions, tenant_id: str) -> None:
+async def test_a_closed_session_has_ended(sessions: Sessions, tenant_id: str) -> None:
     token = await sessions.open(tenant_id, "ada")
 
     await sessions.close(sessions.parse_token(token))
@@ -91,15 +91,15 @@ async def test_another_tenants_token_is_refused(sessions: Sessions, tenant_id: s
     assert await refused(sessions, f"{tenant_id}-2", token)
 
 
-async def test_a_session_lasts_its_idle_time_at_first(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
+async def test_a_new_session_lasts_its_idle_time(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
     session = sessions.parse_token(await sessions.open(tenant_id, "ada"))
 
-    assert 0 < await redis.pttl(kept_as(session)) <= IDLE * 1000
+    assert 0 < await redis.pttl(redis_key(session)) <= IDLE * 1000
 
 
-async def test_a_use_gives_the_idle_time_anew(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
+async def test_a_use_restarts_the_idle_time(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
     token = await sessions.open(tenant_id, "ada")
-    key = kept_as(sessions.parse_token(token))
+    key = redis_key(sessions.parse_token(token))
     await redis.pexpire(key, 60_000)  # nine minutes without a use
 
     await sessions.check(tenant_id, token)
@@ -107,40 +107,38 @@ async def test_a_use_gives_the_idle_time_anew(sessions: Sessions, redis: "Redis"
     assert await redis.pttl(key) > 60_000
 
 
-async def test_asking_whether_a_session_lives_is_no_use_of_it(
-    sessions: Sessions, redis: "Redis", tenant_id: str
-) -> None:
+async def test_validating_a_session_does_not_renew_it(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
     session = await sessions.check(tenant_id, await sessions.open(tenant_id, "ada"))
-    await redis.expire(kept_as(session), 5)
+    await redis.expire(redis_key(session), 5)
     assert await sessions.is_alive(session)
-    assert await redis.ttl(kept_as(session)) <= 5
+    assert await redis.ttl(redis_key(session)) <= 5
     await sessions.close(session)
     assert not await sessions.is_alive(session)
 
 
-async def test_a_session_idle_for_too_long_is_over(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
+async def test_an_idle_session_ends(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
     token = await sessions.open(tenant_id, "ada")
-    await redis.pexpire(kept_as(sessions.parse_token(token)), 0)
+    await redis.pexpire(redis_key(sessions.parse_token(token)), 0)
 
     assert await refused(sessions, tenant_id, token)
 
 
-async def test_a_use_does_not_take_a_session_past_its_lifetime(
+async def test_a_use_does_not_extend_a_session_past_its_lifetime(
     sessions: Sessions, redis: "Redis", tenant_id: str
 ) -> None:
     token = await sessions.open(tenant_id, "ada")
-    key = kept_as(sessions.parse_token(token))
+    key = redis_key(sessions.parse_token(token))
     now, _ = await redis.time()
-    await redis.set(key, now + 60, ex=30)  # one minute before its hour is over
+    await redis.set(key, now + 60, ex=30)  # one minute before the end of its hour
 
     await sessions.check(tenant_id, token)
 
     assert 30_000 < await redis.pttl(key) <= 60_000
 
 
-async def test_a_session_past_its_lifetime_is_over(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
+async def test_a_session_ends_after_its_lifetime(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
     token = await sessions.open(tenant_id, "ada")
-    key = kept_as(sessions.parse_token(token))
+    key = redis_key(sessions.parse_token(token))
     now, _ = await redis.time()
     await redis.set(key, now, ex=IDLE)
 
@@ -149,15 +147,15 @@ async def test_a_session_past_its_lifetime_is_over(sessions: Sessions, redis: "R
 
 
 async def pass_time(redis: "Redis", session: Session, seconds: int) -> None:
-    """Let Redis believe that so much time passed for a session."""
-    key = kept_as(session)
-    ends, left = int(await redis.get(key) or 0), await redis.pttl(key)
-    await redis.set(key, ends - seconds, px=max(1, left - seconds * 1000))
-    if left <= seconds * 1000:
+    """Age a session in Redis by this time."""
+    key = redis_key(session)
+    ends, remaining = int(await redis.get(key) or 0), await redis.pttl(key)
+    await redis.set(key, ends - seconds, px=max(1, remaining - seconds * 1000))
+    if remaining <= seconds * 1000:
         await redis.delete(key)
 
 
-# Never within a few seconds of what ends a session: real time passes too.
+# Stay some seconds away from the end of a session: real time passes too.
 PAUSES = st.lists(st.integers(0, 13).map(lambda steps: 50 * steps + 3), max_size=14)
 
 
@@ -178,34 +176,34 @@ async def test_a_session_ends_by_a_long_pause_or_by_its_lifetime(
             break
 
 
-async def test_an_idle_time_beyond_the_lifetime_does_not_prolong_it(redis: "Redis", tenant_id: str) -> None:
+async def test_an_idle_time_beyond_the_lifetime_does_not_extend_it(redis: "Redis", tenant_id: str) -> None:
     sessions = Sessions(redis, keys=KEYS, lifetime=60, idle=3600)
     token = await sessions.open(tenant_id, "ada")
 
     await sessions.check(tenant_id, token)
 
-    assert 0 < await redis.pttl(kept_as(sessions.parse_token(token))) <= 60_000
+    assert 0 < await redis.pttl(redis_key(sessions.parse_token(token))) <= 60_000
 
 
-async def test_a_lifetime_is_counted_by_the_clock_of_redis(
+async def test_a_lifetime_uses_the_clock_of_redis(
     redis: "Redis", tenant_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sessions = Sessions(redis, keys=KEYS, lifetime=60, idle=60)
     now, _ = await redis.time()
-    monkeypatch.setattr("common.auth.sessions.time.time", lambda: now + 7200.0)  # this machine's clock is wrong
+    monkeypatch.setattr("common.auth.sessions.time.time", lambda: now + 7200.0)  # The clock of this machine is wrong.
 
     token = await sessions.open(tenant_id, "ada")
 
-    ends = await redis.get(kept_as(Session(tenant_id, "ada", _claims(token)["jti"], 0)))
+    ends = await redis.get(redis_key(Session(tenant_id, "ada", _claims(token)["jti"], 0)))
     assert now <= int(ends or 0) <= now + 61
 
 
-async def test_all_sessions_of_a_user_end_but_one(sessions: Sessions, tenant_id: str) -> None:
-    kept, *others = [await sessions.open(tenant_id, "ada") for _ in range(3)]
+async def test_all_sessions_of_a_user_except_one_end(sessions: Sessions, tenant_id: str) -> None:
+    open_session, *others = [await sessions.open(tenant_id, "ada") for _ in range(3)]
 
-    await sessions.close_all(tenant_id, "ada", keep=sessions.parse_token(kept).session_id)
+    await sessions.close_all(tenant_id, "ada", keep=sessions.parse_token(open_session).session_id)
 
-    assert not await refused(sessions, tenant_id, kept)
+    assert not await refused(sessions, tenant_id, open_session)
     assert [await refused(sessions, tenant_id, token) for token in others] == [True, True]
 
 
@@ -218,18 +216,18 @@ async def test_all_sessions_of_a_user_end(sessions: Sessions, tenant_id: str) ->
 
 
 async def test_ended_sessions_of_a_user_take_no_memory(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
-    listed = f"sessions:{{{tenant_id}:ada}}"
+    key = f"sessions:{{{tenant_id}:ada}}"
     now, _ = await redis.time()
-    await redis.zadd(listed, {f"ended-{number}": now - number for number in range(100)})
+    await redis.zadd(key, {f"ended-{number}": now - number for number in range(100)})
 
     await sessions.open(tenant_id, "ada")
 
-    assert await redis.zcard(listed) == 1
+    assert await redis.zcard(key) == 1
 
 
-async def test_a_session_is_known_of_for_as_long_as_it_may_live(redis: "Redis", tenant_id: str) -> None:
+async def test_a_session_is_listed_for_its_whole_lifetime(redis: "Redis", tenant_id: str) -> None:
     token = await Sessions(redis, keys=KEYS, lifetime=LIFETIME, idle=IDLE).open(tenant_id, "ada")
-    shorter = Sessions(redis, keys=KEYS, lifetime=1, idle=1)  # the setting was changed since
+    shorter = Sessions(redis, keys=KEYS, lifetime=1, idle=1)  # The setting has changed since.
 
     await shorter.open(tenant_id, "ada")
 
@@ -238,7 +236,7 @@ async def test_a_session_is_known_of_for_as_long_as_it_may_live(redis: "Redis", 
     assert await refused(shorter, tenant_id, token)
 
 
-async def test_many_more_calls_than_connections_wait_their_turn(sessions: Sessions, tenant_id: str) -> None:
+async def test_calls_wait_for_a_free_connection(sessions: Sessions, tenant_id: str) -> None:
     token = await sessions.open(tenant_id, "ada")
 
     checked = await asyncio.gather(*(sessions.check(tenant_id, token) for _ in range(CONNECTIONS * 3)))
@@ -247,59 +245,61 @@ async def test_many_more_calls_than_connections_wait_their_turn(sessions: Sessio
 
 
 async def commands(redis: "Redis") -> int:
-    """How many commands Redis has been sent."""
+    """The number of commands sent to Redis."""
     return int((await redis.info("stats"))["total_commands_processed"])
 
 
-async def test_checks_that_wait_together_cost_redis_few_commands(
-    sessions: Sessions, redis: "Redis", tenant_id: str
-) -> None:
+async def test_waiting_checks_share_few_commands_to_redis(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
     tokens = [await sessions.open(tenant_id, f"user-{number}") for number in range(20)]
-    await sessions.touch(tenant_id)  # Redis has the script from here on.
+    await sessions.touch(tenant_id)  # Redis has the script now.
     before = await commands(redis)
 
-    looks = [sessions.touch(tenant_id, token) for token in tokens * 10]
-    found = await asyncio.gather(*looks, *(sessions.check(tenant_id, token) for token in tokens * 10))
+    touches = [sessions.touch(tenant_id, token) for token in tokens * 10]
+    results = await asyncio.gather(*touches, *(sessions.check(tenant_id, token) for token in tokens * 10))
 
-    assert len(found) == 400
-    in_the_script = 20 * 2 + 3  # a look and a use of each session, the stamp, the time, which process this is
-    assert await commands(redis) - before <= in_the_script + 2  # the script, and the counting
+    assert len(results) == 400
+    in_the_script = 20 * 2 + 3  # check and use of each session, version, time, process id
+    assert await commands(redis) - before <= in_the_script + 2  # the script and the counting
 
 
-async def test_of_checks_that_wait_together_each_gets_its_own_answer(sessions: Sessions, tenant_id: str) -> None:
+async def test_each_of_several_batched_checks_gets_its_own_answer(sessions: Sessions, tenant_id: str) -> None:
     tokens = [await sessions.open(tenant_id, f"user-{number}") for number in range(20)]
     for token in tokens[::2]:
         await sessions.close(sessions.parse_token(token))
 
-    found = await asyncio.gather(*(sessions.touch(tenant_id, token) for token in tokens))
+    checks = await asyncio.gather(*(sessions.touch(tenant_id, token) for token in tokens))
 
-    names = [look.session.username if look.session else None for look in found]
+    names = [check.session.username if check.session else None for check in checks]
     assert names == [None if number % 2 == 0 else f"user-{number}" for number in range(20)]
 
 
-async def test_a_session_that_one_gateway_ends_is_over_at_once_for_another(redis: "Redis", tenant_id: str) -> None:
-    one, other = [Sessions(redis, keys=KEYS, lifetime=LIFETIME, idle=IDLE) for _ in range(2)]
-    token = await one.open(tenant_id, "ada")
-    await asyncio.gather(*(other.check(tenant_id, token) for _ in range(3)))
+async def test_a_session_ended_by_one_gateway_ends_for_others_at_once(redis: "Redis", tenant_id: str) -> None:
+    first, second = [Sessions(redis, keys=KEYS, lifetime=LIFETIME, idle=IDLE) for _ in range(2)]
+    token = await first.open(tenant_id, "ada")
+    await asyncio.gather(*(second.check(tenant_id, token) for _ in range(3)))
 
-    await one.close(one.parse_token(token))
+    await first.close(first.parse_token(token))
 
-    assert await refused(other, tenant_id, token)
-    assert (await other.touch(tenant_id, token)).session is None
+    assert await refused(second, tenant_id, token)
+    assert (await second.touch(tenant_id, token)).session is None
 
 
-async def test_a_look_uses_a_session_as_a_check_does(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
+async def test_reading_session_and_version_renews_the_session(
+    sessions: Sessions, redis: "Redis", tenant_id: str
+) -> None:
     token = await sessions.open(tenant_id, "ada")
-    key = kept_as(sessions.parse_token(token))
+    key = redis_key(sessions.parse_token(token))
     await redis.pexpire(key, 60_000)
 
     assert (await sessions.touch(tenant_id, token)).session == sessions.parse_token(token)
     assert await redis.pttl(key) > 60_000
 
 
-async def test_a_look_shows_no_session_of_another_tenant(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
+async def test_reading_session_and_version_hides_other_tenants(
+    sessions: Sessions, redis: "Redis", tenant_id: str
+) -> None:
     token = await sessions.open(f"{tenant_id}-2", "ada")
-    key = kept_as(sessions.parse_token(token))
+    key = redis_key(sessions.parse_token(token))
     await redis.pexpire(key, 60_000)
 
     assert (await sessions.touch(tenant_id, token)).session is None
@@ -307,38 +307,41 @@ async def test_a_look_shows_no_session_of_another_tenant(sessions: Sessions, red
 
 
 @pytest.mark.parametrize("token", ["", "nonsense", "a.b.c", "\udcff.\udcff.\udcff"])
-async def test_a_look_with_what_is_no_token_shows_the_stamp_alone(
+async def test_an_invalid_token_gets_the_tenant_version_only(
     sessions: Sessions, redis: "Redis", tenant_id: str, token: str
 ) -> None:
     await TenantVersions(redis).bump(tenant_id)
 
-    look = await sessions.touch(tenant_id, token)
+    check = await sessions.touch(tenant_id, token)
 
-    assert (str(look.tenant_version).endswith(str(await redis.get(f"stamp:{tenant_id}"))), look.session) == (True, None)
+    assert (str(check.tenant_version).endswith(str(await redis.get(f"stamp:{tenant_id}"))), check.session) == (
+        True,
+        None,
+    )
 
 
-async def test_a_tenants_stamp_changes_with_each_change_only(
+async def test_a_tenant_version_changes_with_each_change_only(
     sessions: Sessions, redis: "Redis", tenant_id: str
 ) -> None:
-    stamps, seen = TenantVersions(redis), []
+    tenant_versions, versions = TenantVersions(redis), []
     for _ in range(3):
-        seen += [(await sessions.touch(tenant_id)).tenant_version, (await sessions.touch(tenant_id)).tenant_version]
-        await stamps.bump(f"{tenant_id}-2")
-        assert (await sessions.touch(tenant_id)).tenant_version == seen[-1]
-        await stamps.bump(tenant_id)
+        versions += [(await sessions.touch(tenant_id)).tenant_version, (await sessions.touch(tenant_id)).tenant_version]
+        await tenant_versions.bump(f"{tenant_id}-2")
+        assert (await sessions.touch(tenant_id)).tenant_version == versions[-1]
+        await tenant_versions.bump(tenant_id)
 
-    assert seen[::2] == seen[1::2]
-    assert len(set(seen)) == 3
+    assert versions[::2] == versions[1::2]
+    assert len(set(versions)) == 3
 
 
-async def test_while_a_tenant_is_being_changed_it_has_no_stamp_and_then_another(
+async def test_a_tenant_has_no_version_during_a_change_and_a_new_one_after(
     sessions: Sessions, redis: "Redis", tenant_id: str
 ) -> None:
-    stamps = TenantVersions(redis)
-    await stamps.bump(tenant_id)
+    tenant_versions = TenantVersions(redis)
+    await tenant_versions.bump(tenant_id)
     before = (await sessions.touch(tenant_id)).tenant_version
 
-    async with stamps.invalidate_during(tenant_id):
+    async with tenant_versions.invalidate_during(tenant_id):
         assert await sessions.touch(tenant_id) == SessionCheck(None, changing=True)
         assert (await sessions.touch(f"{tenant_id}-2")).tenant_version
         assert await redis.ttl(f"stamp:{tenant_id}") > MAX_AGE
@@ -346,39 +349,39 @@ async def test_while_a_tenant_is_being_changed_it_has_no_stamp_and_then_another(
     assert (await sessions.touch(tenant_id)).tenant_version not in {before, None}
 
 
-async def test_a_change_that_cannot_be_told_of_is_not_begun(redis: "Redis", tenant_id: str) -> None:
-    async with open_redis("redis://127.0.0.1:1/0") as nobody:
+async def test_a_change_does_not_start_if_gateways_cannot_be_notified(redis: "Redis", tenant_id: str) -> None:
+    async with open_redis("redis://127.0.0.1:1/0") as unreachable:
         with pytest.raises(RedisError):
-            async with TenantVersions(nobody).invalidate_during(tenant_id):
+            async with TenantVersions(unreachable).invalidate_during(tenant_id):
                 pytest.fail("It has begun.")
 
 
-async def test_a_change_during_an_outage_of_redis_is_done_and_not_cached(
+async def test_a_change_during_a_redis_outage_is_made_and_not_cached(
     sessions: Sessions, redis: "Redis", tenant_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def away(*_: object) -> None:
+    async def fail(*_: object) -> None:
         raise RedisError("away")
 
-    stamps = TenantVersions(redis)
-    monkeypatch.setattr(stamps, "bump", away)
+    tenant_versions = TenantVersions(redis)
+    monkeypatch.setattr(tenant_versions, "bump", fail)
 
-    async with stamps.invalidate_during(tenant_id):
+    async with tenant_versions.invalidate_during(tenant_id):
         pass
 
     assert (await sessions.touch(tenant_id)).tenant_version is None
 
 
-async def test_no_stamp_counts_past_the_redis_that_told_it(tmp_path: Path) -> None:
-    told: list[str | None] = []
+async def test_a_tenant_version_is_not_valid_after_redis_restarts(tmp_path: Path) -> None:
+    versions: list[str | None] = []
     for _ in range(2):
         async with servers.redis(tmp_path) as url, open_redis(url) as redis:
-            looks = Sessions(redis, keys=KEYS, lifetime=LIFETIME, idle=IDLE)
-            if not told:
+            sessions = Sessions(redis, keys=KEYS, lifetime=LIFETIME, idle=IDLE)
+            if not versions:
                 await TenantVersions(redis).bump("changed")
-            told += [(await looks.touch(tenant_id)).tenant_version for tenant_id in ("changed", "never") * 2]
+            versions += [(await sessions.touch(tenant_id)).tenant_version for tenant_id in ("changed", "never") * 2]
 
-    assert told[:2] == told[2:4]
-    assert len(set(told)) == 4
+    assert versions[:2] == versions[2:4]
+    assert len(set(versions)) == 4
 
 
 async def test_ending_a_users_sessions_leaves_others_alone(sessions: Sessions, tenant_id: str) -> None:
@@ -410,7 +413,7 @@ def _claims(token: str) -> dict[str, Any]:
 
 
 async def forged(sessions: Sessions, tenant_id: str, changes: dict[str, Any], *, key: str = KEY) -> str:
-    """A token like that of an open session, with other claims; None takes one away."""
+    """An open session's token with other claims; None removes a claim."""
     claims = {**_claims(await sessions.open(tenant_id, "ada")), **changes}
     return jwt.encode({name: value for name, value in claims.items() if value is not None}, key, algorithm=ALGORITHM)
 
@@ -440,12 +443,12 @@ async def test_a_token_with_other_claims_is_refused(
     assert await refused(sessions, tenant_id, await forged(sessions, tenant_id, changes))
 
 
-async def test_a_token_of_another_key_is_refused(sessions: Sessions, tenant_id: str) -> None:
+async def test_a_token_signed_with_another_key_is_refused(sessions: Sessions, tenant_id: str) -> None:
     assert await refused(sessions, tenant_id, await forged(sessions, tenant_id, {}, key=OTHER_KEY))
 
 
 @each("token", ["", "nonsense", "a.b.c", "\udcff.\udcff.\udcff", "é" * 50])
-async def test_what_is_no_token_is_refused(sessions: Sessions, tenant_id: str, token: str) -> None:
+async def test_an_invalid_token_is_refused(sessions: Sessions, tenant_id: str, token: str) -> None:
     assert await refused(sessions, tenant_id, token)
 
 
@@ -455,23 +458,21 @@ async def test_a_token_without_a_signature_is_refused(sessions: Sessions, tenant
     assert await refused(sessions, tenant_id, jwt.encode(claims, "", algorithm="none"))
 
 
-async def test_a_session_that_redis_does_not_know_is_over_whatever_its_signature(
-    sessions: Sessions, redis: "Redis", tenant_id: str
-) -> None:
+async def test_a_signed_session_unknown_to_redis_has_ended(sessions: Sessions, redis: "Redis", tenant_id: str) -> None:
     token = await sessions.open(tenant_id, "ada")
-    await redis.delete(kept_as(sessions.parse_token(token)))
+    await redis.delete(redis_key(sessions.parse_token(token)))
 
     assert await refused(sessions, tenant_id, token)
 
 
 @pytest.mark.parametrize("lost", ["its scripts", "our connection"])
-async def test_what_redis_loses_of_ours_is_made_good(
+async def test_lost_scripts_and_connections_of_redis_are_replaced(
     redis: "Redis", redis_url: str, sessions: Sessions, tenant_id: str, lost: str
 ) -> None:
     token = await sessions.open(tenant_id, "ada")
-    async with open_redis(f"{redis_url}?client_name={tenant_id}") as ours:
-        looks = Sessions(ours, keys=KEYS, lifetime=LIFETIME, idle=IDLE)
-        assert (await looks.touch(tenant_id, token)).session
+    async with open_redis(f"{redis_url}?client_name={tenant_id}") as own_redis:
+        own_sessions = Sessions(own_redis, keys=KEYS, lifetime=LIFETIME, idle=IDLE)
+        assert (await own_sessions.touch(tenant_id, token)).session
         (client,) = [client for client in await redis.client_list() if client["name"] == tenant_id]
 
         if lost == "its scripts":
@@ -479,26 +480,30 @@ async def test_what_redis_loses_of_ours_is_made_good(
         else:
             await redis.client_kill_filter(_id=client["id"])
 
-        assert (await looks.touch(tenant_id, token)).session
+        assert (await own_sessions.touch(tenant_id, token)).session
 
 
-async def test_where_redis_is_away_nobody_is_let_in(sessions: Sessions, tenant_id: str) -> None:
+async def test_without_redis_every_session_is_refused(sessions: Sessions, tenant_id: str) -> None:
     token = await sessions.open(tenant_id, "ada")
-    async with open_redis("redis://127.0.0.1:1/0") as nobody:
-        away = Sessions(nobody, keys=KEYS, lifetime=LIFETIME, idle=IDLE)
+    async with open_redis("redis://127.0.0.1:1/0") as unreachable:
+        broken_sessions = Sessions(unreachable, keys=KEYS, lifetime=LIFETIME, idle=IDLE)
 
-        asked = [away.check(tenant_id, token), away.touch(tenant_id, token), away.touch(tenant_id)]
-        found = await asyncio.gather(*asked, return_exceptions=True)
+        calls = [
+            broken_sessions.check(tenant_id, token),
+            broken_sessions.touch(tenant_id, token),
+            broken_sessions.touch(tenant_id),
+        ]
+        results = await asyncio.gather(*calls, return_exceptions=True)
 
-        assert [isinstance(error, RedisError) for error in found] == [True, True, True]
+        assert [isinstance(error, RedisError) for error in results] == [True, True, True]
 
 
-async def test_where_redis_does_not_answer_nobody_is_let_in(
+async def test_a_redis_that_does_not_answer_refuses_every_session(
     sessions: Sessions, tenant_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.redis.ANSWER_TIMEOUT", 0.2)
     token = await sessions.open(tenant_id, "ada")
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        async with asyncio.timeout(60), open_redis(f"redis://127.0.0.1:{silent.getsockname()[1]}/0") as nobody:
+        async with asyncio.timeout(60), open_redis(f"redis://127.0.0.1:{silent.getsockname()[1]}/0") as silent_redis:
             with pytest.raises(RedisError):
-                await Sessions(nobody, keys=KEYS, lifetime=LIFETIME, idle=IDLE).check(tenant_id, token)
+                await Sessions(silent_redis, keys=KEYS, lifetime=LIFETIME, idle=IDLE).check(tenant_id, token)

@@ -60,11 +60,11 @@ async def test_a_snapshot_excludes_later_writes(database: MongoDatabase) -> None
     await database["rows"].insert_one({"_id": 1})
 
     async def read(moment: DatabaseSnapshot) -> list[int]:
-        found: list[int] = []
+        counts: list[int] = []
         for _ in range(2):
-            await moment.each(database.name, "rows", {}, lambda row: found.append(row["_id"]))
-            await database["rows"].insert_one({"_id": len(found) + 1})
-        return found
+            await moment.each(database.name, "rows", {}, lambda row: counts.append(row["_id"]))
+            await database["rows"].insert_one({"_id": len(counts) + 1})
+        return counts
 
     assert await snapshot_read(database.client, read) == [1, 1]
 

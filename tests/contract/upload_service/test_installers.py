@@ -1,4 +1,4 @@
-"""The contract of every installer storage: a name is written once, completely or not at all."""
+"""The contract of every installer storage: a file is written once, completely or not at all."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from upload_service.storage.s3 import S3Storage
 from upload_service.uploads.part_files import PartFiles
 
 SMALL = bytes(range(256)) * 20
-LARGE = os.urandom(12 << 20)  # bytes: more than one part, and not a whole number of them
+LARGE = os.urandom(12 << 20)  # bytes: more than one part, but not a whole number of parts
 
 
 @pytest.fixture(params=list(StorageKind))
@@ -36,7 +36,7 @@ def make_upload(tenant_id: str = "acme", suffix: str = ".exe") -> Upload:
 
 
 async def put(home: InstallerStorage, tmp_path: Path, content: bytes = SMALL, upload: Upload | None = None) -> Upload:
-    """A stored file."""
+    """Store a file."""
     upload = upload or make_upload()
     (tmp_path / "home" / upload.tenant_id).mkdir(parents=True, exist_ok=True)
     source = tmp_path / uuid4().hex
@@ -49,8 +49,8 @@ async def content_of(home: InstallerStorage, upload: Upload, start: int, length:
     return [block async for block in home.read(upload, start, length)]
 
 
-async def listed(home: InstallerStorage) -> dict[tuple[str, str], StoredFile]:
-    return {(kept.tenant_id, kept.server_filename): kept async for kept in home.list_files()}
+async def files_of(home: InstallerStorage) -> dict[tuple[str, str], StoredFile]:
+    return {(file.tenant_id, file.server_filename): file async for file in home.list_files()}
 
 
 @pytest.mark.parametrize("content", [b"x", SMALL, LARGE], ids=["a byte", "small", "large"])
@@ -79,13 +79,13 @@ async def test_a_name_with_a_path_is_refused(home: InstallerStorage, tmp_path: P
         await home.put(Upload(tenant_id, "f", "1" * 32, 10, server_filename=server_filename), tmp_path / "source")
 
 
-async def test_a_read_of_no_bytes_gives_no_block(home: InstallerStorage, tmp_path: Path) -> None:
+async def test_reading_no_bytes_returns_no_block(home: InstallerStorage, tmp_path: Path) -> None:
     upload = await put(home, tmp_path)
     assert await content_of(home, upload, 0, 0) == []
 
 
 @pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
-async def test_a_name_is_written_once(home: InstallerStorage, tmp_path: Path, content: bytes) -> None:
+async def test_a_file_name_is_written_once(home: InstallerStorage, tmp_path: Path, content: bytes) -> None:
     upload = await put(home, tmp_path, content)
     await put(home, tmp_path, bytes(len(content)), upload)
     assert b"".join(await content_of(home, upload, 0, len(content))) == content
@@ -131,33 +131,33 @@ async def test_a_removed_file_is_gone_and_may_be_removed_again(home: InstallerSt
 
 
 async def test_removing_an_incomplete_upload_removes_nothing(home: InstallerStorage, tmp_path: Path) -> None:
-    kept = await put(home, tmp_path)
-    await home.remove(Upload(kept.tenant_id, "f", uuid4().hex, 10))
-    assert await home.size(kept) == len(SMALL)
+    stored = await put(home, tmp_path)
+    await home.remove(Upload(stored.tenant_id, "f", uuid4().hex, 10))
+    assert await home.size(stored) == len(SMALL)
 
 
 async def test_all_files_are_listed_with_their_age(home: InstallerStorage, tmp_path: Path) -> None:
-    assert await listed(home) == {}
+    assert await files_of(home) == {}
     uploads = [await put(home, tmp_path, upload=make_upload(tenant)) for tenant in ("acme", "acme", "zenith")]
-    found = await listed(home)
-    assert found.keys() == {(upload.tenant_id, upload.server_filename) for upload in uploads}
-    assert all(abs(kept.age) < 60 for kept in found.values())
+    files = await files_of(home)
+    assert files.keys() == {(upload.tenant_id, upload.server_filename) for upload in uploads}
+    assert all(abs(file.age) < 60 for file in files.values())
 
 
 async def test_removing_a_tenant_removes_only_its_files(home: InstallerStorage, tmp_path: Path) -> None:
     gone = [await put(home, tmp_path) for _ in range(3)]
-    kept = await put(home, tmp_path, upload=make_upload("acme2"))
+    stored = await put(home, tmp_path, upload=make_upload("acme2"))
     for _ in range(2):
         await home.remove_tenant("acme")
     assert [await home.size(upload) for upload in gone] == [None] * 3
-    assert (await listed(home)).keys() == {("acme2", kept.server_filename)}
+    assert (await files_of(home)).keys() == {("acme2", stored.server_filename)}
 
 
 @each("tenant_id", ["", ".", "..", "acme/..", "/"])
 async def test_nothing_is_removed_for_an_invalid_tenant_id(
     home: InstallerStorage, tmp_path: Path, tenant_id: str
 ) -> None:
-    kept = await put(home, tmp_path)
+    stored = await put(home, tmp_path)
     with pytest.raises(ValueError, match="not a tenant's id"):
         await home.remove_tenant(tenant_id)
-    assert await home.size(kept) == len(SMALL)
+    assert await home.size(stored) == len(SMALL)

@@ -43,15 +43,15 @@ def reconciliation(database: MongoDatabase) -> Reconciliation:
     return Reconciliation(MongoLedgerStore(database), pause=0)
 
 
-def make_upload(**words: Any) -> Upload:
+def make_upload(**fields: Any) -> Upload:
     upload_id = uuid4().hex
     return Upload(
-        **{"tenant_id": f"t{uuid4().hex}", "file_id": upload_id, "upload_id": upload_id, "total": SIZE, **words}
+        **{"tenant_id": f"t{uuid4().hex}", "file_id": upload_id, "upload_id": upload_id, "total": SIZE, **fields}
     )
 
 
-def whole(status: Status, **words: Any) -> Upload:
-    upload = make_upload(status=status, size=SIZE, offset=SIZE, **words)
+def complete_upload(status: Status, **fields: Any) -> Upload:
+    upload = make_upload(status=status, size=SIZE, offset=SIZE, **fields)
     return replace(upload, server_filename=f"{upload.upload_id}.msi")
 
 
@@ -86,10 +86,10 @@ class Books:
         return sum(self.used.values()), sum(self.holds.values())
 
     def reserve(self, number: int, size: int, quota: int) -> bool:
-        held = self.holds.get(number, 0)
-        if number in self.settled or held >= size:
+        reserved = self.holds.get(number, 0)
+        if number in self.settled or reserved >= size:
             return True
-        if sum(self.usage()) - held + size > quota:
+        if sum(self.usage()) - reserved + size > quota:
             return False
         self.holds[number] = size
         return True
@@ -138,8 +138,10 @@ async def test_used_and_reserved_are_right_after_any_steps_in_any_order(
                 case "reserve" if number not in books.used:
                     assert await quota.reserve(upload, size, limit) is books.reserve(number, size, limit)
                 case "charge":
-                    whole = replace(upload, size=books.holds.get(number, upload.size))
-                    assert await quota.charge(whole, limit) is books.charge(number, whole.size, limit)
+                    complete_upload = replace(upload, size=books.holds.get(number, upload.size))
+                    assert await quota.charge(complete_upload, limit) is books.charge(
+                        number, complete_upload.size, limit
+                    )
                 case "shrink":
                     await quota.shrink(upload, size)
                     books.shrink(number, size)
@@ -167,7 +169,7 @@ async def test_an_upload_released_before_its_reservation_reserves_nothing(quota:
 
 
 async def test_a_file_unlinked_after_it_was_charged_frees_its_space(quota: MongoQuotaStore) -> None:
-    upload = whole(Status.COMPLETE)
+    upload = complete_upload(Status.COMPLETE)
     await quota.reserve(upload, SIZE, None)
     await quota.charge(replace(upload, version_uid="v1"), None)
     await quota.release(upload)
@@ -189,19 +191,21 @@ async def test_a_tenant_has_a_limit_of_unassigned_uploads(
 
 
 async def test_settled_rows_are_kept_as_long_as_their_record(quota: MongoQuotaStore, database: MongoDatabase) -> None:
-    kept, gone = whole(Status.DELETING), whole(Status.DELETING)
-    gone = replace(gone, tenant_id=kept.tenant_id)
-    for upload in (kept, gone):
+    with_record, without_record = complete_upload(Status.DELETING), complete_upload(Status.DELETING)
+    without_record = replace(without_record, tenant_id=with_record.tenant_id)
+    for upload in (with_record, without_record):
         await quota.reserve(upload, SIZE, None)
         await quota.charge(upload, None)
         await quota.release(upload)
-    await record(database, kept)
+    await record(database, with_record)
     long_ago = datetime.now(UTC) - timedelta(days=2)
-    await set_ledger(database, kept, settled={upload.upload_id: long_ago for upload in (kept, gone)})
+    await set_ledger(
+        database, with_record, settled={upload.upload_id: long_ago for upload in (with_record, without_record)}
+    )
     await quota.delete_settled()
-    assert list((await ledger(database, kept))["settled"]) == [kept.upload_id]
-    await quota.release(kept)
-    assert await quota.usage(kept.tenant_id) == (0, 0)
+    assert list((await ledger(database, with_record))["settled"]) == [with_record.upload_id]
+    await quota.release(with_record)
+    assert await quota.usage(with_record.tenant_id) == (0, 0)
 
 
 async def test_only_the_newest_settled_rows_are_kept(
@@ -223,9 +227,15 @@ async def every_kind(database: MongoDatabase, quota: MongoQuotaStore) -> Upload:
     begun = make_upload(tenant_id=tenant, offset=4)
     just_opened = make_upload(tenant_id=tenant)
     of_unknown_length = make_upload(tenant_id=tenant, total=0)
-    complete = whole(Status.COMPLETE, tenant_id=tenant)
-    linked, linked_only = whole(Status.LINKED, tenant_id=tenant), whole(Status.LINKED, tenant_id=tenant)
-    deleting, deleted = whole(Status.DELETING, tenant_id=tenant), whole(Status.DELETING, tenant_id=tenant)
+    complete = complete_upload(Status.COMPLETE, tenant_id=tenant)
+    linked, linked_only = (
+        complete_upload(Status.LINKED, tenant_id=tenant),
+        complete_upload(Status.LINKED, tenant_id=tenant),
+    )
+    deleting, deleted = (
+        complete_upload(Status.DELETING, tenant_id=tenant),
+        complete_upload(Status.DELETING, tenant_id=tenant),
+    )
     await record(database, begun, just_opened, of_unknown_length, complete, linked, linked_only, deleting, deleted)
     for upload in (begun, complete, linked, linked_only, deleting, deleted):
         await quota.reserve(upload, SIZE, None)
@@ -274,7 +284,7 @@ async def test_a_reservation_without_an_upload_is_dropped(
 async def test_a_missing_reservation_of_a_complete_file_is_repaired(
     reconciliation: Reconciliation, database: MongoDatabase, quota: MongoQuotaStore
 ) -> None:
-    upload = whole(Status.COMPLETE)
+    upload = complete_upload(Status.COMPLETE)
     await record(database, upload)
     drift = await reconciliation.find_drift(upload.tenant_id)
     assert drift is not None
@@ -304,8 +314,8 @@ class Moving(MongoLedgerStore):
 
     async def snapshot_read(self, tenant_id: str) -> Any:
         self.looks += 1
-        seen, uploads = await super().snapshot_read(tenant_id)
-        return replace(seen, used=seen.used + self.looks), uploads
+        snapshot, uploads = await super().snapshot_read(tenant_id)
+        return replace(snapshot, used=snapshot.used + self.looks), uploads
 
 
 async def test_a_changing_difference_is_not_drift(database: MongoDatabase, quota: MongoQuotaStore) -> None:
@@ -340,12 +350,12 @@ async def test_a_request_between_two_comparisons_is_no_drift(
     mongo_url: str, database: MongoDatabase, quota: MongoQuotaStore
 ) -> None:
     linked = await every_kind(database, quota)
-    between = Between(mongo_url, database.name, whole(Status.COMPLETE, tenant_id=linked.tenant_id))
+    between = Between(mongo_url, database.name, complete_upload(Status.COMPLETE, tenant_id=linked.tenant_id))
     client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[between])
-    seen, uploads = await MongoLedgerStore(client[database.name]).snapshot_read(linked.tenant_id)
+    snapshot, uploads = await MongoLedgerStore(client[database.name]).snapshot_read(linked.tenant_id)
     client.close()
     assert between.seen == 1
-    assert expected_ledger(seen, uploads) == seen
+    assert expected_ledger(snapshot, uploads) == snapshot
     assert await quota.usage(linked.tenant_id) == (2 * SIZE, 4 * SIZE + 64)
 
 

@@ -1,4 +1,4 @@
-"""The records for maintenance: files to read next, damaged files, and names with a record."""
+"""The records for maintenance: files to scrub next, damaged files, and known file names."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,15 +33,15 @@ def store(database: MongoDatabase) -> MongoScrubStore:
     return MongoScrubStore(database)
 
 
-async def complete(database: MongoDatabase, tenant_id: str = "acme", **words: Any) -> Upload:
-    """A file that was completed just now."""
+async def complete(database: MongoDatabase, tenant_id: str = "acme", **fields: Any) -> Upload:
+    """A file that was just completed."""
     uploads = MongoUploadStore(database)
     file_id = uuid4().hex
     await uploads.create(tenant_id, file_id, 10)
-    taken = await uploads.acquire_lease(tenant_id, file_id)
-    assert taken is not None
-    name = f"{taken.upload_id}.msi"
-    whole = replace(taken, offset=10, size=10, sha256="digest", server_filename=name, **words)
+    lease = await uploads.acquire_lease(tenant_id, file_id)
+    assert lease is not None
+    name = f"{lease.upload_id}.msi"
+    whole = replace(lease, offset=10, size=10, sha256="digest", server_filename=name, **fields)
     assert await uploads.complete(whole)
     return replace(whole, status=Status.COMPLETE)
 
@@ -55,29 +55,29 @@ async def age(database: MongoDatabase, upload: Upload, **ages: float) -> None:
     await change(database, upload, checked_at=datetime.now(UTC) - timedelta(**ages))
 
 
-async def test_a_file_is_read_again_a_while_after_it_was_whole(store: MongoScrubStore, database: MongoDatabase) -> None:
+async def test_an_intact_file_is_read_again_later(store: MongoScrubStore, database: MongoDatabase) -> None:
     upload = await complete(database)
     assert await store.lease_due(WEEK) is None
     await age(database, upload, days=7.1)
-    found = await store.lease_due(WEEK)
-    assert found is not None
-    assert found.upload_id == upload.upload_id
+    due = await store.lease_due(WEEK)
+    assert due is not None
+    assert due.upload_id == upload.upload_id
 
 
 async def test_a_file_that_was_never_read_is_read_first(store: MongoScrubStore, database: MongoDatabase) -> None:
     old, never = await complete(database), await complete(database)
     await age(database, old, days=99)
     await database["uploads"].update_one({"upload_id": never.upload_id}, {"$unset": {"checked_at": ""}})
-    found = [await store.lease_due(WEEK) for _ in range(3)]
-    assert [upload and upload.upload_id for upload in found] == [never.upload_id, old.upload_id, None]
+    due = [await store.lease_due(WEEK) for _ in range(3)]
+    assert [upload and upload.upload_id for upload in due] == [never.upload_id, old.upload_id, None]
 
 
 async def test_two_replicas_do_not_read_the_same_file(store: MongoScrubStore, database: MongoDatabase) -> None:
     uploads = [await complete(database) for _ in range(5)]
     for upload in uploads:
         await age(database, upload, days=8)
-    found = await asyncio.gather(*(store.lease_due(WEEK) for _ in range(10)))
-    assert sorted(upload.upload_id for upload in found if upload) == sorted(upload.upload_id for upload in uploads)
+    due = await asyncio.gather(*(store.lease_due(WEEK) for _ in range(10)))
+    assert sorted(upload.upload_id for upload in due if upload) == sorted(upload.upload_id for upload in uploads)
 
 
 async def test_an_interrupted_inspection_is_repeated(store: MongoScrubStore, database: MongoDatabase) -> None:
@@ -106,7 +106,7 @@ async def test_a_damaged_file_is_read_again_within_the_hour(store: MongoScrubSto
     assert await store.lease_due(WEEK)
 
 
-class Asked(CommandListener):
+class RecordedCommands(CommandListener):
     """Records the changes that the driver requests."""
 
     def __init__(self) -> None:
@@ -114,8 +114,8 @@ class Asked(CommandListener):
 
     def started(self, event: CommandStartedEvent) -> None:
         if event.command_name == "findAndModify":
-            words = ("findAndModify", "query", "sort", "update")
-            self.changes.append({word: event.command[word] for word in words})
+            keys = ("findAndModify", "query", "sort", "update")
+            self.changes.append({key: event.command[key] for key in keys})
 
     def succeeded(self, event: CommandSucceededEvent) -> None: ...
 
@@ -125,12 +125,12 @@ class Asked(CommandListener):
 async def test_a_scrub_with_nothing_due_scans_no_record(mongo_url: str, database: MongoDatabase) -> None:
     for _ in range(20):
         await complete(database)
-    asked = Asked()
-    client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[asked])
+    commands = RecordedCommands()
+    client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[commands])
     await MongoScrubStore(client[database.name]).lease_due(WEEK)
     client.close()
-    assert len(asked.changes) == 2
-    for asking in asked.changes:
+    assert len(commands.changes) == 2
+    for asking in commands.changes:
         plan = await database.command("explain", asking)
         assert plan["executionStats"]["totalDocsExamined"] == 0
 
@@ -173,10 +173,10 @@ async def test_all_files_are_listed_page_by_page(
     monkeypatch.setattr("upload_service.maintenance.store.PAGE", 2)
     uploads = [await complete(database) for _ in range(5)]
     await complete(database, "globex")
-    assert [found.upload_id async for found in store.complete_uploads("acme")] == [
+    assert [record.upload_id async for record in store.complete_uploads("acme")] == [
         upload.upload_id for upload in uploads
     ]
-    assert len([found async for found in store.complete_uploads(None)]) == 6
+    assert len([record async for record in store.complete_uploads(None)]) == 6
     assert (await store.total_size("acme"), await store.total_size(None), await store.total_size("nobody")) == (
         50,
         60,
@@ -185,24 +185,24 @@ async def test_all_files_are_listed_page_by_page(
 
 
 async def test_names_and_uploads_are_known_in_their_own_tenant_only(database: MongoDatabase) -> None:
-    known = MongoFileIndex(database)
+    file_index = MongoFileIndex(database)
     upload, foreign = await complete(database), await complete(database, "globex")
     names = [upload.server_filename, foreign.server_filename, "0" * 32]
-    assert await known.known_names("acme", names) == {upload.server_filename}
-    found = await known.find_uploads("acme", [upload.upload_id, foreign.upload_id, "0" * 32])
-    assert [one.upload_id for one in found] == [upload.upload_id]
+    assert await file_index.known_names("acme", names) == {upload.server_filename}
+    uploads = await file_index.find_uploads("acme", [upload.upload_id, foreign.upload_id, "0" * 32])
+    assert [stored.upload_id for stored in uploads] == [upload.upload_id]
 
 
 async def test_the_storage_id_is_created_once(database: MongoDatabase) -> None:
-    known = MongoFileIndex(database)
-    assert await known.storage_id() is None
-    given = await asyncio.gather(*(known.create_storage_id() for _ in range(10)))
-    assert set(given) == {await known.storage_id()}
+    file_index = MongoFileIndex(database)
+    assert await file_index.storage_id() is None
+    storage_ids = await asyncio.gather(*(file_index.create_storage_id() for _ in range(10)))
+    assert set(storage_ids) == {await file_index.storage_id()}
 
 
-async def test_has_files_at_finds_records_of_a_storage(database: MongoDatabase) -> None:
-    known = MongoFileIndex(database)
-    assert not await known.has_files_at(StorageKind.FOLDER)
+async def test_has_files_at_finds_the_records_of_a_storage(database: MongoDatabase) -> None:
+    file_index = MongoFileIndex(database)
+    assert not await file_index.has_files_at(StorageKind.FOLDER)
     await complete(database)
-    assert await known.has_files_at(StorageKind.FOLDER)
-    assert not await known.has_files_at(StorageKind.S3)
+    assert await file_index.has_files_at(StorageKind.FOLDER)
+    assert not await file_index.has_files_at(StorageKind.S3)

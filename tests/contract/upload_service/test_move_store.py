@@ -1,4 +1,4 @@
-"""The records of moves: one mover leases a file at a time, and only the last holder changes anything."""
+"""The records of moves: one mover leases a file, and only the current holder changes records."""
 
 import asyncio
 from typing import Any
@@ -58,11 +58,11 @@ async def test_a_file_is_not_moved_back_before_its_old_copy_is_removed(storages:
     assert await storages.store.set_storage(move, StorageKind.S3)
     await storages.store.release(move)
     assert await storages.store.lease_next(StorageKind.S3, ()) is None
-    left = await storages.store.lease_leftover([StorageKind.FOLDER], ())
-    assert left is not None
-    assert (left.upload.upload_id, left.previous) == (upload.upload_id, StorageKind.FOLDER)
-    await storages.store.clear_previous(left)
-    await storages.store.release(left)
+    leftover = await storages.store.lease_leftover([StorageKind.FOLDER], ())
+    assert leftover is not None
+    assert (leftover.upload.upload_id, leftover.previous) == (upload.upload_id, StorageKind.FOLDER)
+    await storages.store.clear_previous(leftover)
+    await storages.store.release(leftover)
     assert await storages.store.lease_leftover(list(StorageKind), ()) is None
     assert (await leased(storages.store, StorageKind.S3)).upload.upload_id == upload.upload_id
 
@@ -83,7 +83,7 @@ async def test_remaining_can_omit_files_that_cannot_be_moved(storages: StoragePa
     assert await storages.store.remaining(StorageKind.FOLDER, [failed.upload_id, other.upload_id]) == (0, 0)
 
 
-class Patience(CommandListener):
+class RecordedTimeouts(CommandListener):
     """Records the time limit of each aggregation in milliseconds."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Patience(CommandListener):
 
 
 async def test_counting_all_files_may_take_minutes(mongo_url: str, storages: StoragePair) -> None:
-    timeout = Patience()
+    timeout = RecordedTimeouts()
     client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(
         mongo_url, timeoutMS=2500, event_listeners=[timeout]
     )
@@ -114,9 +114,9 @@ async def test_counting_all_files_may_take_minutes(mongo_url: str, storages: Sto
 
 
 async def test_has_any_finds_the_tenants_files_in_a_storage(storages: StoragePair) -> None:
-    here, there = await storages.keep(), await storages.keep(home=StorageKind.S3)
-    assert not await storages.store.has_any(here.tenant_id, StorageKind.S3)
-    assert await storages.store.has_any(there.tenant_id, StorageKind.S3)
+    in_folder, in_bucket = await storages.keep(), await storages.keep(home=StorageKind.S3)
+    assert not await storages.store.has_any(in_folder.tenant_id, StorageKind.S3)
+    assert await storages.store.has_any(in_bucket.tenant_id, StorageKind.S3)
 
 
 async def test_every_query_of_one_file_begins_with_its_tenant(mongo_url: str, storages: StoragePair) -> None:
@@ -140,11 +140,11 @@ async def test_every_query_of_one_file_begins_with_its_tenant(mongo_url: str, st
 async def test_the_collector_removes_from_every_storage(storages: StoragePair) -> None:
     unclaimed = [await storages.keep(home=home, status=Status.COMPLETE) for home in StorageKind]
     half_done = [await storages.keep(home=home, status=Status.DELETING) for home in StorageKind]
-    kept = [await storages.keep(home=home) for home in StorageKind]
+    stored = [await storages.keep(home=home) for home in StorageKind]
     store, quota = MongoUploadStore(storages.database), MongoQuotaStore(storages.database)
     await Collector(store, quota, storages.removal, transfer_idle=60, unclaimed_age=60).collect()
     for upload in (*unclaimed, *half_done):
         assert await storages.home(upload.storage).size(upload) is None
         assert await storages.store.find(upload) is None
-    for upload in kept:
+    for upload in stored:
         await storages.expect_at(upload.storage, upload)

@@ -1,4 +1,4 @@
-"""Every kind of storage has the id of its database, and loses files that the database does not know."""
+"""Every storage has the id of its database, and files without a record are removed from it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -28,9 +28,9 @@ def homes(object_server: ObjectServer, tmp_path: Path) -> StorageBackends:
 @pytest.fixture
 async def databases(mongo_url: str) -> AsyncIterator[tuple[MongoDatabase, MongoDatabase]]:
     name = f"test_identity_{uuid4().hex[:8]}"
-    async with open_database(mongo_url, name) as ours, open_database(mongo_url, f"{name}_other") as theirs:
-        yield ours, theirs
-        for database in (ours, theirs):
+    async with open_database(mongo_url, name) as first, open_database(mongo_url, f"{name}_other") as second:
+        yield first, second
+        for database in (first, second):
             await database.client.drop_database(database.name)
 
 
@@ -38,31 +38,31 @@ async def databases(mongo_url: str) -> AsyncIterator[tuple[MongoDatabase, MongoD
 async def test_an_empty_storage_is_bound_to_one_database(
     homes: StorageBackends, databases: tuple[MongoDatabase, MongoDatabase], tmp_path: Path, home: StorageKind
 ) -> None:
-    ours, theirs = (StorageOwnership(MongoFileIndex(database), homes, tmp_path) for database in databases)
+    owner, other = (StorageOwnership(MongoFileIndex(database), homes, tmp_path) for database in databases)
     for _ in range(2):
-        assert await ours.is_ours(home)
-        await ours.check(home)
-        assert not await theirs.is_ours(home)
+        assert await owner.is_ours(home)
+        await owner.check(home)
+        assert not await other.is_ours(home)
         with pytest.raises(StorageIsNotOurs):
-            await theirs.check(home)
+            await other.check(home)
     assert [path.name for path in (tmp_path / ".storage").iterdir()] == (["id"] if home is StorageKind.FOLDER else [])
-    assert [kept async for kept in homes.get(home).list_files()] == []
+    assert [file async for file in homes.get(home).list_files()] == []
 
 
 @pytest.mark.parametrize("home", list(StorageKind))
 async def test_files_without_a_record_are_removed_from_every_storage(
     homes: StorageBackends, databases: tuple[MongoDatabase, MongoDatabase], tmp_path: Path, home: StorageKind
 ) -> None:
-    folder, known = FolderStorage(tmp_path, PartFiles(tmp_path)), MongoFileIndex(databases[0])
-    identity = StorageOwnership(known, homes, tmp_path)
+    folder, file_index = FolderStorage(tmp_path, PartFiles(tmp_path)), MongoFileIndex(databases[0])
+    identity = StorageOwnership(file_index, homes, tmp_path)
     assert await identity.is_ours(home)
     (tmp_path / "acme").mkdir()
-    kept, orphan = [Upload("acme", "f", name, 1, server_filename=f"{name}.msi") for name in ("0" * 32, "1" * 32)]
-    for upload in (kept, orphan):
+    recorded, orphan = [Upload("acme", "f", name, 1, server_filename=f"{name}.msi") for name in ("0" * 32, "1" * 32)]
+    for upload in (recorded, orphan):
         source = tmp_path / upload.upload_id
         source.write_bytes(b"x")
         await homes.get(home).put(upload, source)
-    record = {"server_filename": kept.server_filename, "status": Status.LINKED.value, "home": home.value}
-    await databases[0]["uploads"].insert_one({"tenant_id": "acme", "upload_id": kept.upload_id, **record})
-    await OrphanCollector(known, homes, folder, tmp_path, identity, age=-60).collect()
-    assert [found.server_filename async for found in homes.get(home).list_files()] == [kept.server_filename]
+    record = {"server_filename": recorded.server_filename, "status": Status.LINKED.value, "home": home.value}
+    await databases[0]["uploads"].insert_one({"tenant_id": "acme", "upload_id": recorded.upload_id, **record})
+    await OrphanCollector(file_index, homes, folder, tmp_path, identity, age=-60).collect()
+    assert [file.server_filename async for file in homes.get(home).list_files()] == [recorded.server_filename]
